@@ -1,0 +1,81 @@
+"""Registries: name -> class or function, filled by decorators at import time."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, KeysView
+from typing import Any
+
+_TRACE = os.environ.get("DIENGINEREGTRACE", "OFF").upper() == "ON"
+
+
+class Registry(dict[str, Any]):
+    """A dict from registered name to the class or function registered under it.
+
+    Example:
+        >>> registry = Registry()
+        >>> @registry.register("twice")
+        ... def twice(x):
+        ...     return 2 * x
+        >>> registry.build("twice", 4)
+        8
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._origin: dict[str, tuple[str, int]] = {}
+
+    def register(
+        self, module_name: str | None = None, module: Any = None, force_overwrite: bool = False
+    ) -> Callable[[Any], Any] | None:
+        """Register `module` under `module_name`, or return a decorator that does (default name: `__name__`).
+
+        Raises:
+            AssertionError: the name is taken and `force_overwrite` is false, or `module` comes without a name.
+        """
+        if module is not None:
+            if module_name is None:
+                raise AssertionError("register(module=...) needs module_name, the name to register it under")
+            self._add(module_name, module, force_overwrite)
+            return None
+
+        def decorate(target: Any) -> Any:
+            self._add(target.__name__ if module_name is None else module_name, target, force_overwrite)
+            return target
+
+        return decorate
+
+    def _add(self, name: str, target: Any, force_overwrite: bool) -> None:
+        if name in self and not force_overwrite:
+            raise AssertionError(f"{name!r} is already registered as {self[name]}; pass force_overwrite=True to replace it")
+        if _TRACE:
+            frame = inspect.stack()[2]
+            self._origin[name] = (frame.filename, frame.lineno)
+        self[name] = target
+
+    def get(self, module_name: str) -> Any:  # type: ignore[override]
+        """The entry called `module_name`.
+
+        Raises:
+            KeyError: nothing is registered under that name.
+        """
+        if module_name not in self:
+            raise KeyError(f"unknown type {module_name!r}; registered: {', '.join(sorted(self)) or 'nothing'}")
+        return self[module_name]
+
+    def build(self, obj_type: str, *obj_args: Any, **obj_kwargs: Any) -> Any:
+        """Call the entry `obj_type` with the given arguments; its own exceptions pass through unchanged."""
+        return self.get(obj_type)(*obj_args, **obj_kwargs)
+
+    def query(self) -> KeysView[str]:
+        """The registered names."""
+        return self.keys()
+
+    def query_details(self, aliases: Iterable[str] | None = None) -> OrderedDict[str, tuple[str, int]]:
+        """`{name: (file, line)}` of each registration; recorded only when `DIENGINEREGTRACE=ON` at import."""
+        if not _TRACE:
+            raise AssertionError("set the environment variable DIENGINEREGTRACE=ON before importing ding to trace registrations")
+        names = self.keys() if aliases is None else aliases
+        return OrderedDict((name, self._origin[name]) for name in names)

@@ -1,0 +1,67 @@
+"""Packaging of the distribution `ding-worker` (import name `ding`)."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "ding" / "__init__.py").read_text(encoding="utf-8")).group(1)
+
+setup(
+    name="ding-worker",
+    version=VERSION,
+    description="The worker layer of DI-engine, rebuilt: collectors, evaluators, learner, replay buffers",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["ding", "ding.*"]),
+    package_data={"ding": ["py.typed"]},
+    python_requires=">=3.10",
+    install_requires=[
+        "torch>=2.10",
+        "numpy>=1.26,<3",
+        "easydict>=1.10,<2",
+        "gymnasium>=1.0,<2",
+        "flask>=3,<4",
+        "waitress>=3,<4",
+        "requests>=2.31,<3",
+        "tensorboardX>=2.6,<3",
+        "pyyaml>=6,<7",
+        "click>=8,<9",
+        "tabulate>=0.9,<1",
+        "cloudpickle>=3,<4",
+        "lz4>=4,<5",
+        "msgpack>=1,<2",
+        "tqdm>=4.65,<5",
+    ],
+    extras_require={
+        "test": [
+            "pytest>=8",
+            "pytest-cov>=5",
+            "hypothesis>=6.100",
+            "ruff>=0.9",
+            "mypy>=1.14",
+            "pylint>=3.3",
+            "types-PyYAML",
+            "types-requests",
+            "types-tabulate",
+            "types-tqdm",
+        ],
+        "docs": ["mkdocs>=1.6"],
+        "bench": ["stable-baselines3>=2.4"],
+        "plot": ["matplotlib>=3.8"],
+        "atari": ["opencv-python-headless>=4.9"],
+        "league": ["trueskill>=0.4.5"],
+        "video": ["moviepy>=1.0"],
+        "tree": ["DI-treetensor>=0.4"],
+    },
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)
