@@ -1,0 +1,184 @@
+"""Small helpers on values, functions and seeds; the helpers on dicts and batches are offered here as well."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from ding.utils.dict_helper import (
+    convert_easy_dict_to_dict,
+    deep_merge_dicts,
+    deep_update,
+    dicts_to_lists,
+    flatten_dict,
+    lists_to_dicts,
+    make_key_as_identifier,
+    remove_illegal_item,
+)
+from ding.utils.running_stats import RunningMeanStd, get_shape0, split_data_generator
+
+__all__ = [
+    "LimitedSpaceContainer",
+    "RunningMeanStd",
+    "convert_easy_dict_to_dict",
+    "deep_merge_dicts",
+    "deep_update",
+    "default_get",
+    "dicts_to_lists",
+    "error_wrapper",
+    "flatten_dict",
+    "get_shape0",
+    "list_split",
+    "lists_to_dicts",
+    "make_key_as_identifier",
+    "one_time_warning",
+    "override",
+    "remove_illegal_item",
+    "set_pkg_seed",
+    "split_data_generator",
+    "squeeze",
+]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+@lru_cache(maxsize=1024)
+def one_time_warning(warning_msg: str) -> None:
+    """Log `warning_msg` as a warning, once per process for each distinct text."""
+    logging.getLogger("ding").warning(warning_msg)
+
+
+def squeeze(data: Any) -> Any:
+    """The only element of a list, tuple or dict of one; a longer list becomes a tuple; anything else as it is."""
+    if isinstance(data, (list, tuple)):
+        return data[0] if len(data) == 1 else tuple(data)
+    if isinstance(data, dict) and len(data) == 1:
+        return next(iter(data.values()))
+    return data
+
+
+def default_get(
+    data: Mapping[str, Any],
+    name: str,
+    default_value: Any = None,
+    default_fn: Callable[[], Any] | None = None,
+    judge_fn: Callable[[Any], bool] | None = None,
+) -> Any:
+    """`data[name]`, or else the default (with a warning once per name), which `default_fn()` or `default_value` gives.
+
+    Raises:
+        AssertionError: the name is missing and there is no default, or `judge_fn` rejects the default.
+    """
+    if name in data:
+        return data[name]
+    if default_fn is None and default_value is None:
+        raise AssertionError(f"{name!r} is missing and has no default; pass default_value or default_fn")
+    value = default_value if default_fn is None else default_fn()
+    if judge_fn is not None and not judge_fn(value):
+        raise AssertionError(f"the default {value!r} of {name!r} is not allowed")
+    one_time_warning(f"{name!r} is not set: the default value {value!r} is used")
+    return value
+
+
+def list_split(data: Sequence[Any], step: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:
+    """Cut `data` into pieces of length `step`: `(pieces, rest)`, the rest None if nothing is left over."""
+    if len(data) < step:
+        return [], data
+    full = len(data) // step * step
+    pieces = [data[start : start + step] for start in range(0, full, step)]
+    return pieces, data[full:] if full < len(data) else None
+
+
+def error_wrapper(fn: Callable[..., Any], default_ret: Any, warning_msg: str = "") -> Callable[..., Any]:
+    """`fn` that returns `default_ret` on any `Exception`; `warning_msg`, if given, is logged once per error text."""
+
+    @functools.wraps(fn)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except Exception as error:
+            if warning_msg:
+                one_time_warning(f"{warning_msg} ({type(error).__name__}: {error}); {default_ret!r} is used instead")
+            return default_ret
+
+    return guarded
+
+
+def override(cls: type) -> Callable[[Method], Method]:
+    """Mark a method as replacing one of `cls`.
+
+    Raises:
+        NameError: `cls` has no attribute of that name.
+    """
+
+    def check(method: Method) -> Method:
+        if method.__name__ not in dir(cls):
+            raise NameError(f"{method.__name__!r} overrides nothing: {cls.__name__} has no attribute of that name")
+        return method
+
+    return check
+
+
+class LimitedSpaceContainer:
+    """Counts places that are taken, between `min_val` and `max_val`. Thread-safe.
+
+    Example:
+        >>> container = LimitedSpaceContainer(0, 1)
+        >>> container.acquire_space(), container.acquire_space()
+        (True, False)
+    """
+
+    def __init__(self, min_val: int, max_val: int) -> None:
+        if max_val < min_val:
+            raise AssertionError(f"max_val = {max_val!r} is not allowed; it must be at least min_val = {min_val!r}")
+        self.min_val = min_val
+        self.max_val = max_val
+        self.cur = min_val
+        self._lock = threading.Lock()
+
+    def acquire_space(self) -> bool:
+        """Take a place; False when none is left."""
+        with self._lock:
+            if self.cur >= self.max_val:
+                return False
+            self.cur += 1
+            return True
+
+    def get_residual_space(self) -> int:
+        """Take all places that are left, and return their number."""
+        with self._lock:
+            residual = max(0, self.max_val - self.cur)
+            self.cur = max(self.cur, self.max_val)
+            return residual
+
+    def release_space(self) -> None:
+        """Give one place back."""
+        with self._lock:
+            self.cur = max(self.min_val, self.cur - 1)
+
+    def increase_space(self) -> None:
+        """Add a place."""
+        with self._lock:
+            self.max_val += 1
+
+    def decrease_space(self) -> None:
+        """Take a place away."""
+        with self._lock:
+            self.max_val -= 1
+
+
+def set_pkg_seed(seed: int, use_cuda: bool = True) -> None:
+    """Seed Python's, numpy's and torch's global generators, and that of the current CUDA device."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    if use_cuda and torch.cuda.is_available():
+        torch.cuda.manual_seed(seed)

@@ -1,0 +1,119 @@
+"""Batches of data: cut into minibatches, and their running statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def split_data_generator(data: Mapping[str, Any], split_size: int, shuffle: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield `data` in batches of `split_size` rows, shuffled by numpy's global generator.
+
+    The last batch is filled up with rows of the one before it; with fewer rows than `split_size` there is one batch of
+    all. The number of rows is that of the first entry which is neither None nor a list of strings. Entries may be
+    tensors, arrays, dicts of them, or lists of them (each batched); None, strings and lists of strings pass through.
+
+    Raises:
+        AssertionError: `split_size` < 1.
+        TypeError: an entry of another type.
+        ValueError: no entry has rows.
+    """
+    if split_size < 1:
+        raise AssertionError(f"split_size = {split_size!r} is not allowed; it must be at least 1")
+    return _batches(data, split_size, shuffle)
+
+
+def _batches(data: Mapping[str, Any], split_size: int, shuffle: bool) -> Iterator[dict[str, Any]]:
+    rows = next((get_shape0(value) for value in data.values() if not _is_passed_through(value, text=False)), None)
+    if rows is None:
+        raise ValueError("split_data_generator found no entry with rows in " + ", ".join(data))
+    order = np.random.permutation(rows) if shuffle else np.arange(rows)
+    for start in range(0, rows, split_size):
+        start = max(0, min(start, rows - split_size))
+        picked = order[start : start + split_size]
+        yield {key: _pick(key, value, picked) for key, value in data.items()}
+
+
+def _is_passed_through(value: Any, text: bool = True) -> bool:
+    is_list_of_text = isinstance(value, list) and len(value) > 0 and isinstance(value[0], str)
+    return value is None or is_list_of_text or (text and isinstance(value, str))
+
+
+def _pick(key: str, value: Any, rows: np.ndarray) -> Any:
+    if _is_passed_through(value):
+        return value
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return value[rows]
+    if isinstance(value, Mapping):
+        return {sub: _pick(sub, leaf, rows) for sub, leaf in value.items()}
+    if isinstance(value, list):
+        return [_pick(key, part, rows) for part in value]
+    raise TypeError(
+        f"{key!r} of type {type(value).__name__} cannot be split; use tensors, arrays, dicts or lists of them"
+    )
+
+
+def get_shape0(data: Any) -> int:
+    """The number of rows of the first tensor or array in nested dicts and lists; the length of anything else there.
+
+    Raises:
+        TypeError: it has no length.
+    """
+    if isinstance(data, Mapping):
+        return get_shape0(next(iter(data.values())))
+    if isinstance(data, (list, tuple)):
+        return get_shape0(data[0])
+    if isinstance(data, (torch.Tensor, np.ndarray)):
+        return int(data.shape[0])
+    return len(data)
+
+
+class RunningMeanStd:
+    """Mean and standard deviation of all batches so far, merged batch by batch (Chan et al.).
+
+    The values are numbers for batches of numbers, float32 tensors on `device` for batches of vectors.
+
+    Example:
+        >>> stats = RunningMeanStd(epsilon=0)
+        >>> stats.update(np.array([1.0, 3.0]))
+        >>> float(stats.mean)
+        2.0
+    """
+
+    def __init__(self, epsilon: float = 1e-4, shape: tuple[int, ...] = (), device: str | torch.device = "cpu") -> None:
+        self._epsilon = epsilon
+        self._shape = shape
+        self._device = device
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all batches: mean 0, variance 1, weight `epsilon`."""
+        self._mean: Any = np.zeros(self._shape, "float64") if self._shape else np.float64(0)
+        self._var: Any = np.ones(self._shape, "float64") if self._shape else np.float64(1)
+        self._count = self._epsilon
+
+    def update(self, x: np.ndarray) -> None:
+        """Take in the batch `x`, of shape (B, *shape)."""
+        mean, var, count = np.mean(x, axis=0), np.var(x, axis=0), x.shape[0]
+        total = self._count + count
+        delta = mean - self._mean
+        squares = self._var * self._count + var * count + np.square(delta) * self._count * count / total
+        self._mean = self._mean + delta * count / total
+        self._var = squares / total
+        self._count = total
+
+    @property
+    def mean(self) -> Any:
+        """The mean."""
+        return self._value(self._mean)
+
+    @property
+    def std(self) -> Any:
+        """The square root of the variance + 1e-8."""
+        return self._value(np.sqrt(self._var + 1e-8))
+
+    def _value(self, value: Any) -> Any:
+        return value if np.isscalar(value) else torch.as_tensor(value, dtype=torch.float32, device=self._device)

@@ -1,0 +1,139 @@
+import math
+
+import pytest
+from easydict import EasyDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.utils.config_helper import (
+    ConfigError,
+    anything,
+    boolean,
+    check_config,
+    default_config_of,
+    edit_distance,
+    instance_of,
+    integer,
+    number,
+    one_of,
+)
+from ding.utils.default_helper import one_time_warning
+
+
+@pytest.fixture(autouse=True)
+def fresh_warnings():
+    one_time_warning.cache_clear()
+
+
+def allowed(rule, value):
+    return rule(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "result"),
+    [(0, True), (1.5, True), (2, True), (2.1, False), (True, False), (math.nan, False), ("1", False)],
+)
+def test_number_accepts_real_numbers_in_range(value, result):
+    assert allowed(number(0, 2), value) is result
+
+
+def test_number_lets_infinity_and_none_in_where_allowed():
+    assert allowed(number(0), math.inf)
+    assert not allowed(number(), None) and allowed(number(optional=True), None)
+
+
+@pytest.mark.parametrize(
+    ("value", "result"),
+    [
+        (1, True),
+        (1e4, True),
+        (1.5, False),
+        (0, False),
+        (True, False),
+        (math.inf, False),
+        (math.nan, False),
+        (None, False),
+    ],
+)
+def test_integer_accepts_whole_numbers_in_range(value, result):
+    assert allowed(integer(1), value) is result
+
+
+def test_an_optional_integer_may_be_none():
+    assert allowed(integer(1, optional=True), None)
+
+
+def test_the_other_rules_accept_what_they_name():
+    assert allowed(one_of("a", None), None) and not allowed(one_of("a"), "b")
+    assert allowed(instance_of(str), "x") and not allowed(instance_of(str), 1)
+    assert allowed(instance_of(str, list), []) and allowed(instance_of(str, optional=True), None)
+    assert allowed(boolean, False) and not allowed(boolean, 1)
+    assert allowed(anything, object())
+
+
+RULES = {"size": integer(1), "monitor.log.seconds": number(0), "free": anything}
+
+
+def test_a_correct_section_passes():
+    check_config(
+        {"size": 2, "monitor": {"log": {"seconds": 1}}, "free": {"any": 1}, "type": "x", "cfg_type": "XDict"},
+        "Thing",
+        RULES,
+        required=["size", "monitor.log.seconds"],
+    )
+
+
+def test_a_wrong_value_raises_both_documented_classes_with_the_path_and_what_is_allowed():
+    for error in (ConfigError, ValueError, AssertionError):
+        with pytest.raises(error, match=r"Thing: monitor.log.seconds = -1 is not allowed; it must be a number in \[0"):
+            check_config({"monitor": {"log": {"seconds": -1}}}, "Thing", RULES)
+
+
+def test_a_misspelt_key_raises_and_names_the_nearest():
+    with pytest.raises(ConfigError, match="unknown config key 'sise'; did you mean 'size'"):
+        check_config({"sise": 2}, "Thing", RULES)
+    with pytest.raises(ConfigError, match="'monitor.lgo'; did you mean 'monitor.log'"):
+        check_config({"monitor": {"lgo": {}}}, "Thing", RULES)
+
+
+def test_another_unknown_key_warns_once(caplog):
+    for _ in range(2):
+        check_config({"something_else": 2}, "Thing", RULES)
+    assert [record.message for record in caplog.records] == [
+        "Thing: config key 'something_else' is unknown here and has no effect"
+    ]
+
+
+def test_a_value_in_the_place_of_a_section_raises():
+    with pytest.raises(ConfigError, match=r"monitor = 3 is not allowed; it must be a section"):
+        check_config({"monitor": 3}, "Thing", RULES)
+
+
+def test_a_missing_required_key_raises_also_below_a_missing_section():
+    for key in ("size", "monitor.log.seconds"):
+        with pytest.raises(ConfigError, match=f"the config key '{key}' is missing"):
+            check_config({}, "Thing", RULES, required=[key])
+
+
+def naive_distance(a, b):
+    if not a or not b:
+        return len(a) + len(b)
+    return min(
+        naive_distance(a[1:], b) + 1, naive_distance(a, b[1:]) + 1, naive_distance(a[1:], b[1:]) + (a[0] != b[0])
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text("abc", max_size=5), st.text("abc", max_size=5))
+def test_edit_distance_equals_its_definition(a, b):
+    assert edit_distance(a, b) == naive_distance(a, b)
+
+
+def test_default_config_is_a_fresh_easydict_with_the_class_name():
+    class Thing:
+        config = {"a": {"b": [1]}}
+
+    cfg = default_config_of(Thing)
+    assert isinstance(cfg, EasyDict) and cfg.cfg_type == "ThingDict" and cfg.a.b == [1]
+    cfg.a.b.append(2)
+    assert Thing.config == {"a": {"b": [1]}}

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.utils.default_helper import RunningMeanStd, get_shape0, split_data_generator
+
+
+def batches_of(data, *args, **kwargs):
+    return list(split_data_generator(data, *args, **kwargs))
+
+
+def test_batches_follow_in_order_without_shuffle_and_the_last_is_shifted_back_to_full_size():
+    rows = [batch["a"].tolist() for batch in batches_of({"a": torch.arange(8)}, 3, shuffle=False)]
+    assert rows == [[0, 1, 2], [3, 4, 5], [5, 6, 7]]
+
+
+def test_fewer_rows_than_the_split_size_give_one_batch_of_all():
+    rows = [batch["a"].tolist() for batch in batches_of({"a": torch.arange(4)}, 6, shuffle=False)]
+    assert rows == [[0, 1, 2, 3]]
+    assert sorted(batches_of({"a": torch.arange(40)}, 64)[0]["a"].tolist()) == list(range(40))
+
+
+def test_all_entries_are_cut_by_the_same_rows():
+    data = {
+        "text": ["x", "y"],
+        "none": None,
+        "a": torch.arange(6),
+        "b": {"c": np.arange(6) * 10},
+        "d": [torch.arange(6) * 2, torch.arange(6) * 3],
+        "name": "run",
+    }
+    np.random.seed(0)
+    batches = batches_of(data, 2)
+    assert sorted(int(i) for batch in batches for i in batch["a"]) == list(range(6))
+    for batch in batches:
+        assert batch["text"] == ["x", "y"] and batch["none"] is None and batch["name"] == "run"
+        assert batch["b"]["c"].tolist() == (batch["a"] * 10).tolist()
+        assert batch["d"][1].tolist() == (batch["a"] * 3).tolist()
+
+
+def test_shuffle_is_decided_by_the_global_numpy_seed():
+    orders = []
+    for _ in range(2):
+        np.random.seed(3)
+        orders.append([batch["a"].tolist() for batch in batches_of({"a": torch.arange(9)}, 4)])
+    assert orders[0] == orders[1]
+
+
+def test_split_refuses_what_cannot_be_split():
+    with pytest.raises(AssertionError, match="split_size = 0"):
+        split_data_generator({"a": torch.arange(3)}, 0)
+    for bad in ((1, 2), [1, 2], 3):
+        with pytest.raises(TypeError, match="cannot be split"):
+            batches_of({"a": torch.arange(2), "bad": bad}, 1)
+    with pytest.raises(ValueError, match="no entry with rows"):
+        batches_of({"a": None, "b": ["x"]}, 1)
+
+
+def test_get_shape0_looks_into_dicts_and_lists():
+    assert get_shape0({"a": [torch.zeros(3, 2)]}) == 3
+    assert get_shape0(np.zeros((4, 1))) == 4
+    with pytest.raises(TypeError):
+        get_shape0(5)
+
+
+def test_running_mean_std_of_numbers_has_the_documented_values():
+    stats = RunningMeanStd()
+    stats.reset()
+    stats.update(np.arange(1, 10))
+    assert stats.mean == pytest.approx(5, abs=1e-4) and stats.std == pytest.approx(2.582030, abs=1e-5)
+    stats.update(np.arange(2, 11))
+    assert stats.mean == pytest.approx(5.5, abs=1e-4) and stats.std == pytest.approx(2.629981, abs=1e-5)
+    stats.reset()
+    assert stats.mean == 0 and stats.std == pytest.approx(1, abs=1e-5)
+    assert np.isscalar(stats.mean) and np.isscalar(stats.std)
+
+
+def test_running_mean_std_of_vectors_gives_float32_tensors():
+    for stats in (RunningMeanStd(shape=(2,)), RunningMeanStd()):
+        stats.update(np.array([[1.0, 10.0], [3.0, 30.0]] * 1000))
+        assert stats.mean.dtype == stats.std.dtype == torch.float32
+        assert torch.allclose(stats.mean, torch.tensor([2.0, 20.0]), atol=1e-3)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.lists(st.floats(-100, 100), min_size=1, max_size=5), min_size=1, max_size=5))
+def test_running_mean_std_equals_the_statistics_of_all_data_at_once(batches):
+    stats = RunningMeanStd(epsilon=0)
+    for batch in batches:
+        stats.update(np.array(batch))
+    everything = np.concatenate([np.array(batch) for batch in batches])
+    assert stats.mean == pytest.approx(everything.mean(), abs=1e-9)
+    assert stats.std == pytest.approx(np.sqrt(everything.var() + 1e-8), abs=1e-6)
