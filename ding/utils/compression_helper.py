@@ -1,0 +1,169 @@
+"""Objects as compressed bytes. Nothing here pickles: what is decompressed cannot run code."""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+class CloudPickleWrapper:
+    """Carries `data` through pickle by cloudpickle, so that lambdas and closures reach a child process.
+
+    Example:
+        >>> pickle.loads(pickle.dumps(CloudPickleWrapper(lambda x: x + 1))).data(1)
+        2
+    """
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __getstate__(self) -> bytes:
+        import cloudpickle
+
+        state: bytes = cloudpickle.dumps(self.data)
+        return state
+
+    def __setstate__(self, state: bytes) -> None:
+        # Only ever what a parent process of this program wrote.
+        self.data = pickle.loads(state)
+
+
+def dummy_compressor(data: Any) -> Any:
+    """`data` itself."""
+    return data
+
+
+def dummy_decompressor(data: Any) -> Any:
+    """`data` itself."""
+    return data
+
+
+def zlib_data_compressor(data: Any) -> bytes:
+    """`data`, packed by `msgpack_helper.pack`, compressed by zlib."""
+    return zlib.compress(_pack(data))
+
+
+def zlib_data_decompressor(compressed_data: bytes) -> Any:
+    """The object that `zlib_data_compressor` was given.
+
+    Raises:
+        ValueError: the bytes are damaged or of another format.
+    """
+    try:
+        return _unpack(zlib.decompress(compressed_data))
+    except zlib.error as error:
+        raise ValueError(f"the data is not compressed by zlib: {error}") from error
+
+
+def lz4_data_compressor(data: Any) -> bytes:
+    """`data`, packed by `msgpack_helper.pack`, compressed by lz4 (block format, with its size)."""
+    result: bytes = _lz4_block().compress(_pack(data))
+    return result
+
+
+def lz4_data_decompressor(compressed_data: bytes) -> Any:
+    """The object that `lz4_data_compressor` was given.
+
+    Raises:
+        ValueError: the bytes are damaged or of another format.
+    """
+    block = _lz4_block()
+    _check_lz4_size(compressed_data)
+    try:
+        return _unpack(block.decompress(compressed_data))
+    except block.LZ4BlockError as error:
+        raise ValueError(f"the data is not compressed by lz4: {error}") from error
+
+
+def jpeg_data_compressor(data: np.ndarray) -> bytes:
+    """The uint8 image `data`, (H, W) or (H, W, C), as JPEG; lossy, the order of channels is kept."""
+    cv2 = _cv2()
+    _, encoded = cv2.imencode(".jpg", data)
+    result: bytes = encoded.tobytes()
+    return result
+
+
+def jpeg_data_decompressor(compressed_data: bytes, gray_scale: bool = False) -> np.ndarray:
+    """The uint8 image in `compressed_data`: (H, W, 3), or (H, W, 1) with `gray_scale`.
+
+    Raises:
+        ValueError: the bytes are not an image.
+    """
+    cv2 = _cv2()
+    flag = cv2.IMREAD_GRAYSCALE if gray_scale else cv2.IMREAD_COLOR
+    image = cv2.imdecode(np.frombuffer(compressed_data, dtype=np.uint8), flag)
+    if image is None:
+        raise ValueError("the data is not an image")
+    return np.asarray(image[..., None] if gray_scale else image)
+
+
+_COMPRESSORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "lz4": (lz4_data_compressor, lz4_data_decompressor),
+    "zlib": (zlib_data_compressor, zlib_data_decompressor),
+    "none": (dummy_compressor, dummy_decompressor),
+    "jpeg": (jpeg_data_compressor, jpeg_data_decompressor),
+}
+
+
+def get_data_compressor(name: str) -> Callable[..., Any]:
+    """The compressor called `name`: `lz4`, `zlib`, `jpeg` (images only) or `none`.
+
+    Raises:
+        KeyError: another name.
+    """
+    return _pair(name)[0]
+
+
+def get_data_decompressor(name: str) -> Callable[..., Any]:
+    """The counterpart of `get_data_compressor(name)`.
+
+    Raises:
+        KeyError: another name.
+    """
+    return _pair(name)[1]
+
+
+def _pair(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    if name not in _COMPRESSORS:
+        raise KeyError(f"unknown compressor {name!r}; it must be one of {', '.join(_COMPRESSORS)}")
+    return _COMPRESSORS[name]
+
+
+def _pack(data: Any) -> bytes:
+    from ding.utils.msgpack_helper import pack
+
+    return pack(data)
+
+
+def _unpack(data: bytes) -> Any:
+    from ding.utils.msgpack_helper import unpack
+
+    return unpack(data)
+
+
+def _lz4_block() -> Any:
+    try:
+        import lz4.block
+    except ImportError as error:
+        raise ImportError("the lz4 compressor needs the package lz4: pip install lz4") from error
+    return lz4.block
+
+
+def _check_lz4_size(compressed_data: bytes) -> None:
+    # lz4 expands at most 255 times. The first four bytes say how much memory to reserve, so a short message must not
+    # be able to claim gigabytes.
+    claimed = int.from_bytes(compressed_data[:4], "little")
+    if len(compressed_data) < 4 or claimed > 255 * len(compressed_data):
+        raise ValueError(f"the data is not compressed by lz4: {len(compressed_data)} bytes cannot hold {claimed}")
+
+
+def _cv2() -> Any:
+    try:
+        import cv2
+    except ImportError as error:
+        raise ImportError("JPEG needs the package opencv-python-headless: pip install 'ding-worker[atari]'") from error
+    return cv2

@@ -1,0 +1,123 @@
+"""Files on the local disk: written whole or not at all, read without running code."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import pickle
+import secrets
+import shutil
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from ding.utils.lock_helper import get_file_lock
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a temporary file beside `path` for writing; it becomes `path` when the block ends without an exception.
+
+    Readers see the old content or the new, never a part. Missing parent folders are created. The data is flushed, not
+    forced to the disk. `mode` is `wb`, or `w` for UTF-8 text.
+    """
+    if mode not in ("wb", "w"):
+        raise ValueError(f"mode = {mode!r} is not allowed; it must be 'wb' or 'w'")
+    folder, name = os.path.split(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        # `x` instead of tempfile: the umask decides who may read the result, as it does for any other file.
+        with open(temporary, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8") as file:
+            yield file
+        os.replace(temporary, os.path.join(folder, name))
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+        raise
+
+
+def read_file(
+    path: str | os.PathLike[str], fs_type: str | None = None, use_lock: bool = False, trust_pickle: bool = False
+) -> Any:
+    """The object that `save_file` wrote to `path`, its tensors on the CPU.
+
+    Only plain containers, numbers, strings, numpy arrays and tensors are read; a file that holds anything else can run
+    code while it is read, so that needs `trust_pickle=True`. `use_lock` takes the lock of `get_file_lock(path)`.
+
+    Raises:
+        pickle.UnpicklingError: the file holds other types and `trust_pickle` is false, or it is damaged.
+        NotImplementedError: `path` starts with `s3://`, or `fs_type` names a remote store.
+    """
+    _require_local(path, fs_type)
+    if not trust_pickle:
+        _allow_numpy_values()
+    with _lock(path, "read", use_lock):
+        try:
+            return torch.load(path, map_location="cpu", weights_only=not trust_pickle)
+        except pickle.UnpicklingError as error:
+            if trust_pickle:
+                raise
+            raise pickle.UnpicklingError(
+                f"{os.fspath(path)} holds more than numbers, strings, containers, arrays and tensors, or is damaged; "
+                f"pass trust_pickle=True only if you trust where it comes from ({error})"
+            ) from error
+
+
+def save_file(path: str | os.PathLike[str], data: Any, fs_type: str | None = None, use_lock: bool = False) -> None:
+    """Write `data` to `path` with `torch.save`; the file appears whole. Missing parent folders are created.
+
+    Raises:
+        NotImplementedError: `path` starts with `s3://`, or `fs_type` names a remote store.
+    """
+    _require_local(path, fs_type)
+    with _lock(path, "write", use_lock), atomic_write(path) as file:
+        torch.save(data, file)
+
+
+def remove_file(path: str | os.PathLike[str], fs_type: str | None = None) -> None:
+    """Delete the file or the folder with all it holds, before returning; a missing path is not an error.
+
+    Raises:
+        NotImplementedError: `path` starts with `s3://`, or `fs_type` names a remote store.
+    """
+    _require_local(path, fs_type)
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.remove(path)
+
+
+def _require_local(path: str | os.PathLike[str], fs_type: str | None) -> None:
+    if fs_type not in (None, "normal", "ceph", "mc"):
+        raise AssertionError(f"fs_type = {fs_type!r} is not allowed; it must be None or 'normal'")
+    if fs_type in ("ceph", "mc") or (fs_type is None and os.fspath(path).lower().startswith("s3://")):
+        raise NotImplementedError(
+            f"{os.fspath(path)} (fs_type = {fs_type!r}) is in a remote store, for which there is no client here; "
+            "use a path on a mounted disk"
+        )
+
+
+def _lock(path: str | os.PathLike[str], op: str, use_lock: bool) -> contextlib.AbstractContextManager[Any]:
+    return get_file_lock(os.fspath(path), op) if use_lock else contextlib.nullcontext()
+
+
+@functools.cache
+def _allow_numpy_values() -> None:
+    """Let `weights_only` loading rebuild numpy scalars and arrays, which hold data and no code."""
+    dtype_classes = [kind for _, kind in inspect.getmembers(np.dtypes, inspect.isclass)]
+    # The two functions by which numpy pickles them, wherever this version keeps them.
+    reconstruct: Any = np.zeros(0).__reduce__()[0]
+    scalar: Any = np.float64(0).__reduce__()[0]
+    # Files written under numpy 1 and numpy 2 name them by different modules.
+    aliases = [
+        (function, f"numpy.{module}.multiarray.{function.__name__}")
+        for function in (reconstruct, scalar)
+        for module in ("core", "_core")
+    ]
+    torch.serialization.add_safe_globals([np.ndarray, np.dtype, *dtype_classes, *aliases])

@@ -1,0 +1,213 @@
+"""Data as bytes and back without code: msgpack, with extension types for tuples, arrays and tensors."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import torch
+from easydict import EasyDict
+
+_NUMPY_KINDS = "biufcSUmM"
+# Each nested tuple, set or EasyDict is a message inside a message, and unpacking one takes about 40 kB of C stack, so
+# without a limit a short message could crash the process.
+_MAX_NESTED_MESSAGES = 32
+
+
+@functools.cache
+def _msgpack() -> Any:
+    try:
+        import msgpack
+    except ImportError as error:
+        raise ImportError("packing data needs the package msgpack: pip install msgpack") from error
+    return msgpack
+
+
+class _Ext(IntEnum):
+    """Extension codes. They are part of the file format: never renumber."""
+
+    NDARRAY = 1
+    NUMPY_SCALAR = 2
+    TENSOR = 3
+    TUPLE = 4
+    BIG_INT = 5
+    EASY_DICT = 6
+    COMPLEX = 7
+    SET = 8
+
+
+def pack(obj: Any) -> bytes:
+    """`obj` as bytes.
+
+    Dicts, lists, tuples, sets, `EasyDict`s, strings, bytes, numbers of any size, bool, None, numpy scalars and arrays,
+    and dense tensors come back as what they were; tensors on the CPU and without their graph. Other subclasses of dict
+    and list come back as dict and list.
+
+    Raises:
+        TypeError: something else is in `obj`, for instance a named tuple, an object array or a class instance.
+        ValueError: `obj` is nested too deep, as when it contains itself: more than 32 tuples, sets and `EasyDict`s, or
+            about 500 dicts and lists, inside each other.
+    """
+    return _pack(obj, 0)
+
+
+def _pack(obj: Any, depth: int) -> bytes:
+    if depth > _MAX_NESTED_MESSAGES:
+        raise ValueError(f"more than {_MAX_NESTED_MESSAGES} tuples, sets and EasyDicts inside each other")
+    result: bytes = _msgpack().packb(obj, default=_encoders[depth], strict_types=True)
+    return result
+
+
+def unpack(data: bytes | bytearray | memoryview) -> Any:
+    """The object that `pack` made `data` from. Arrays and tensors own their memory and are writable.
+
+    Safe on data from anywhere: nothing is executed or imported.
+
+    Raises:
+        ValueError: `data` is damaged, or was not made by `pack`.
+    """
+    try:
+        return _unpack(data, 0)
+    except (_msgpack().UnpackException, ValueError, TypeError, struct.error, IndexError) as error:
+        raise ValueError(f"the data is damaged or of another format: {type(error).__name__}: {error}") from error
+
+
+def _ext(code: _Ext, data: bytes) -> Any:
+    return _msgpack().ExtType(code, data)
+
+
+def _unpack(data: bytes | bytearray | memoryview, depth: int) -> Any:
+    if depth > _MAX_NESTED_MESSAGES:
+        raise ValueError(f"more than {_MAX_NESTED_MESSAGES} messages inside each other")
+    return _msgpack().unpackb(data, ext_hook=_decoders[depth], strict_map_key=False)
+
+
+def _encode(depth: int, obj: Any) -> Any:
+    if isinstance(obj, np.ndarray):
+        return _ext(_Ext.NDARRAY, _array_bytes(obj))
+    if isinstance(obj, torch.Tensor):
+        return _ext(_Ext.TENSOR, _tensor_bytes(obj))
+    if isinstance(obj, np.generic):
+        return _ext(_Ext.NUMPY_SCALAR, _array_bytes(np.asarray(obj)))
+    if isinstance(obj, EasyDict):
+        return _ext(_Ext.EASY_DICT, _pack(dict(obj), depth + 1))
+    return _encode_container(obj, depth)
+
+
+def _encode_container(obj: Any, depth: int) -> Any:
+    if type(obj) is tuple:
+        return _ext(_Ext.TUPLE, _pack(list(obj), depth + 1))
+    if type(obj) in (set, frozenset):
+        return _ext(_Ext.SET, _pack(list(obj), depth + 1))
+    if isinstance(obj, Mapping):
+        return dict(obj)
+    if isinstance(obj, list):
+        return list(obj)
+    return _encode_value(obj)
+
+
+def _encode_value(obj: Any) -> Any:
+    if type(obj) is int:
+        # Only numbers beyond 64 bits come here.
+        return _ext(_Ext.BIG_INT, obj.to_bytes(obj.bit_length() // 8 + 1, "little", signed=True))
+    if type(obj) is complex:
+        return _ext(_Ext.COMPLEX, struct.pack("<dd", obj.real, obj.imag))
+    for base in (int, float, str, bytes):
+        if isinstance(obj, base):
+            # Not base(obj): that would call what the subclass makes of itself.
+            return _PLAIN[base](obj)
+    raise TypeError(
+        f"{type(obj).__module__}.{type(obj).__qualname__} cannot be packed; use dicts, lists, tuples, strings, bytes, "
+        "numbers, numpy arrays or tensors"
+    )
+
+
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    bytes: lambda value: bytes(memoryview(value)),
+}
+
+
+def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """Length of the dtype's name, the name, the number of dimensions, the dimensions."""
+    name = dtype.encode("ascii")
+    return struct.pack(f"<B{len(name)}sB{len(shape)}Q", len(name), name, len(shape), *shape)
+
+
+def _read_header(data: bytes) -> tuple[str, tuple[int, ...], memoryview]:
+    name_end = 1 + data[0]
+    dtype = data[1:name_end].decode("ascii")
+    ndim = data[name_end]
+    shape = struct.unpack_from(f"<{ndim}Q", data, name_end + 1)
+    return dtype, shape, memoryview(data)[name_end + 1 + 8 * ndim :]
+
+
+def _array_bytes(array: np.ndarray) -> bytes:
+    if array.dtype.kind not in _NUMPY_KINDS:
+        raise TypeError(f"an array of dtype {array.dtype} cannot be packed; use a dtype of numbers, strings or times")
+    return _header(array.dtype.str, array.shape) + array.tobytes()
+
+
+def _array_from(data: bytes) -> np.ndarray:
+    name, shape, body = _read_header(data)
+    dtype = np.dtype(name)
+    if dtype.kind not in _NUMPY_KINDS:
+        raise ValueError(f"dtype {name!r} is not allowed")
+    if len(body) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{len(body)} bytes do not make an array of shape {shape} and dtype {name}")
+    array = np.empty(shape, dtype)
+    if body:
+        array.reshape(-1).view(np.uint8)[:] = body
+    return array
+
+
+def _tensor_bytes(tensor: torch.Tensor) -> bytes:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+        raise TypeError(f"a tensor of layout {tensor.layout} and dtype {tensor.dtype} cannot be packed; make it dense")
+    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    body = dense.reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
+    return _header(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) + body
+
+
+def _tensor_from(data: bytes) -> torch.Tensor:
+    name, shape, body = _read_header(data)
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or not name.isidentifier():
+        raise ValueError(f"dtype {name!r} is not a dtype of torch")
+    if len(body) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{len(body)} bytes do not make a tensor of shape {shape} and dtype {name}")
+    if not body:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(body), dtype=dtype).reshape(shape)
+
+
+def _decode(depth: int, code: int, data: bytes) -> Any:
+    match code:
+        case _Ext.NDARRAY:
+            return _array_from(data)
+        case _Ext.TENSOR:
+            return _tensor_from(data)
+        case _Ext.NUMPY_SCALAR:
+            return _array_from(data)[()]
+        case _Ext.TUPLE:
+            return tuple(_unpack(data, depth + 1))
+        case _Ext.SET:
+            return set(_unpack(data, depth + 1))
+        case _Ext.EASY_DICT:
+            return EasyDict(_unpack(data, depth + 1))
+        case _Ext.BIG_INT:
+            return int.from_bytes(data, "little", signed=True)
+        case _Ext.COMPLEX:
+            return complex(*struct.unpack("<dd", data))
+    raise ValueError(f"unknown extension type {code}")
+
+
+_encoders = [functools.partial(_encode, depth) for depth in range(_MAX_NESTED_MESSAGES + 1)]
+_decoders = [functools.partial(_decode, depth) for depth in range(_MAX_NESTED_MESSAGES + 1)]

@@ -1,0 +1,172 @@
+import multiprocessing
+import threading
+from collections import deque
+
+import pytest
+
+from ding.utils import lock_helper
+from ding.utils.lock_helper import FairRWLock, LockContext, LockContextType, get_file_lock, get_rw_file_lock
+
+DEADLINE_S = 10
+
+
+@pytest.mark.parametrize("lock_type", list(LockContextType))
+def test_lock_context_excludes_by_with_and_by_acquire(lock_type):
+    lock = LockContext(lock_type)
+    with lock as entered:
+        assert entered is None and not lock._lock.acquire(False)
+    lock.acquire()
+    assert not lock._lock.acquire(False)
+    lock.release()
+    assert lock._lock.acquire(False)
+    lock._lock.release()
+
+
+def test_lock_context_refuses_another_type():
+    with pytest.raises(ValueError, match="lock_type = 'thread'"):
+        LockContext("thread")
+
+
+def take_and_report(lock, connection):
+    lock.acquire()
+    connection.send("taken")
+    lock.release()
+
+
+# Python's start method decides how the lock travels; where that is fork, newer versions warn about our threads.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_lock_excludes_a_child_process():
+    lock = LockContext(LockContextType.PROCESS_LOCK)
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=take_and_report, args=(lock, theirs), daemon=True)
+    with lock:
+        process.start()
+        assert not ours.poll()
+    assert ours.poll(60) and ours.recv() == "taken"
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def started(target):
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    return thread
+
+
+class WatchedQueue(deque):
+    """The queue of a lock, whose arrivals can be waited for from outside."""
+
+    def __init__(self, lock):
+        super().__init__()
+        self.lock = lock
+
+    def append(self, ticket):
+        super().append(ticket)
+        self.lock._condition.notify_all()
+
+    def wait_for_length(self, length):
+        with self.lock._condition:
+            assert self.lock._condition.wait_for(lambda: len(self) == length, timeout=DEADLINE_S)
+
+
+def test_readers_share_the_lock():
+    lock = FairRWLock()
+    together = threading.Barrier(2, timeout=DEADLINE_S)
+
+    def read():
+        with lock.read():
+            together.wait()
+
+    threads = [started(read) for _ in range(2)]
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert not together.broken and lock._readers == 0
+
+
+def test_whoever_comes_first_is_served_first_so_a_writer_is_not_starved():
+    lock = FairRWLock()
+    order = []
+    lock._queue = WatchedQueue(lock)
+
+    def write():
+        with lock.write():
+            order.append("write")
+
+    def read():
+        with lock.read():
+            order.append("read")
+
+    with lock.read():
+        writer = started(write)
+        lock._queue.wait_for_length(1)
+        reader = started(read)
+        lock._queue.wait_for_length(2)
+        assert order == []
+    writer.join(DEADLINE_S)
+    reader.join(DEADLINE_S)
+    assert order == ["write", "read"]
+
+
+def test_writers_exclude_everyone():
+    lock = FairRWLock()
+    counter = {"value": 0, "inside": 0, "most": 0}
+
+    def write():
+        for _ in range(200):
+            with lock.write():
+                counter["inside"] += 1
+                counter["most"] = max(counter["most"], counter["inside"])
+                counter["value"] += 1
+                counter["inside"] -= 1
+
+    threads = [started(write) for _ in range(4)]
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert counter == {"value": 800, "inside": 0, "most": 1}
+
+
+def test_an_exception_inside_gives_the_lock_back():
+    lock = FairRWLock()
+    for side in (lock.read, lock.write):
+        with pytest.raises(KeyError), side():
+            raise KeyError
+    with lock.write():
+        assert lock._readers == 0
+
+
+def test_rw_file_locks_of_one_name_are_one_lock():
+    one, two = get_rw_file_lock("name", "write"), get_rw_file_lock("name", "read")
+    assert one._lock is two._lock and one._lock is not get_rw_file_lock("other", "read")._lock
+    one.acquire()
+    assert one._lock._has_writer
+    one.release()
+    with two:
+        assert two._lock._readers == 1
+
+
+def test_releasing_a_lock_that_is_not_held_raises():
+    with pytest.raises(RuntimeError, match="does not hold"):
+        get_rw_file_lock("name", "read").release()
+
+
+@pytest.mark.parametrize("make", [get_rw_file_lock, get_file_lock])
+def test_an_unknown_operation_is_refused(make):
+    with pytest.raises(AssertionError, match="op = 'append'"):
+        make("name", "append")
+
+
+def test_a_file_lock_excludes_other_open_files_and_leaves_its_file(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    path = tmp_path / "sub" / "data"
+    with get_file_lock(str(path), "read"), open(f"{path}.lock") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with open(f"{path}.lock") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_file_lock_is_a_lock_within_the_process_where_flock_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(lock_helper, "fcntl", None)
+    lock = get_file_lock(str(tmp_path / "data"), "write")
+    with lock:
+        assert isinstance(lock._lock, FairRWLock)
+    assert list(tmp_path.iterdir()) == []
