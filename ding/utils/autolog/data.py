@@ -1,0 +1,157 @@
+"""Values with the time at which they were recorded, of which the recent ones are kept."""
+
+from __future__ import annotations
+
+import numbers
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from ding.utils.autolog.time_ctl import BaseTime
+
+_T = TypeVar("_T")
+
+
+class RangedData(ABC, Generic[_T]):
+    """Values of the last `expire` units of time, and the one before them, which was current when that span began.
+
+    So the data never disappears: the newest value stays however old it is. Not safe for writing from several threads.
+
+    Raises:
+        TypeError: `expire` is no number.
+        ValueError: `expire` is not positive.
+    """
+
+    def __init__(self, expire: float) -> None:
+        if not isinstance(expire, numbers.Real) or isinstance(expire, bool):
+            raise TypeError(f"expire must be a number, got {type(expire).__name__} {expire!r}")
+        if expire <= 0:
+            raise ValueError(f"expire must be positive, got {expire}")
+        self._expire: float = expire if isinstance(expire, int) else float(expire)
+        self._times: deque[float] = deque()
+        self._values: deque[_T] = deque()
+
+    @abstractmethod
+    def _get_time(self) -> float:
+        """The present time; must never go back."""
+
+    @property
+    def expire(self) -> float:
+        """For how long a value is kept."""
+        return self._expire
+
+    def append(self, data: _T) -> RangedData[_T]:
+        """Record one value now; return self.
+
+        Raises:
+            ValueError: the time went back.
+        """
+        now = self._get_time()
+        times = self._times
+        if times and now < times[-1]:
+            raise ValueError(f"time went back: the newest value is of {times[-1]}, now is {now}")
+        times.append(now)
+        self._values.append(data)
+        if times[0] < now - self._expire:
+            self._drop_expired(now)
+        return self
+
+    def extend(self, iter_: Iterable[_T]) -> RangedData[_T]:
+        """Record each value now; return self.
+
+        Raises:
+            ValueError: the time went back.
+        """
+        for item in iter_:
+            self.append(item)
+        return self
+
+    def current(self) -> _T:
+        """The newest value.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if not self._values:
+            raise ValueError("nothing was recorded yet")
+        return self._values[-1]
+
+    def history(self) -> list[tuple[float, _T]]:
+        """(time, value) of all kept values, in order; the one older than the span at the time when the span began.
+
+        If time passed since the newest value, it stands at the end once more, at the present time.
+        """
+        now = self._advance()
+        begin = now - self._expire
+        result = [(max(time_, begin), value) for time_, value in zip(self._times, self._values, strict=True)]
+        if self._times and now > self._times[-1]:
+            result.append((now, self._values[-1]))
+        return result
+
+    def window(self) -> list[_T]:
+        """The values that `history` has intervals for: all kept ones, but for the last if no time passed since."""
+        now = self._advance()
+        values = list(self._values)
+        if values and now <= self._times[-1]:
+            values.pop()
+        return values
+
+    def mean(self) -> float:
+        """The unweighted mean of `window`, 0.0 when that is empty. For numbers only."""
+        now = self._get_time()
+        times = self._times
+        if not times:
+            return 0.0
+        if times[0] < now - self._expire:
+            self._drop_expired(now)
+        values: Iterable[Any] = self._values
+        count = len(times)
+        if now <= times[-1]:
+            count -= 1
+            values = islice(values, count)
+        total: float = sum(values)
+        return total / count if count else 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def _advance(self) -> float:
+        now = self._get_time()
+        self._drop_expired(now)
+        return now
+
+    def _drop_expired(self, now: float) -> None:
+        """Keep one value that is older than the span."""
+        begin, times, values = now - self._expire, self._times, self._values
+        while len(times) > 1 and times[1] < begin:
+            times.popleft()
+            values.popleft()
+
+
+class TimeRangedData(RangedData[_T]):
+    """`RangedData` on a given clock.
+
+    Example:
+        >>> from ding.utils.autolog import TickTime
+        >>> clock = TickTime()
+        >>> data = TimeRangedData(clock, expire=2)
+        >>> for value in "abcde":
+        ...     _, _ = data.append(value), clock.step()
+        >>> data.history()
+        [(3, 'c'), (3, 'd'), (4, 'e'), (5, 'e')]
+    """
+
+    def __init__(self, time_: BaseTime, expire: float) -> None:
+        super().__init__(expire)
+        self._time = time_
+        self._get_time = time_.time  # type: ignore[method-assign]  # one call less for each value
+
+    def _get_time(self) -> float:
+        return self._time.time()
+
+    @property
+    def time(self) -> BaseTime:
+        """The clock."""
+        return self._time

@@ -1,0 +1,105 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.utils.autolog import RangedData, TickTime, TimeRangedData
+
+
+class Settable(TickTime):
+    def set(self, value):
+        self._tick = value
+
+
+def recorded(count, expire, clock):
+    data = TimeRangedData(clock, expire)
+    for value in range(count):
+        data.append(value)
+        clock.step()
+    return data
+
+
+def test_values_of_the_span_and_the_one_before_are_kept():
+    clock = TickTime()
+    data = recorded(5, 2, clock)
+    assert data.history() == [(3, 2), (3, 3), (4, 4), (5, 4)]
+    clock.step(10)
+    assert data.history() == [(13, 4), (15, 4)]
+    assert data.current() == 4
+
+
+def test_nothing_is_repeated_when_no_time_has_passed():
+    clock = TickTime()
+    data = TimeRangedData(clock, 3)
+    data.append("a").append("b")
+    assert data.history() == [(0, "a"), (0, "b")]
+    assert data.window() == ["a"]
+
+
+def test_extend_appends_each():
+    data = TimeRangedData(TickTime(), 3)
+    assert data.extend([1, 2]) is data
+    assert data.history() == [(0, 1), (0, 2)]
+
+
+def test_it_is_true_when_something_was_recorded():
+    clock = TickTime()
+    data = TimeRangedData(clock, 3)
+    assert not data
+    assert (data.expire, data.time, data.history(), data.window(), data.mean()) == (3, clock, [], [], 0.0)
+    assert data.append(0)
+    assert data.mean() == 0.0
+
+
+def test_there_is_no_current_value_before_the_first():
+    with pytest.raises(ValueError, match="nothing was recorded"):
+        TimeRangedData(TickTime(), 3).current()
+
+
+@pytest.mark.parametrize(("expire", "error"), [(0, ValueError), (-1, ValueError), ("3", TypeError), (True, TypeError)])
+def test_expire_must_be_a_positive_number(expire, error):
+    with pytest.raises(error, match="expire"):
+        TimeRangedData(TickTime(), expire)
+
+
+def test_time_that_goes_back_is_refused():
+    clock = Settable(5)
+    data = TimeRangedData(clock, 3)
+    data.append(1)
+    clock.set(4)
+    with pytest.raises(ValueError, match="went back"):
+        data.append(2)
+
+
+def test_a_clock_of_ones_own_can_be_given_by_a_subclass():
+    class Always(RangedData):
+        def _get_time(self):
+            return 1
+
+    assert Always(2).append("x").history() == [(1, "x")]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    expire=st.integers(1, 6),
+    events=st.lists(
+        st.one_of(st.floats(-10, 10).map(lambda v: ("put", v)), st.integers(1, 9).map(lambda d: ("go", d)))
+    ),
+)
+def test_history_window_and_mean_agree_with_a_plain_list(expire, events):
+    clock, told = TickTime(), []
+    data = TimeRangedData(clock, expire)
+    for kind, value in events:
+        if kind == "put":
+            data.append(value)
+            told.append((clock.time(), value))
+        else:
+            clock.step(value)
+        now = clock.time()
+        older = [(now - expire, v) for t, v in told if t < now - expire][-1:]
+        expected = older + [(t, v) for t, v in told if t >= now - expire]
+        if told and now > told[-1][0]:
+            expected.append((now, told[-1][1]))
+        values = [v for _, v in expected[:-1]]
+        assert data.mean() == pytest.approx(sum(values) / len(values) if values else 0.0)
+        assert data.window() == values
+        assert data.history() == expected
