@@ -1,0 +1,281 @@
+"""Put samples together into a batch, and take a batch apart again.
+
+The type of the first sample decides for its whole column, so that a batch of dicts costs one stacking per key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributions import Distribution
+
+from ding.utils.data.by_type import ByType, is_namedtuple, is_treetensor
+
+_KEEP_LIST_PREFIX = ["collate_ignore"]
+
+
+def default_collate(batch: Any, cat_1dim: bool = True, ignore_prefix: list[str] = _KEEP_LIST_PREFIX) -> Any:
+    """Batch B samples into the same structure with a leading dimension B.
+
+    Tensors, arrays and numpy scalars keep their dtype, float becomes float32, int int64, bool bool. Strings and bytes
+    stay a list. Dicts are collated by the keys of the first one, sequences column by column (as many columns as the
+    shortest has), namedtuples likewise into the same type. Trees of tensors become dicts. The result owns its memory.
+
+    Args:
+        batch: the samples; the first one's type counts. A tree of tensors that is a batch already becomes a dict.
+        cat_1dim: batch items of shape (1,) to shape (B,) instead of (B, 1).
+        ignore_prefix: the values of keys that begin so stay a plain list. Within nested dicts the default prefix
+            counts.
+
+    Raises:
+        TypeError: a sample is None, an array of strings or objects, or of any other foreign type.
+
+    Example:
+        >>> default_collate([{"obs": torch.zeros(4), "done": False}, {"obs": torch.ones(4), "done": True}])["obs"].shape
+        torch.Size([2, 4])
+    """
+    if is_treetensor(type(batch)):
+        return batch.json()
+    first = batch[0]
+    if type(first) is dict or isinstance(first, Mapping):
+        return _collate_dicts(batch, cat_1dim, tuple(ignore_prefix))
+    return _COLLATE[type(first)](batch, cat_1dim)
+
+
+def _collate_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool, ignore: tuple[str, ...]) -> dict[Any, Any]:
+    result: dict[Any, Any] = {}
+    key: Any = None
+    try:
+        for key, value in batch[0].items():
+            column = [sample[key] for sample in batch]
+            if isinstance(key, str) and key.startswith(ignore):
+                result[key] = column
+            else:
+                result[key] = _COLLATE[type(value)](column, cat_1dim)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if type(error) not in (TypeError, ValueError, RuntimeError):
+            raise
+        raise type(error)(f"in {key!r}: {error}") from error
+    return result
+
+
+def _collate_nested_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool) -> dict[Any, Any]:
+    return _collate_dicts(batch, cat_1dim, tuple(_KEEP_LIST_PREFIX))
+
+
+def _collate_tensors(batch: Sequence[torch.Tensor], cat_1dim: bool) -> torch.Tensor:
+    # cat would also take longer items after a first one of shape (1,), and give a result that is no batch.
+    if cat_1dim and batch[0].shape == (1,):
+        result = torch.cat(tuple(batch))
+        if len(result) != len(batch):
+            raise RuntimeError(f"shapes differ: {sorted({tuple(item.shape) for item in batch})}")
+        return result
+    return torch.stack(tuple(batch))
+
+
+def _collate_arrays(batch: Sequence[np.ndarray], cat_1dim: bool) -> torch.Tensor:
+    first = batch[0]
+    if first.dtype.kind in "USOV":
+        raise TypeError(f"cannot collate an array of dtype {first.dtype}: only numbers and bools make a tensor")
+    result = torch.from_numpy(np.array(batch))
+    if cat_1dim and first.shape == (1,):
+        return result.flatten()
+    return result
+
+
+def _collate_numpy_scalars(batch: Sequence[np.generic], cat_1dim: bool) -> torch.Tensor:
+    return torch.from_numpy(np.array(batch))
+
+
+def _collate_floats(batch: Sequence[float], cat_1dim: bool) -> torch.Tensor:
+    return torch.tensor(batch, dtype=torch.float32)
+
+
+def _collate_integers(batch: Sequence[int], cat_1dim: bool) -> torch.Tensor:
+    # No dtype is asked for: torch would truncate a float that comes after an int.
+    return torch.tensor(batch)
+
+
+def _collate_texts(batch: Sequence[Any], cat_1dim: bool) -> Sequence[Any]:
+    return batch if isinstance(batch, list) else list(batch)
+
+
+def _collate_namedtuples(batch: Sequence[Any], cat_1dim: bool) -> Any:
+    return type(batch[0])(*_collate_sequences(batch, cat_1dim))
+
+
+def _collate_sequences(batch: Sequence[Sequence[Any]], cat_1dim: bool) -> list[Any]:
+    columns: Iterable[tuple[Any, ...]] = zip(*batch)  # noqa: B905 the shortest sample counts
+    return [_COLLATE[type(column[0])](column, cat_1dim) for column in columns]
+
+
+def _collate_trees(batch: Sequence[Any], cat_1dim: bool) -> Any:
+    return default_collate([tree.json() for tree in batch], cat_1dim)
+
+
+_COLLATE: ByType = ByType(
+    "collate",
+    (torch.Tensor, _collate_tensors),
+    (np.ndarray, _collate_arrays),
+    ((str, bytes), _collate_texts),
+    (np.generic, _collate_numpy_scalars),
+    (float, _collate_floats),
+    (int, _collate_integers),
+    (Mapping, _collate_nested_dicts),
+    (is_namedtuple, _collate_namedtuples),
+    (Sequence, _collate_sequences),
+    (is_treetensor, _collate_trees),
+)
+
+
+def default_decollate(
+    batch: Any, ignore: list[str] = ["prev_state", "prev_actor_state", "prev_critic_state"]
+) -> list[Any]:
+    """Take a batch apart into its B items, the reverse of `default_collate`.
+
+    A tensor [B, ...] gives B tensors [...] that share its memory, one of shape (B,) gives B of shape (1,). A dict gives
+    B dicts, where B is the length of its first value; the values of `ignore` are indexed as they are. A sequence gives
+    B tuples, a distribution B times None.
+
+    Raises:
+        TypeError: the batch, or a part of it, is none of these.
+    """
+    items: list[Any] = _DECOLLATE[type(batch)](batch, ignore)
+    return items
+
+
+def _decollate_tensor(batch: torch.Tensor, ignore: Sequence[str]) -> list[torch.Tensor]:
+    return list(torch.split(batch, 1) if batch.ndim == 1 else batch.unbind(0))
+
+
+def _decollate_dict(batch: Mapping[Any, Any], ignore: Sequence[str]) -> list[dict[Any, Any]]:
+    columns = {k: v if k in ignore else _DECOLLATE[type(v)](v, ignore) for k, v in batch.items()}
+    size = len(next(iter(columns.values()), ()))
+    return [{key: column[i] for key, column in columns.items()} for i in range(size)]
+
+
+def _decollate_sequence(batch: Sequence[Any], ignore: Sequence[str]) -> list[tuple[Any, ...]]:
+    return list(zip(*(_DECOLLATE[type(item)](item, ignore) for item in batch)))  # noqa: B905 the shortest counts
+
+
+def _decollate_distribution(batch: Distribution, ignore: Sequence[str]) -> list[None]:
+    return [None] * batch.batch_shape[0]
+
+
+def _decollate_text(batch: Any, ignore: Sequence[str]) -> list[Any]:
+    raise TypeError(f"cannot decollate text: {batch!r}")
+
+
+_DECOLLATE: ByType = ByType(
+    "decollate",
+    (torch.Tensor, _decollate_tensor),
+    (Mapping, _decollate_dict),
+    ((str, bytes), _decollate_text),
+    (Sequence, _decollate_sequence),
+    (Distribution, _decollate_distribution),
+)
+
+
+def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:
+    """Batch B sequences of T steps into tensors [T, B, ...].
+
+    Args:
+        batch: B dicts `{key: [T values]}`, each with a key `prev_state`; or B lists of T trees of tensors. Unchanged.
+
+    Returns:
+        `{key: [T, B, ...]}`; `prev_state` is a list over T of the B states (a tuple; a list where trees came in).
+
+    Raises:
+        KeyError: a sample has no `prev_state`.
+    """
+    if isinstance(batch[0], (list, tuple)):
+        return _timestep_collate_trees(batch)
+    states = [sample["prev_state"] for sample in batch]
+    rest = [{key: value for key, value in sample.items() if key != "prev_state"} for sample in batch]
+    result: dict[str, Any] = _stack_steps(default_collate(rest))
+    result["prev_state"] = list(zip(*states))  # noqa: B905 the shortest counts
+    return result
+
+
+def _stack_steps(data: Any) -> Any:
+    """Stack each list of T tensors [B, ...] to one tensor [T, B, ...]."""
+    if isinstance(data, dict):
+        return {key: _stack_steps(value) for key, value in data.items()}
+    if isinstance(data, list) and data and isinstance(data[0], torch.Tensor):
+        return torch.stack(data)
+    return data
+
+
+def _timestep_collate_trees(batch: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    samples = [[step.json() for step in sample] for sample in batch]
+    states = [[step.pop("prev_state") for step in sample] for sample in samples]
+    result: dict[str, Any] = _swap_leading_dims(
+        default_collate([default_collate(sample) for sample in samples], cat_1dim=False)
+    )
+    result["prev_state"] = [list(step) for step in zip(*states)]  # noqa: B905 the shortest counts
+    return result
+
+
+def _swap_leading_dims(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _swap_leading_dims(value) for key, value in data.items()}
+    return data.transpose(0, 1) if isinstance(data, torch.Tensor) else data
+
+
+def diff_shape_collate(batch: Sequence[Any]) -> Any:
+    """Batch like `default_collate`, but leave a column as the list that it is where its items cannot be stacked.
+
+    These are columns with a None, with tensors or arrays of different shapes, or of text. Items of shape (1,) are
+    stacked to (B, 1).
+
+    Raises:
+        TypeError: a sample is of a foreign type.
+    """
+    if any(item is None for item in batch):
+        return batch
+    return _DIFF_SHAPE[type(batch[0])](batch)
+
+
+def _same_shape_or_list(collate: Callable[[Any, bool], torch.Tensor]) -> Callable[[Sequence[Any]], Any]:
+    def collate_same_shapes(batch: Sequence[Any]) -> Any:
+        shape = batch[0].shape
+        return collate(batch, False) if all(getattr(item, "shape", None) == shape for item in batch) else batch
+
+    return collate_same_shapes
+
+
+def _diff_shape_columns(batch: Sequence[Sequence[Any]]) -> list[Any]:
+    return [diff_shape_collate(list(column)) for column in zip(*batch)]  # noqa: B905 the shortest counts
+
+
+_DIFF_SHAPE: ByType = ByType(
+    "collate",
+    (torch.Tensor, _same_shape_or_list(_collate_tensors)),
+    (np.ndarray, _same_shape_or_list(_collate_arrays)),
+    ((str, bytes), lambda batch: batch),
+    (np.generic, lambda batch: _collate_numpy_scalars(batch, False)),
+    (float, lambda batch: _collate_floats(batch, False)),
+    (int, lambda batch: _collate_integers(batch, False)),
+    (Mapping, lambda batch: {key: diff_shape_collate([sample[key] for sample in batch]) for key in batch[0]}),
+    (is_namedtuple, lambda batch: type(batch[0])(*_diff_shape_columns(batch))),
+    (Sequence, _diff_shape_columns),
+)
+
+
+def ttorch_collate(x: Sequence[Any], json: bool = False, cat_1dim: bool = True) -> Any:
+    """Batch trees of tensors into one tree, or with `json` into dicts; leaves of shape (1,) to (B,) with `cat_1dim`.
+
+    Raises:
+        ImportError: a tree is asked for and DI-treetensor is not installed.
+    """
+    batch = default_collate(x, cat_1dim)
+    if json:
+        return batch
+    try:
+        import treetensor.torch as ttorch
+    except ImportError as error:
+        raise ImportError("ttorch_collate makes a treetensor: install the extra 'tree' (DI-treetensor)") from error
+    return ttorch.as_tensor(batch)

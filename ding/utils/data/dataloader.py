@@ -1,0 +1,134 @@
+"""Load and collate batches ahead of need."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ding.utils.data.base_dataloader import IDataLoader
+from ding.utils.data.collate_fn import default_collate
+from ding.utils.data.cuda_stream import StreamCopier
+from ding.utils.data.prefetch import Prefetcher
+from ding.utils.data.worker_pool import WorkerPool
+
+Source = Callable[[int], Any]
+
+
+class AsyncDataLoader(IDataLoader):
+    """An endless iterator over batches that a thread loads, collates and moves to the device ahead of need.
+
+    Loading starts at construction; at most `2 * max(1, num_workers)` batches wait. Batches come in the order in which
+    they were asked for. What fails while a batch is made is raised by `next`, from then on at each call. After `close`,
+    `next` returns None.
+
+    Args:
+        data_source: `data_source(batch_size)` returns a list of samples, or a list of callables that each return one
+            sample. It is called in one thread, the callables in one or several.
+        batch_size: what the source is asked for.
+        device: where batches go; copies to 'cuda' devices run on a stream of their own.
+        chunk_size: how many callables one job of a worker runs, 1 by default; must divide `batch_size`.
+        collate_fn: makes a batch of a list of samples, `default_collate` by default.
+        num_workers: threads that run the callables; 0 and 1 run them in the loading thread. They keep their order.
+        to_device_fn: `(batch, device) -> batch`, for 'cuda' devices; by default tensors in dicts and sequences move.
+
+    Raises:
+        TypeError: `data_source` is not callable, or `device` no str.
+        ValueError: `num_workers` is negative.
+        AssertionError: `chunk_size` does not divide `batch_size`.
+
+    Example:
+        >>> loader = AsyncDataLoader(lambda n: [{"x": float(i)} for i in range(n)], batch_size=2, device="cpu")
+        >>> next(loader)
+        {'x': tensor([0., 1.])}
+        >>> loader.close()
+    """
+
+    def __init__(
+        self,
+        data_source: Source,
+        batch_size: int,
+        device: str,
+        chunk_size: int | None = None,
+        collate_fn: Callable[[Any], Any] | None = None,
+        num_workers: int = 0,
+        to_device_fn: Callable[[Any, str], Any] | None = None,
+    ) -> None:
+        if not callable(data_source):
+            raise TypeError(f"data_source must be callable with a batch size, got {type(data_source).__name__}")
+        if not isinstance(device, str):
+            raise TypeError(f"device must be a str such as 'cpu' or 'cuda:0', got {device!r}")
+        if num_workers < 0:
+            raise ValueError(f"num_workers must be >= 0, got {num_workers}")
+        chunk_size = 1 if chunk_size is None else chunk_size
+        if chunk_size < 1 or batch_size % chunk_size:
+            raise AssertionError(f"chunk_size must divide batch_size {batch_size}, got {chunk_size}")
+        self._pool = WorkerPool(num_workers, "dataloader_worker") if num_workers > 1 else None
+        self._copier = StreamCopier(device, to_device_fn) if "cuda" in device else None
+        make = _BatchMaker(data_source, batch_size, chunk_size, collate_fn or default_collate, self._pool, self._copier)
+        self._prefetcher = Prefetcher(make, 2 * max(1, num_workers), "dataloader")
+
+    def __iter__(self) -> AsyncDataLoader:
+        return self
+
+    def __next__(self) -> Any:
+        batch = self._prefetcher.get()
+        return batch if self._copier is None else self._copier.hand_over(batch)
+
+    def close(self) -> None:
+        """Stop loading and wait for the threads to end, up to a few seconds for one that is stuck in user code.
+
+        May be called any number of times. A `next` that waits returns None.
+        """
+        self._prefetcher.stop()
+        if self._pool is not None:
+            self._pool.close()
+        self._prefetcher.close()
+
+    def __del__(self) -> None:
+        # At interpreter exit the threads are gone without having ended: waiting for them would only delay it.
+        if hasattr(self, "_prefetcher") and not sys.is_finalizing():
+            self.close()
+
+
+class _BatchMaker:
+    """Makes one batch at each call. Apart from the loader, so that the thread does not keep the loader alive."""
+
+    def __init__(
+        self,
+        source: Source,
+        batch_size: int,
+        chunk_size: int,
+        collate_fn: Callable[[Any], Any],
+        pool: WorkerPool | None,
+        copier: StreamCopier | None,
+    ) -> None:
+        self._source = source
+        self._batch_size = batch_size
+        self._chunk_size = chunk_size
+        self._collate = collate_fn
+        self._pool = pool
+        self._copier = copier
+
+    def __call__(self) -> Any:
+        data = self._source(self._batch_size)
+        if isinstance(data, (list, tuple)) and data and callable(data[0]):
+            data = self._run(data)
+        batch = self._collate(data)
+        return batch if self._copier is None else self._copier.move(batch)
+
+    def _run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        if self._pool is None:
+            return [call() for call in calls]
+        chunks = [_Chunk(calls[i : i + self._chunk_size]) for i in range(0, len(calls), self._chunk_size)]
+        return [sample for chunk in self._pool.run(chunks) for sample in chunk]
+
+
+class _Chunk:
+    """The callables that one worker runs in one go."""
+
+    def __init__(self, calls: Sequence[Callable[[], Any]]) -> None:
+        self._calls = calls
+
+    def __call__(self) -> list[Any]:
+        return [call() for call in self._calls]

@@ -1,0 +1,103 @@
+"""A bounded queue that a thread of its own keeps filled."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+_JOIN_S = 5.0
+
+
+def join_or_warn(*threads: threading.Thread) -> None:
+    """Wait a while for threads to end; leave one that is stuck in user code behind, as a daemon, with a warning.
+
+    The calling thread, which may be one of them when the garbage collector runs a finalizer in it, is left out.
+    """
+    deadline = time.monotonic() + _JOIN_S
+    for thread in threads:
+        if thread is threading.current_thread():
+            continue
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            logging.getLogger("ding").warning("thread %s did not end within %g s of its close", thread.name, _JOIN_S)
+
+
+class Prefetcher:
+    """Calls `produce` ahead of need, in a thread, and hands out the results in order.
+
+    An exception in `produce` ends the thread, and is raised by `get` once the results before it are taken.
+    `get` and `close` may be called from different threads.
+
+    Args:
+        produce: returns the next item; called only while fewer than `capacity` items wait. It should hold no reference
+            to the owner of the prefetcher: the owner could then never be collected.
+        capacity: the largest number of items that wait.
+        name: of the thread.
+    """
+
+    def __init__(self, produce: Callable[[], Any], capacity: int, name: str) -> None:
+        self._produce = produce
+        self._capacity = capacity
+        self._items: deque[Any] = deque()
+        self._error: BaseException | None = None
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._fill, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def _fill(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or len(self._items) < self._capacity)
+                if self._closed:
+                    return
+            try:
+                item = self._produce()
+            except BaseException as error:  # it belongs to the caller of get, whatever it is
+                with self._changed:
+                    self._error = error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                if not self._closed:
+                    self._items.append(item)
+                self._changed.notify_all()
+            del item  # a batch that was taken should not live on here while the next one is awaited
+
+    def get(self) -> Any:
+        """Wait for the next item; None once closed.
+
+        Raises:
+            BaseException: what `produce` raised.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._items or self._error is not None)
+            if self._closed:
+                return None
+            if self._items:
+                item = self._items.popleft()
+                self._changed.notify_all()
+                return item
+            assert self._error is not None
+            raise self._error
+
+    def stop(self) -> None:
+        """Wake every waiter and let the thread end; do not wait for it."""
+        with self._changed:
+            self._closed = True
+            self._items.clear()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop, and wait for the thread to end. May be called any number of times."""
+        self.stop()
+        join_or_warn(self._thread)

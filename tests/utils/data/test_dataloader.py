@@ -1,0 +1,234 @@
+import gc
+import logging
+import threading
+
+import pytest
+import torch
+
+from ding.utils.data import AsyncDataLoader, IDataLoader, prefetch
+
+
+class Source:
+    """Counts its calls; batch k holds the numbers from k * size on, as dicts or as callables."""
+
+    def __init__(self, as_callables=False):
+        self.calls = 0
+        self.as_callables = as_callables
+        self.called = threading.Condition()
+
+    def __call__(self, size):
+        with self.called:
+            begin = self.calls * size
+            self.calls += 1
+            self.called.notify_all()
+        samples = [{"x": i} for i in range(begin, begin + size)]
+        return [lambda sample=sample: sample for sample in samples] if self.as_callables else samples
+
+    def wait_for_calls(self, count):
+        with self.called:
+            assert self.called.wait_for(lambda: self.calls >= count, timeout=10)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays():
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize(("as_callables", "num_workers"), [(False, 0), (True, 0), (True, 1), (True, 3), (False, 3)])
+def test_batches_and_samples_come_in_order(as_callables, num_workers):
+    loader = AsyncDataLoader(Source(as_callables), 4, "cpu", chunk_size=2, num_workers=num_workers)
+    assert isinstance(loader, IDataLoader)
+    assert iter(loader) is loader
+    for k in range(10):
+        assert next(loader)["x"].tolist() == list(range(4 * k, 4 * k + 4))
+    loader.close()
+
+
+def test_samples_keep_their_order_when_callables_end_in_another():
+    second_ended = threading.Event()
+
+    def first():
+        assert second_ended.wait(10)
+        return {"x": 0}
+
+    def second():
+        second_ended.set()
+        return {"x": 1}
+
+    loader = AsyncDataLoader(lambda size: [first, second], 2, "cpu", num_workers=2)
+    assert next(loader)["x"].tolist() == [0, 1]
+    loader.close()
+
+
+def test_loading_starts_at_construction_and_stops_at_the_bound():
+    source = Source()
+    loader = AsyncDataLoader(source, 2, "cpu")
+    source.wait_for_calls(2)
+    next(loader)
+    source.wait_for_calls(3)
+    loader.close()
+    assert source.calls == 3
+
+
+def test_a_batch_goes_through_collate_fn():
+    loader = AsyncDataLoader(Source(), 2, "cpu", collate_fn=lambda samples: [sample["x"] for sample in samples])
+    assert next(loader) == [0, 1]
+    loader.close()
+
+
+def fail(*args):
+    raise ZeroDivisionError("of the test")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data_source": fail},
+        {"data_source": lambda size: [fail] * size},
+        {"data_source": lambda size: [fail] * size, "num_workers": 2},
+        {"data_source": Source(), "collate_fn": fail},
+    ],
+)
+def test_an_error_reaches_next_every_time(options):
+    loader = AsyncDataLoader(batch_size=2, device="cpu", **options)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError, match="of the test"):
+            next(loader)
+    loader.close()
+    assert next(loader) is None
+
+
+def test_batches_before_an_error_are_still_handed_out():
+    batches = iter([[{"x": 1}], [{"x": 2}]])
+    loader = AsyncDataLoader(lambda size: next(batches), 1, "cpu")
+    assert next(loader)["x"].tolist() == [1]
+    assert next(loader)["x"].tolist() == [2]
+    with pytest.raises(StopIteration):
+        next(loader)
+    loader.close()
+
+
+def test_next_after_close_gives_none_and_close_may_be_repeated():
+    loader = AsyncDataLoader(Source(True), 2, "cpu", num_workers=2)
+    next(loader)
+    loader.close()
+    loader.close()
+    assert next(loader) is None
+    assert next(loader) is None
+
+
+def test_close_wakes_a_next_that_waits():
+    asked, release = threading.Event(), threading.Event()
+
+    def source(size):
+        asked.set()
+        release.wait(10)
+        return [{"x": 0}]
+
+    loader = AsyncDataLoader(source, 1, "cpu")
+    taken = []
+    taker = threading.Thread(target=lambda: taken.append(next(loader)))
+    taker.start()
+    assert asked.wait(10)
+    loader._prefetcher.stop()
+    taker.join(10)
+    assert taken == [None]
+    release.set()
+    loader.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_close_is_bounded_and_warns_when_the_source_is_stuck(num_workers, monkeypatch, caplog):
+    monkeypatch.setattr(prefetch, "_JOIN_S", 0.05)
+    asked, release = threading.Event(), threading.Event()
+
+    def stuck():
+        asked.set()
+        release.wait(10)
+        return {"x": 0}
+
+    loader = AsyncDataLoader(lambda size: [stuck] * size, 2, "cpu", num_workers=num_workers)
+    assert asked.wait(10)
+    with caplog.at_level(logging.WARNING, "ding"):
+        loader.close()
+    assert "did not end" in caplog.text
+    assert next(loader) is None
+    release.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("dataloader"):
+            thread.join(10)
+
+
+def test_a_forgotten_loader_ends_its_threads():
+    before = set(threading.enumerate())
+    loader = AsyncDataLoader(Source(True), 2, "cpu", num_workers=2)
+    next(loader)
+    del loader
+    gc.collect()
+    assert set(threading.enumerate()) == before
+
+
+def test_del_may_be_called_directly_and_on_a_half_built_loader():
+    loader = AsyncDataLoader(Source(), 2, "cpu")
+    loader.__del__()
+    assert next(loader) is None
+    AsyncDataLoader.__new__(AsyncDataLoader).__del__()
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(TypeError, match="data_source"):
+        AsyncDataLoader([1], 2, "cpu")
+    with pytest.raises(TypeError, match="device"):
+        AsyncDataLoader(Source(), 2, torch.device("cpu"))
+    with pytest.raises(ValueError, match="num_workers"):
+        AsyncDataLoader(Source(), 2, "cpu", num_workers=-1)
+    for chunk_size in (0, 3):
+        with pytest.raises(AssertionError, match="chunk_size"):
+            AsyncDataLoader(Source(), 4, "cpu", chunk_size=chunk_size)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_arrive_on_the_gpu(num_workers):
+    loader = AsyncDataLoader(Source(True), 2, "cuda", num_workers=num_workers)
+    for k in range(20):
+        batch = next(loader)
+        assert batch["x"].is_cuda
+        assert batch["x"].tolist() == [2 * k, 2 * k + 1]
+    loader.close()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_batch_is_not_overwritten_while_the_gpu_still_reads_it():
+    size = 1 << 20
+
+    def source(batch_size):
+        source.count += 1
+        return [{"x": torch.full((size,), float(source.count))}]
+
+    source.count = 0
+    loader = AsyncDataLoader(source, 1, "cuda:0")
+    big, sums = torch.rand(4000, 4000, device="cuda"), []
+    for _ in range(30):
+        batch = next(loader)
+        for _ in range(3):
+            big = torch.nn.functional.normalize(big @ big)  # keeps the stream busy, so that the sum below runs late
+        sums.append(batch["x"].double().sum())
+        del batch
+    assert [value.item() for value in sums] == [size * (k + 1.0) for k in range(30)]
+    loader.close()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_given_mover_is_used_for_the_gpu():
+    moved_to = []
+
+    def mover(batch, device):
+        moved_to.append(device)
+        return {"x": batch["x"].to(device)}
+
+    loader = AsyncDataLoader(Source(), 2, "cuda:0", to_device_fn=mover)
+    assert str(next(loader)["x"].device) == moved_to[0] == "cuda:0"
+    loader.close()
