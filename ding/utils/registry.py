@@ -6,9 +6,12 @@ import inspect
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, KeysView
-from typing import Any
+from typing import Any, TypeVar, overload
 
 _TRACE = os.environ.get("DIENGINEREGTRACE", "OFF").upper() == "ON"
+
+
+T = TypeVar("T")
 
 
 class Registry(dict[str, Any]):
@@ -26,6 +29,14 @@ class Registry(dict[str, Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._origin: dict[str, tuple[str, int]] = {}
+
+    @overload
+    def register(
+        self, module_name: str | None = None, module: None = None, force_overwrite: bool = False
+    ) -> Callable[[T], T]: ...
+
+    @overload
+    def register(self, module_name: str, module: Any, force_overwrite: bool = False) -> None: ...
 
     def register(
         self, module_name: str | None = None, module: Any = None, force_overwrite: bool = False
@@ -49,7 +60,7 @@ class Registry(dict[str, Any]):
 
     def _add(self, name: str, target: Any, force_overwrite: bool) -> None:
         if name in self and not force_overwrite:
-            raise AssertionError(f"{name!r} is already registered as {self[name]}; pass force_overwrite=True to replace it")
+            raise AssertionError(f"{name!r} is taken by {self[name]}; pass force_overwrite=True to replace it")
         if _TRACE:
             frame = inspect.stack()[2]
             self._origin[name] = (frame.filename, frame.lineno)
@@ -76,6 +87,6 @@ class Registry(dict[str, Any]):
     def query_details(self, aliases: Iterable[str] | None = None) -> OrderedDict[str, tuple[str, int]]:
         """`{name: (file, line)}` of each registration; recorded only when `DIENGINEREGTRACE=ON` at import."""
         if not _TRACE:
-            raise AssertionError("set the environment variable DIENGINEREGTRACE=ON before importing ding to trace registrations")
+            raise AssertionError("registrations are traced only if DIENGINEREGTRACE=ON is set before ding is imported")
         names = self.keys() if aliases is None else aliases
         return OrderedDict((name, self._origin[name]) for name in names)

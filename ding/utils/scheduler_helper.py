@@ -1,0 +1,132 @@
+"""Changes a parameter when a metric stops getting better."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.utils.config_helper import boolean, check_config, default_config_of, one_of
+from ding.utils.default_helper import deep_merge_dicts
+
+
+class Scheduler:
+    """Changes a parameter by `factor` when a metric has not become better for more than `patience` calls.
+
+    Every `step` compares the metric with that of the previous call: it is better when it went in the direction of
+    `optimize_mode` by more than `threshold`. The first `cooldown` calls, and as many after each change, do not count.
+
+    Example:
+        >>> scheduler = Scheduler({"schedule_mode": "multi", "factor": 2.0, "change_range": [0, 8], "patience": 0})
+        >>> [scheduler.step(metric, 1.0) for metric in (0.5, 0.5, 0.4)]
+        [1.0, 2.0, 1.0]
+    """
+
+    config: dict[str, Any] = {
+        "schedule_flag": False,
+        "schedule_mode": "reduce",
+        "factor": 0.05,
+        "change_range": [-1, 1],
+        "threshold": 1e-4,
+        "optimize_mode": "min",
+        "patience": 10,
+        "cooldown": 0,
+    }
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """A fresh copy of the default configuration."""
+        return default_config_of(cls)
+
+    def __init__(self, merged_scheduler_config: Mapping[str, Any]) -> None:
+        """`merged_scheduler_config` is laid over the defaults.
+
+        Raises:
+            ConfigError: an unknown key or a value that is not allowed.
+        """
+        cfg = deep_merge_dicts(copy.deepcopy(self.config), merged_scheduler_config)
+        check_config(cfg, "Scheduler", _RULES)
+        self._mode: str = cfg["schedule_mode"]
+        self._factor: float = cfg["factor"]
+        self._low: float = cfg["change_range"][0]
+        self._high: float = cfg["change_range"][1]
+        self._threshold: float = cfg["threshold"]
+        self._sign = 1.0 if cfg["optimize_mode"] == "max" else -1.0
+        self._patience: int = cfg["patience"]
+        self._cooldown: int = cfg["cooldown"]
+        self._cooldown_left = self._cooldown
+        self._not_better = 0
+        self._last_metric: float | None = None
+
+    def step(self, metrics: float, param: float) -> float:
+        """The parameter to use from now on, given its present value `param` and the newest metric.
+
+        Raises:
+            AssertionError: `metrics` is not a float.
+        """
+        if not isinstance(metrics, float):
+            raise AssertionError(f"metrics = {metrics!r} is not allowed; it must be a float")
+        self._not_better = 0 if self._is_better(metrics) else self._not_better + 1
+        self._last_metric = metrics
+        if self._cooldown_left > 0:
+            self._cooldown_left -= 1
+            self._not_better = 0
+        if self._not_better <= self._patience:
+            return param
+        self._not_better = 0
+        self._cooldown_left = self._cooldown
+        return self._changed(param)
+
+    def _is_better(self, metric: float) -> bool:
+        if self._last_metric is None:
+            return True
+        return self._sign * (metric - self._last_metric) > self._threshold
+
+    def _changed(self, param: float) -> float:
+        """`param` after one change; only the end of the range towards which it moves is a bound."""
+        if self._mode == "reduce":
+            return max(param - self._factor, self._low)
+        if self._mode == "add":
+            return min(param + self._factor, self._high)
+        if self._mode == "multi":
+            return self._bounded(param * self._factor, grows=self._factor >= 1)
+        return self._bounded(param / self._factor, grows=self._factor < 1)
+
+    def _bounded(self, value: float, grows: bool) -> float:
+        # `grows` speaks of positive parameters.
+        return min(value, self._high) if grows else max(value, self._low)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _positive(value: Any) -> str | None:
+    return None if _is_number(value) and value > 0 else "a number > 0"
+
+
+def _a_number(value: Any) -> str | None:
+    return None if _is_number(value) else "a number"
+
+
+def _increasing_pair(value: Any) -> str | None:
+    is_pair = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+    return None if is_pair and value[0] < value[1] else "a list of two numbers, the smaller one first"
+
+
+def _count(value: Any) -> str | None:
+    return None if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else "an integer >= 0"
+
+
+_RULES = {
+    "schedule_flag": boolean,
+    "schedule_mode": one_of("reduce", "add", "multi", "div"),
+    "factor": _positive,
+    "change_range": _increasing_pair,
+    "threshold": _a_number,
+    "optimize_mode": one_of("min", "max"),
+    "patience": _count,
+    "cooldown": _count,
+}

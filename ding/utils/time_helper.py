@@ -1,0 +1,179 @@
+"""Timers, and a watchdog for calls that may never come back."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+
+
+def _now(synchronise: bool) -> float:
+    # Only a program that has used CUDA has queued work to wait for.
+    if synchronise and torch.cuda.is_initialized():  # type: ignore[no-untyped-call,unused-ignore]
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+class EasyTimer:
+    """Measures the seconds spent in its `with` block.
+
+    Timers are independent of each other, and one timer may be entered again inside its own block. With `cuda` (and
+    CUDA in use) queued device work counts in, at the price of waiting for the device at both ends.
+
+    Attributes:
+        value: seconds of the block that ended last; 0.0 before.
+
+    Example:
+        >>> timer = EasyTimer(cuda=False)
+        >>> with timer:
+        ...     total = sum(range(10))
+        >>> timer.value >= 0
+        True
+    """
+
+    def __init__(self, cuda: bool = True) -> None:
+        self.value = 0.0
+        self._cuda = cuda
+        self._starts: list[float] = []
+
+    def __enter__(self) -> EasyTimer:
+        self._starts.append(_now(self._cuda))
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.value = _now(self._cuda) - self._starts.pop()
+
+
+class TimeWrapper(ABC):
+    """A stopwatch on class level, one for each thread: `start_time` ... `end_time`, or around a function."""
+
+    @classmethod
+    @abstractmethod
+    def start_time(cls) -> None:
+        """Start the stopwatch; may be nested."""
+
+    @classmethod
+    @abstractmethod
+    def end_time(cls) -> float:
+        """Seconds since the matching `start_time`."""
+
+    @classmethod
+    def wrapper(cls, fn: Callable[..., Any]) -> Callable[..., tuple[Any, float]]:
+        """`fn` that returns `(result, seconds)`."""
+
+        @functools.wraps(fn)
+        def timed(*args: Any, **kwargs: Any) -> tuple[Any, float]:
+            cls.start_time()
+            try:
+                result = fn(*args, **kwargs)
+            finally:
+                seconds = cls.end_time()
+            return result, seconds
+
+        return timed
+
+
+class TimeWrapperTime(TimeWrapper):
+    """Wall clock."""
+
+    _cuda = False
+    _local = threading.local()
+
+    @classmethod
+    def start_time(cls) -> None:
+        cls._starts().append(_now(cls._cuda))
+
+    @classmethod
+    def end_time(cls) -> float:
+        if not cls._starts():
+            raise RuntimeError("end_time without a start_time before it in this thread")
+        return _now(cls._cuda) - cls._starts().pop()
+
+    @classmethod
+    def _starts(cls) -> list[float]:
+        starts: list[float] = cls._local.__dict__.setdefault("starts", [])
+        return starts
+
+
+class TimeWrapperCuda(TimeWrapperTime):
+    """Wall clock that waits for the CUDA device at both ends."""
+
+    _cuda = True
+    _local = threading.local()
+
+
+def build_time_helper(cfg: Mapping[str, Any] | None = None, wrapper_type: str | None = None) -> type[TimeWrapper]:
+    """The stopwatch class for `wrapper_type`, or for `cfg.common.time_wrapper_type`: `time` or `cuda`.
+
+    `cuda` without a CUDA device is the wall clock.
+
+    Raises:
+        RuntimeError: neither argument is given.
+        KeyError: the type is unknown.
+    """
+    if wrapper_type is None:
+        if cfg is None:
+            raise RuntimeError("build_time_helper needs cfg or wrapper_type")
+        wrapper_type = cfg["common"]["time_wrapper_type"]
+    if wrapper_type == "cuda" and torch.cuda.is_available():
+        return TimeWrapperCuda
+    if wrapper_type in ("time", "cuda"):
+        return TimeWrapperTime
+    raise KeyError(f"unknown time wrapper type {wrapper_type!r}; it must be 'time' or 'cuda'")
+
+
+class WatchDog:
+    """Raises `TimeoutError` in the main thread when `stop` does not come within `timeout` seconds of `start`.
+
+    It uses the process-wide real-time timer, so only one can run at a time, and only in the main thread.
+
+    Example:
+        >>> dog = WatchDog(timeout=2.5)
+        >>> dog.start()
+        >>> dog.stop()
+    """
+
+    def __init__(self, timeout: float = 1) -> None:
+        if not timeout > 0:
+            raise ValueError(f"timeout = {timeout!r} is not allowed; it must be a number of seconds > 0")
+        self._timeout_s = timeout
+        self._previous: Any = None
+        self._is_running = False
+
+    def start(self) -> None:
+        """Start the countdown, or start it afresh.
+
+        Raises:
+            ValueError: called outside the main thread.
+        """
+        if not self._is_running:
+            self._previous = signal.signal(signal.SIGALRM, self._bark)
+            self._is_running = True
+        signal.setitimer(signal.ITIMER_REAL, self._timeout_s)
+
+    def stop(self) -> None:
+        """End the countdown and restore the signal handler that was there before `start`."""
+        if not self._is_running:
+            return
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        # None: the handler before was not installed from Python, and cannot be put back from there.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if self._previous is None else self._previous)
+        self._is_running = False
+
+    def _bark(self, signum: int, frame: FrameType | None) -> None:
+        self.stop()
+        raise TimeoutError(f"the watched call did not finish within {self._timeout_s} s")
+
+    def __enter__(self) -> WatchDog:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()

@@ -1,0 +1,123 @@
+import pickle
+import subprocess
+import sys
+from collections import namedtuple
+
+import numpy as np
+import pytest
+import torch
+
+from ding.utils.collection_helper import iter_mapping
+from ding.utils.design_helper import SingletonMetaclass
+from ding.utils.fast_copy import fastcopy
+from ding.utils.import_helper import (
+    FakeLink,
+    import_module,
+    try_import_ceph,
+    try_import_link,
+    try_import_mc,
+    try_import_redis,
+    try_import_rediscluster,
+)
+
+
+def test_iter_mapping_is_lazy():
+    seen = []
+    mapped = iter_mapping([1, 2, 3], lambda x: seen.append(x) or x * 2)
+    assert next(mapped) == 2 and seen == [1]
+    assert list(mapped) == [4, 6]
+
+
+def test_a_singleton_class_has_one_instance_and_each_subclass_its_own():
+    class Base(metaclass=SingletonMetaclass):
+        def __init__(self, value):
+            self.value = value
+
+    class Child(Base):
+        pass
+
+    assert Base(1) is Base(2) and Base.instance.value == 1
+    assert Child(3) is Child(4) and Child.instance.value == 3 and Base.instance.value == 1
+
+
+def test_fastcopy_copies_containers_tensors_and_arrays_and_shares_the_rest():
+    shared = object()
+    original = {"list": [torch.zeros(2), np.zeros(2)], "shared": shared}
+    copied = fastcopy.copy(original)
+    original["list"][0] += 1
+    original["list"][1] += 1
+    original["list"].append(None)
+    assert copied["list"][0].tolist() == [0, 0] and copied["list"][1].tolist() == [0, 0] and len(copied["list"]) == 2
+    assert copied["shared"] is shared
+
+
+def test_fastcopy_goes_by_the_exact_type_and_can_be_taught_others(monkeypatch):
+    Point = namedtuple("Point", ["x"])
+    point = Point([1])
+    assert fastcopy.copy(point) is point
+    monkeypatch.setitem(fastcopy.dispatch, Point, lambda data: Point(fastcopy.copy(data.x)))
+    assert fastcopy.copy(point) == point and fastcopy.copy(point).x is not point.x
+
+
+def make_module(tmp_path, monkeypatch, name):
+    (tmp_path / f"{name}.py").write_text("LOADED = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_import_module_takes_a_list_of_names(tmp_path, monkeypatch):
+    make_module(tmp_path, monkeypatch, "some_env_package")
+    import_module(["some_env_package"])
+    assert "some_env_package" in sys.modules
+
+
+def test_import_module_takes_a_plain_string_as_one_name(tmp_path, monkeypatch):
+    make_module(tmp_path, monkeypatch, "another_env_package")
+    import_module("another_env_package")
+    assert "another_env_package" in sys.modules
+
+
+def test_import_module_of_nothing_does_nothing_and_of_an_unknown_name_raises():
+    import_module([])
+    import_module(None)
+    with pytest.raises(ImportError, match="no_such_package"):
+        import_module(["no_such_package"])
+
+
+def test_optional_clients_are_none_where_not_installed(monkeypatch):
+    for name in ("ceph", "mc", "redis", "rediscluster", "linklink"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert try_import_ceph() is try_import_mc() is try_import_redis() is try_import_rediscluster() is None
+    assert isinstance(try_import_link(), FakeLink)
+
+
+def test_optional_clients_are_the_modules_where_installed(monkeypatch):
+    for name in ("redis", "linklink"):
+        monkeypatch.setitem(sys.modules, name, pickle)
+    assert try_import_redis() is pickle and try_import_link() is pickle
+
+
+def test_importing_the_utilities_loads_no_heavy_package():
+    heavy = {
+        "tensorboardX",
+        "flask",
+        "gymnasium",
+        "requests",
+        "yaml",
+        "tabulate",
+        "lz4",
+        "msgpack",
+        "cloudpickle",
+        "cv2",
+    }
+    code = f"import sys, torch; a = set(sys.modules); import ding.utils; print((set(sys.modules) - a) & {heavy})"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
+
+
+def test_every_exported_name_exists():
+    import ding.utils
+
+    assert sorted(set(ding.utils.__all__)) == ding.utils.__all__
+    for name in ding.utils.__all__:
+        assert getattr(ding.utils, name) is not None

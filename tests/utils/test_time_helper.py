@@ -1,0 +1,147 @@
+import signal
+import threading
+
+import pytest
+import torch
+
+from ding.utils import time_helper
+from ding.utils.time_helper import EasyTimer, WatchDog, build_time_helper
+
+
+class FakeClock:
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        monkeypatch.setattr(time_helper.time, "perf_counter", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return FakeClock(monkeypatch)
+
+
+def test_a_timer_measures_its_block(clock):
+    timer = EasyTimer()
+    assert timer.value == 0.0
+    with timer:
+        clock.now += 2.5
+    assert timer.value == 2.5
+
+
+def test_timers_inside_timers_do_not_disturb_each_other(clock):
+    outer, inner = EasyTimer(), EasyTimer(cuda=False)
+    with outer:
+        clock.now += 1
+        with inner:
+            clock.now += 2
+        clock.now += 4
+    assert (inner.value, outer.value) == (2, 7)
+
+
+def test_one_timer_may_be_entered_again_inside_its_own_block(clock):
+    timer, seen = EasyTimer(), []
+    with timer:
+        clock.now += 1
+        with timer:
+            clock.now += 2
+        seen.append(timer.value)
+        clock.now += 4
+    assert seen == [2] and timer.value == 7
+
+
+def test_a_timer_measures_a_block_that_raises(clock):
+    timer = EasyTimer()
+    with pytest.raises(KeyError), timer as entered:
+        clock.now += 3
+        raise KeyError
+    assert timer.value == 3 and entered is timer
+
+
+def test_a_cuda_timer_waits_for_the_device_only_where_cuda_is_in_use(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("sync"))
+    for in_use, cuda, expected in ((False, True, 0), (True, False, 0), (True, True, 2)):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda in_use=in_use: in_use)
+        calls.clear()
+        with EasyTimer(cuda=cuda):
+            assert True
+        assert len(calls) == expected
+
+
+def test_the_time_wrapper_measures_functions_and_nested_stretches(clock):
+    helper = build_time_helper(wrapper_type="time")
+
+    def work(x):
+        clock.now += x
+        return x * 10
+
+    helper.start_time()
+    assert helper.wrapper(work)(2) == (20, 2)
+    clock.now += 1
+    assert helper.end_time() == 3
+    assert helper.wrapper(work).__name__ == "work"
+
+
+def test_the_time_wrapper_of_a_function_that_raises_leaves_nothing_behind(clock):
+    helper = build_time_helper(wrapper_type="time")
+    with pytest.raises(ZeroDivisionError):
+        helper.wrapper(lambda: 1 / 0)()
+    with pytest.raises(RuntimeError, match="without a start_time"):
+        helper.end_time()
+
+
+def test_build_time_helper_chooses_by_name_or_config():
+    assert build_time_helper({"common": {"time_wrapper_type": "time"}}) is time_helper.TimeWrapperTime
+    expected = time_helper.TimeWrapperCuda if torch.cuda.is_available() else time_helper.TimeWrapperTime
+    assert build_time_helper(wrapper_type="cuda") is expected
+    with pytest.raises(RuntimeError, match="cfg or wrapper_type"):
+        build_time_helper()
+    with pytest.raises(KeyError, match="'sundial'"):
+        build_time_helper(wrapper_type="sundial")
+
+
+def test_a_watchdog_barks_after_a_fraction_of_a_second_and_restores_the_handler():
+    handler = signal.getsignal(signal.SIGALRM)
+    never = threading.Event()
+    with pytest.raises(TimeoutError, match="within 0.05 s"), WatchDog(0.05):
+        never.wait(30)
+    assert signal.getsignal(signal.SIGALRM) is handler and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_the_countdown_is_the_timeout_and_stop_ends_it():
+    handler = signal.getsignal(signal.SIGALRM)
+    dog = WatchDog(timeout=100)
+    dog.start()
+    assert 99 < signal.getitimer(signal.ITIMER_REAL)[0] <= 100
+    dog.start()
+    dog.stop()
+    dog.stop()
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0 and signal.getsignal(signal.SIGALRM) is handler
+
+
+def test_a_watchdog_puts_back_the_handler_of_others():
+    seen = []
+    before = signal.signal(signal.SIGALRM, lambda *args: seen.append(args))
+    try:
+        with WatchDog(100):
+            assert True
+        signal.raise_signal(signal.SIGALRM)
+        assert len(seen) == 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_watchdog_needs_the_main_thread_and_a_positive_timeout():
+    with pytest.raises(ValueError, match="timeout = 0"):
+        WatchDog(0)
+    errors = []
+
+    def start():
+        try:
+            WatchDog(1).start()
+        except ValueError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join(10)
+    assert len(errors) == 1
