@@ -1,0 +1,235 @@
+"""Convert nested data between tensors, arrays and python values."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import torch
+
+from ding.torch_utils.cuda_fetcher import CudaFetcher
+from ding.torch_utils.log_dict import LogDict, build_log_buffer
+from ding.torch_utils.move import to_device
+from ding.torch_utils.nested_tensor import (
+    get_null_data,
+    get_tensor_data,
+    same_shape,
+    squeeze,
+    to_dtype,
+    unsqueeze,
+    zeros_like,
+)
+from ding.utils.data.by_type import ByType, is_namedtuple, is_treetensor
+
+__all__ = [
+    "CudaFetcher",
+    "LogDict",
+    "build_log_buffer",
+    "get_null_data",
+    "get_tensor_data",
+    "same_shape",
+    "squeeze",
+    "tensor_to_list",
+    "to_device",
+    "to_dtype",
+    "to_item",
+    "to_list",
+    "to_ndarray",
+    "to_tensor",
+    "unsqueeze",
+    "zeros_like",
+]
+
+_NUMBERS = (numbers.Number, np.generic)
+
+
+def to_tensor(
+    item: Any, dtype: torch.dtype | None = None, ignore_keys: list[str] = [], transform_scalar: bool = True
+) -> Any:
+    """Turn arrays and numbers in nested data into tensors.
+
+    An array of float64 becomes a float32 tensor; another array shares its memory with the tensor if it is writable. A
+    list that begins with a number becomes one tensor, other sequences become lists, `[]` stays. Namedtuples keep their
+    type, and all their numbers become tensors. Bools, text and None stay as they are.
+
+    Args:
+        dtype: of all resulting tensors; None keeps each array's own, but for float64.
+        ignore_keys: keys of the outermost dicts whose values stay as they are.
+        transform_scalar: make 0-dimensional tensors of single numbers; numpy scalars keep their dtype.
+
+    Raises:
+        TypeError: a part is of a foreign type, an array of strings or objects for instance.
+
+    Example:
+        >>> to_tensor({"obs": np.zeros(2), "done": False})
+        {'obs': tensor([0., 0.]), 'done': False}
+    """
+    return _TO_TENSOR[type(item)](item, dtype, ignore_keys, transform_scalar)
+
+
+def _array_to_tensor(item: np.ndarray, dtype: torch.dtype | None, ignore_keys: Any, transform_scalar: bool) -> Any:
+    if dtype is None and item.dtype == np.float64:
+        return torch.from_numpy(item.astype(np.float32))
+    # torch can share neither read-only memory nor memory that it would have to walk backwards.
+    if not item.flags.writeable or (item.strides and min(item.strides) < 0):
+        item = item.copy()
+    tensor = torch.from_numpy(item)
+    return tensor if dtype is None else tensor.to(dtype)
+
+
+def _dict_to_tensor(
+    item: Mapping[Any, Any], dtype: torch.dtype | None, ignore_keys: Sequence[str], transform_scalar: bool
+) -> dict[Any, Any]:
+    if not ignore_keys:
+        return {k: _TO_TENSOR[type(v)](v, dtype, (), transform_scalar) for k, v in item.items()}
+    return {k: v if k in ignore_keys else _TO_TENSOR[type(v)](v, dtype, (), transform_scalar) for k, v in item.items()}
+
+
+def _sequence_to_tensor(
+    item: Sequence[Any], dtype: torch.dtype | None, ignore_keys: Sequence[str], transform_scalar: bool
+) -> Any:
+    if len(item) and isinstance(item[0], _NUMBERS):
+        return torch.tensor(item, dtype=dtype)
+    return [_TO_TENSOR[type(value)](value, dtype, ignore_keys, transform_scalar) for value in item]
+
+
+def _number_to_tensor(item: Any, dtype: torch.dtype | None, ignore_keys: Any, transform_scalar: bool) -> Any:
+    return torch.as_tensor(item, dtype=dtype) if transform_scalar else item
+
+
+def _namedtuple_to_tensor(item: Any, dtype: torch.dtype | None, ignore_keys: Any, transform_scalar: bool) -> Any:
+    return type(item)(*(_TO_TENSOR[type(value)](value, dtype, (), True) for value in item))
+
+
+def _tensor_to_dtype(item: Any, dtype: torch.dtype | None, ignore_keys: Any, transform_scalar: bool) -> Any:
+    return item if dtype is None else item.to(dtype)
+
+
+_TO_TENSOR: ByType = ByType(
+    "convert to a tensor",
+    ((bool, str, bytes, NoneType), lambda item, dtype, ignore_keys, transform_scalar: item),
+    (np.ndarray, _array_to_tensor),
+    (torch.Tensor, _tensor_to_dtype),
+    (_NUMBERS, _number_to_tensor),
+    (Mapping, _dict_to_tensor),
+    (is_namedtuple, _namedtuple_to_tensor),
+    (Sequence, _sequence_to_tensor),
+    (is_treetensor, _tensor_to_dtype),
+)
+
+
+def to_ndarray(item: Any, dtype: Any = None) -> Any:
+    """Turn tensors and numbers in nested data into arrays, the reverse of `to_tensor`.
+
+    A CPU tensor shares its memory with the array. Numbers become 0-dimensional arrays, a list that begins with a number
+    one array, an empty sequence None. Namedtuples keep their type. Bools, text and None stay as they are.
+
+    Raises:
+        TypeError: a part is of a foreign type.
+        RuntimeError: a tensor requires grad.
+    """
+    return _TO_NDARRAY[type(item)](item, dtype)
+
+
+def _tensor_to_ndarray(item: torch.Tensor, dtype: Any) -> np.ndarray:
+    array = item.cpu().numpy()
+    return array if dtype is None else array.astype(dtype)
+
+
+def _sequence_to_ndarray(item: Sequence[Any], dtype: Any) -> Any:
+    if len(item) == 0:
+        return None
+    if isinstance(item[0], _NUMBERS):
+        return np.array(item, dtype=dtype)
+    return [_TO_NDARRAY[type(value)](value, dtype) for value in item]
+
+
+_TO_NDARRAY: ByType = ByType(
+    "convert to an array",
+    ((bool, str, bytes, NoneType), lambda item, dtype: item),
+    (np.ndarray, lambda item, dtype: item if dtype is None else item.astype(dtype)),
+    (torch.Tensor, _tensor_to_ndarray),
+    (_NUMBERS, lambda item, dtype: np.array(item, dtype=dtype)),
+    (Mapping, lambda item, dtype: {key: _TO_NDARRAY[type(value)](value, dtype) for key, value in item.items()}),
+    (is_namedtuple, lambda item, dtype: type(item)(*(_TO_NDARRAY[type(value)](value, dtype) for value in item))),
+    (Sequence, _sequence_to_ndarray),
+)
+
+
+def to_list(item: Any) -> Any:
+    """Turn nested data into python dicts, lists and scalars; text and None stay as they are.
+
+    Raises:
+        TypeError: a part is of a foreign type.
+    """
+    return _TO_LIST[type(item)](item)
+
+
+def tensor_to_list(item: Any) -> Any:
+    """Like `to_list`, for data of tensors only.
+
+    Raises:
+        TypeError: a part is an array or of a foreign type.
+    """
+    return _TENSOR_TO_LIST[type(item)](item)
+
+
+_TO_LIST: ByType = ByType(
+    "convert to a list",
+    ((torch.Tensor, np.ndarray, np.generic), lambda item: item.tolist()),
+    ((numbers.Number, str, bytes, NoneType), lambda item: item),
+    (Mapping, lambda item: {key: _TO_LIST[type(value)](value) for key, value in item.items()}),
+    (Sequence, lambda item: [_TO_LIST[type(value)](value) for value in item]),
+)
+
+_TENSOR_TO_LIST: ByType = ByType(
+    "convert tensors to a list in",
+    (torch.Tensor, lambda item: item.tolist()),
+    ((*_NUMBERS, str, bytes, NoneType), lambda item: item),
+    (Mapping, lambda item: {key: _TENSOR_TO_LIST[type(value)](value) for key, value in item.items()}),
+    (Sequence, lambda item: [_TENSOR_TO_LIST[type(value)](value) for value in item]),
+)
+
+
+def to_item(data: Any, ignore_error: bool = True) -> Any:
+    """Turn arrays and tensors of one element in nested data into python scalars; sequences become lists.
+
+    Args:
+        ignore_error: leave out dict entries that hold an array or tensor of several elements.
+
+    Raises:
+        ValueError: an array or tensor has several elements, and is in no dict or `ignore_error` is off.
+        TypeError: a part is of a foreign type.
+    """
+    return _TO_ITEM[type(data)](data, ignore_error)
+
+
+def _single_to_item(data: Any, ignore_error: bool) -> Any:
+    size = data.numel() if isinstance(data, torch.Tensor) else data.size
+    if size != 1:
+        raise ValueError(f"only one element makes a scalar, got shape {tuple(data.shape)}")
+    return data.item()
+
+
+def _dict_to_item(data: Mapping[Any, Any], ignore_error: bool) -> dict[Any, Any]:
+    result = {}
+    for key, value in data.items():
+        try:
+            result[key] = _TO_ITEM[type(value)](value, ignore_error)
+        except ValueError:
+            if not ignore_error:
+                raise
+    return result
+
+
+_TO_ITEM: ByType = ByType(
+    "convert to a scalar",
+    ((torch.Tensor, np.ndarray, np.generic), _single_to_item),
+    ((numbers.Number, str, bytes, NoneType), lambda data, ignore_error: data),
+    (Mapping, _dict_to_item),
+    (Sequence, lambda data, ignore_error: [_TO_ITEM[type(value)](value, ignore_error) for value in data]),
+    (is_treetensor, lambda data, ignore_error: _dict_to_item(data.json(), ignore_error)),
+)

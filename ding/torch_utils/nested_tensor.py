@@ -1,0 +1,96 @@
+"""Tensor operations on nested data: dicts and sequences of tensors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+
+def _map_tensors(data: Any, purpose: str, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Apply `function` to each tensor; dicts become dicts, sequences lists."""
+    if isinstance(data, torch.Tensor):
+        return function(data)
+    if isinstance(data, Mapping):
+        return {key: _map_tensors(value, purpose, function) for key, value in data.items()}
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return [_map_tensors(value, purpose, function) for value in data]
+    raise TypeError(
+        f"cannot {purpose} a value of type {type(data).__name__}: only tensors, dicts and sequences of them"
+    )
+
+
+def to_dtype(item: Any, dtype: torch.dtype) -> Any:
+    """Convert each tensor to `dtype`.
+
+    Raises:
+        TypeError: a part is no tensor, dict or sequence.
+    """
+    return _map_tensors(item, f"convert to {dtype}", lambda tensor: tensor.to(dtype))
+
+
+def unsqueeze(data: Any, dim: int = 0) -> Any:
+    """Insert a dimension of size 1 at `dim` into each tensor.
+
+    Raises:
+        TypeError: a part is no tensor, dict or sequence.
+    """
+    return _map_tensors(data, "unsqueeze", lambda tensor: tensor.unsqueeze(dim))
+
+
+def squeeze(data: Any, dim: int = 0) -> Any:
+    """Remove the dimension `dim` from each tensor in which it has size 1.
+
+    Raises:
+        TypeError: a part is no tensor, dict or sequence.
+    """
+    return _map_tensors(data, "squeeze", lambda tensor: tensor.squeeze(dim))
+
+
+def zeros_like(h: Any) -> Any:
+    """Zeros of the shape, dtype and device of each tensor.
+
+    Raises:
+        TypeError: a part is no tensor, dict or sequence.
+    """
+    return _map_tensors(h, "make zeros like", torch.zeros_like)
+
+
+def get_tensor_data(data: Any) -> Any:
+    """Copies of the tensors, without gradient history; None stays.
+
+    Raises:
+        TypeError: a part is no tensor, None, dict or sequence.
+    """
+    if data is None:
+        return None
+    if isinstance(data, Mapping):
+        return {key: get_tensor_data(value) for key, value in data.items()}
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return [get_tensor_data(value) for value in data]
+    return _map_tensors(data, "copy the tensors of", lambda tensor: tensor.detach().clone())
+
+
+def same_shape(data: Sequence[Any]) -> bool:
+    """Whether all tensors of a list have the same shape.
+
+    Raises:
+        AssertionError: `data` is no list or tuple.
+    """
+    if not isinstance(data, (list, tuple)):
+        raise AssertionError(f"same_shape compares the tensors of a list or tuple, got {type(data).__name__}")
+    return len({tuple(tensor.shape) for tensor in data}) <= 1
+
+
+def get_null_data(template: Any, num: int) -> list[Any]:
+    """`num` copies of a transition that mean "no transition": null and done, with reward zero."""
+    result = []
+    for _ in range(num):
+        data = copy.deepcopy(template)
+        data["null"] = True
+        data["done"] = True
+        data["reward"].zero_()
+        result.append(data)
+    return result

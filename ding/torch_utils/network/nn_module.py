@@ -1,0 +1,198 @@
+"""Blocks that networks are built of: linear and convolutional blocks, the MLP, one-hot encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ding.torch_utils.network.activation import Activation, as_activation
+from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.normalization import build_conv_normalization, build_normalization
+
+__all__ = ["MLP", "NoiseLinearLayer", "conv2d_block", "fc_block", "noise_block", "one_hot", "sequential_pack"]
+
+_PAD_LAYERS = {"reflect": nn.ReflectionPad2d, "replication": nn.ReplicationPad2d}
+
+
+def sequential_pack(layers: Iterable[nn.Module]) -> nn.Sequential:
+    """An `nn.Sequential` of `layers`, with the width of its last layer as `out_channels` where one has a width."""
+    packed = nn.Sequential(*layers)
+    for layer in reversed(list(packed)):
+        width = getattr(layer, "out_channels", getattr(layer, "out_features", None))
+        if width is not None:
+            packed.out_channels = width
+            break
+    return packed
+
+
+def _after_linear(
+    width: int, activation: nn.Module | None, norm_type: str | None, dropout: float | None
+) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    if norm_type is not None:
+        layers.append(build_normalization(norm_type, dim=1)(width))
+    if activation is not None:
+        layers.append(activation)
+    if dropout is not None:
+        layers.append(nn.Dropout(dropout))
+    return layers
+
+
+def fc_block(
+    in_channels: int,
+    out_channels: int,
+    activation: Activation = None,
+    norm_type: str | None = None,
+    use_dropout: bool = False,
+    dropout_probability: float = 0.5,
+) -> nn.Sequential:
+    """Linear, then normalisation, activation and dropout, each where it is asked for."""
+    tail = _after_linear(
+        out_channels, as_activation(activation), norm_type, dropout_probability if use_dropout else None
+    )
+    return sequential_pack([nn.Linear(in_channels, out_channels), *tail])
+
+
+def noise_block(
+    in_channels: int,
+    out_channels: int,
+    activation: Activation = None,
+    norm_type: str | None = None,
+    use_dropout: bool = False,
+    dropout_probability: float = 0.5,
+    sigma0: float = 0.4,
+) -> nn.Sequential:
+    """As `fc_block`, with a `NoiseLinearLayer` in place of the linear layer."""
+    tail = _after_linear(
+        out_channels, as_activation(activation), norm_type, dropout_probability if use_dropout else None
+    )
+    return sequential_pack([NoiseLinearLayer(in_channels, out_channels, sigma0=sigma0), *tail])
+
+
+def conv2d_block(
+    in_channels: int,
+    out_channels: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    pad_type: str = "zero",
+    activation: Activation = None,
+    norm_type: str | None = None,
+    num_groups_for_gn: int = 1,
+    bias: bool = True,
+) -> nn.Sequential:
+    """2-d convolution, then normalisation and activation where asked for; it has the attribute `out_channels`.
+
+    `pad_type` 'reflect' and 'replication' put a padding layer of width `padding` before the convolution.
+
+    Raises:
+        AssertionError: another `pad_type` than 'zero', 'reflect' or 'replication'.
+        KeyError: another `norm_type` than BN, IN, SyncBN, LN or GN.
+    """
+    layers: list[nn.Module] = []
+    if pad_type in _PAD_LAYERS:
+        layers.append(_PAD_LAYERS[pad_type](padding))
+        padding = 0
+    elif pad_type != "zero":
+        raise AssertionError(f"pad_type {pad_type!r} is unknown; allowed: zero, {', '.join(_PAD_LAYERS)}")
+    layers.append(
+        nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding, dilation=dilation, groups=groups, bias=bias)
+    )
+    if norm_type is not None:
+        layers.append(build_conv_normalization(norm_type, out_channels, num_groups_for_gn))
+    act = as_activation(activation)
+    if act is not None:
+        layers.append(act)
+    return sequential_pack(layers)
+
+
+def MLP(
+    in_channels: int,
+    hidden_channels: int,
+    out_channels: int,
+    layer_num: int,
+    layer_fn: Callable[[int, int], nn.Module] | None = None,
+    activation: Activation = None,
+    norm_type: str | None = None,
+    use_dropout: bool = False,
+    dropout_probability: float = 0.5,
+    output_activation: bool = True,
+    output_norm: bool = True,
+    last_linear_layer_init_zero: bool = False,
+) -> nn.Sequential:
+    """A flat sequence of `layer_num` linear layers, each followed by its normalisation, activation and dropout.
+
+    All activations are one instance. No layers at all (`layer_num` 0) make an identity.
+
+    Args:
+        layer_fn: makes a layer from its two widths; `nn.Linear` when None.
+        output_activation: whether activation and dropout follow the last layer too.
+        output_norm: whether the normalisation follows the last layer too.
+        last_linear_layer_init_zero: whether weight and bias of the last `nn.Linear` start at zero.
+
+    Raises:
+        AssertionError: `layer_num` is negative.
+
+    Example:
+        >>> MLP(4, 8, 2, layer_num=2, activation=nn.ReLU(), output_activation=False)
+        Sequential(
+          (0): Linear(in_features=4, out_features=8, bias=True)
+          (1): ReLU()
+          (2): Linear(in_features=8, out_features=2, bias=True)
+        )
+    """
+    if layer_num < 0:
+        raise AssertionError(f"layer_num = {layer_num} is not allowed; it must be 0 or more")
+    if layer_num == 0:
+        return nn.Sequential(nn.Identity())
+    make_layer = nn.Linear if layer_fn is None else layer_fn
+    act = as_activation(activation)
+    dropout = dropout_probability if use_dropout else None
+    widths = [in_channels, *[hidden_channels] * (layer_num - 1), out_channels]
+    layers: list[nn.Module] = []
+    for index in range(layer_num):
+        is_inner = index < layer_num - 1
+        layers.append(make_layer(widths[index], widths[index + 1]))
+        layers += _after_linear(
+            widths[index + 1],
+            act if is_inner or output_activation else None,
+            norm_type if is_inner or output_norm else None,
+            dropout if is_inner or output_activation else None,
+        )
+    if last_linear_layer_init_zero:
+        _zero_last_linear(layers)
+    return nn.Sequential(*layers)
+
+
+def _zero_last_linear(layers: list[nn.Module]) -> None:
+    for layer in reversed(layers):
+        if isinstance(layer, nn.Linear):
+            nn.init.zeros_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+            return
+
+
+def one_hot(val: torch.Tensor, num: int, num_first: bool = False) -> torch.Tensor:
+    """Float one-hot code of the integers in `val` [*shape]: [*shape, num], or [num, *shape] with `num_first`.
+
+    Raises:
+        AssertionError: `val` is not a tensor.
+        RuntimeError: a value lies outside [0, num).
+
+    Example:
+        >>> one_hot(torch.tensor([2, 0]), 3)
+        tensor([[0., 0., 1.],
+                [1., 0., 0.]])
+    """
+    if not isinstance(val, torch.Tensor):
+        raise AssertionError(f"one_hot needs a tensor, not {type(val).__name__}")
+    if val.numel() > 0 and (val.min() < 0 or val.max() >= num):
+        raise RuntimeError(f"one_hot: values in [{val.min()}, {val.max()}] do not fit into num = {num}")
+    encoded = F.one_hot(val.long(), num).float()
+    return encoded.movedim(-1, 0) if num_first else encoded

@@ -1,0 +1,194 @@
+"""Blocks, MLP, noisy layers, normalisations, activations."""
+
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from ding.torch_utils.network.activation import as_activation, build_activation
+from ding.torch_utils.network.nn_module import MLP, conv2d_block, fc_block, noise_block, one_hot, sequential_pack
+from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.normalization import ChannelLayerNorm, build_conv_normalization, build_normalization
+
+
+def types(module):
+    return [type(layer) for layer in module]
+
+
+def test_fc_block_orders_linear_norm_activation_dropout():
+    block = fc_block(4, 8, nn.ReLU(), norm_type="BN", use_dropout=True, dropout_probability=0.3)
+    assert types(block) == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Dropout]
+    assert block[3].p == 0.3
+    assert block.out_channels == 8
+    assert types(fc_block(4, 8)) == [nn.Linear]
+
+
+def test_noise_block_has_a_noisy_layer_in_the_place_of_the_linear_one():
+    block = noise_block(4, 8, nn.ReLU(), norm_type="LN", use_dropout=True, sigma0=0.7)
+    assert types(block) == [NoiseLinearLayer, nn.LayerNorm, nn.ReLU, nn.Dropout]
+    assert block[0].sigma0 == 0.7
+
+
+def test_sequential_pack_tells_the_width_of_its_last_layer_that_has_one():
+    assert sequential_pack([nn.Conv2d(3, 5, 1), nn.ReLU()]).out_channels == 5
+    assert sequential_pack([nn.Linear(3, 6), nn.ReLU()]).out_channels == 6
+    assert not hasattr(sequential_pack([nn.ReLU()]), "out_channels")
+
+
+def test_mlp_is_flat_and_shares_one_activation():
+    act = nn.Tanh()
+    net = MLP(4, 8, 2, layer_num=3, activation=act, norm_type="LN", use_dropout=True, dropout_probability=0.1)
+    assert types(net) == [nn.Linear, nn.LayerNorm, nn.Tanh, nn.Dropout] * 3
+    assert [net[i] is act for i in (2, 6, 10)] == [True] * 3
+    assert [(layer.in_features, layer.out_features) for layer in net[::4]] == [(4, 8), (8, 8), (8, 2)]
+
+
+def test_mlp_without_output_activation_or_norm_ends_in_the_bare_linear_layer():
+    net = MLP(
+        4, 8, 2, 2, activation=nn.ReLU(), norm_type="BN", use_dropout=True, output_activation=False, output_norm=False
+    )
+    assert types(net) == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Dropout, nn.Linear]
+    net = MLP(4, 8, 2, 1, activation=nn.ReLU(), norm_type="BN", output_activation=False)
+    assert types(net) == [nn.Linear, nn.BatchNorm1d]
+    net = MLP(4, 8, 2, 1, activation=nn.ReLU(), norm_type="BN", output_norm=False)
+    assert types(net) == [nn.Linear, nn.ReLU]
+
+
+def test_mlp_can_start_with_a_zero_last_layer():
+    net = MLP(4, 8, 2, 2, activation=nn.ReLU(), last_linear_layer_init_zero=True)
+    assert torch.equal(net(torch.rand(3, 4)), torch.zeros(3, 2))
+    assert net[0].weight.abs().sum() > 0
+
+
+def test_mlp_takes_another_layer_and_no_layers_but_no_negative_number():
+    assert types(MLP(4, 8, 2, 2, layer_fn=NoiseLinearLayer)) == [NoiseLinearLayer] * 2
+    assert types(MLP(4, 8, 2, 0)) == [nn.Identity]
+    with pytest.raises(AssertionError, match="layer_num = -1"):
+        MLP(4, 8, 2, -1)
+
+
+def test_conv2d_block_pads_normalises_and_activates():
+    block = conv2d_block(3, 5, 3, padding=1, activation=nn.ReLU(), norm_type="BN")
+    assert types(block) == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU]
+    assert block.out_channels == 5
+    assert block(torch.rand(2, 3, 6, 6)).shape == (2, 5, 6, 6)
+    for pad_type, layer in (("reflect", nn.ReflectionPad2d), ("replication", nn.ReplicationPad2d)):
+        block = conv2d_block(3, 5, 3, padding=1, pad_type=pad_type, bias=False)
+        assert types(block) == [layer, nn.Conv2d]
+        assert block[1].bias is None
+        assert block(torch.rand(2, 3, 6, 6)).shape == (2, 5, 6, 6)
+    with pytest.raises(AssertionError, match="pad_type 'circular'"):
+        conv2d_block(3, 5, 3, pad_type="circular")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("BN", nn.BatchNorm2d), ("IN", nn.InstanceNorm2d), ("SyncBN", nn.SyncBatchNorm), ("LN", nn.GroupNorm)],
+)
+def test_norms_after_a_convolution(name, expected):
+    assert type(build_conv_normalization(name, 4)) is expected
+
+
+def test_group_norm_after_a_convolution_and_unknown_names():
+    assert build_conv_normalization("LN", 4).num_groups == 1
+    assert build_conv_normalization("GN", 4, num_groups_for_gn=2).num_groups == 2
+    with pytest.raises(KeyError, match="XN"):
+        build_conv_normalization("XN", 4)
+
+
+def test_channel_layer_norm_normalises_each_pixel_over_its_channels():
+    out = ChannelLayerNorm(6, eps=1e-8)(torch.rand(2, 6, 3, 4))
+    assert out.shape == (2, 6, 3, 4)
+    assert torch.allclose(out.mean(1), torch.zeros(2, 3, 4), atol=1e-5)
+
+
+def test_build_normalization_returns_classes():
+    assert build_normalization("BN", dim=1) is nn.BatchNorm1d
+    assert build_normalization("BN", dim=2) is nn.BatchNorm2d
+    assert build_normalization("IN", dim=1) is nn.InstanceNorm1d
+    assert build_normalization("IN", dim=2) is nn.InstanceNorm2d
+    assert build_normalization("LN") is build_normalization("LN", dim=1) is nn.LayerNorm
+    assert build_normalization("SyncBN") is nn.SyncBatchNorm
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("BN",), KeyError),
+        (("IN",), KeyError),
+        (("XN",), KeyError),
+        (("BN", 3), KeyError),
+        (("XN", 1), NotImplementedError),
+    ],
+)
+def test_build_normalization_refuses_what_it_does_not_know(arguments, error):
+    with pytest.raises(error):
+        build_normalization(*arguments)
+
+
+def test_build_activation_by_name():
+    assert isinstance(build_activation("tanh"), nn.Tanh)
+    assert build_activation("relu", inplace=True).inplace is True
+    assert torch.equal(build_activation("square")(torch.tensor([-3.0])), torch.tensor([9.0]))
+    with pytest.raises(KeyError, match="unknown activation 'rel'"):
+        build_activation("rel")
+    with pytest.raises(AssertionError, match="inplace"):
+        build_activation("tanh", inplace=True)
+
+
+def test_as_activation_takes_modules_classes_names_and_none():
+    act = nn.Tanh()
+    assert as_activation(act) is act
+    assert isinstance(as_activation(nn.Tanh), nn.Tanh)
+    assert isinstance(as_activation("gelu"), nn.GELU)
+    assert as_activation(None) is None
+
+
+def test_noise_layer_starts_quiet_with_the_documented_ranges():
+    torch.manual_seed(0)
+    layer = NoiseLinearLayer(16, 4, sigma0=0.4)
+    assert [name for name, _ in layer.named_parameters()] == ["weight_mu", "weight_sigma", "bias_mu", "bias_sigma"]
+    assert [name for name, _ in layer.named_buffers()] == ["weight_eps", "bias_eps"]
+    assert layer.enable_noise is False
+    assert layer.weight_mu.abs().max() <= 1 / math.sqrt(16)
+    assert torch.allclose(layer.weight_sigma, torch.full((4, 16), 0.4 / 4))
+    assert torch.allclose(layer.bias_sigma, torch.full((4,), 0.4 / 2))
+    x = torch.rand(3, 16)
+    assert torch.equal(layer(x), nn.functional.linear(x, layer.weight_mu, layer.bias_mu))
+
+
+def test_noise_is_factorised_and_stays_until_it_is_drawn_again():
+    torch.manual_seed(0)
+    layer = NoiseLinearLayer(5, 3)
+    layer.enable_noise = True
+    x = torch.rand(2, 5)
+    first = layer(x)
+    assert torch.equal(first, layer(x))
+    assert torch.linalg.matrix_rank(layer.weight_eps) == 1
+    expected = nn.functional.linear(
+        x, layer.weight_mu + layer.weight_sigma * layer.weight_eps, layer.bias_mu + layer.bias_sigma * layer.bias_eps
+    )
+    assert torch.equal(first, expected)
+    layer.reset_noise()
+    assert not torch.equal(first, layer(x))
+    assert "sigma0=0.4" in repr(pickle.loads(pickle.dumps(layer)))
+
+
+def test_one_hot_codes_along_the_last_or_the_first_axis():
+    val = torch.tensor([[0, 2], [1, 1]])
+    code = one_hot(val, 3)
+    assert code.dtype == torch.float32
+    assert code.shape == (2, 2, 3)
+    assert torch.equal(code.argmax(-1), val)
+    assert torch.equal(code.sum(-1), torch.ones(2, 2))
+    assert torch.equal(one_hot(val, 3, num_first=True), code.permute(2, 0, 1))
+
+
+def test_one_hot_refuses_other_things():
+    with pytest.raises(AssertionError, match="list"):
+        one_hot([1], 3)
+    for value in (3, -1):
+        with pytest.raises(RuntimeError, match="num = 3"):
+            one_hot(torch.tensor([value]), 3)

@@ -1,0 +1,188 @@
+import logging
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ding.torch_utils import CheckpointHelper, CountVar, build_checkpoint_helper
+
+
+class Net(nn.Module):
+    def __init__(self, width=2, value=1.0):
+        super().__init__()
+        self.fc = nn.Linear(1, width)
+        self.head = nn.Linear(width, 1)
+        for parameter in self.parameters():
+            nn.init.constant_(parameter, value)
+
+
+class Stateful:
+    def __init__(self, state):
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+@pytest.fixture
+def helper():
+    return build_checkpoint_helper({})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "new" / "ckpt.pth.tar")
+
+
+def values(model):
+    return {name: value.flatten()[0].item() for name, value in model.state_dict().items()}
+
+
+def test_count_var_counts():
+    counter = CountVar(3)
+    counter.add(2)
+    assert counter.val == 5
+    counter.update(1)
+    assert counter.val == 1
+
+
+def test_all_parts_are_saved_under_their_names_and_restored(helper, path):
+    assert isinstance(helper, CheckpointHelper)
+    model = Net(value=3.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    helper.save(
+        path,
+        model,
+        optimizer=optimizer,
+        last_iter=CountVar(1),
+        last_epoch=CountVar(2),
+        last_frame=CountVar(3),
+        dataset=Stateful({"d": 1}),
+        collector_info=Stateful({"c": np.arange(2)}),
+    )
+    names = ["collector_info", "dataset", "last_epoch", "last_frame", "last_iter", "model", "optimizer"]
+    assert sorted(torch.load(path, weights_only=False)) == names
+    other, dataset, info = Net(), Stateful(None), Stateful(None)
+    counters = [CountVar(0) for _ in range(3)]
+    other_optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    helper.load(path, other, other_optimizer, *counters, dataset=dataset, collector_info=info)
+    assert set(values(other).values()) == {3.0}
+    assert other_optimizer.param_groups[0]["lr"] == 0.5
+    assert [counter.val for counter in counters] == [1, 2, 3]
+    assert dataset.state == {"d": 1}
+    assert info.state["c"].tolist() == [0, 1]
+
+
+def test_an_optimizer_can_be_saved_without_counters(helper, path):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    helper.save(path, model, optimizer=optimizer, last_epoch=CountVar(2))
+    assert sorted(torch.load(path)) == ["last_epoch", "model", "optimizer"]
+    helper.save(path, model, optimizer=optimizer)
+    assert sorted(torch.load(path)) == ["model", "optimizer"]
+
+
+def test_missing_parts_are_logged_and_left(helper, path, caplog):
+    helper.save(path, Net())
+    counter, dataset = CountVar(9), Stateful("old")
+    with caplog.at_level(logging.WARNING, "ding"):
+        helper.load(path, Net(), last_iter=counter, dataset=dataset, logger_prefix="[x] ")
+    assert (counter.val, dataset.state) == (9, "old")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"[x] {path} holds no dataset, which stays as it is",
+        f"[x] {path} holds no last_iter, which stays as it is",
+    ]
+
+
+def test_a_missing_collector_info_is_a_key_error(helper, path):
+    helper.save(path, Net())
+    with pytest.raises(KeyError, match="collector_info"):
+        helper.load(path, Net(), collector_info=Stateful(None))
+
+
+def test_strict_loading_refuses_another_model(helper, path):
+    helper.save(path, Net())
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        helper.load(path, Net(width=3))
+
+
+def test_loose_loading_takes_what_matches(helper, path, caplog):
+    helper.save(path, Net(value=3.0))
+    model = Net(width=3)
+    model.extra = nn.Linear(1, 1)
+    with caplog.at_level(logging.WARNING, "ding"):
+        helper.load(path, model, strict=False)
+    loaded = values(model)
+    assert (loaded["head.bias"], loaded["fc.weight"], loaded["fc.bias"]) == (3.0, 1.0, 1.0)
+    assert "parameter fc.bias is not loaded: the shape is (2,) in the file" in caplog.text
+    assert "parameter extra.bias is not loaded: it is missing in the file" in caplog.text
+
+
+def test_masked_parameters_are_not_loaded(helper, path):
+    helper.save(path, Net(value=3.0))
+    model = Net()
+    helper.load(path, model, state_dict_mask=["fc"])
+    assert values(model) == {"fc.weight": 1.0, "fc.bias": 1.0, "head.weight": 3.0, "head.bias": 3.0}
+
+
+def test_a_prefix_can_be_added_and_removed(helper, path):
+    helper.save(path, Net(value=3.0), prefix_op="add", prefix="module.")
+    assert next(iter(torch.load(path)["model"])) == "module.fc.weight"
+    model = Net()
+    helper.load(path, model, prefix_op="remove", prefix="module.")
+    assert set(values(model).values()) == {3.0}
+
+
+def test_a_prefix_is_removed_at_the_beginning_only(helper, path):
+    model = nn.Module()
+    model.a = nn.Module()
+    model.a.a = nn.Linear(1, 1)
+    helper.save(path, model, prefix_op="remove", prefix="a.")
+    assert sorted(torch.load(path)["model"]) == ["a.bias", "a.weight"]
+
+
+def test_parameters_of_the_file_that_the_model_lacks_are_logged(helper, path, caplog):
+    helper.save(path, Net(), prefix_op="add", prefix="x.")
+    with caplog.at_level(logging.WARNING, "ding"):
+        helper.load(path, Net(), strict=False)
+    assert "parameter x.fc.weight in the file is none of the model's" in caplog.text
+
+
+def test_wrong_arguments_are_refused(helper, path):
+    with pytest.raises(KeyError, match="prefix_op"):
+        helper.save(path, Net(), prefix_op="move", prefix="x")
+    with pytest.raises(ValueError, match="prefix"):
+        helper.save(path, Net(), prefix_op="add")
+    helper.save(path, Net())
+    with pytest.raises(KeyError, match="prefix_op"):
+        helper.load(path, Net(), prefix_op="move", prefix="x")
+    with pytest.raises(NotImplementedError, match="scheduler"):
+        helper.load(path, Net(), lr_schduler=object())
+
+
+class Marker:
+    """A class of its own: only code can rebuild its objects."""
+
+
+def test_objects_of_other_classes_are_read_on_demand_only(helper, path):
+    helper.save(path, Net(), dataset=Stateful(Marker()))
+    with pytest.raises(pickle.UnpicklingError, match="trust_pickle"):
+        helper.load(path, Net(), dataset=Stateful(None))
+    dataset = Stateful(None)
+    helper.load(path, Net(), dataset=dataset, trust_pickle=True)
+    assert isinstance(dataset.state, Marker)
+
+
+def test_a_save_that_fails_leaves_the_old_file(helper, path, tmp_path):
+    helper.save(path, Net(value=3.0))
+    with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
+        helper.save(path, Net(), dataset=Stateful(lambda: None))
+    model = Net()
+    helper.load(path, model)
+    assert set(values(model).values()) == {3.0}
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["ckpt.pth.tar"]

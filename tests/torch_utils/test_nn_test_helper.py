@@ -1,0 +1,50 @@
+"""is_differentiable."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+from ding.torch_utils.nn_test_helper import is_differentiable
+
+
+def loss_of(*nets):
+    return sum(net(torch.ones(1, 2)).sum() for net in nets)
+
+
+def test_all_parameters_of_one_or_several_modules_get_gradients():
+    a, b = nn.Linear(2, 1), nn.Linear(2, 1)
+    assert is_differentiable(loss_of(a), a) is None
+    a.zero_grad()
+    is_differentiable(loss_of(a, b), [a, b])
+    assert a.weight.grad is not None
+
+
+def test_a_parameter_without_gradient_is_named():
+    a, b = nn.Linear(2, 1), nn.Linear(2, 1)
+    with pytest.raises(AssertionError, match="weight, bias"):
+        is_differentiable(loss_of(a), [a, b])
+
+
+def test_a_missing_gradient_can_be_logged_instead(caplog):
+    a, b = nn.Linear(2, 1), nn.Linear(2, 1)
+    with caplog.at_level(logging.WARNING):
+        is_differentiable(loss_of(a), [a, b], print_instead=True)
+    assert "weight, bias" in caplog.text
+
+
+def test_gradients_must_be_cleared_before():
+    net = nn.Linear(2, 1)
+    is_differentiable(loss_of(net), net)
+    with pytest.raises(AssertionError, match="weight has a gradient before"):
+        is_differentiable(loss_of(net), net)
+
+
+def test_other_arguments_are_refused():
+    net = nn.Linear(2, 1)
+    with pytest.raises(AssertionError, match="float"):
+        is_differentiable(1.0, net)
+    for model in ("net", [net, 3]):
+        with pytest.raises(TypeError, match="module"):
+            is_differentiable(loss_of(net), model)

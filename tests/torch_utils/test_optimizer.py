@@ -1,0 +1,355 @@
+"""Adam and RMSprop: equal to torch's, clipping, ignoring, state dicts."""
+
+import copy
+import io
+import math
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from ding.torch_utils.optimizer_helper import (
+    Adam,
+    RMSprop,
+    calculate_grad_norm,
+    calculate_grad_norm_without_bias_two_norm,
+    grad_ignore_norm,
+    grad_ignore_value,
+)
+
+
+def make_net(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def backward(net, scale=1.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(16, 3, generator=generator)
+    net.zero_grad()
+    (scale * (net(x) - 1) ** 2).mean().backward()
+
+
+def run(net, optimizer, steps=20):
+    for step in range(steps):
+        backward(net, seed=step)
+        optimizer.step()
+        optimizer.zero_grad()
+    return [parameter.detach().clone() for parameter in net.parameters()]
+
+
+def assert_close(left, right):
+    for a, b in zip(left, right, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({}, {}),
+        ({"weight_decay": 0.1, "betas": [0.8, 0.9]}, {"weight_decay": 0.1, "betas": (0.8, 0.9)}),
+        ({"amsgrad": True}, {"amsgrad": True}),
+    ],
+)
+def test_adam_moves_as_torchs_adam(ours, theirs):
+    mine, reference = make_net(), make_net()
+    assert_close(
+        run(mine, Adam(mine.parameters(), lr=0.01, **ours)),
+        run(reference, torch.optim.Adam(reference.parameters(), lr=0.01, **theirs)),
+    )
+
+
+def test_adamw_is_decoupled_weight_decay():
+    mine, reference = make_net(), make_net()
+    assert_close(
+        run(mine, Adam(mine.parameters(), lr=0.01, weight_decay=0.3, optim_type="adamw")),
+        run(reference, torch.optim.AdamW(reference.parameters(), lr=0.01, weight_decay=0.3)),
+    )
+
+
+def test_rmsprop_moves_as_torchs_rmsprop():
+    mine, reference = make_net(), make_net()
+    options = {"lr": 0.01, "momentum": 0.5, "centered": True}
+    assert_close(
+        run(mine, RMSprop(mine.parameters(), **options)),
+        run(reference, torch.optim.RMSprop(reference.parameters(), **options)),
+    )
+
+
+def test_groups_keep_their_own_options_and_unused_parameters_stay():
+    mine, reference = make_net(), make_net()
+    optimizers = []
+    for net, cls in ((mine, Adam), (reference, torch.optim.Adam)):
+        optimizers.append(cls([{"params": net[0].parameters(), "lr": 0.1}, {"params": net[2].parameters()}], lr=0.01))
+    extra = nn.Parameter(torch.ones(1))
+    for optimizer in optimizers:
+        optimizer.add_param_group({"params": [extra]})
+    assert_close(run(mine, optimizers[0]), run(reference, optimizers[1]))
+    assert extra.item() == 1.0
+    extra.grad = torch.ones(1)
+    optimizers[0].zero_grad()
+    assert extra.grad is None
+
+
+def test_a_changed_learning_rate_counts_from_the_next_step():
+    net = make_net()
+    optimizer = Adam(net.parameters(), lr=0.01)
+    before = run(net, optimizer, 3)
+    optimizer.param_groups[0]["lr"] = 0.0
+    assert_close(before, run(net, optimizer, 2))
+
+
+def test_fused_is_chosen_for_float_parameters_of_one_kind_only():
+    uniform = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))]
+    mixed = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, dtype=torch.float64))]
+    complex_ = [nn.Parameter(torch.ones(2, dtype=torch.complex64))]
+    assert Adam(uniform).param_groups[0]["fused"] is True
+    for parameters in (mixed, complex_):
+        optimizer = Adam(parameters)
+        assert optimizer.param_groups[0]["fused"] is None
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        assert all((parameter != 1).all() for parameter in parameters)
+
+
+def test_state_dict_is_exchanged_with_torchs_adam_in_both_directions():
+    source, target = make_net(), make_net()
+    theirs = torch.optim.Adam(source.parameters(), lr=0.05)
+    run(source, theirs, 5)
+    target.load_state_dict(source.state_dict())
+    ours = Adam(target.parameters(), lr=0.5)
+    ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
+    assert ours.param_groups[0]["fused"] is True
+    assert ours.param_groups[0]["lr"] == 0.05
+    assert_close(run(target, ours, 5), run(source, theirs, 5))
+    back = torch.optim.Adam(source.parameters())
+    back.load_state_dict(copy.deepcopy(ours.state_dict()))
+    assert_close(run(source, back, 3), run(target, ours, 3))
+
+
+def test_state_dict_survives_a_weights_only_file():
+    net = make_net()
+    optimizer = Adam(net.parameters())
+    run(net, optimizer, 2)
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    Adam(net.parameters()).load_state_dict(torch.load(file, weights_only=True))
+
+
+def test_loading_another_number_of_groups_fails():
+    net = make_net()
+    optimizer = Adam(net.parameters())
+    saved = Adam([{"params": net[0].parameters()}, {"params": net[2].parameters()}]).state_dict()
+    with pytest.raises(ValueError, match="number of parameter groups"):
+        optimizer.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("copier", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_a_copy_clips_and_steps_as_the_original(copier):
+    net = make_net()
+    optimizer = Adam(net.parameters(), lr=0.1, grad_clip_type="clip_norm", clip_value=0.01)
+    run(net, optimizer, 2)
+    net_copy, optimizer_copy = copier((net, optimizer))
+    assert_close(run(net_copy, optimizer_copy, 3), run(net, optimizer, 3))
+
+
+def test_zero_grad_drops_or_clears():
+    net = make_net()
+    optimizer = Adam(net.parameters())
+    backward(net)
+    optimizer.zero_grad(set_to_none=False)
+    assert all((parameter.grad == 0).all() for parameter in net.parameters())
+    optimizer.zero_grad()
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
+def test_step_hooks_run_once_and_a_closure_gives_the_loss():
+    net = make_net()
+    torch.optim.Adam(net.parameters())  # torch hooks its own class at the first construction
+    optimizer = Adam(net.parameters())
+    calls = []
+    optimizer.register_step_pre_hook(lambda *_: calls.append("pre"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("post"))
+
+    def closure():
+        optimizer.zero_grad()
+        loss = net(torch.ones(1, 3)).sum()
+        loss.backward()
+        return loss
+
+    before = net[0].weight.detach().clone()
+    assert optimizer.step(closure).requires_grad
+    assert calls == ["pre", "post"]
+    assert not torch.equal(before, net[0].weight)
+
+
+def test_learning_rate_schedulers_work():
+    net = make_net()
+    for optimizer in (Adam(net.parameters(), lr=1.0), RMSprop(net.parameters(), lr=1.0)):
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        backward(net)
+        optimizer.step()
+        scheduler.step()
+        assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_making_and_using_an_optimizer_does_not_load_torchs_compiler():
+    program = """
+import sys, torch
+from ding.torch_utils.optimizer_helper import Adam, RMSprop
+p = torch.nn.Parameter(torch.ones(2))
+for cls in (Adam, RMSprop):
+    optimizer = cls([p])
+    for _ in range(2):
+        p.grad = torch.ones(2)
+        optimizer.step()
+        optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# --- clipping and ignoring ---
+
+
+def stepped_grads(cls=Adam, scale=1.0, warm_up=0, **options):
+    """The gradients of a net before and after they went through a step of an optimizer with `options`."""
+    net = make_net()
+    optimizer = cls(net.parameters(), lr=0.0, **options)
+    for _ in range(warm_up):
+        backward(net)
+        optimizer.step()
+    backward(net, scale)
+    before = [parameter.grad.clone() for parameter in net.parameters()]
+    optimizer.step()
+    return before, [parameter.grad for parameter in net.parameters()]
+
+
+def norm(tensors, kind=2.0):
+    return torch.linalg.vector_norm(torch.cat([tensor.flatten() for tensor in tensors]), kind).item()
+
+
+@pytest.mark.parametrize("cls", [Adam, RMSprop])
+def test_clip_value_bounds_each_element(cls):
+    before, after = stepped_grads(cls, grad_clip_type="clip_value", clip_value=0.05)
+    assert_close(after, [grad.clamp(-0.05, 0.05) for grad in before])
+    assert norm(before, math.inf) > 0.05
+
+
+@pytest.mark.parametrize("kind", [2.0, 1.0, math.inf])
+def test_clip_norm_scales_all_gradients_down(kind):
+    before, after = stepped_grads(grad_clip_type="clip_norm", clip_value=0.1, clip_norm_type=kind)
+    assert norm(before, kind) > 0.1
+    assert norm(after, kind) == pytest.approx(0.1, rel=1e-3)
+    assert_close(after, [grad * (norm(after) / norm(before)) for grad in before])
+
+
+@pytest.mark.parametrize("cls", [Adam, RMSprop])
+def test_clip_momentum_bounds_elements_by_their_past(cls):
+    options = {"grad_clip_type": "clip_momentum", "clip_value": 1, "clip_coef": 2, "clip_momentum_timestep": 3}
+    if cls is RMSprop:
+        options["alpha"] = 0.5
+    usual, _ = stepped_grads(cls)
+    before, after = stepped_grads(cls, scale=100.0, warm_up=4, **options)
+    root = 1.0 if cls is Adam else math.sqrt(1 - 0.5**4)
+    assert_close(after, [2 * root * grad for grad in usual])
+    before, after = stepped_grads(cls, scale=100.0, warm_up=2, **options)
+    assert_close(after, before)
+
+
+def test_clip_momentum_norm_bounds_the_norm_by_the_past():
+    options = {"grad_clip_type": "clip_momentum_norm", "clip_value": 1, "clip_coef": 2, "clip_momentum_timestep": 2}
+    usual, _ = stepped_grads()
+    _, after = stepped_grads(scale=100.0, warm_up=3, **options)
+    assert norm(after) == pytest.approx(2 * norm(usual), rel=1e-4)
+    before, after = stepped_grads(scale=1.5, warm_up=3, **options)
+    assert_close(after, before)
+
+
+@pytest.mark.parametrize("cls", [Adam, RMSprop])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"grad_ignore_type": "ignore_value", "ignore_value": 5.0},
+        {"grad_ignore_type": "ignore_norm", "ignore_value": 10.0},
+        {"grad_ignore_type": "ignore_momentum", "ignore_value": 0, "ignore_coef": 30, "ignore_momentum_timestep": 2},
+        {
+            "grad_ignore_type": "ignore_momentum_norm",
+            "ignore_value": 0,
+            "ignore_coef": 30,
+            "ignore_momentum_timestep": 2,
+        },
+    ],
+)
+def test_ignored_gradients_are_zero_and_others_untouched(cls, options):
+    before, after = stepped_grads(cls, scale=1000.0, warm_up=3, **options)
+    assert norm(before) > 0
+    assert norm(after) == 0
+    before, after = stepped_grads(cls, warm_up=3, **options)
+    assert_close(after, before)
+
+
+def test_ignoring_looks_at_the_gradients_before_clipping():
+    _, after = stepped_grads(
+        grad_ignore_type="ignore_norm", ignore_value=0.1, grad_clip_type="clip_norm", clip_value=0.01
+    )
+    assert norm(after) == 0
+
+
+@pytest.mark.parametrize("cls", [Adam, RMSprop])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grad_clip_type": "clip_norm"}, "needs clip_value"),
+        ({"grad_ignore_type": "ignore_norm"}, "needs ignore_value"),
+        ({"grad_clip_type": "norm", "clip_value": 1}, "grad_clip_type = 'norm'"),
+        ({"grad_ignore_type": "norm", "ignore_value": 1}, "grad_ignore_type = 'norm'"),
+    ],
+)
+def test_wrong_options_fail_at_construction(cls, options, message):
+    with pytest.raises(AssertionError, match=message):
+        cls(make_net().parameters(), **options)
+
+
+def test_unknown_optim_type_fails_at_construction():
+    with pytest.raises(AssertionError, match="optim_type = 'sgd'"):
+        Adam(make_net().parameters(), optim_type="sgd")
+
+
+def test_get_grad_sums_the_powered_norms():
+    net = make_net()
+    optimizer = Adam(net.parameters(), grad_norm_type=2)
+    assert optimizer.get_grad() == 0
+    backward(net)
+    grads = [parameter.grad for parameter in net.parameters()]
+    assert optimizer.get_grad() == pytest.approx(norm(grads) ** 2)
+    assert RMSprop(net.parameters(), grad_norm_type=1).get_grad() == pytest.approx(norm(grads, 1))
+    assert Adam(net.parameters()).get_grad() == pytest.approx(norm(grads) ** 2)
+
+
+def test_grad_norms_of_a_model():
+    net = make_net()
+    assert calculate_grad_norm(net) == 0
+    assert calculate_grad_norm(net, "inf") == 0
+    backward(net)
+    grads = [parameter.grad for parameter in net.parameters()]
+    assert calculate_grad_norm(net) == pytest.approx(norm(grads))
+    assert calculate_grad_norm(net, "inf") == pytest.approx(norm(grads, math.inf))
+    assert calculate_grad_norm_without_bias_two_norm(net) == pytest.approx(norm(grads[::2]))
+
+
+def test_grad_ignore_functions_clear_large_gradients():
+    for function, limit in ((grad_ignore_norm, 5.0), (grad_ignore_value, 3.5)):
+        parameter = nn.Parameter(torch.zeros(2))
+        parameter.grad = torch.tensor([3.0, -3.9])
+        function([parameter], 10.0)
+        assert parameter.grad.tolist() == pytest.approx([3.0, -3.9])
+        function([parameter], limit - 1.2)
+        assert parameter.grad.tolist() == [0.0, 0.0]
+        function([nn.Parameter(torch.zeros(1))], limit)
