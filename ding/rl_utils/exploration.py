@@ -1,0 +1,132 @@
+"""Exploration: epsilon schedules and noise for continuous actions."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def get_epsilon_greedy_fn(start: float, end: float, decay: float, type_: str = "exp") -> Callable[[float], float]:
+    """The schedule env step -> epsilon, falling from `start` to `end`.
+
+    'exp' falls with the time constant `decay` (env steps) and never quite arrives; 'linear' arrives at step `decay`.
+
+    Raises:
+        AssertionError: another `type_`.
+
+    Example:
+        >>> epsilon = get_epsilon_greedy_fn(1.0, 0.5, 100, "linear")
+        >>> epsilon(0), epsilon(50), epsilon(1000)
+        (1.0, 0.75, 0.5)
+    """
+    if type_ == "exp":
+        return lambda step: (start - end) * math.exp(-step / decay) + end
+    if type_ == "linear":
+        return lambda step: (start - end) * (1 - step / decay) + end if step < decay else end
+    raise AssertionError(f"epsilon schedule type {type_!r} is not known; use 'exp' or 'linear'")
+
+
+class BaseNoise(ABC):
+    """A source of action noise: called with a shape, it returns a tensor of that shape.
+
+    Raises:
+        AssertionError: `sigma` is negative, also where it is set later.
+    """
+
+    _sigma: float
+
+    @property
+    def sigma(self) -> float:
+        """The deviation of the noise; it may be changed at any time, for example to let the noise decay."""
+        return self._sigma
+
+    @sigma.setter
+    def sigma(self, value: float) -> None:
+        if value < 0:
+            raise AssertionError(f"sigma = {value} is not allowed; it must be >= 0")
+        self._sigma = value
+
+    @abstractmethod
+    def __call__(self, shape: Sequence[int], device: str | torch.device = "cpu") -> Tensor:
+        """The next noise."""
+
+
+class GaussianNoise(BaseNoise):
+    """Independent normal noise."""
+
+    def __init__(self, mu: float = 0.0, sigma: float = 1.0) -> None:
+        self._mu = mu
+        self.sigma = sigma
+
+    def __call__(self, shape: Sequence[int], device: str | torch.device = "cpu") -> Tensor:
+        return torch.randn(tuple(shape), device=device) * self._sigma + self._mu
+
+
+class OUNoise(BaseNoise):
+    """Ornstein-Uhlenbeck noise: x moves by theta (mu - x) dt + sigma sqrt(dt) N(0, 1) per call, and x is the noise.
+
+    `x0` is the start, to which `reset` (or setting `x0`) returns; None starts from zeros.
+
+    Example:
+        >>> noise = OUNoise(mu=1.0, sigma=0.0, theta=0.5, dt=1.0)
+        >>> noise((1,)).item(), noise((1,)).item()
+        (0.5, 0.75)
+    """
+
+    def __init__(
+        self,
+        mu: float = 0.0,
+        sigma: float = 0.3,
+        theta: float = 0.15,
+        dt: float = 1e-2,
+        x0: float | Tensor | None = 0.0,
+    ) -> None:
+        self._mu = mu
+        self.sigma = sigma
+        self._theta = theta
+        self._dt = dt
+        self.x0 = x0
+
+    def reset(self) -> None:
+        """Return to the start `x0`."""
+        self._x = self._x0
+
+    def __call__(self, shape: Sequence[int], device: str | torch.device = "cpu", mu: float | None = None) -> Tensor:
+        """The next value of the process; `mu` replaces the long-term mean for this step."""
+        if not isinstance(self._x, Tensor) or self._x.shape != tuple(shape):
+            start = self._x0 if self._x0 is not None else 0.0
+            self._x = torch.zeros(tuple(shape), device=device) + start
+        x = self._x.to(device)
+        mean = self._mu if mu is None else mu
+        drift = self._theta * (mean - x) * self._dt
+        self._x = x + drift + self._sigma * math.sqrt(self._dt) * torch.randn_like(x)
+        return self._x
+
+    @property
+    def x0(self) -> float | Tensor | None:
+        """The start of the process; setting it resets the process."""
+        return self._x0
+
+    @x0.setter
+    def x0(self, value: float | Tensor | None) -> None:
+        self._x0 = value
+        self.reset()
+
+
+_NOISES: dict[str, Callable[..., BaseNoise]] = {"gauss": GaussianNoise, "ou": OUNoise}
+
+
+def create_noise_generator(noise_type: str, noise_kwargs: Mapping[str, Any]) -> BaseNoise:
+    """The noise called `noise_type` ('gauss' or 'ou').
+
+    Raises:
+        KeyError: another `noise_type`.
+    """
+    if noise_type not in _NOISES:
+        raise KeyError(f"noise type {noise_type!r} is not known; use one of {', '.join(sorted(_NOISES))}")
+    return _NOISES[noise_type](**noise_kwargs)

@@ -1,0 +1,190 @@
+"""Train samples out of trajectories, with exact contents."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.rl_utils.adder import get_gae, get_gae_with_default_last_value, get_nstep_return_data, get_train_sample
+from ding.rl_utils.gae import gae, gae_data
+
+
+def make_trajectory(length, last_done=False, **extra):
+    """obs of step i is [i], its reward [i + 1]."""
+    return [
+        dict(
+            obs=torch.tensor([float(i)]),
+            next_obs=torch.tensor([float(i + 1)]),
+            action=torch.tensor([i]),
+            reward=torch.tensor([float(i + 1)]),
+            done=last_done and i == length - 1,
+            **extra,
+        )
+        for i in range(length)
+    ]
+
+
+def test_one_step_leaves_the_trajectory_alone():
+    data = make_trajectory(3)
+    assert get_nstep_return_data(data, 1) is data
+    assert "value_gamma" not in data[0]
+
+
+def test_nstep_rows_look_n_steps_ahead_and_stop_at_the_last():
+    samples = get_nstep_return_data(make_trajectory(4, last_done=True), 3, gamma=0.5)
+    assert [s["reward"].tolist() for s in samples] == [[1, 2, 3], [2, 3, 4], [3, 4, 0], [4, 0, 0]]
+    assert [s["next_obs"].item() for s in samples] == [3, 4, 4, 4]
+    assert [s["done"] for s in samples] == [False, True, True, True]
+    assert [s["obs"].item() for s in samples] == [0, 1, 2, 3]
+
+
+def test_a_tail_row_discounts_its_value_by_the_steps_it_sums():
+    samples = get_nstep_return_data(make_trajectory(4), 3, gamma=0.9)
+    assert [s["value_gamma"] for s in samples] == pytest.approx([0.9**3, 0.9**3, 0.9**2, 0.9])
+
+
+def test_a_piece_no_longer_than_n_steps_has_only_tail_rows():
+    samples = get_nstep_return_data(make_trajectory(2), 3, gamma=0.9)
+    assert [s["reward"].tolist() for s in samples] == [[1, 2, 0], [2, 0, 0]]
+    assert [s["value_gamma"] for s in samples] == pytest.approx([0.9**2, 0.9])
+
+
+def test_nstep_rows_do_not_change_the_trajectory():
+    data = make_trajectory(4)
+    before = copy.deepcopy(data)
+    samples = get_nstep_return_data(data, 2)
+    assert samples is not data
+    assert [d.keys() for d in data] == [d.keys() for d in before]
+    assert all(torch.equal(d["reward"], b["reward"]) for d, b in zip(data, before, strict=True))
+
+
+def test_nstep_rows_take_how_the_episode_ended_from_their_last_step():
+    data = make_trajectory(3, last_done=True, terminated=False, truncated=False)
+    data[-1]["truncated"] = True
+    samples = get_nstep_return_data(data, 2)
+    assert [s["truncated"] for s in samples] == [False, True, True]
+    assert [s["terminated"] for s in samples] == [False, False, False]
+
+
+def test_nstep_reward_may_be_summed_up():
+    samples = get_nstep_return_data(make_trajectory(3), 2, cum_reward=True, gamma=0.5)
+    assert [s["reward"].tolist() for s in samples] == [[2.0], [3.5], [3.0]]
+
+
+def test_value_gamma_can_be_left_out():
+    assert all(
+        "value_gamma" not in s for s in get_nstep_return_data(make_trajectory(3), 2, correct_terminate_gamma=False)
+    )
+
+
+def test_without_next_obs_none_is_made_up():
+    data = [{k: v for k, v in t.items() if k != "next_obs"} for t in make_trajectory(3)]
+    assert all("next_obs" not in s for s in get_nstep_return_data(data, 2))
+
+
+def test_agents_keep_their_axis_before_the_steps():
+    data = make_trajectory(2)
+    for i, transition in enumerate(data):
+        transition["reward"] = torch.tensor([[i + 1.0], [10.0 * (i + 1)]])
+    assert get_nstep_return_data(data, 2)[0]["reward"].tolist() == [[1.0, 2.0], [10.0, 20.0]]
+
+
+@settings(deadline=None, max_examples=30)
+@given(length=st.integers(1, 9), nstep=st.integers(2, 5), done=st.booleans())
+def test_nstep_rows_bootstrap_to_the_same_return_as_single_steps(length, nstep, done):
+    """With a value function that is exact for the rewards to come, every row has the target of the true return."""
+    gamma = 0.9
+    data = make_trajectory(length, last_done=done)
+    beyond = 0.0 if done else 7.0
+    returns = [beyond]
+    for transition in reversed(data):
+        returns.insert(0, transition["reward"].item() + gamma * returns[0])
+    for i, sample in enumerate(get_nstep_return_data(data, nstep, gamma=gamma)):
+        value = returns[int(sample["next_obs"].item())] * (1 - sample["done"])
+        target = sum(gamma**k * r for k, r in enumerate(sample["reward"].tolist())) + sample["value_gamma"] * value
+        assert target == pytest.approx(returns[i], rel=1e-5)
+
+
+def test_unroll_of_one_leaves_the_trajectory_alone():
+    data = make_trajectory(3)
+    assert get_train_sample(data, 1) is data
+
+
+def obs_of(samples):
+    return [[obs.item() for obs in sample["obs"]] for sample in samples]
+
+
+def test_residual_steps_are_filled_up_from_the_piece_before():
+    assert obs_of(get_train_sample(make_trajectory(5), 3)) == [[0, 1, 2], [2, 3, 4]]
+
+
+def test_residual_steps_may_be_dropped():
+    assert obs_of(get_train_sample(make_trajectory(5), 3, "drop")) == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(("kind", "length"), [("null_padding", 4), ("last", 1)])
+def test_null_steps_fill_up_at_the_end(kind, length):
+    data = make_trajectory(length, value_gamma=0.9, terminated=False)
+    sample = get_train_sample(data, 3, kind)[-1]
+    last = float(length - 1)
+    assert obs_of([sample]) == [[last, 0, 0]]
+    assert [r.item() for r in sample["reward"]] == [last + 1, 0, 0]
+    assert [a.item() for a in sample["action"]] == [length - 1, 0, 0]
+    assert sample["done"] == [False, True, True]
+    assert sample["terminated"] == [False, True, True]
+    assert sample["value_gamma"] == [0.9, 0.0, 0.0]
+    assert "null" not in sample
+
+
+def test_null_steps_of_dict_observations_and_given_null_steps():
+    data = [{"obs": {"a": torch.ones(2)}, "action": [torch.ones(1)], "reward": torch.ones(1), "done": False}]
+    sample = get_train_sample(data, 2, "null_padding")[0]
+    assert sample["obs"]["a"][1].tolist() == [0.0, 0.0]
+    given_null = {"obs": {"a": torch.full((2,), 5.0)}, "action": [torch.ones(1)], "reward": torch.ones(1), "done": True}
+    sample = get_train_sample(data, 2, "null_padding", given_null)[0]
+    assert sample["obs"]["a"][1].tolist() == [5.0, 5.0]
+
+
+def test_copied_steps_are_copies():
+    data = make_trajectory(3)
+    pieces = get_train_sample(data, 2)
+    pieces[1]["obs"][0] += 100
+    assert data[1]["obs"].item() == 1
+
+
+def test_unknown_way_to_fill_up_is_refused():
+    with pytest.raises(AssertionError, match="'first'"):
+        get_train_sample(make_trajectory(3), 2, "first")
+
+
+def test_gae_is_written_into_every_transition():
+    data = make_trajectory(3)
+    for i, transition in enumerate(data):
+        transition["value"] = torch.tensor([float(i)])
+    result = get_gae(data, torch.tensor([9.0]), 0.9, 0.8)
+    assert result is data
+    value, next_value = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([1.0, 2.0, 9.0])
+    expected = gae(gae_data(value, next_value, torch.tensor([1.0, 2.0, 3.0]), None, None), 0.9, 0.8)
+    assert torch.allclose(torch.cat([t["adv"] for t in data]), expected)
+    assert data[0]["adv"].shape == (1,)
+
+
+def test_an_unfinished_piece_gives_up_its_last_transition_for_its_value():
+    data = make_trajectory(3)
+    for i, transition in enumerate(data):
+        transition["value"] = torch.tensor([float(i)])
+    unfinished = get_gae_with_default_last_value(copy.deepcopy(data), False, 0.9, 0.8)
+    assert len(unfinished) == 2
+    expected = get_gae(copy.deepcopy(data[:2]), torch.tensor([2.0]), 0.9, 0.8)
+    assert [t["adv"] for t in unfinished] == [t["adv"] for t in expected]
+    finished = get_gae_with_default_last_value(copy.deepcopy(data), True, 0.9, 0.8)
+    assert len(finished) == 3
+    assert [t["adv"] for t in finished] == [t["adv"] for t in get_gae(data, torch.zeros(1), 0.9, 0.8)]
+
+
+def test_an_unfinished_single_step_has_no_sample():
+    data = make_trajectory(1)
+    data[0]["value"] = torch.zeros(1)
+    assert get_gae_with_default_last_value(data, False, 0.9, 0.8) == []

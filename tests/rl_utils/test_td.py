@@ -1,0 +1,217 @@
+"""TD errors and n-step returns against plain-Python twins."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.rl_utils.td import (
+    nstep_return,
+    nstep_return_data,
+    q_1step_td_data,
+    q_1step_td_error,
+    q_nstep_td_data,
+    q_nstep_td_error,
+    q_nstep_td_error_with_rescale,
+    q_v_1step_td_data,
+    q_v_1step_td_error,
+    v_1step_td_data,
+    v_1step_td_error,
+    v_nstep_td_data,
+    v_nstep_td_error,
+    view_similar,
+)
+from ding.rl_utils.value_rescale import value_inv_transform, value_transform
+
+
+def make_q_data(batch, actions, nstep, seed, weight=None):
+    generator = torch.Generator().manual_seed(seed)
+    return q_nstep_td_data(
+        torch.rand(batch, actions, generator=generator, requires_grad=True),
+        torch.rand(batch, actions, generator=generator),
+        torch.randint(actions, (batch,), generator=generator),
+        torch.randint(actions, (batch,), generator=generator),
+        torch.rand(nstep, batch, generator=generator),
+        torch.randint(2, (batch,), generator=generator).float(),
+        weight,
+    )
+
+
+def naive_return(rewards, next_value, done, gamma, value_gamma):
+    return sum(gamma**i * r for i, r in enumerate(rewards)) + value_gamma * next_value * (1 - done)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    batch=st.integers(1, 5),
+    actions=st.integers(1, 4),
+    nstep=st.integers(1, 4),
+    gamma=st.one_of(st.floats(0, 1), st.sampled_from([0, 1])),
+    seed=st.integers(0, 100),
+)
+def test_q_nstep_error_equals_its_naive_twin(batch, actions, nstep, gamma, seed):
+    data = make_q_data(batch, actions, nstep, seed)
+    loss, error = q_nstep_td_error(data, gamma, nstep)
+    expected = []
+    for b in range(batch):
+        next_value = data.next_n_q[b, data.next_n_action[b]].item()
+        target = naive_return(data.reward[:, b].tolist(), next_value, data.done[b].item(), gamma, gamma**nstep)
+        expected.append((data.q[b, data.action[b]].item() - target) ** 2)
+    assert error.tolist() == pytest.approx(expected, abs=1e-5)
+    assert loss.item() == pytest.approx(sum(expected) / batch, abs=1e-5)
+
+
+def test_integer_gamma_is_a_discount_like_any_other():
+    data = make_q_data(3, 2, 2, 0)
+    assert torch.equal(q_nstep_td_error(data, 1, 2)[1], q_nstep_td_error(data, 1.0, 2)[1])
+
+
+def test_gradient_reaches_only_the_chosen_q():
+    data = make_q_data(2, 3, 1, 1)
+    target = data.next_n_q.requires_grad_()
+    q_nstep_td_error(data, 0.9)[0].backward()
+    assert target.grad is None
+    assert (data.q.grad != 0).sum(-1).tolist() == [1, 1]
+
+
+def test_weight_scales_the_loss_but_not_the_error():
+    plain_loss, plain_error = q_nstep_td_error(make_q_data(4, 2, 1, 2), 0.9)
+    loss, error = q_nstep_td_error(make_q_data(4, 2, 1, 2, weight=torch.full((4,), 2.0)), 0.9)
+    assert torch.equal(error, plain_error)
+    assert loss.item() == pytest.approx(2 * plain_loss.item())
+
+
+def test_value_gamma_replaces_the_discount_of_the_next_value_per_sample_or_for_all():
+    data = nstep_return_data(torch.ones(2, 2), torch.tensor([10.0, 10.0]), torch.zeros(2))
+    assert nstep_return(data, 0.5, 2, torch.tensor([1.0, 0.1])).tolist() == [11.5, 2.5]
+    assert nstep_return(data, 0.5, 2, 0.1).tolist() == [2.5, 2.5]
+
+
+def test_cumulated_reward_is_taken_as_it_is():
+    data = make_q_data(3, 2, 3, 4)
+    summed = torch.stack([data.reward[i] * 0.9**i for i in range(3)]).sum(0)
+    _, error = q_nstep_td_error(data, 0.9, 3)
+    _, cumulated = q_nstep_td_error(data._replace(reward=summed), 0.9, 3, cum_reward=True)
+    assert torch.allclose(error, cumulated)
+    value_gamma = torch.full((3,), 0.9**3)
+    _, cumulated = q_nstep_td_error(data._replace(reward=summed), 0.9, 3, cum_reward=True, value_gamma=value_gamma)
+    assert torch.allclose(error, cumulated)
+
+
+@pytest.mark.parametrize("reward_shape", [(3, 4, 2), (3, 4, 1)])
+@pytest.mark.parametrize("with_value_gamma", [True, False])
+def test_agents_have_an_axis_of_their_own(reward_shape, with_value_gamma):
+    torch.manual_seed(0)
+    q, next_q = torch.rand(4, 2, 5), torch.rand(4, 2, 5)
+    action, next_action = torch.randint(5, (4, 2)), torch.randint(5, (4, 2))
+    reward, done, weight = torch.rand(reward_shape), torch.tensor([0.0, 1.0, 0.0, 1.0]), torch.rand(4)
+    data = q_nstep_td_data(q, next_q, action, next_action, reward, done, weight)
+    value_gamma = torch.full((4,), 0.7) if with_value_gamma else None
+    loss, error = q_nstep_td_error(data, 0.9, 3, value_gamma=value_gamma)
+    assert error.shape == (4, 2)
+    for agent in range(2):
+        alone = q_nstep_td_data(
+            q[:, agent],
+            next_q[:, agent],
+            action[:, agent],
+            next_action[:, agent],
+            reward.expand(3, 4, 2)[..., agent],
+            done,
+            weight,
+        )
+        assert torch.allclose(error[:, agent], q_nstep_td_error(alone, 0.9, 3, value_gamma=value_gamma)[1])
+    assert loss.item() == pytest.approx((error * weight[:, None]).mean().item())
+
+
+def test_a_list_of_discounts_has_one_per_sample():
+    reward, value = torch.ones(2, 2), torch.ones(2)
+    data = nstep_return_data(reward, value, torch.zeros(2))
+    result = nstep_return(data, [torch.tensor(0.5), torch.tensor(0.1)], 2, value_gamma=torch.zeros(2))
+    assert result.tolist() == pytest.approx([1.75, 1.11])
+
+
+def test_reward_of_another_length_is_refused():
+    with pytest.raises(AssertionError, match="nstep = 3"):
+        nstep_return(nstep_return_data(torch.ones(2, 1), torch.ones(1), torch.zeros(1)), 0.9, 3)
+
+
+def test_boolean_done_counts_as_one():
+    data = nstep_return_data(torch.ones(1, 2), torch.ones(2), torch.tensor([True, False]))
+    assert nstep_return(data, 0.5, 1).tolist() == [1.0, 1.5]
+
+
+def test_discounts_cached_under_inference_mode_serve_a_gradient_later():
+    with torch.inference_mode():
+        nstep_return(nstep_return_data(torch.ones(3, 1), torch.ones(1), torch.zeros(1)), 0.123, 3)
+    reward = torch.ones(3, 1, requires_grad=True)
+    nstep_return(nstep_return_data(reward, torch.ones(1), torch.zeros(1)), 0.123, 3).sum().backward()
+    assert reward.grad.flatten().tolist() == pytest.approx([1.0, 0.123, 0.123**2])
+
+
+def test_rescaled_error_compares_in_the_transformed_space():
+    data = make_q_data(4, 3, 2, 5)
+    _, error = q_nstep_td_error_with_rescale(data, 0.9, 2)
+    next_value = value_inv_transform(data.next_n_q.gather(1, data.next_n_action[:, None]).squeeze(1))
+    target = value_transform(nstep_return(nstep_return_data(data.reward, next_value, data.done), 0.9, 2))
+    chosen = data.q.gather(1, data.action[:, None]).squeeze(1)
+    assert torch.allclose(error, (chosen - target) ** 2)
+
+
+def test_rescaled_error_refuses_agents():
+    data = make_q_data(4, 3, 1, 5)
+    with pytest.raises(AssertionError, match=r"must be \(B,\)"):
+        q_nstep_td_error_with_rescale(data._replace(action=data.action[:, None]), 0.9)
+
+
+def test_q_1step_error_is_the_nstep_loss_of_one_step():
+    data = make_q_data(4, 3, 1, 6, weight=torch.rand(4))
+    single = q_1step_td_data(*data[:4], data.reward[0], data.done, data.weight)
+    loss = q_1step_td_error(single, 0.9)
+    assert loss.dim() == 0
+    assert loss.item() == pytest.approx(q_nstep_td_error(data, 0.9)[0].item())
+
+
+def test_v_1step_error_without_done_always_bootstraps():
+    v, next_v, reward = torch.tensor([1.0, 2.0]), torch.tensor([4.0, 4.0]), torch.tensor([0.5, 0.5])
+    loss, error = v_1step_td_error(v_1step_td_data(v, next_v, reward, None, None), 0.5)
+    assert error.tolist() == [2.25, 0.25]
+    assert loss.item() == 1.25
+    _, error = v_1step_td_error(v_1step_td_data(v, next_v, reward, torch.tensor([1.0, 0.0]), None), 0.5)
+    assert error.tolist() == [0.25, 0.25]
+
+
+def test_v_1step_error_gives_reward_and_done_the_agent_axis():
+    v, next_v = torch.zeros(2, 3), torch.ones(2, 3)
+    data = v_1step_td_data(v, next_v, torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))
+    loss, error = v_1step_td_error(data, 0.5)
+    assert error.tolist() == [[2.25] * 3, [4.0] * 3]
+    assert loss.item() == pytest.approx(2.25 / 2)
+
+
+def test_v_nstep_error_reads_value_gamma_from_its_data():
+    data = v_nstep_td_data(torch.zeros(1), torch.ones(1), torch.ones(2, 1), torch.zeros(1), None, torch.tensor([0.5]))
+    loss, error = v_nstep_td_error(data, 0.9, 2)
+    assert error.item() == loss.item() == pytest.approx(2.4**2)
+
+
+@pytest.mark.parametrize("agents", [None, 2])
+def test_q_v_1step_error_compares_the_chosen_q(agents):
+    torch.manual_seed(0)
+    lead = (4,) if agents is None else (4, agents)
+    q, v, act = torch.rand(*lead, 3), torch.rand(lead), torch.randint(3, lead)
+    reward, done = torch.rand(4), torch.tensor([0.0, 1.0, 0.0, 0.0])
+    _, error = q_v_1step_td_error(q_v_1step_td_data(q, v, act, reward, done, None), 0.9)
+    target = view_similar(reward, v) + 0.9 * view_similar(1 - done, v) * v
+    assert torch.allclose(error, (q.gather(-1, act.unsqueeze(-1)).squeeze(-1) - target) ** 2)
+
+
+def test_criterion_is_replaceable():
+    data = make_q_data(4, 3, 1, 7)
+    _, squared = q_nstep_td_error(data, 0.9)
+    _, absolute = q_nstep_td_error(data, 0.9, criterion=torch.nn.L1Loss(reduction="none"))
+    assert torch.allclose(absolute**2, squared)
+
+
+def test_view_similar_appends_singleton_axes():
+    assert view_similar(torch.zeros(4), torch.zeros(4, 2, 3)).shape == (4, 1, 1)
+    assert view_similar(torch.zeros(4, 2), torch.zeros(4, 2)).shape == (4, 2)
