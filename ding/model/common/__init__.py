@@ -1,0 +1,27 @@
+"""Parts that model templates are built of."""
+
+from ding.model.common.encoder import ConvEncoder, FCEncoder, IMPALAConvEncoder
+from ding.model.common.head import (
+    DiscreteHead,
+    DuelingHead,
+    MultiHead,
+    RegressionHead,
+    ReparameterizationHead,
+    head_cls_map,
+    independent_normal_dist,
+)
+from ding.model.common.utils import create_model
+
+__all__ = [
+    "ConvEncoder",
+    "DiscreteHead",
+    "DuelingHead",
+    "FCEncoder",
+    "IMPALAConvEncoder",
+    "MultiHead",
+    "RegressionHead",
+    "ReparameterizationHead",
+    "create_model",
+    "head_cls_map",
+    "independent_normal_dist",
+]

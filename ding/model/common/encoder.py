@@ -1,0 +1,228 @@
+"""Encoders: observations [B, *obs_shape] to embeddings [B, size]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ding.torch_utils.network.activation import Activation, as_activation
+from ding.torch_utils.network.normalization import ChannelLayerNorm
+from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
+
+
+class FCEncoder(nn.Module):
+    """Fully connected encoder: [*, obs_shape] -> [*, hidden_size_list[-1]].
+
+    Args:
+        obs_shape: the width of an observation.
+        hidden_size_list: the widths of the layers; with `res_block` all equal, and one block for each entry.
+        norm_type: normalisation inside the residual blocks; plain layers have none.
+        dropout: dropout probability, None for no dropout.
+
+    Raises:
+        AssertionError: `hidden_size_list` is empty, or its entries differ although `res_block` is set.
+
+    Example:
+        >>> FCEncoder(4, [32, 16])(torch.rand(2, 4)).shape
+        torch.Size([2, 16])
+    """
+
+    def __init__(
+        self,
+        obs_shape: int,
+        hidden_size_list: Sequence[int],
+        res_block: bool = False,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        dropout: float | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = _checked_sizes(hidden_size_list)
+        self.obs_shape = obs_shape
+        self.act = as_activation(activation) or nn.Identity()
+        self.init = nn.Linear(obs_shape, sizes[0])
+        if res_block:
+            if len(set(sizes)) != 1:
+                raise AssertionError(f"with res_block all of hidden_size_list must be equal, not {sizes}")
+            blocks = [ResFCBlock(size, self.act, norm_type, dropout) for size in sizes]
+            self.main: nn.Module = blocks[0] if len(blocks) == 1 else nn.Sequential(*blocks)
+            return
+        layers: list[nn.Module] = []
+        for size_in, size_out in zip(sizes, sizes[1:], strict=False):
+            layers += [nn.Linear(size_in, size_out), self.act]
+            if dropout is not None:
+                layers.append(nn.Dropout(dropout))
+        self.main = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        embedding: torch.Tensor = self.main(self.act(self.init(x)))
+        return embedding
+
+
+class ConvEncoder(nn.Module):
+    """Convolutional encoder: [B, C, H, W] -> [B, hidden_size_list[-1]].
+
+    One convolution with activation for each kernel, then a `ResBlock` for each further size but the last, then a linear
+    layer without activation.
+
+    Args:
+        obs_shape: (C, H, W).
+        hidden_size_list: channels of the convolutions and residual blocks, and last the size of the embedding (which
+            is the last convolution's too where the list is no longer than `kernel_size`).
+        padding: one number for each convolution; None pads nothing.
+        layer_norm: normalise each pixel over its channels after each convolution.
+        norm_type: normalisation inside the residual blocks.
+
+    Raises:
+        AssertionError: the list lengths do not fit, or a residual block is not as wide as the last convolution.
+        ValueError: an image of `obs_shape` is too small for the kernels.
+
+    Example:
+        >>> ConvEncoder((4, 84, 84))(torch.rand(2, 4, 84, 84)).shape
+        torch.Size([2, 128])
+    """
+
+    def __init__(
+        self,
+        obs_shape: Sequence[int],
+        hidden_size_list: Sequence[int] = (32, 64, 64, 128),
+        activation: Activation = nn.ReLU,
+        kernel_size: Sequence[int] = (8, 4, 3),
+        stride: Sequence[int] = (4, 2, 1),
+        padding: Sequence[int] | None = None,
+        layer_norm: bool = False,
+        norm_type: str | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = _checked_sizes(hidden_size_list)
+        pads = [0] * len(kernel_size) if padding is None else list(padding)
+        _check_conv_lists(sizes, kernel_size, stride, pads)
+        self.obs_shape = tuple(obs_shape)
+        self.output_size = sizes[-1]
+        self.act = as_activation(activation) or nn.Identity()
+        layers: list[nn.Module] = []
+        channels = self.obs_shape[0]
+        for size, kernel, step, pad in zip(sizes, kernel_size, stride, pads, strict=False):
+            layers.append(nn.Conv2d(channels, size, kernel, step, pad))
+            if layer_norm:
+                layers.append(ChannelLayerNorm(size))
+            layers.append(self.act)
+            channels = size
+        layers += [ResBlock(channels, self.act, norm_type) for _ in sizes[len(kernel_size) : -1]]
+        layers.append(nn.Flatten())
+        self.main = nn.Sequential(*layers)
+        height, width = (_conv_output_size(n, kernel_size, stride, pads, self.obs_shape) for n in self.obs_shape[1:])
+        self.mid = nn.Linear(channels * height * width, self.output_size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        embedding: torch.Tensor = self.mid(self.main(x))
+        return embedding
+
+
+def _checked_sizes(hidden_size_list: Sequence[int]) -> list[int]:
+    if len(hidden_size_list) == 0:
+        raise AssertionError("hidden_size_list is empty; an encoder needs at least one size")
+    return list(hidden_size_list)
+
+
+def _check_conv_lists(sizes: list[int], kernel_size: Sequence[int], stride: Sequence[int], pads: list[int]) -> None:
+    if not len(kernel_size) == len(stride) == len(pads):
+        raise AssertionError(
+            f"kernel_size {list(kernel_size)}, stride {list(stride)} and padding {pads} must be equally long"
+        )
+    if len(sizes) < len(kernel_size):
+        raise AssertionError(f"hidden_size_list {sizes} needs a size for each of the {len(kernel_size)} convolutions")
+    last_conv = len(kernel_size) - 1
+    if len(set(sizes[last_conv:-1])) > 1:
+        raise AssertionError(
+            f"hidden_size_list {sizes}: the residual blocks {sizes[last_conv + 1 : -1]} must be as wide as "
+            f"the last convolution, {sizes[last_conv]}"
+        )
+
+
+def _conv_output_size(
+    size: int, kernel_size: Sequence[int], stride: Sequence[int], pads: Sequence[int], obs_shape: tuple[int, ...]
+) -> int:
+    for kernel, step, pad in zip(kernel_size, stride, pads, strict=True):
+        size = (size + 2 * pad - kernel) // step + 1
+        if size < 1:
+            raise ValueError(
+                f"images of obs_shape {obs_shape} are too small for kernel_size {list(kernel_size)} with stride "
+                f"{list(stride)}; give smaller kernels or larger images"
+            )
+    return size
+
+
+class _ImpalaResidual(nn.Module):
+    """x + conv(relu(conv(relu(x))))."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv0 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        change: torch.Tensor = self.conv1(F.relu(self.conv0(F.relu(x))))
+        return x + change
+
+
+class _ImpalaStage(nn.Module):
+    """A convolution, a max pooling that halves the image, and residual blocks."""
+
+    def __init__(self, in_channels: int, channels: int, nblock: int) -> None:
+        super().__init__()
+        self.firstconv = nn.Conv2d(in_channels, channels, 3, padding=1)
+        self.blocks = nn.ModuleList(_ImpalaResidual(channels) for _ in range(nblock))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(self.firstconv(x), kernel_size=3, stride=2, padding=1)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class IMPALAConvEncoder(nn.Module):
+    """The residual image encoder of IMPALA (https://arxiv.org/abs/1802.01561): [*, C, H, W] -> [*, outsize].
+
+    Pixels are divided by `scale_ob` first; each entry of `channels` is a stage that halves height and width.
+
+    Example:
+        >>> IMPALAConvEncoder((3, 16, 16), outsize=8)(torch.zeros(2, 3, 16, 16, dtype=torch.uint8)).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(
+        self,
+        obs_shape: Sequence[int],
+        channels: Sequence[int] = (16, 32, 32),
+        outsize: int = 256,
+        scale_ob: float = 255.0,
+        nblock: int = 2,
+        final_relu: bool = True,
+    ) -> None:
+        super().__init__()
+        self.obs_shape = tuple(obs_shape)
+        self.output_size = outsize
+        self.scale_ob = scale_ob
+        self.final_relu = final_relu
+        in_channels, *image = self.obs_shape
+        self.stacks = nn.ModuleList()
+        for width in channels:
+            self.stacks.append(_ImpalaStage(in_channels, width, nblock))
+            in_channels = width
+            image = [(n + 1) // 2 for n in image]
+        self.dense = nn.Linear(in_channels * math.prod(image), outsize)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        leading = x.shape[: -len(self.obs_shape)]
+        x = x.reshape(-1, *self.obs_shape) / self.scale_ob
+        for stage in self.stacks:
+            x = stage(x)
+        embedding: torch.Tensor = self.dense(F.relu(x.flatten(1)))
+        if self.final_relu:
+            embedding = F.relu(embedding)
+        return embedding.reshape(*leading, self.output_size)

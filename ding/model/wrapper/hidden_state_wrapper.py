@@ -1,0 +1,100 @@
+"""The wrapper that keeps the recurrent state of each env."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from ding.model.wrapper.base_wrapper import IModelWrapper
+from ding.torch_utils.nested_tensor import get_tensor_data, zeros_like
+
+
+def _no_state() -> None:
+    return None
+
+
+class HiddenStateWrapper(IModelWrapper):
+    """Keeps one recurrent state for each id: feeds it in as `prev_state`, takes `next_state` out of the output.
+
+    Args:
+        state_num: the ids are 0 .. state_num - 1.
+        save_prev_state: whether the output gets `prev_state`, a list of detached copies of the states that went in
+            (zeros where there was none).
+        init_fn: makes the state of an id that has none.
+
+    Example:
+        >>> class Counter(nn.Module):
+        ...     def forward(self, data):
+        ...         return {"next_state": [(state or 0) + 1 for state in data["prev_state"]]}
+        >>> model = HiddenStateWrapper(Counter(), state_num=2)
+        >>> _ = model.forward({}), model.forward({}, data_id=[1])
+        >>> model._state
+        {0: 1, 1: 2}
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | IModelWrapper,
+        state_num: int,
+        save_prev_state: bool = False,
+        init_fn: Callable[[], Any] = _no_state,
+    ) -> None:
+        super().__init__(model)
+        self._state_num = state_num
+        self._save_prev_state = save_prev_state
+        self._init_fn = init_fn
+        self._state: dict[int, Any] = {index: init_fn() for index in range(state_num)}
+
+    def forward(
+        self, data: dict[str, Any], data_id: list[int] | None = None, valid_id: list[int] | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """The model output for `data` and the states of `data_id` (None: of all ids).
+
+        Only the states of `valid_id` (None: of `data_id`) move on.
+
+        Raises:
+            KeyError: an id is not in 0 .. state_num - 1.
+            AssertionError: the model returns another number of states than it got, or `valid_id` is not in `data_id`.
+        """
+        ids = list(self._state) if data_id is None else list(data_id)
+        before = [self._state_of(index) for index in ids]
+        output: dict[str, Any] = self._model.forward({**data, "prev_state": before}, **kwargs)
+        after = output.pop("next_state", None)
+        if after is None:
+            return output
+        if len(after) != len(ids):
+            raise AssertionError(f"the model returned {len(after)} next states for the {len(ids)} ids {ids}")
+        self._keep(ids, after, valid_id)
+        if self._save_prev_state:
+            zeros = zeros_like(after[0])
+            output["prev_state"] = [zeros if state is None else get_tensor_data(state) for state in before]
+        return output
+
+    def _state_of(self, index: int) -> Any:
+        if index not in self._state:
+            raise KeyError(f"id {index} has no hidden state; state_num = {self._state_num} allows ids below that")
+        return self._state[index]
+
+    def _keep(self, ids: list[int], states: Any, valid_id: list[int] | None) -> None:
+        valid = set(ids if valid_id is None else valid_id)
+        if not valid <= set(ids):
+            raise AssertionError(f"valid_id {valid_id} must be among data_id {ids}")
+        self._state.update((index, state) for index, state in zip(ids, states, strict=True) if index in valid)
+
+    def reset(self, data_id: list[int] | None = None, state: list[Any] | None = None, **kwargs: Any) -> None:
+        """Give the ids in `data_id` (None: all) the states in `state`, or initial ones.
+
+        Raises:
+            AssertionError: `state` is not as long as the ids.
+            KeyError: an id is not in 0 .. state_num - 1.
+        """
+        ids = list(self._state) if data_id is None else list(data_id)
+        states = [self._init_fn() for _ in ids] if state is None else list(state)
+        if len(states) != len(ids):
+            raise AssertionError(f"{len(states)} states do not fit the {len(ids)} ids {ids}")
+        for index in ids:
+            self._state_of(index)
+        self._state.update(zip(ids, states, strict=True))
+        super().reset(data_id=data_id, **kwargs)

@@ -1,0 +1,85 @@
+"""The registered wrappers, and wrapping by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from ding.model.wrapper.base_wrapper import BaseModelWrapper, IModelWrapper
+from ding.model.wrapper.hidden_state_wrapper import HiddenStateWrapper
+from ding.model.wrapper.sample_wrappers import (
+    ActionNoiseWrapper,
+    ArgmaxSampleWrapper,
+    DeterministicSampleWrapper,
+    EpsGreedyMultinomialSampleWrapper,
+    EpsGreedySampleWrapper,
+    MultinomialSampleWrapper,
+    ReparamSampleWrapper,
+)
+from ding.model.wrapper.target_wrapper import TargetNetworkWrapper
+
+__all__ = [
+    "ActionNoiseWrapper",
+    "ArgmaxSampleWrapper",
+    "BaseModelWrapper",
+    "DeterministicSampleWrapper",
+    "EpsGreedyMultinomialSampleWrapper",
+    "EpsGreedySampleWrapper",
+    "HiddenStateWrapper",
+    "IModelWrapper",
+    "MultinomialSampleWrapper",
+    "ReparamSampleWrapper",
+    "TargetNetworkWrapper",
+    "model_wrap",
+    "register_wrapper",
+    "wrapper_name_map",
+]
+
+wrapper_name_map: dict[str, type[IModelWrapper]] = {
+    "base": BaseModelWrapper,
+    "hidden_state": HiddenStateWrapper,
+    "argmax_sample": ArgmaxSampleWrapper,
+    "eps_greedy_sample": EpsGreedySampleWrapper,
+    "multinomial_sample": MultinomialSampleWrapper,
+    "eps_greedy_multinomial_sample": EpsGreedyMultinomialSampleWrapper,
+    "reparam_sample": ReparamSampleWrapper,
+    "deterministic_sample": DeterministicSampleWrapper,
+    "action_noise": ActionNoiseWrapper,
+    "target": TargetNetworkWrapper,
+}
+
+
+def model_wrap(model: nn.Module | IModelWrapper, wrapper_name: str, *args: Any, **kwargs: Any) -> IModelWrapper:
+    """`model` in the wrapper called `wrapper_name`, which gets the other arguments.
+
+    A raw module is put into the base wrapper first.
+
+    Raises:
+        TypeError: no wrapper has that name.
+
+    Example:
+        >>> import torch
+        >>> from ding.model.template.q_learning import DQN
+        >>> model = model_wrap(DQN(4, 2), wrapper_name="argmax_sample")
+        >>> model.forward(torch.rand(3, 4))["action"].shape
+        torch.Size([3])
+    """
+    if wrapper_name not in wrapper_name_map:
+        raise TypeError(f"unknown model wrapper {wrapper_name!r}; known: {', '.join(wrapper_name_map)}")
+    if wrapper_name != "base" and not isinstance(model, IModelWrapper):
+        model = BaseModelWrapper(model)
+    return wrapper_name_map[wrapper_name](model, *args, **kwargs)
+
+
+def register_wrapper(name: str, wrapper_type: type[IModelWrapper]) -> None:
+    """Make `wrapper_type` known to `model_wrap` as `name`, in place of any wrapper of that name.
+
+    Raises:
+        TypeError: `name` is no string or `wrapper_type` is no subclass of `IModelWrapper`.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a wrapper name must be a string, not {name!r}")
+    if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, IModelWrapper)):
+        raise TypeError(f"wrapper {name!r} must be a subclass of IModelWrapper, not {wrapper_type!r}")
+    wrapper_name_map[name] = wrapper_type

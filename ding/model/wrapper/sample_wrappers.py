@@ -1,0 +1,216 @@
+"""Wrappers that add an `action` to the model output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ding.model.wrapper.base_wrapper import IModelWrapper
+from ding.rl_utils.exploration import create_noise_generator
+
+# Subtracted from the logits of illegal actions; far below any value, and finite so that no NaN arises.
+_ILLEGAL = 1e8
+
+
+class _LogitSampleWrapper(IModelWrapper):
+    """Chooses an action from each `logit` [*B, N] of the output; a list of logits gives a list of actions.
+
+    Where the output has an `action_mask` (of the logits' shape, 1 for legal, 0 for illegal), 1e8 is subtracted IN PLACE
+    from the logits of illegal actions, so they are never chosen, and the caller sees it in `logit`.
+
+    Raises:
+        ValueError: the mask does not fit the logits, or a wrapper that samples finds a row without any legal action.
+        TypeError: the model output is no dict.
+    """
+
+    def _sample(self, output: Any, choose: Any) -> dict[str, Any]:
+        """Set `output['action']` to `choose(logit, mask)` for each head."""
+        if not isinstance(output, dict):
+            raise TypeError(f"{type(self).__name__} needs a model output dict, not {type(output).__name__}")
+        logit, mask = output["logit"], output.get("action_mask")
+        if isinstance(logit, Tensor):
+            _apply_mask(logit, mask)
+            output["action"] = choose(logit, mask)
+            return output
+        masks = [None] * len(logit) if mask is None else mask
+        if len(masks) != len(logit):
+            raise ValueError(f"{len(masks)} action masks do not fit {len(logit)} logits; each head needs its own")
+        for head_logit, head_mask in zip(logit, masks, strict=True):
+            _apply_mask(head_logit, head_mask)
+        output["action"] = [choose(head_logit, head_mask) for head_logit, head_mask in zip(logit, masks, strict=True)]
+        return output
+
+
+def _apply_mask(logit: Tensor, mask: Tensor | None) -> None:
+    if mask is None:
+        return
+    if mask.shape != logit.shape:
+        raise ValueError(f"action_mask of shape {tuple(mask.shape)} does not fit logit of shape {tuple(logit.shape)}")
+    logit.sub_((mask == 0).to(logit.dtype) * _ILLEGAL)
+
+
+def _check_mask(mask: Tensor | None) -> None:
+    if mask is None:
+        return
+    stuck = (mask == 0).all(-1)
+    if stuck.any():
+        row = stuck.nonzero()[0].tolist()
+        raise ValueError(f"action_mask leaves no legal action in row {row}; the env must allow at least one")
+
+
+def _greedy(logit: Tensor) -> Tensor:
+    return logit.argmax(-1)
+
+
+def _multinomial(logit: Tensor, mask: Tensor | None, alpha: float) -> Tensor:
+    _check_mask(mask)
+    prob = torch.softmax(logit.detach() / alpha, -1)
+    return torch.multinomial(prob.reshape(-1, prob.shape[-1]), 1).view(prob.shape[:-1])
+
+
+def _uniform(logit: Tensor, mask: Tensor | None) -> Tensor:
+    """Any legal action, all equally likely."""
+    shape, num = logit.shape[:-1], logit.shape[-1]
+    if mask is None:
+        return torch.randint(num, shape, **_on(logit))
+    legal = (mask != 0).to(torch.float32).reshape(-1, num)
+    return torch.multinomial(legal, 1).view(shape)
+
+
+def _explore(greedy: Tensor, logit: Tensor, mask: Tensor | None, eps: float | Tensor) -> Tensor:
+    """`greedy` [*B] with each entry replaced, with probability `eps` of its own, by a uniformly random legal action."""
+    _check_mask(mask)
+    if isinstance(eps, Tensor):
+        eps = eps.to(greedy.device).view(-1, *[1] * (greedy.ndim - 1))
+    elif eps <= 0:
+        return greedy
+    coin = torch.rand(greedy.shape, **_on(greedy))
+    return torch.where(coin < eps, _uniform(logit, mask), greedy)
+
+
+def _on(tensor: Tensor) -> dict[str, Any]:
+    """Where a new tensor is to be made to stand beside `tensor`; the CPU is left unsaid, which is twice as fast."""
+    return {} if tensor.is_cpu else {"device": tensor.device}
+
+
+def _eps_of_rows(eps: float | Mapping[int, float], data_id: Any, output: Any) -> float | Tensor:
+    """`eps`, or from one value for each env those of the rows: by `data_id` where given, else by position."""
+    if not isinstance(eps, Mapping):
+        return eps
+    logit = output["logit"]
+    batch_size = len(logit if isinstance(logit, Tensor) else logit[0])
+    ids = range(batch_size) if data_id is None else data_id
+    return torch.tensor([float(eps[env_id]) for env_id in ids])
+
+
+class ArgmaxSampleWrapper(_LogitSampleWrapper):
+    """`action` [B] = the index of the largest logit.
+
+    A row without any legal action is let through: a learner also asks for the actions of terminal observations.
+    """
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return self._sample(self._model.forward(*args, **kwargs), lambda logit, mask: _greedy(logit))
+
+
+class MultinomialSampleWrapper(_LogitSampleWrapper):
+    """`action` [B] is drawn from softmax(logit / alpha)."""
+
+    def forward(self, *args: Any, alpha: float = 1.0, **kwargs: Any) -> dict[str, Any]:
+        return self._sample(self._model.forward(*args, **kwargs), lambda logit, mask: _multinomial(logit, mask, alpha))
+
+
+class EpsGreedySampleWrapper(_LogitSampleWrapper):
+    """`action` [B] is uniformly random with probability `eps`, else the index of the largest logit.
+
+    Each row (env) and each head has a coin of its own. `eps` is one number, or a dict with a number for each env.
+    """
+
+    def forward(self, *args: Any, eps: float | Mapping[int, float], **kwargs: Any) -> dict[str, Any]:
+        output = self._model.forward(*args, **kwargs)
+        rows = _eps_of_rows(eps, kwargs.get("data_id"), output)
+        return self._sample(output, lambda logit, mask: _explore(_greedy(logit), logit, mask, rows))
+
+
+class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
+    """As `EpsGreedySampleWrapper`, with a draw from softmax(logit / alpha) in place of the largest logit."""
+
+    def forward(
+        self, *args: Any, eps: float | Mapping[int, float], alpha: float = 1.0, **kwargs: Any
+    ) -> dict[str, Any]:
+        output = self._model.forward(*args, **kwargs)
+        rows = _eps_of_rows(eps, kwargs.get("data_id"), output)
+        return self._sample(output, lambda logit, mask: _explore(_multinomial(logit, mask, alpha), logit, mask, rows))
+
+
+def _gaussian(output: Any, name: str) -> tuple[Tensor, Tensor]:
+    if not isinstance(output, dict) or "logit" not in output:
+        raise TypeError(f"{name} needs a model output dict with 'logit', not {type(output).__name__}")
+    logit = output["logit"]
+    return (logit["mu"], logit["sigma"]) if isinstance(logit, Mapping) else (logit[0], logit[1])
+
+
+class ReparamSampleWrapper(IModelWrapper):
+    """`action` is drawn from Normal(mu, sigma), where `logit` is `{'mu', 'sigma'}` or the pair."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = self._model.forward(*args, **kwargs)
+        mu, sigma = _gaussian(output, type(self).__name__)
+        with torch.no_grad():
+            output["action"] = torch.normal(mu, sigma)
+        return output
+
+
+class DeterministicSampleWrapper(IModelWrapper):
+    """`action` = mu, where `logit` is `{'mu', 'sigma'}` or the pair."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = self._model.forward(*args, **kwargs)
+        output["action"], _ = _gaussian(output, type(self).__name__)
+        return output
+
+
+class ActionNoiseWrapper(IModelWrapper):
+    """Adds noise to the continuous `action` (of a hybrid action: to `action_args`) of the output.
+
+    Args:
+        noise_type, noise_kwargs: see `ding.rl_utils.exploration.create_noise_generator`.
+        noise_range: `{'min', 'max'}` that the noise is clamped to, None for no limit.
+        action_range: `{'min', 'max'}` that the noisy action is clamped to, None for no limit.
+
+    `forward` takes `sigma`, the deviation of the noise from then on.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | IModelWrapper,
+        noise_type: str = "gauss",
+        noise_kwargs: Mapping[str, Any] = {},
+        noise_range: Mapping[str, float] | None = None,
+        action_range: Mapping[str, float] | None = {"min": -1, "max": 1},
+    ) -> None:
+        super().__init__(model)
+        self.noise_generator: Any = create_noise_generator(noise_type, noise_kwargs)
+        self.noise_range = noise_range
+        self.action_range = action_range
+
+    def forward(self, *args: Any, sigma: float | None = None, **kwargs: Any) -> dict[str, Any]:
+        if sigma is not None:
+            self.noise_generator.sigma = sigma
+        output: dict[str, Any] = self._model.forward(*args, **kwargs)
+        key = "action" if "action" in output else "action_args"
+        if key not in output:
+            raise KeyError(f"action_noise needs 'action' or 'action_args' in the model output, not only {list(output)}")
+        output[key] = self.add_noise(output[key])
+        return output
+
+    def add_noise(self, action: Tensor) -> Tensor:
+        """`action` plus noise, clamped; `action` itself stays."""
+        noise = self.noise_generator(action.shape, action.device)
+        if self.noise_range is not None:
+            noise = noise.clamp(self.noise_range["min"], self.noise_range["max"])
+        action = action + noise
+        return action if self.action_range is None else action.clamp(self.action_range["min"], self.action_range["max"])

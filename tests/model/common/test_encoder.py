@@ -1,0 +1,117 @@
+"""Encoders."""
+
+import pytest
+import torch
+from torch import nn
+
+from ding.model.common.encoder import ConvEncoder, FCEncoder, IMPALAConvEncoder
+from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
+
+
+def test_fc_encoder_is_a_chain_of_linear_layers_and_activations():
+    encoder = FCEncoder(4, [8, 6, 5], activation=nn.Tanh())
+    assert list(encoder.state_dict()) == [
+        f"{layer}.{name}" for layer in ("init", "main.0", "main.2") for name in ("weight", "bias")
+    ]
+    x = torch.rand(3, 4)
+    expected = torch.tanh(encoder.init(x))
+    for index in (0, 2):
+        expected = torch.tanh(encoder.main[index](expected))
+    assert torch.equal(encoder(x), expected)
+
+
+def test_fc_encoder_dropout_follows_each_inner_activation():
+    encoder = FCEncoder(4, [8, 6, 5], dropout=0.2)
+    assert [type(layer) for layer in encoder.main] == [nn.Linear, nn.ReLU, nn.Dropout] * 2
+    assert encoder.main[2].p == 0.2
+
+
+def test_fc_encoder_ignores_norm_type_without_res_block():
+    assert not any(isinstance(layer, nn.BatchNorm1d) for layer in FCEncoder(4, [8, 8], norm_type="BN").modules())
+
+
+def test_fc_encoder_with_residual_blocks():
+    encoder = FCEncoder(4, [8, 8], res_block=True, norm_type="LN", dropout=0.1)
+    assert "main.1.fc2.0.weight" in encoder.state_dict()
+    assert isinstance(encoder.main[0].dropout, nn.Dropout)
+    assert encoder(torch.rand(3, 4)).shape == (3, 8)
+    assert isinstance(FCEncoder(4, [8], res_block=True).main, ResFCBlock)
+    with pytest.raises(AssertionError, match=r"\[8, 6\]"):
+        FCEncoder(4, [8, 6], res_block=True)
+
+
+def test_an_encoder_needs_a_size():
+    with pytest.raises(AssertionError, match="empty"):
+        FCEncoder(4, [])
+    with pytest.raises(AssertionError, match="empty"):
+        ConvEncoder((3, 84, 84), [])
+
+
+def test_conv_encoder_has_the_documented_parts():
+    encoder = ConvEncoder((4, 84, 84))
+    assert list(encoder.state_dict()) == [
+        f"{layer}.{name}" for layer in ("main.0", "main.2", "main.4", "mid") for name in ("weight", "bias")
+    ]
+    assert encoder.output_size == 128
+    assert encoder(torch.rand(2, 4, 84, 84)).shape == (2, 128)
+
+
+def test_conv_encoder_ends_without_activation():
+    encoder = ConvEncoder((1, 8, 8), [4, 6], kernel_size=[3], stride=[1])
+    nn.init.constant_(encoder.mid.weight, 0.0)
+    nn.init.constant_(encoder.mid.bias, -1.0)
+    assert torch.equal(encoder(torch.rand(2, 1, 8, 8)), -torch.ones(2, 6))
+
+
+def test_conv_encoder_with_padding_layer_norm_and_residual_blocks():
+    encoder = ConvEncoder(
+        (3, 9, 7),
+        [8, 16, 16, 16, 10],
+        kernel_size=[3, 3],
+        stride=[2, 1],
+        padding=[1, 1],
+        layer_norm=True,
+        norm_type="LN",
+    )
+    assert sum(isinstance(layer, ResBlock) for layer in encoder.main) == 2
+    assert encoder(torch.rand(2, 3, 9, 7)).shape == (2, 10)
+    assert encoder.mid.in_features == 16 * 5 * 4
+
+
+def test_conv_encoder_list_may_end_with_the_last_convolution():
+    encoder = ConvEncoder((4, 84, 84), [8, 8, 6])
+    assert [layer.out_channels for layer in encoder.main[:5:2]] == [8, 8, 6]
+    assert encoder(torch.rand(1, 4, 84, 84)).shape == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"hidden_size_list": [32, 64]}, "needs a size for each of the 3"),
+        ({"hidden_size_list": [32, 64, 64, 32, 128]}, "residual blocks"),
+        ({"stride": [4, 2]}, "equally long"),
+        ({"padding": [0]}, "equally long"),
+    ],
+)
+def test_conv_encoder_checks_its_lists(kwargs, message):
+    with pytest.raises(AssertionError, match=message):
+        ConvEncoder((4, 84, 84), **kwargs)
+
+
+def test_images_smaller_than_the_kernels_are_named():
+    with pytest.raises(ValueError, match=r"\(3, 16, 16\) are too small"):
+        ConvEncoder((3, 16, 16))
+
+
+def test_impala_encoder_scales_pixels_and_keeps_leading_dimensions():
+    torch.manual_seed(0)
+    encoder = IMPALAConvEncoder((3, 17, 16), channels=(4, 8), outsize=12, nblock=1)
+    images = torch.randint(256, (2, 5, 3, 17, 16), dtype=torch.uint8)
+    out = encoder(images)
+    assert out.shape == (2, 5, 12)
+    assert (out >= 0).all()
+    assert torch.allclose(out[1, 2], encoder(images[1, 2].unsqueeze(0))[0], atol=1e-6)
+    raw = IMPALAConvEncoder((3, 17, 16), channels=(4, 8), outsize=12, nblock=1, scale_ob=1.0, final_relu=False)
+    raw.load_state_dict(encoder.state_dict())
+    assert torch.allclose(torch.relu(raw(images / 255.0)), out, atol=1e-6)
+    assert (raw(images / 255.0) < 0).any()

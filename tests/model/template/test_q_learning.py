@@ -1,0 +1,187 @@
+"""DQN: state dict names, shapes, masks, options, errors."""
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ding.model import DQN
+from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.nn_test_helper import is_differentiable
+
+
+def pairs(*layers):
+    return [f"{layer}.{name}" for layer in layers for name in ("weight", "bias")]
+
+
+ENCODER = pairs("encoder.init", "encoder.main.0", "encoder.main.2")
+
+
+def test_state_dict_names_and_size_of_the_dueling_net():
+    model = DQN(obs_shape=4, action_shape=2)
+    assert list(model.state_dict()) == ENCODER + pairs("head.A.0.0", "head.A.1.0", "head.V.0.0", "head.V.1.0")
+    assert sum(parameter.numel() for parameter in model.parameters()) == 33923
+
+
+def test_state_dict_names_without_dueling_and_of_multi_discrete_nets():
+    model = DQN(4, 2, dueling=False)
+    assert list(model.state_dict()) == ENCODER + pairs("head.Q.0.0", "head.Q.1.0")
+    model = DQN(4, [2, 3], dueling=False)
+    assert list(model.state_dict()) == ENCODER + pairs(*[f"head.pred.{i}.Q.{j}.0" for i in (0, 1) for j in (0, 1)])
+
+
+def test_a_forward_pass_does_not_change_the_state_dict():
+    model = DQN(4, 2)
+    before = list(model.state_dict())
+    model(torch.rand(3, 4))
+    assert list(model.state_dict()) == before
+
+
+@pytest.mark.parametrize("obs_shape", [4, (4,), [4], np.int64(4)])
+@pytest.mark.parametrize("action_shape", [3, [3], (3,)])
+def test_one_element_shapes_are_numbers(obs_shape, action_shape):
+    assert DQN(obs_shape, action_shape)(torch.rand(5, 4))["logit"].shape == (5, 3)
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("obs_shape", [4, (3, 40, 36)])
+@pytest.mark.parametrize("action_shape", [3, [3, 2]])
+def test_all_kinds_of_observations_and_actions_learn(obs_shape, action_shape, dueling):
+    model = DQN(obs_shape, action_shape, dueling=dueling, encoder_hidden_size_list=[8, 8, 8])
+    batch = torch.rand(5, *([obs_shape] if isinstance(obs_shape, int) else obs_shape))
+    logit = model(batch)["logit"]
+    if action_shape == 3:
+        assert logit.shape == (5, 3)
+        is_differentiable(logit.pow(2).sum(), model)
+    else:
+        assert [head.shape for head in logit] == [(5, 3), (5, 2)]
+        is_differentiable(sum(head.pow(2).sum() for head in logit), model)
+
+
+def test_leading_dimensions_of_vectors_are_kept():
+    assert DQN(4, 2)(torch.rand(7, 5, 4))["logit"].shape == (7, 5, 2)
+
+
+def test_image_encoder_defaults_to_three_convolutions():
+    model = DQN((4, 84, 84), 6)
+    assert [name for name in model.state_dict() if name.startswith("encoder")] == pairs(
+        "encoder.main.0", "encoder.main.2", "encoder.main.4", "encoder.mid"
+    )
+    assert model(torch.randint(256, (2, 4, 84, 84), dtype=torch.uint8))["logit"].shape == (2, 6)
+
+
+def test_the_mask_of_a_dict_observation_travels_along():
+    model = DQN(4, 2)
+    obs, mask = torch.rand(3, 4), torch.tensor([[1, 0]] * 3)
+    output = model({"observation": obs, "action_mask": mask, "global_state": torch.rand(3, 9)})
+    assert torch.equal(output["logit"], model(obs)["logit"])
+    assert output["action_mask"] is mask
+    assert set(output) == {"logit", "action_mask"}
+    assert set(model({"observation": obs})) == {"logit"}
+    with pytest.raises(KeyError, match="'observation'; it has obs"):
+        model({"obs": obs})
+
+
+def test_another_head_width_gets_a_projection():
+    model = DQN(4, 2, head_hidden_size=32)
+    assert list(model.state_dict()) == (
+        ENCODER + pairs("projection.0", "head.A.0.0", "head.A.1.0", "head.V.0.0", "head.V.1.0")
+    )
+    assert model.head.A[0][0].in_features == 32
+    is_differentiable(model(torch.rand(3, 4))["logit"].pow(2).sum(), model)
+    assert list(DQN(4, 2, head_hidden_size=64).state_dict()) == list(DQN(4, 2).state_dict())
+
+
+def test_the_projection_of_an_image_net():
+    model = DQN((3, 40, 40), 2, encoder_hidden_size_list=[8, 8, 8, 16], head_hidden_size=4)
+    assert model(torch.rand(2, 3, 40, 40))["logit"].shape == (2, 2)
+
+
+def test_options_of_the_layers():
+    model = DQN(4, 2, activation=nn.Tanh(), norm_type="BN", dropout=0.5, head_layer_num=2)
+    kinds = [type(layer) for layer in model.modules()]
+    assert nn.ReLU not in kinds
+    assert kinds.count(nn.Dropout) == 2 + 4
+    assert kinds.count(nn.BatchNorm1d) == 4
+    model.eval()
+    x = torch.rand(3, 4)
+    assert torch.equal(model(x)["logit"], model(x)["logit"])
+    model.train()
+    assert not torch.equal(model(x)["logit"], model(x)["logit"])
+
+
+@pytest.mark.parametrize("noise", [True, False])
+def test_init_bias_fills_the_last_layer(noise):
+    dueling = DQN(4, 2, init_bias=0.25, noise=noise).head.A[1][0]
+    plain = DQN(4, 2, init_bias=0.25, noise=noise, dueling=False).head.Q[1][0]
+    for layer in (dueling, plain):
+        assert (layer.bias_mu if noise else layer.bias).tolist() == [0.25, 0.25]
+    multi = DQN(4, [2, 3], init_bias=-1.0, noise=noise)
+    assert [(head.A[1][0].bias_mu if noise else head.A[1][0].bias).tolist() for head in multi.head.pred] == [
+        [-1.0] * 2,
+        [-1.0] * 3,
+    ]
+
+
+def test_noise_changes_the_values_only_while_it_is_enabled():
+    model = DQN(4, 2, noise=True)
+    layers = [layer for layer in model.modules() if isinstance(layer, NoiseLinearLayer)]
+    assert len(layers) == 4
+    x = torch.rand(3, 4)
+    quiet = model(x)["logit"]
+    for layer in layers:
+        layer.enable_noise = True
+    noisy = model(x)["logit"]
+    assert not torch.equal(quiet, noisy)
+    for layer in layers:
+        layer.reset_noise()
+    assert not torch.equal(noisy, model(x)["logit"])
+
+
+@pytest.mark.parametrize(
+    ("obs_shape", "batch_shape", "text"),
+    [
+        (4, (3, 5), r"obs_shape \(4,\), that is batches \(B, 4\), but got observations of shape \(3, 5\)"),
+        (4, (), r"shape \(\)"),
+        ((3, 40, 40), (2, 1, 40, 40), r"obs_shape \(3, 40, 40\).*got observations of shape \(2, 1, 40, 40\)"),
+        ((3, 40, 40), (3, 40, 40), r"got observations of shape \(3, 40, 40\)"),
+        ((3, 40, 40), (2, 40), r"got observations of shape \(2, 40\)"),
+    ],
+)
+def test_observations_of_another_shape_are_refused(obs_shape, batch_shape, text):
+    model = DQN(obs_shape, 2, encoder_hidden_size_list=[8, 8, 8])
+    with pytest.raises(ValueError, match=text):
+        model(torch.rand(batch_shape))
+
+
+@pytest.mark.parametrize("obs_shape", [(4, 4), (1, 2, 3, 4)])
+def test_other_ranks_of_obs_shape_are_refused(obs_shape):
+    with pytest.raises(RuntimeError, match="is not supported"):
+        DQN(obs_shape, 2)
+
+
+def test_integer_observations_are_converted():
+    model = DQN(4, 2)
+    x = torch.randint(10, (3, 4))
+    assert torch.equal(model(x)["logit"], model(x.float())["logit"])
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_copies_are_independent_and_equal(noise):
+    model = DQN(4, 2, noise=noise)
+    x = torch.rand(3, 4)
+    expected = model(x)["logit"]
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), torch.load(file, weights_only=False)):
+        assert torch.equal(twin(x)["logit"], expected)
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter.zero_()
+        assert torch.equal(twin(x)["logit"], torch.zeros(3, 2))
+        assert torch.equal(model(x)["logit"], expected)

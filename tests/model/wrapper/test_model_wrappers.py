@@ -1,0 +1,219 @@
+"""Wrapping by name, attribute lookup, copies, training mode, hidden states."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from ding.model import DQN, IModelWrapper, model_wrap, register_wrapper
+from ding.model.wrapper import ArgmaxSampleWrapper, BaseModelWrapper
+from ding.model.wrapper.model_wrappers import wrapper_name_map
+
+X = torch.rand(3, 4)
+
+
+def test_a_raw_module_gets_the_base_wrapper_first():
+    model = DQN(4, 2)
+    wrapped = model_wrap(model, wrapper_name="argmax_sample")
+    assert type(wrapped) is ArgmaxSampleWrapper
+    assert type(wrapped._model) is BaseModelWrapper
+    assert wrapped.unwrap() is model
+    base = model_wrap(model, wrapper_name="base")
+    assert base._model is model
+    assert model_wrap(base, wrapper_name="argmax_sample")._model is base
+    assert not isinstance(wrapped, nn.Module)
+    assert not callable(wrapped)
+
+
+def test_an_unknown_wrapper_is_a_type_error():
+    with pytest.raises(TypeError, match="unknown model wrapper 'argmax'"):
+        model_wrap(DQN(4, 2), wrapper_name="argmax")
+
+
+def test_wrappers_can_be_registered(monkeypatch):
+    class Double(IModelWrapper):
+        def __init__(self, model, factor):
+            super().__init__(model)
+            self.factor = factor
+
+        def forward(self, x):
+            return {"logit": self.factor * self._model.forward(x)["logit"]}
+
+    monkeypatch.delitem(wrapper_name_map, "double", raising=False)
+    register_wrapper("double", Double)
+    try:
+        model = DQN(4, 2)
+        assert torch.equal(model_wrap(model, "double", factor=2).forward(X)["logit"], 2 * model(X)["logit"])
+    finally:
+        del wrapper_name_map["double"]
+
+
+@pytest.mark.parametrize(("name", "cls"), [(3, BaseModelWrapper), ("x", nn.Module), ("x", "base")])
+def test_only_wrappers_can_be_registered(name, cls):
+    with pytest.raises(TypeError, match="wrapper"):
+        register_wrapper(name, cls)
+
+
+def test_attributes_come_from_the_inside():
+    model = DQN(4, 2)
+    wrapped = model_wrap(model_wrap(model, "target", update_type="assign", update_kwargs={"freq": 2}), "argmax_sample")
+    assert list(wrapped.state_dict()) == list(model.state_dict())
+    assert next(wrapped.parameters()) is next(model.parameters())
+    assert wrapped.update.__self__ is wrapped._model
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = wrapped.no_such
+
+
+def test_info_names_the_owners_of_an_attribute():
+    wrapped = model_wrap(DQN(4, 2), "argmax_sample")
+    assert wrapped.info("forward") == "ArgmaxSampleWrapper BaseModelWrapper DQN"
+    assert wrapped.info("encoder") == "DQN"
+    assert wrapped.info("reset") == "ArgmaxSampleWrapper BaseModelWrapper"
+    assert wrapped.info("no_such") == ""
+
+
+WRAPPERS = [
+    ("base", {}),
+    ("argmax_sample", {}),
+    ("eps_greedy_sample", {}),
+    ("action_noise", {}),
+    ("hidden_state", {"state_num": 2}),
+    ("target", {"update_type": "momentum", "update_kwargs": {"theta": 0.5}}),
+]
+
+
+@pytest.mark.parametrize(("name", "kwargs"), WRAPPERS)
+@pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_wrappers_can_be_copied_and_pickled(name, kwargs, copier):
+    wrapped = model_wrap(DQN(4, 2), wrapper_name=name, **kwargs)
+    twin = copier(wrapped)
+    assert type(twin) is type(wrapped)
+    assert torch.equal(twin.unwrap()(X)["logit"], wrapped.unwrap()(X)["logit"])
+
+
+def test_an_empty_wrapper_raises_attribute_errors_instead_of_recursing():
+    empty = BaseModelWrapper.__new__(BaseModelWrapper)
+    with pytest.raises(AttributeError, match="_model"):
+        _ = empty.encoder
+    with pytest.raises(AttributeError, match="__len__"):
+        _ = model_wrap(DQN(4, 2), "base").__len__
+
+
+def test_train_and_eval_switch_only_when_the_mode_differs(monkeypatch):
+    model = DQN(4, 2)
+    wrapped = model_wrap(model, wrapper_name="argmax_sample")
+    calls = []
+    plain_train = model.train
+    monkeypatch.setattr(model, "train", lambda mode=True: calls.append(mode) or plain_train(mode))
+    assert wrapped.train() is wrapped
+    assert wrapped.eval() is wrapped
+    wrapped.eval()
+    assert model.encoder.training is False
+    wrapped.train()
+    assert calls == [False, True]
+
+
+def test_reset_reaches_a_model_that_has_one():
+    class Resettable(nn.Module):
+        def reset(self, data_id=None, seed=None):
+            self.args = data_id, seed
+
+    model = Resettable()
+    model_wrap(model, "argmax_sample").reset([1], seed=3)
+    assert model.args == ([1], 3)
+    model_wrap(DQN(4, 2), "argmax_sample").reset()
+
+
+# --- hidden states ---
+
+
+class Recurrent(nn.Module):
+    """next state = previous state (0 when None) + 1, as a tensor; logit = what came in."""
+
+    def forward(self, data, drop=False, **kwargs):
+        came = [torch.zeros(1) if state is None else state["h"] for state in data["prev_state"]]
+        output = {"logit": torch.stack(came)}
+        if not drop:
+            output["next_state"] = [{"h": state + 1} for state in came]
+        return output
+
+
+def hidden(**kwargs):
+    return model_wrap(Recurrent(), wrapper_name="hidden_state", state_num=3, **kwargs)
+
+
+def came_in(model, **kwargs):
+    return model.forward({"obs": None}, **kwargs)["logit"].flatten().tolist()
+
+
+def test_each_id_has_its_own_state():
+    model = hidden()
+    assert came_in(model) == [0, 0, 0]
+    assert came_in(model, data_id=[2, 0]) == [1, 1]
+    assert came_in(model) == [2, 1, 2]
+    assert "next_state" not in model.forward({})
+
+
+def test_only_valid_ids_move_on():
+    model = hidden()
+    came_in(model, data_id=[0, 1], valid_id=[1])
+    assert came_in(model) == [0, 1, 0]
+    with pytest.raises(AssertionError, match=r"valid_id \[2\]"):
+        came_in(model, data_id=[0, 1], valid_id=[2])
+
+
+def test_reset_by_id_and_with_given_states():
+    model = hidden()
+    came_in(model)
+    model.reset(data_id=[1])
+    assert came_in(model) == [1, 0, 1]
+    model.reset(data_id=[0], state=[{"h": torch.tensor([9.0])}])
+    assert came_in(model) == [9, 1, 2]
+    model.reset()
+    assert came_in(model) == [0, 0, 0]
+    with pytest.raises(AssertionError, match="1 states do not fit the 2 ids"):
+        model.reset(data_id=[0, 1], state=[None])
+    with pytest.raises(KeyError, match="id 7"):
+        model.reset(data_id=[7])
+    with pytest.raises(KeyError, match="id 7"):
+        came_in(model, data_id=[7])
+
+
+def test_init_fn_makes_the_first_state():
+    model = hidden(init_fn=lambda: {"h": torch.tensor([5.0])})
+    assert came_in(model, data_id=[1]) == [5]
+    model.reset()
+    assert came_in(model, data_id=[1]) == [5]
+
+
+def test_previous_states_can_be_saved_as_detached_copies():
+    model = hidden(save_prev_state=True)
+    model.reset(data_id=[1], state=[{"h": torch.tensor([4.0], requires_grad=True)}])
+    previous = model.forward({}, data_id=[0, 1])["prev_state"]
+    assert [state["h"].tolist() for state in previous] == [[0.0], [4.0]]
+    assert not previous[1]["h"].requires_grad
+    previous = model.forward({}, data_id=[1])["prev_state"]
+    previous[0]["h"].zero_()
+    assert "prev_state" not in hidden().forward({})
+
+
+def test_outputs_without_next_state_change_nothing_and_a_wrong_number_fails():
+    model = hidden()
+    came_in(model)
+    model.forward({}, drop=True)
+    assert came_in(model) == [1, 1, 1]
+
+    class TooFew(nn.Module):
+        def forward(self, data):
+            return {"next_state": [None]}
+
+    with pytest.raises(AssertionError, match="1 next states for the 2 ids"):
+        model_wrap(TooFew(), "hidden_state", state_num=2).forward({})
+
+
+def test_the_callers_data_is_not_changed():
+    data = {"obs": 1}
+    hidden().forward(data)
+    assert data == {"obs": 1}
