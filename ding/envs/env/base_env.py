@@ -1,0 +1,148 @@
+"""What every environment looks like to the rest of the package, and how configs name one."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+from ding.utils.import_helper import import_module
+from ding.utils.registry_factory import ENV_REGISTRY
+
+
+class BaseEnvTimestep(NamedTuple):
+    """What one step returned.
+
+    `obs` is an array (or a dict or tuple of arrays), float32 where it is real-valued; `reward` an array [1] float32;
+    `done` says that the episode ended. `info` holds `eval_episode_return` when done and, from envs that tell a time
+    limit from a true end, the bools `terminated` and `truncated` at every step.
+    """
+
+    obs: Any
+    reward: Any
+    done: bool
+    info: dict[str, Any]
+
+
+class BaseEnv(ABC):
+    """One environment: `reset()` gives an observation, `step(action)` a `BaseEnvTimestep`.
+
+    Implementations create the real environment at the first `reset` and have the properties `observation_space`,
+    `action_space` and `reward_space`. `close` may be followed by another `reset`.
+
+    Example:
+        >>> import numpy as np
+        >>> class Countdown(BaseEnv):
+        ...     def __init__(self, cfg):
+        ...         self._start = cfg["start"]
+        ...     def reset(self):
+        ...         self._left = self._start
+        ...         return np.array([self._left], dtype=np.float32)
+        ...     def step(self, action):
+        ...         self._left -= 1
+        ...         obs, reward = np.array([self._left], dtype=np.float32), np.ones(1, dtype=np.float32)
+        ...         info = {"eval_episode_return": float(self._start)} if self._left == 0 else {}
+        ...         return BaseEnvTimestep(obs, reward, self._left == 0, info)
+        ...     def seed(self, seed, dynamic_seed=True):
+        ...         self._seed = seed
+        ...     def close(self):
+        ...         self._left = 0
+        ...     def __repr__(self):
+        ...         return "Countdown"
+        >>> env = Countdown({"start": 1})
+        >>> env.reset().tolist(), env.step(0).done
+        ([1.0], True)
+    """
+
+    @abstractmethod
+    def __init__(self, cfg: dict[str, Any]) -> None: ...
+
+    @abstractmethod
+    def reset(self) -> Any:
+        """Begin an episode and return its first observation."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the environment holds; a second call does nothing."""
+
+    @abstractmethod
+    def step(self, action: Any) -> BaseEnvTimestep:
+        """Act once."""
+
+    @abstractmethod
+    def seed(self, seed: int) -> None:
+        """Seed the episodes from the next `reset` on; implementations may take a second argument `dynamic_seed`."""
+
+    @abstractmethod
+    def __repr__(self) -> str: ...
+
+    @staticmethod
+    def create_collector_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+        """Take `collector_env_num` out of `cfg` and return that many independent copies of the rest.
+
+        Raises:
+            KeyError: `cfg` has no `collector_env_num`.
+        """
+        return _copies(cfg, "collector_env_num")
+
+    @staticmethod
+    def create_evaluator_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+        """Take `evaluator_env_num` out of `cfg` and return that many independent copies of the rest.
+
+        Raises:
+            KeyError: `cfg` has no `evaluator_env_num`.
+        """
+        return _copies(cfg, "evaluator_env_num")
+
+    def enable_save_replay(self, replay_path: str) -> None:
+        """Record a video of each episode in the folder `replay_path`; call it before the first `reset`."""
+        raise NotImplementedError(f"{type(self).__name__} cannot record videos: it does not define enable_save_replay")
+
+    def random_action(self) -> Any:
+        """An action drawn at random, as `step` takes it; None where an environment does not offer this."""
+        return None
+
+
+def _copies(cfg: dict[str, Any], count_key: str) -> list[dict[str, Any]]:
+    if count_key not in cfg:
+        raise KeyError(f"the env config has no {count_key!r}; set it to the number of environments")
+    count = cfg.pop(count_key)
+    return [copy.deepcopy(cfg) for _ in range(count)]
+
+
+def get_env_cls(cfg: dict[str, Any]) -> type:
+    """The environment class registered as `cfg.type`, after importing `cfg.import_names`.
+
+    Raises:
+        KeyError: no environment is registered under that name.
+    """
+    import_module(cfg.get("import_names", []))
+    env_cls: type = ENV_REGISTRY.get(cfg["type"])
+    return env_cls
+
+
+def get_vec_env_setting(
+    cfg: dict[str, Any], collect: bool = True, eval_: bool = True
+) -> tuple[type, list[dict[str, Any]] | None, list[dict[str, Any]] | None]:
+    """`(env class, one config for each collector env or None, one for each evaluator env or None)`.
+
+    `cfg` is changed: `collector_env_num` and `evaluator_env_num` are taken out as they are used.
+
+    Raises:
+        KeyError: no environment is registered as `cfg.type`, or a count that is asked for is missing.
+    """
+    env_cls: Any = get_env_cls(cfg)
+    collector_cfg = env_cls.create_collector_env_cfg(cfg) if collect else None
+    evaluator_cfg = env_cls.create_evaluator_env_cfg(cfg) if eval_ else None
+    return env_cls, collector_cfg, evaluator_cfg
+
+
+def create_model_env(cfg: dict[str, Any]) -> Any:
+    """An instance of the class registered as `cfg.type`, made with the other keys of `cfg` as keyword arguments.
+
+    Raises:
+        KeyError: `import_names` or `type` is missing, or nothing is registered under `type`.
+    """
+    kwargs = dict(cfg)
+    import_module(kwargs.pop("import_names"))
+    return ENV_REGISTRY.get(kwargs.pop("type"))(**kwargs)

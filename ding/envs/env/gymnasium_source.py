@@ -1,0 +1,172 @@
+"""Makes a gymnasium environment from a config section: by id, from an instance, or from a function."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ding.utils.config_helper import ConfigError, anything, boolean, check_config, instance_of, integer
+
+_RULES = {
+    "env_id": instance_of(str, optional=True),
+    "env": anything,
+    "kwargs": instance_of(dict),
+    "wrappers": instance_of(list, tuple),
+    "max_episode_steps": integer(1, optional=True),
+    "act_scale": boolean,
+}
+Wrapper = tuple[Callable[..., Any], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class GymnasiumSource:
+    """What an env is made of; `make` may be called again and again.
+
+    Attributes:
+        env_id: an id gymnasium knows, or None.
+        env: an instance or a function without arguments, or None.
+        kwargs: further keyword arguments for `gymnasium.make`.
+        wrappers: (wrapper, its keyword arguments), the innermost first.
+        max_episode_steps: truncates episodes after that many steps; None leaves the limit the env has.
+    """
+
+    env_id: str | None
+    env: Any
+    kwargs: dict[str, Any]
+    wrappers: tuple[Wrapper, ...]
+    max_episode_steps: int | None
+
+    @classmethod
+    def from_config(cls, cfg: Mapping[str, Any]) -> GymnasiumSource:
+        """Read the keys this module knows; an env section may hold any others.
+
+        Raises:
+            ConfigError: a value is not allowed, or not exactly one of `env_id` and `env` is given.
+        """
+        cfg = cfg if cfg is not None else {}
+        check_config({key: cfg[key] for key in _RULES if key in cfg}, "env (type gymnasium)", _RULES)
+        env_id, env = cfg.get("env_id"), cfg.get("env")
+        if (env_id is None) == (env is None):
+            raise ConfigError(f"env (type gymnasium): give one of env_id and env; env_id = {env_id!r}, env = {env!r}")
+        kwargs = dict(cfg.get("kwargs", {}))
+        if env is not None and kwargs:
+            raise ConfigError(f"env (type gymnasium): kwargs = {kwargs!r} are for env_id and have no meaning with env")
+        wrappers = tuple(_read_wrapper(entry) for entry in cfg.get("wrappers", ()))
+        return cls(env_id, env, kwargs, wrappers, cfg.get("max_episode_steps"))
+
+    @property
+    def name(self) -> str:
+        """The id, as configured or as the env states it, else the class or function."""
+        if self.env_id is not None:
+            return self.env_id
+        spec = getattr(self.env, "spec", None)
+        return str(getattr(spec, "id", None) or getattr(self.env, "__name__", None) or type(self.env).__name__)
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether each `make` wraps the same env."""
+        return self.env is not None and not _is_factory(self.env)
+
+    def make(self, video_folder: str | None = None, video_prefix: str = "rl-video") -> Any:
+        """A wrapped env; with `video_folder`, one that records each episode there.
+
+        Raises:
+            TypeError: `env` is, or returns, something other than a gymnasium env.
+            ValueError: a video is asked of an env that was not made for `rgb_array` rendering.
+        """
+        env = self._make_raw(record=video_folder is not None)
+        try:
+            for wrapper, kwargs in self.wrappers:
+                env = wrapper(env, **kwargs)
+            return env if video_folder is None else _record(env, video_folder, video_prefix)
+        except Exception:
+            if not self.is_instance:
+                env.close()
+            raise
+
+    def _make_raw(self, record: bool) -> Any:
+        import gymnasium
+
+        if self.env_id is not None:
+            env_id, old_limit = resolve_id(self.env_id)
+            limit = old_limit if self.max_episode_steps is None else self.max_episode_steps
+            kwargs = {"disable_env_checker": True, **({"max_episode_steps": limit} if limit else {}), **self.kwargs}
+            return gymnasium.make(env_id, **({**kwargs, "render_mode": "rgb_array"} if record else kwargs))
+        env = self.env() if _is_factory(self.env) else self.env
+        if not isinstance(env, gymnasium.Env):
+            raise TypeError(f"env (type gymnasium): {self.env!r} gave {env!r}, which is not a gymnasium.Env")
+        if self.max_episode_steps is not None:
+            return gymnasium.wrappers.TimeLimit(env, self.max_episode_steps)
+        return env
+
+
+def resolve_id(env_id: str) -> tuple[str, int | None]:
+    """`(id to make, step limit to give it or None)`.
+
+    A `-v0` id becomes the `-v1` one where gymnasium has dropped v0, or where both differ in the step limit alone: then
+    that of v0 is kept. Two versions that differ in more are left alone.
+    """
+    import gymnasium
+
+    if not env_id.endswith("-v0"):
+        return env_id, None
+    newer = gymnasium.registry.get(env_id[:-1] + "1")
+    old = gymnasium.registry.get(env_id)
+    if newer is None:
+        return env_id, None
+    if old is None:
+        return newer.id, None
+    if (old.entry_point, old.kwargs) != (newer.entry_point, newer.kwargs):
+        return env_id, None
+    return newer.id, old.max_episode_steps
+
+
+def peel(env: Any) -> tuple[Callable[[Any], Any], float]:
+    """`(step, limit)`: the step inside the outermost time limits and order checks of `env`, and the step limit.
+
+    Who calls that step truncates the episode at `limit` steps since the reset of `env`, and never steps before a reset.
+    """
+    from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+    limit = math.inf
+    while type(env) in (OrderEnforcing, TimeLimit):
+        if type(env) is TimeLimit:
+            limit = min(limit, env._max_episode_steps)
+        env = env.env
+    return env.step, limit
+
+
+def require_video() -> None:
+    """Raise ImportError, naming the extra to install, where the package that encodes videos is missing."""
+    try:
+        import moviepy  # noqa: F401
+    except ImportError as e:
+        raise ImportError("recording videos needs the package moviepy: pip install 'ding-worker[video]'") from e
+
+
+def _record(env: Any, folder: str, prefix: str) -> Any:
+    from gymnasium.wrappers import RecordVideo
+
+    if env.render_mode != "rgb_array":
+        raise ValueError(f"a video needs an env made with render_mode='rgb_array'; {env} has {env.render_mode!r}")
+    with warnings.catch_warnings():
+        # The folder may be there, from another env; names begin with a prefix of their own, so nothing is overwritten.
+        warnings.filterwarnings("ignore", message=".*Overwriting existing videos")
+        return RecordVideo(env, folder, episode_trigger=lambda episode: True, name_prefix=prefix, disable_logger=True)
+
+
+def _is_factory(env: Any) -> bool:
+    return isinstance(env, type) or (callable(env) and not hasattr(env, "step"))
+
+
+def _read_wrapper(entry: Any) -> Wrapper:
+    if callable(entry):
+        return entry, {}
+    if isinstance(entry, (list, tuple)) and len(entry) == 2 and callable(entry[0]) and isinstance(entry[1], dict):
+        return entry[0], dict(entry[1])
+    raise ConfigError(
+        f"env (type gymnasium): wrappers has {entry!r}; each entry must be a callable or (callable, dict of kwargs)"
+    )

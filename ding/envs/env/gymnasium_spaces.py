@@ -1,0 +1,164 @@
+"""Between our conventions (arrays, float32, actions in [-1, 1]) and the spaces of a gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ding.envs.common.common_function import affine_transform
+
+_FLOAT64 = np.dtype(np.float64)
+_INT64 = np.dtype(np.int64)
+ActionAdapter = Callable[[Any], Any]
+
+
+def as_observation(obs: Any) -> Any:
+    """`obs` with arrays for numbers and float32 for float64; dicts and tuples keep their form."""
+    if isinstance(obs, np.ndarray):
+        return obs.astype(np.float32) if obs.dtype == _FLOAT64 else obs
+    if isinstance(obs, dict):
+        return {key: as_observation(value) for key, value in obs.items()}
+    if type(obs) is tuple:  # named tuples such as GraphInstance stay what they are
+        return tuple(as_observation(value) for value in obs)
+    if isinstance(obs, (bool, int, float, np.generic)):
+        return as_observation(np.asarray(obs))
+    return obs
+
+
+def float32_space(space: Any) -> Any:
+    """`space` with each float64 Box in it replaced by a float32 one."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: float32_space(value) for key, value in space.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([float32_space(value) for value in space])
+    if isinstance(space, spaces.Box) and space.dtype == _FLOAT64:
+        with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded in it
+            return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+    return space
+
+
+def unit_space(space: Any) -> Any:
+    """`space` with each real-valued Box in it replaced by [-1, 1] of the same shape."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: unit_space(value) for key, value in space.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([unit_space(value) for value in space])
+    return spaces.Box(-1.0, 1.0, space.shape, np.float32) if _is_real_box(space) else space
+
+
+def action_adapter(space: Any, act_scale: bool) -> ActionAdapter:
+    """A function that turns what policies return into a member of `space`, in the form its environment expects.
+
+    Args:
+        act_scale: actions for real-valued Boxes come in [-1, 1] and are mapped onto the bounds.
+
+    Raises:
+        ValueError: `act_scale` is set and a Box has no finite bounds. The function itself raises ValueError or
+            TypeError for an action that does not fit.
+    """
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return _discrete_adapter(space)
+    if isinstance(space, spaces.Box):
+        return _box_adapter(space, act_scale)
+    if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        return _multi_adapter(space)
+    if isinstance(space, spaces.Dict):
+        return _dict_adapter(space, {key: action_adapter(value, act_scale) for key, value in space.items()})
+    if isinstance(space, spaces.Tuple):
+        return _tuple_adapter(space, [action_adapter(value, act_scale) for value in space])
+    return lambda action: action
+
+
+def _is_real_box(space: Any) -> bool:
+    from gymnasium import spaces
+
+    return isinstance(space, spaces.Box) and space.dtype is not None and np.issubdtype(space.dtype, np.floating)
+
+
+def _discrete_adapter(space: Any) -> ActionAdapter:
+    first = int(space.start)
+    stop = first + int(space.n)
+
+    def adapt(action: Any) -> int:
+        # What policies return is an int64 array of one element.
+        if type(action) is np.ndarray and action.size == 1 and action.dtype is _INT64:
+            value = action.item()
+        else:
+            value = action if type(action) is int else _whole_number(action, space)
+        if first <= value < stop:
+            return value
+        raise ValueError(f"action {action!r} is outside of the action space {space}: [{first}, {stop - 1}]")
+
+    return adapt
+
+
+def _whole_number(action: Any, space: Any) -> int:
+    array = action if isinstance(action, np.ndarray) else np.asarray(action)
+    if array.size == 1 and array.dtype.kind in "iub":
+        return int(array.item())
+    raise TypeError(f"action {action!r} does not fit the action space {space}; give one integer (int or integer array)")
+
+
+def _array_of(action: Any, space: Any) -> np.ndarray:
+    """`action` as an array of the dtype and shape of `space`; one element more or less in depth is no matter."""
+    array = np.asarray(action)
+    is_number = array.dtype.kind in "iub" or (array.dtype.kind == "f" and np.issubdtype(space.dtype, np.floating))
+    if not is_number:
+        raise TypeError(f"action {action!r} (dtype {array.dtype}) does not fit the action space {space}")
+    if array.shape != space.shape:
+        if array.size != int(np.prod(space.shape)):
+            raise ValueError(f"action {action!r} has shape {array.shape}; the action space is {space}")
+        array = array.reshape(space.shape)
+    return array.astype(space.dtype, copy=False)
+
+
+def _box_adapter(space: Any, act_scale: bool) -> ActionAdapter:
+    if not (act_scale and _is_real_box(space)):
+        return lambda action: _array_of(action, space)
+    if not space.is_bounded():
+        raise ValueError(f"act_scale needs an action space with finite bounds; this one is {space}")
+    low, high = space.low, space.high
+
+    def adapt(action: Any) -> np.ndarray:
+        scaled: np.ndarray = affine_transform(_array_of(action, space), min_val=low, max_val=high)
+        return scaled
+
+    return adapt
+
+
+def _multi_adapter(space: Any) -> ActionAdapter:
+    def adapt(action: Any) -> np.ndarray:
+        array = _array_of(action, space)
+        if not space.contains(array):
+            raise ValueError(f"action {action!r} is outside of the action space {space}")
+        return array
+
+    return adapt
+
+
+def _dict_adapter(space: Any, adapters: dict[str, ActionAdapter]) -> ActionAdapter:
+    def adapt(action: Any) -> dict[str, Any]:
+        if not isinstance(action, dict) or action.keys() != adapters.keys():
+            raise ValueError(f"action {action!r} must be a dict with the keys of the action space {space}")
+        return {key: adapter(action[key]) for key, adapter in adapters.items()}
+
+    return adapt
+
+
+def _tuple_adapter(space: Any, adapters: list[ActionAdapter]) -> ActionAdapter:
+    def adapt(action: Any) -> tuple[Any, ...]:
+        try:
+            pairs = list(zip(adapters, action, strict=True))
+        except (TypeError, ValueError) as e:
+            raise ValueError(f"action {action!r} must have one member for each of the action space {space}") from e
+        return tuple(adapter(member) for adapter, member in pairs)
+
+    return adapt

@@ -1,0 +1,714 @@
+"""BaseEnvManager: the states of its envs, what it returns, and what it does when envs fail."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from easydict import EasyDict
+from gymnasium import spaces
+
+from ding.envs import BaseEnvManager, EnvState, GymnasiumEnv, create_env_manager, get_env_manager_cls
+from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
+from tests.envs.fakes import CountingEnv, Failing, Hanging
+
+FAST = {"retry_waiting_time": 0}
+
+
+class Pool:
+    """A manager over CountingEnvs, with every env it ever made in `made` (the first is the reference)."""
+
+    def __init__(self, *env_cfgs, **manager_cfg):
+        self.made = []
+        self.manager = BaseEnvManager(
+            [lambda cfg=cfg: self._make(cfg) for cfg in env_cfgs], EasyDict({**FAST, **manager_cfg})
+        )
+
+    def _make(self, cfg):
+        self.made.append(CountingEnv(cfg))
+        return self.made[-1]
+
+    @property
+    def envs(self):
+        return self.made[1:]
+
+
+def states(manager):
+    return list(manager._env_states.values())
+
+
+def lists(obs):
+    return {env_id: value.tolist() for env_id, value in obs.items()}
+
+
+def act(manager, *env_ids):
+    return manager.step({env_id: np.array([env_id]) for env_id in env_ids or manager.ready_obs_id})
+
+
+def test_default_config():
+    assert BaseEnvManager.default_config() == {
+        "episode_num": math.inf,
+        "max_retry": 1,
+        "retry_type": "reset",
+        "auto_reset": True,
+        "step_timeout": None,
+        "reset_timeout": None,
+        "retry_waiting_time": 0.1,
+        "cfg_type": "BaseEnvManagerDict",
+    }
+
+
+def test_it_is_registered_as_base():
+    cfg = EasyDict(type="base", episode_num=2)
+    assert get_env_manager_cls(cfg) is BaseEnvManager
+    manager = create_env_manager(cfg, [lambda: CountingEnv({})])
+    assert type(manager) is BaseEnvManager
+    assert cfg == {"type": "base", "episode_num": 2}
+    with pytest.raises(KeyError, match="type"):
+        create_env_manager({}, [lambda: CountingEnv({})])
+    with pytest.raises(KeyError, match="unknown type 'nowhere'"):
+        get_env_manager_cls({"type": "nowhere"})
+
+
+def test_import_names_may_bring_the_manager(tmp_path, monkeypatch):
+    (tmp_path / "outside_manager_pkg.py").write_text(
+        "from ding.envs import BaseEnvManager\n"
+        "from ding.utils.registry_factory import ENV_MANAGER_REGISTRY\n"
+        "@ENV_MANAGER_REGISTRY.register('outside')\n"
+        "class Outside(BaseEnvManager): pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        cfg = {"type": "outside", "import_names": ["outside_manager_pkg"]}
+        assert type(create_env_manager(cfg, [lambda: CountingEnv({})])).__name__ == "Outside"
+    finally:
+        ENV_MANAGER_REGISTRY.pop("outside", None)
+
+
+def test_an_empty_or_partial_config_is_filled_from_the_defaults():
+    manager = BaseEnvManager([lambda: CountingEnv({})])
+    manager.launch()
+    assert not act(manager)[0].done
+    assert BaseEnvManager([lambda: CountingEnv({})], EasyDict(episode_num=1))._cfg.max_retry == 1
+
+
+@pytest.mark.parametrize(
+    "cfg",
+    [
+        {"retry_type": "restart"},
+        {"episode_num": 0},
+        {"max_retry": -1},
+        {"auto_reset": 1},
+        {"step_timeout": "5"},
+        {"reset_timeout": 0},
+        {"retry_waiting_time": -1},
+        {"episode_nums": 3},
+    ],
+)
+def test_a_config_is_checked_at_construction(cfg):
+    with pytest.raises(ConfigError, match=next(iter(cfg))):
+        BaseEnvManager([lambda: CountingEnv({})], cfg)
+
+
+def test_a_config_for_processes_is_accepted(caplog):
+    BaseEnvManager([lambda: CountingEnv({})], {"shared_memory": False, "wait_num": 2, "reset_inplace": True})
+    assert not caplog.records
+
+
+def test_no_envs_is_an_index_error():
+    with pytest.raises(IndexError):
+        BaseEnvManager([], {})
+
+
+def test_spaces_come_from_a_reference_env_that_is_not_stepped():
+    pool = Pool({}, {"action_space": "mine"})
+    manager = pool.manager
+    assert manager.env_ref is pool.made[0]
+    assert (manager.observation_space, manager.action_space, manager.reward_space) == (
+        "obs space",
+        None,
+        "reward space",
+    )
+    assert (manager.env_num, manager.closed, len(pool.made)) == (2, True, 1)
+    manager.launch()
+    assert len(pool.made) == 3
+    assert pool.made[0].params == []
+
+
+def test_an_env_without_spaces_before_its_reset_is_reset_for_them():
+    class Late(CountingEnv):
+        @property
+        def observation_space(self):
+            if not self.params:
+                raise ValueError("not yet")
+            return "late space"
+
+    manager = BaseEnvManager([lambda: Late({})], {})
+    assert manager.observation_space == "late space"
+    assert (len(manager.env_ref.params), manager.env_ref.close_count) == (1, 1)
+
+
+def test_states_from_launch_to_close():
+    manager = Pool({"length": 1}, {"length": 2}, episode_num=1).manager
+    assert states(manager) == [EnvState.VOID] * 2
+    assert (manager.ready_obs, manager.ready_obs_id) == ({}, [])
+    manager.launch()
+    assert states(manager) == [EnvState.RUN] * 2
+    assert lists(manager.ready_obs) == {0: [0, 0], 1: [0, 0]}
+    act(manager)
+    assert states(manager) == [EnvState.DONE, EnvState.RUN]
+    assert lists(manager.ready_obs) == {1: [0, 1]}
+    assert (manager.env_state_done(0), manager.env_state_done(1), manager.done) == (True, False, False)
+    act(manager)
+    assert manager.done
+    assert (manager.ready_obs, manager.ready_obs_id) == ({}, [])
+    manager.close()
+    assert states(manager) == [EnvState.VOID] * 2
+    assert manager.closed
+
+
+def test_state_values():
+    assert [(state.name, int(state)) for state in EnvState] == [
+        ("VOID", 0),
+        ("INIT", 1),
+        ("RUN", 2),
+        ("RESET", 3),
+        ("DONE", 4),
+        ("ERROR", 5),
+        ("NEED_RESET", 6),
+    ]
+
+
+def test_an_episode_that_ends_returns_its_last_observation_and_begins_the_next():
+    manager = Pool({"length": 2}, episode_num=3).manager
+    manager.launch()
+    act(manager)
+    timestep = act(manager)[0]
+    assert (timestep.done, timestep.obs.tolist(), timestep.info) == (True, [0, 2], {"n": 2})
+    assert lists(manager.ready_obs) == {0: [1, 0]}
+
+
+def test_the_last_observation_survives_an_env_that_reuses_its_array():
+    manager = Pool({"length": 2, "reuse": True}).manager
+    manager.launch()
+    act(manager)
+    assert act(manager)[0].obs.tolist() == [0, 2]
+    assert lists(manager.ready_obs) == {0: [1, 0]}
+
+
+def test_observations_are_the_arrays_of_the_env():
+    pool = Pool({"length": 5})
+    pool.manager.launch()
+    timestep = act(pool.manager)[0]
+    assert timestep.obs is pool.envs[0]._obs
+    assert pool.manager.ready_obs[0] is timestep.obs
+
+
+def test_without_auto_reset_an_env_waits_for_its_reset():
+    manager = Pool({"length": 1}, {"length": 5}, auto_reset=False).manager
+    manager.launch()
+    act(manager)
+    assert states(manager) == [EnvState.NEED_RESET, EnvState.RUN]
+    assert manager.ready_obs_id == [1]
+    manager.reset({0: None})
+    assert lists(manager.ready_obs) == {0: [1, 0], 1: [0, 1]}
+
+
+def test_without_auto_reset_the_episodes_are_counted_too():
+    manager = Pool({"length": 1}, auto_reset=False, episode_num=2).manager
+    manager.launch()
+    act(manager)
+    manager.reset()
+    act(manager)
+    assert manager.done
+
+
+def test_only_the_envs_with_an_action_are_stepped():
+    pool = Pool({}, {}, {})
+    pool.manager.launch()
+    assert list(pool.manager.step({2: "c", 0: "a"})) == [2, 0]
+    assert [env.actions for env in pool.envs] == [["a"], [], ["c"]]
+
+
+def test_done_may_be_an_array_with_a_flag_for_each_player():
+    class Duel(CountingEnv):
+        def step(self, action):
+            return super().step(action)._replace(done=np.array([True, self.count >= 2]))
+
+    manager = BaseEnvManager([lambda: Duel({})], {"episode_num": 1})
+    manager.launch()
+    act(manager)
+    assert states(manager) == [EnvState.RUN]
+    act(manager)
+    assert states(manager) == [EnvState.DONE]
+
+
+def test_an_abnormal_timestep_is_returned_like_any_other():
+    class Abnormal(CountingEnv):
+        def step(self, action):
+            return super().step(action)._replace(info={"abnormal": True})
+
+    manager = BaseEnvManager([lambda: Abnormal({"length": 1})], {})
+    manager.launch()
+    assert act(manager)[0].info == {"abnormal": True}
+    assert lists(manager.ready_obs) == {0: [1, 0]}
+
+
+def test_reset_parameters_stay_in_force():
+    pool = Pool({"length": 1}, {"length": 1})
+    pool.manager.launch({0: {"level": 1}, 1: None})
+    act(pool.manager)
+    pool.manager.reset({1: {"level": 2}})
+    act(pool.manager)
+    pool.manager.reset()
+    assert pool.envs[0].params == [{"level": 1}] * 4
+    assert pool.envs[1].params == [{}, {}, {"level": 2}, {"level": 2}, {"level": 2}]
+    pool.manager.reset({0: None})
+    act(pool.manager)
+    assert pool.envs[0].params[4:] == [{}, {}]
+
+
+def test_reset_parameters_are_forgotten_by_a_new_launch():
+    pool = Pool({})
+    pool.manager.launch({0: {"level": 1}})
+    pool.manager.close()
+    pool.manager.launch()
+    assert pool.envs[1].params == [{}]
+
+
+def test_launching_twice_or_with_parameters_for_some_envs_only_is_refused():
+    manager = Pool({}, {}).manager
+    with pytest.raises(AssertionError, match="for 1 envs, but there are 2"):
+        manager.launch({0: {}})
+    manager.launch()
+    with pytest.raises(AssertionError, match="open already"):
+        manager.launch()
+
+
+def test_a_closed_manager_says_so():
+    manager = Pool({}).manager
+    for call in (
+        manager.reset,
+        lambda: manager.step({0: 0}),
+        lambda: manager.length,
+        lambda: manager.enable_save_figure(0, "f"),
+        lambda: manager.reward_shaping(0, []),
+    ):
+        with pytest.raises(AssertionError, match="closed"):
+            call()
+
+
+def test_unknown_env_ids_are_named_before_any_env_is_touched():
+    pool = Pool({}, {})
+    pool.manager.launch()
+    with pytest.raises(RuntimeError, match=r"no envs \[2\]; the env ids are 0 to 1"):
+        pool.manager.step({0: 0, 2: 0})
+    with pytest.raises(RuntimeError, match="no envs"):
+        pool.manager.reset({0: {"level": 1}, 7: None})
+    assert pool.envs[0].actions == []
+    assert pool.envs[0].params == [{}]
+    assert len(states(pool.manager)) == 2
+
+
+def test_close_is_idempotent_and_a_launch_may_follow():
+    pool = Pool({"length": 1}, episode_num=1)
+    pool.manager.close()
+    for _ in range(2):
+        pool.manager.launch()
+        act(pool.manager)
+        assert pool.manager.done
+        pool.manager.close()
+        pool.manager.close()
+    assert [env.close_count for env in pool.made] == [0, 1, 1]
+
+
+def test_with_closes():
+    pool = Pool({})
+    with pool.manager as manager:
+        manager.launch()
+    assert manager.closed
+    assert pool.envs[0].close_count == 1
+
+
+def test_every_env_is_closed_though_one_fails():
+    class Stuck(CountingEnv):
+        def close(self):
+            super().close()
+            raise OSError("stuck")
+
+    made = []
+
+    def make():
+        made.append(Stuck({}))
+        return made[-1]
+
+    manager = BaseEnvManager([make] * 2, {})
+    manager.launch()
+    with pytest.raises(OSError, match="stuck"):
+        manager.close()
+    assert [env.close_count for env in made] == [0, 1, 1]
+    assert manager.closed
+    manager.close()
+
+
+# -- failures
+
+
+def test_a_failed_step_is_told_with_its_origin_and_marks_the_env():
+    manager = Pool({"on_step": Failing(0)}, {}).manager
+    manager.launch()
+    with pytest.raises(RuntimeError, match=r"Env 0 step has exceeded max retries\(1\)") as caught:
+        act(manager)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert "Traceback" in str(caught.value)
+    assert "fakes.py" in str(caught.value)
+    assert "ValueError: broken" in str(caught.value)
+    assert states(manager) == [EnvState.ERROR, EnvState.RUN]
+    assert not manager.closed
+    assert manager.ready_obs_id == [1]
+    manager.reset({0: None})
+    assert manager.ready_obs_id == [0, 1]
+
+
+def test_a_step_is_tried_max_retry_times_on_the_same_env():
+    hook = Failing(0, 1)
+    pool = Pool({"on_step": hook}, max_retry=3)
+    pool.manager.launch()
+    assert act(pool.manager)[0].obs.tolist() == [0, 1]
+    assert (hook.count, len(pool.envs)) == (3, 1)
+
+
+def test_a_step_that_fails_every_time_raises_the_last_error():
+    errors = iter([ValueError("first"), KeyError("last")])
+    manager = Pool({"on_step": Failing(0, 1, error=lambda: next(errors))}, max_retry=2).manager
+    manager.launch()
+    with pytest.raises(RuntimeError, match=r"max retries\(2\).*last"):
+        act(manager)
+
+
+def test_a_reset_that_fails_every_time_closes_the_manager():
+    hook = Failing(*range(9))
+    pool = Pool({}, {"on_reset": hook}, max_retry=2)
+    with pytest.raises(RuntimeError, match=r"Env 1 reset has exceeded max retries\(2\)") as caught:
+        pool.manager.launch()
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert hook.count == 2
+    assert pool.manager.closed
+    assert states(pool.manager) == [EnvState.VOID] * 2
+    assert [env.close_count for env in pool.envs] == [1, 1]
+
+
+def test_an_auto_reset_that_fails_closes_the_manager():
+    manager = Pool({"length": 1, "on_reset": Failing(1)}).manager
+    manager.launch()
+    with pytest.raises(RuntimeError, match="Env 0 reset"):
+        act(manager)
+    assert manager.closed
+
+
+def test_retry_type_reset_tries_the_same_env_again():
+    pool = Pool({"on_reset": Failing(0)}, max_retry=2)
+    pool.manager.launch({0: {"level": 1}})
+    assert pool.envs[0].params == [{"level": 1}, {"level": 1}]
+    assert len(pool.envs) == 1
+
+
+def test_retry_type_renew_makes_the_env_anew_with_its_seed_and_parameters():
+    pool = Pool({"on_reset": Failing(0)}, max_retry=2, retry_type="renew")
+    pool.manager.seed(5)
+    pool.manager.launch({0: {"level": 1}})
+    first, second = pool.envs
+    assert (first.close_count, second.params, second.seeds) == (1, [{"level": 1}], [(5,)])
+    assert pool.manager.length == [3]
+
+
+def test_retry_type_renew_survives_an_env_that_cannot_be_closed(caplog):
+    class Stuck(CountingEnv):
+        def close(self):
+            raise OSError("stuck")
+
+    hook = Failing(0)
+    cfg = {"on_reset": hook}
+    manager = BaseEnvManager([lambda: Stuck(cfg)], {"max_retry": 2, "retry_type": "renew", **FAST})
+    manager.launch()
+    assert manager.ready_obs_id == [0]
+    assert "failed to close" in caplog.text
+
+
+def test_max_retry_zero_still_tries_once():
+    manager = Pool({"on_step": Failing(1)}, max_retry=0).manager
+    manager.launch()
+    act(manager)
+    with pytest.raises(RuntimeError, match=r"max retries\(1\)"):
+        act(manager)
+
+
+def test_an_env_that_cannot_be_made_closes_those_that_were():
+    pool = Pool({}, {})
+
+    def fail():
+        raise OSError("no licence")
+
+    pool.manager._env_fn[1] = fail
+    with pytest.raises(OSError, match="no licence"):
+        pool.manager.launch()
+    assert pool.manager.closed
+    assert pool.envs[0].close_count == 1
+    assert states(pool.manager) == [EnvState.VOID] * 2
+
+
+def test_a_failing_close_does_not_hide_the_failure_that_led_to_it(caplog):
+    class Stuck(CountingEnv):
+        def close(self):
+            raise OSError("stuck")
+
+    manager = BaseEnvManager([lambda: Stuck({"on_reset": Failing(0)})], FAST)
+    with pytest.raises(RuntimeError, match="Env 0 reset"):
+        manager.launch()
+    assert "OSError: stuck" in caplog.text
+
+
+def test_a_failing_seed_surfaces_from_launch():
+    class Unseedable(CountingEnv):
+        def seed(self, seed):
+            raise ValueError("no seeds here")
+
+    manager = BaseEnvManager([lambda: Unseedable({})], {})
+    manager.seed(0)
+    with pytest.raises(ValueError, match="no seeds here"):
+        manager.launch()
+    assert manager.closed
+
+
+def test_a_step_that_takes_too_long_is_broken_off():
+    manager = Pool({"on_step": Hanging(0)}, step_timeout=0.05).manager
+    manager.launch()
+    with pytest.raises(RuntimeError, match="Env 0 step") as caught:
+        act(manager)
+    assert isinstance(caught.value.__cause__, TimeoutError)
+
+
+def test_a_reset_that_takes_too_long_is_tried_again():
+    pool = Pool({"on_reset": Hanging(0)}, {}, reset_timeout=0.05, max_retry=2)
+    pool.manager.launch()
+    assert len(pool.envs[0].params) == 2
+    assert pool.manager.ready_obs_id == [0, 1]
+
+
+def test_timeouts_do_not_disturb_calls_that_are_in_time_or_in_a_thread():
+    manager = Pool({"length": 1}, step_timeout=60, reset_timeout=60.5).manager
+    manager.launch()
+    done = []
+    thread = threading.Thread(target=lambda: done.append(act(manager)[0].done))
+    thread.start()
+    thread.join(10)
+    assert done == [True]
+    assert act(manager)[0].done
+
+
+# -- seeds
+
+
+def test_plain_envs_are_told_seed_plus_id_once_at_their_next_reset():
+    pool = Pool({"length": 1}, {"length": 1})
+    pool.manager.seed(10)
+    pool.manager.launch()
+    act(pool.manager)
+    pool.manager.reset()
+    assert [env.seeds for env in pool.envs] == [[(10,)], [(11,)]]
+    pool.manager.seed([3, 4], dynamic_seed=False)
+    pool.manager.reset({1: None})
+    assert [env.seeds[1:] for env in pool.envs] == [[], [(4, False)]]
+    pool.manager.seed({0: 7})
+    pool.manager.reset()
+    assert [env.seeds[1:] for env in pool.envs] == [[(7,)], [(4, False)]]
+
+
+def test_seeds_are_remembered_over_close_and_launch():
+    pool = Pool({}, {})
+    pool.manager.seed(10)
+    for _ in range(2):
+        pool.manager.launch()
+        pool.manager.close()
+    assert [env.seeds for env in pool.envs] == [[(10,)], [(11,)]] * 2
+
+
+def test_the_list_of_seeds_stays_the_callers():
+    seeds = [1, 2]
+    pool = Pool({}, {})
+    pool.manager.seed(seeds)
+    seeds[1] = 50
+    pool.manager.launch()
+    assert seeds == [1, 50]
+    assert [env.seeds for env in pool.envs] == [[(1,)], [(2,)]]
+
+
+def test_seeding_the_manager_seeds_random_action():
+    def draw():
+        manager = Pool({"action_space": spaces.Discrete(10**6)}, {}).manager
+        manager.seed([3, 4])
+        manager.launch()
+        actions = manager.random_action()
+        assert list(actions) == [0, 1]
+        return actions
+
+    assert draw() == draw()
+
+
+def test_an_action_space_that_cannot_be_seeded_is_no_obstacle():
+    pool = Pool({"action_space": None})
+    pool.manager.seed(3)
+    pool.manager.launch()
+    assert pool.envs[0].seeds == [(3,)]
+
+
+def episodes(seed, rounds=150, env_num=2, **cfg):
+    """First observation of each episode of each env."""
+    manager = BaseEnvManager([lambda: GymnasiumEnv({"env_id": "CartPole-v1", **cfg})] * env_num, {})
+    manager.seed(seed)
+    manager.launch()
+    found = {env_id: [obs.tobytes()] for env_id, obs in manager.ready_obs.items()}
+    for _ in range(rounds):
+        for env_id, timestep in manager.step(dict.fromkeys(manager.ready_obs_id, 1)).items():
+            if timestep.done:
+                found[env_id].append(manager.ready_obs[env_id].tobytes())
+    manager.close()
+    return found
+
+
+def test_equal_seeds_give_equal_episodes_and_no_episode_is_played_twice():
+    first, second = episodes(0), episodes(0)
+    assert first == second
+    starts = first[0] + first[1]
+    assert len(starts) > 20
+    assert len(set(starts)) == len(starts)
+    assert not set(starts) & set(episodes(1)[0])
+
+
+def test_episode_k_of_env_i_is_seeded_from_seed_i_and_k():
+    expected = []
+    for k in range(2):
+        env = GymnasiumEnv({"env_id": "CartPole-v1"})
+        env._open()
+        seed = int(np.random.SeedSequence([9, 1, k]).generate_state(1)[0])
+        expected.append(env._env.reset(seed=seed)[0].tobytes())
+        env.close()
+    assert episodes(9)[1][:2] == expected
+    assert episodes([5, 9])[1][:2] == expected
+
+
+def test_a_launch_goes_on_where_the_seeded_episodes_stand():
+    whole = episodes(4, env_num=1)[0]
+    manager = BaseEnvManager([lambda: GymnasiumEnv({"env_id": "CartPole-v1"})], {})
+    manager.seed(4)
+    starts = []
+    for _ in range(2):
+        manager.launch()
+        starts.append(manager.ready_obs[0].tobytes())
+        manager.close()
+    assert starts == whole[:2]
+
+
+def test_static_seeds_do_not_repeat_an_episode():
+    manager = BaseEnvManager([lambda: GymnasiumEnv({"env_id": "CartPole-v1"})], {})
+    manager.seed(4, dynamic_seed=False)
+    manager.launch()
+    first = manager.ready_obs[0].tobytes()
+    manager.reset()
+    second = manager.ready_obs[0].tobytes()
+    manager.seed(4, dynamic_seed=False)
+    manager.reset()
+    assert manager.ready_obs[0].tobytes() == first != second
+    manager.close()
+
+
+def test_an_env_made_anew_goes_on_with_its_episodes():
+    manager = BaseEnvManager(
+        [lambda: GymnasiumEnv({"env_id": "CartPole-v1"})], {"max_retry": 2, "retry_type": "renew", **FAST}
+    )
+    manager.seed(4)
+    manager.launch()
+
+    def fail(**param):
+        raise OSError("lost")
+
+    manager._envs[0].reset = fail
+    manager.reset()
+    assert manager.ready_obs[0].tobytes() == episodes(4, env_num=1)[0][1]
+    manager.close()
+
+
+# -- replay, figures and attributes
+
+
+@pytest.mark.parametrize("paths", ["v", ["v", "w"]])
+def test_replay_paths_are_applied_at_launch_and_spare_running_envs_a_reset(paths, caplog):
+    pool = Pool({"length": 1}, {"length": 2}, auto_reset=False)
+    pool.manager.enable_save_replay(paths)
+    pool.manager.launch()
+    assert [env.replay_path for env in pool.envs] == (["v", "v"] if paths == "v" else paths)
+    act(pool.manager)
+    with caplog.at_level(logging.WARNING):
+        pool.manager.reset()
+    assert [len(env.params) for env in pool.envs] == [2, 1]
+    assert "env 1 is recorded and runs" in caplog.text
+
+
+def test_replay_paths_must_be_one_for_each_env():
+    with pytest.raises(AssertionError, match="1 replay paths were given for 2 envs"):
+        Pool({}, {}).manager.enable_save_replay(["v"])
+
+
+def test_figures_rewards_and_images_go_through_the_env():
+    pool = Pool({"length": 1}, {"length": 5}, episode_num=1)
+    pool.manager.launch()
+    pool.manager.enable_save_figure(1, "figures")
+    assert pool.envs[1].figure_path == "figures"
+    assert pool.manager.reward_shaping(1, [{"reward": 2}]) == [{"reward": -2}]
+    act(pool.manager)
+    assert pool.manager.ready_imgs == {1: "rgb_array 0 1"}
+
+
+def test_attributes_of_the_envs_come_as_a_list():
+    pool = Pool({"length": 4}, {"length": 5})
+    pool.manager.launch()
+    assert pool.manager.length == [4, 5]
+    pool.made[0].only_here = 1
+    assert pool.manager.only_here == [None, None]
+    assert [method.__self__ for method in pool.manager.render] == pool.envs
+
+
+def test_attributes_nobody_has_and_methods_out_of_reach():
+    manager = Pool({}).manager
+    manager.launch()
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = manager.nothing_of_the_kind
+    with pytest.raises(RuntimeError, match="'secret' cannot be reached"):
+        _ = manager.secret
+    assert "render" in manager.method_name_list
+
+
+def test_a_manager_can_be_copied_and_pickled():
+    manager = BaseEnvManager([CountingEnvFactory()], {})
+    for twin in (copy.copy(manager), copy.deepcopy(manager), pickle.loads(pickle.dumps(manager))):
+        twin.launch()
+        assert lists(twin.ready_obs) == {0: [0, 0]}
+        twin.close()
+
+
+class CountingEnvFactory:
+    """A function that can be pickled."""
+
+    def __call__(self):
+        return CountingEnv({})
+
+
+def test_an_object_without_attributes_has_none():
+    with pytest.raises(AttributeError):
+        _ = BaseEnvManager.__new__(BaseEnvManager).anything
