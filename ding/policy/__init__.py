@@ -1,0 +1,31 @@
+"""Policies: how to learn from samples and how to act."""
+
+from ding.policy.base_policy import CommandModePolicy, Policy, create_policy, get_policy_cls
+from ding.policy.command_mode_policy_instance import (
+    DQNCommandModePolicy,
+    DummyCommandModePolicy,
+    EpsCommandModePolicy,
+)
+from ding.policy.common_utils import (
+    default_preprocess_learn,
+    single_env_forward_wrapper,
+    single_env_forward_wrapper_ttorch,
+)
+from ding.policy.dqn import DQNPolicy
+from ding.policy.policy_factory import PolicyFactory, get_random_policy
+
+__all__ = [
+    "CommandModePolicy",
+    "DQNCommandModePolicy",
+    "DQNPolicy",
+    "DummyCommandModePolicy",
+    "EpsCommandModePolicy",
+    "Policy",
+    "PolicyFactory",
+    "create_policy",
+    "default_preprocess_learn",
+    "get_policy_cls",
+    "get_random_policy",
+    "single_env_forward_wrapper",
+    "single_env_forward_wrapper_ttorch",
+]

@@ -1,0 +1,296 @@
+"""The policy: one model behind the modes learn, collect, eval and command."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.model.common.utils import create_model
+from ding.policy import modes
+from ding.policy.settings import check_settings
+from ding.policy.steps import PolicySteps
+from ding.utils.config_helper import Rule
+from ding.utils.default_helper import deep_merge_dicts
+from ding.utils.import_helper import import_module
+from ding.utils.pytorch_ddp_dist_helper import get_rank
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+# Fields are set up in this order, whatever container asks for them: it decides who draws which random numbers.
+_FIELD_ORDER = ("learn", "collect", "eval", "command")
+
+
+class Policy(PolicySteps, ABC):
+    """An algorithm: how to learn from samples, to act while collecting and evaluating, and to make samples.
+
+    A subclass implements the abstract methods; workers use the modes, tuples of bound methods. All modes share one
+    `nn.Module`, so a learning step is at once visible to collect and eval in the same process.
+
+    `enable_field` names the modes to set up (None: all); a policy with only 'command' has no model. `cfg.cuda` falls
+    back to the CPU without a GPU.
+
+    Raises:
+        AssertionError: `enable_field` names an unknown mode.
+        ConfigError: a setting has a wrong type or range.
+        RuntimeError: `model` is neither a module nor None.
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "on_policy": False,
+        "cuda": False,
+        # Several processes train replicas of one model.
+        "multi_gpu": False,
+        # Average gradients between backward and step (True), or one by one during backward (False).
+        "bp_update_sync": True,
+        "traj_len_inf": False,
+        "model": {},
+        "learn": {"resume_training": False},
+    }
+    total_field: ClassVar[set[str]] = {"learn", "collect", "eval"}
+    # Set by the subclass: the model, wrapped for each mode, and its optimizer.
+    _learn_model: Any
+    _collect_model: Any
+    _eval_model: Any
+    _optimizer: torch.optim.Optimizer
+
+    # Rules of a class's own numeric settings, by dotted key; those of its bases apply too.
+    setting_rules: ClassVar[Mapping[str, Rule]] = {}
+
+    learn_function: ClassVar[type] = modes.learn_function
+    collect_function: ClassVar[type] = modes.collect_function
+    eval_function: ClassVar[type] = modes.eval_function
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """A fresh merge of `config` along the first base classes.
+
+        Raises:
+            RuntimeError: called on `Policy` itself.
+        """
+        if cls is Policy:
+            raise RuntimeError("Policy itself has no default config; call default_config of a subclass")
+        cfg = EasyDict(cls._merged_config())
+        cfg.cfg_type = cls.__name__ + "Dict"
+        return cfg
+
+    @classmethod
+    def _merged_config(cls) -> dict[str, Any]:
+        own = copy.deepcopy(cls.config)
+        base = cls.__base__
+        if cls is Policy or base is None or not issubclass(base, Policy):
+            return own
+        return deep_merge_dicts(base._merged_config(), own)
+
+    def __init__(self, cfg: EasyDict, model: nn.Module | None = None, enable_field: list[str] | None = None) -> None:
+        rules: dict[str, Rule] = {}
+        for cls in reversed(type(self).__mro__):
+            rules.update(cls.__dict__.get("setting_rules", {}))
+        check_settings(cfg, type(self).__name__, rules)
+        self._cfg = cfg
+        self._on_policy = cfg.on_policy
+        requested = self.total_field if enable_field is None else set(enable_field)
+        if not requested <= self.total_field:
+            raise AssertionError(
+                f"enable_field = {enable_field!r} is not allowed; choose among {', '.join(sorted(self.total_field))}"
+            )
+        extra = sorted(requested - set(_FIELD_ORDER))
+        self._enable_field = [field for field in _FIELD_ORDER if field in requested] + extra
+        self._cuda = False
+        self._rank = 0
+        self._device = "cpu"
+        if requested & {"learn", "collect", "eval"}:
+            self._set_up_model(self._create_model(cfg, model), "learn" in requested)
+        for field in self._enable_field:
+            getattr(self, "_init_" + field)()
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        self._cuda = bool(self._cfg.cuda) and torch.cuda.is_available()
+        multi_gpu = bool(self._cfg.multi_gpu) and learns
+        self._rank = get_rank() if multi_gpu else 0
+        if self._cuda:
+            self._device = f"cuda:{self._rank % torch.cuda.device_count()}"
+            if multi_gpu:
+                torch.cuda.set_device(self._device)
+            model.to(self._device)
+        if multi_gpu:
+            self._bp_update_sync = self._cfg.bp_update_sync
+            self._init_multi_gpu_setting(model, self._bp_update_sync)
+        self._model = model
+
+    def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
+        """`model`, or a new one of `cfg.model`, where `default_model` fills in a missing type."""
+        if model is None:
+            if "type" not in cfg.model:
+                cfg.model.type, cfg.model.import_names = self.default_model()
+            return create_model(cfg.model)
+        if not isinstance(model, nn.Module):
+            raise RuntimeError(f"invalid model: {type(model)}; it must be an nn.Module or None")
+        return model
+
+    # --- modes ---
+
+    @property
+    def cfg(self) -> EasyDict:
+        """The configuration this policy was made of."""
+        return self._cfg
+
+    @property
+    def learn_mode(self) -> modes.learn_function:
+        """The functions a learner uses."""
+        return modes.learn_function(
+            self._forward_learn,
+            self._reset_learn,
+            self.__repr__,
+            self._monitor_vars_learn,
+            self._get_attribute,
+            self._set_attribute,
+            self._state_dict_learn,
+            self._load_state_dict_learn,
+        )
+
+    @property
+    def collect_mode(self) -> modes.collect_function:
+        """The functions a collector uses."""
+        return modes.collect_function(
+            self._forward_collect,
+            self._process_transition,
+            self._get_train_sample,
+            self._reset_collect,
+            self._get_attribute,
+            self._set_attribute,
+            self._state_dict_collect,
+            self._load_state_dict_collect,
+        )
+
+    @property
+    def eval_mode(self) -> modes.eval_function:
+        """The functions an evaluator uses."""
+        return modes.eval_function(
+            self._forward_eval,
+            self._reset_eval,
+            self._get_attribute,
+            self._set_attribute,
+            self._state_dict_eval,
+            self._load_state_dict_eval,
+        )
+
+    def __repr__(self) -> str:
+        return f"DI-engine DRL Policy\n{getattr(self, '_model', None)!r}"
+
+    # --- what a subclass implements ---
+
+    @abstractmethod
+    def _init_learn(self) -> None: ...
+
+    @abstractmethod
+    def _init_collect(self) -> None: ...
+
+    @abstractmethod
+    def _init_eval(self) -> None: ...
+
+    @abstractmethod
+    def _forward_learn(self, data: Any, *args: Any, **kwargs: Any) -> dict[str, Any] | list[dict[str, Any]]:
+        """One or more optimizer steps on a list of train samples; returns what to log, per step."""
+
+    @abstractmethod
+    def _forward_collect(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
+        """Act with exploration: `{env_id: obs}` to `{env_id: output}`, each output a dict with `action`."""
+
+    @abstractmethod
+    def _forward_eval(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
+        """Act as well as the policy can; in and out as `_forward_collect`."""
+
+    @abstractmethod
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        """The transition of one env's step."""
+
+    @abstractmethod
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The train samples of one trajectory piece."""
+
+    def _reset_learn(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
+        """Nothing to reset by default."""
+
+    def _reset_collect(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
+        """Forget what belongs to the envs `data_id` (None: all); nothing by default."""
+
+    def _reset_eval(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
+        """Forget what belongs to the envs `data_id` (None: all); nothing by default."""
+
+    def default_model(self) -> tuple[str, list[str]]:
+        """`(registered model type, modules to import for it)`.
+
+        Raises:
+            NotImplementedError: the policy has no default model.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no default model; set cfg.model.type or pass a model")
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss"]
+
+    # --- state ---
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {"model": self._learn_model.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        self._learn_model.load_state_dict(state_dict["model"], strict=True)
+        self._optimizer.load_state_dict(state_dict["optimizer"])
+
+    def _state_dict_collect(self) -> dict[str, Any]:
+        return {"model": self._collect_model.state_dict()}
+
+    def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
+        self._collect_model.load_state_dict(state_dict["model"], strict=True)
+
+    def _state_dict_eval(self) -> dict[str, Any]:
+        return {"model": self._eval_model.state_dict()}
+
+    def _load_state_dict_eval(self, state_dict: dict[str, Any]) -> None:
+        self._eval_model.load_state_dict(state_dict["model"], strict=True)
+
+
+class CommandModePolicy(Policy):
+    """A policy with a fourth mode, which computes the settings of the other modes from the progress of training."""
+
+    command_function: ClassVar[type] = modes.command_function
+    total_field: ClassVar[set[str]] = {"learn", "collect", "eval", "command"}
+
+    @property
+    def command_mode(self) -> modes.command_function:
+        """The functions a commander uses; their `info` has `envstep` and `learner_step`."""
+        return modes.command_function(self._get_setting_learn, self._get_setting_collect, self._get_setting_eval)
+
+    @abstractmethod
+    def _init_command(self) -> None: ...
+
+    @abstractmethod
+    def _get_setting_learn(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        """Keyword arguments for the learner."""
+
+    @abstractmethod
+    def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        """Keyword arguments for `collect_mode.forward`."""
+
+    @abstractmethod
+    def _get_setting_eval(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        """Keyword arguments for `eval_mode.forward`."""
+
+
+def create_policy(cfg: EasyDict, **kwargs: Any) -> Policy:
+    """Import `cfg.import_names`, then build the registered policy `cfg.type`; `kwargs` go to its constructor."""
+    import_module(cfg.get("import_names", []))
+    policy: Policy = POLICY_REGISTRY.build(cfg.type, cfg=cfg, **kwargs)
+    return policy
+
+
+def get_policy_cls(cfg: EasyDict) -> type[Policy]:
+    """Import `cfg.import_names`, then look up the class registered as `cfg.type`."""
+    import_module(cfg.get("import_names", []))
+    cls: type[Policy] = POLICY_REGISTRY.get(cfg.type)
+    return cls

@@ -1,0 +1,65 @@
+"""The policies with a command mode, registered as `<name>_command`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ding.policy.base_policy import CommandModePolicy
+from ding.policy.dqn import DQNPolicy
+from ding.policy.settings import positive
+from ding.rl_utils.exploration import get_epsilon_greedy_fn
+from ding.utils.config_helper import Rule, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+class EpsCommandModePolicy(CommandModePolicy):
+    """Command mode of policies that explore epsilon-greedily: epsilon follows `cfg.other.eps` over env steps."""
+
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "other.eps.type": one_of("exp", "linear"),
+        "other.eps.start": number(0, 1),
+        "other.eps.end": number(0, 1),
+        "other.eps.decay": positive,
+    }
+
+    def _init_command(self) -> None:
+        eps = self._cfg.other.eps
+        self.epsilon_greedy = get_epsilon_greedy_fn(eps.start, eps.end, eps.decay, eps.type)
+
+    def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        return {"eps": self.epsilon_greedy(command_info["envstep"])}
+
+    def _get_setting_learn(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def _get_setting_eval(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+
+class DummyCommandModePolicy(CommandModePolicy):
+    """Command mode of policies whose modes need no settings."""
+
+    def _init_command(self) -> None:
+        """Nothing to prepare."""
+
+    def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def _get_setting_learn(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def _get_setting_eval(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+
+@POLICY_REGISTRY.register("dqn_command")
+class DQNCommandModePolicy(DQNPolicy, EpsCommandModePolicy):
+    """`DQNPolicy` with an epsilon schedule.
+
+    Example:
+        >>> cfg = DQNCommandModePolicy.default_config()
+        >>> policy = DQNCommandModePolicy(cfg, enable_field=["command"])
+        >>> policy.command_mode.get_setting_collect({"envstep": 0})
+        {'eps': 0.95}
+    """

@@ -1,0 +1,136 @@
+"""What the policies share: preparing a batch for learning, calling a policy for a single env, noise switches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ding.torch_utils.data_helper import to_ndarray, to_tensor
+from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.utils.data.collate_fn import default_collate
+
+
+def default_preprocess_learn(
+    data: Sequence[dict[str, Any]],
+    use_priority_IS_weight: bool = False,
+    use_priority: bool = False,
+    use_nstep: bool = False,
+    ignore_done: bool = False,
+    keys: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """A list of B train samples as one dict of batches, ready for a TD loss.
+
+    Items [1] become [B] (all but plain observations) where the action is an int64 tensor or array, else [B, 1].
+    `value`, `adv` and `done` lose a trailing axis of 1; `done` is float32. Where samples have `terminated`, `done` is
+    that instead: an episode that a time limit cut off still bootstraps. `weight` is the importance weight, else the
+    samples' own, else None. With `use_nstep` the reward is [n, B] (or [n, B, agent]), else [B].
+
+    `keys` names what the caller needs; other keys are then not collated (the result has `weight` in any case).
+
+    Raises:
+        AssertionError: importance weights without priority.
+        ValueError: a reward of another rank.
+    """
+    if use_priority_IS_weight and not use_priority:
+        raise AssertionError("priority_IS_weight = True needs priority = True: it corrects prioritized sampling")
+    batch = _collate_samples(data, keys)
+    for key in ("obs", "next_obs"):
+        if key in batch and getattr(data[0][key], "shape", None) == (1,):
+            batch[key] = batch[key].view(len(data), 1)
+    for key in ("value", "adv", "done"):
+        if key in batch:
+            batch[key] = _drop_last_axis(batch[key])
+    if "terminated" in batch:
+        batch["done"] = _drop_last_axis(batch["terminated"])
+    if "done" in batch:
+        batch["done"] = torch.zeros_like(batch["done"], dtype=torch.float32) if ignore_done else batch["done"].float()
+    if use_priority_IS_weight:
+        batch["weight"] = batch["priority_IS"] if "priority_IS" in batch else batch["IS"]
+    else:
+        batch.setdefault("weight", None)
+    if "reward" in batch:
+        batch["reward"] = _nstep_reward(batch["reward"]) if use_nstep else _drop_last_axis(batch["reward"])
+    return batch
+
+
+def _collate_samples(data: Sequence[dict[str, Any]], keys: Collection[str] | None) -> dict[str, Any]:
+    cat_1dim = _is_integer(data[0].get("action"))
+    if keys is None:
+        everything: dict[str, Any] = default_collate(data, cat_1dim=cat_1dim)
+        return everything
+    wanted = [key for key in data[0] if key in keys]
+    if "done" in wanted and "terminated" in data[0]:  # which takes its place
+        wanted = [key for key in wanted if key not in ("done", "terminated")] + ["terminated"]
+    return {key: default_collate([sample[key] for sample in data], cat_1dim=cat_1dim) for key in wanted}
+
+
+def _is_integer(action: Any) -> bool:
+    return (isinstance(action, Tensor) and action.dtype == torch.int64) or (
+        isinstance(action, np.ndarray) and action.dtype == np.int64
+    )
+
+
+def _drop_last_axis(item: Tensor) -> Tensor:
+    return item.squeeze(1) if item.dim() == 2 and item.shape[1] == 1 else item
+
+
+def _nstep_reward(reward: Tensor) -> Tensor:
+    if reward.dim() == 1:
+        return reward.unsqueeze(0)
+    if reward.dim() == 2:
+        return reward.transpose(0, 1).contiguous()
+    if reward.dim() == 3:
+        return reward.permute(2, 0, 1).contiguous()
+    raise ValueError(f"the reward has shape {tuple(reward.shape)}; it must be (B,), (B, nstep) or (B, agent, nstep)")
+
+
+def single_env_forward_wrapper(forward_fn: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Make a policy mode's forward (dict in, dict out) take one observation and return one action array."""
+
+    def forward(obs: Any) -> Any:
+        batched = _map_tensors(to_tensor(obs), lambda tensor: tensor.unsqueeze(0))
+        action = forward_fn({0: batched})[0]["action"]
+        return to_ndarray(_map_tensors(action, lambda tensor: tensor.squeeze(0)))
+
+    return forward
+
+
+def single_env_forward_wrapper_ttorch(forward_fn: Callable[..., Any], cuda: bool = True) -> Callable[[Any], Any]:
+    """`single_env_forward_wrapper` for a forward that takes a treetensor batch and returns one with `action`.
+
+    Raises:
+        ImportError: DI-treetensor is not installed.
+    """
+    try:
+        import treetensor.torch as ttorch
+    except ImportError as e:
+        raise ImportError("single_env_forward_wrapper_ttorch needs treetensor: pip install DI-treetensor") from e
+
+    def forward(obs: Any) -> Any:
+        batched = ttorch.as_tensor(obs).unsqueeze(0)
+        if cuda and torch.cuda.is_available():
+            batched = batched.cuda()
+        return forward_fn(batched).action.squeeze(0).cpu().numpy()
+
+    return forward
+
+
+def _map_tensors(item: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(item, Tensor):
+        return fn(item)
+    if isinstance(item, dict):
+        return {key: _map_tensors(value, fn) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return [_map_tensors(value, fn) for value in item]
+    return item
+
+
+def set_noise_mode(module: nn.Module, noise_enabled: bool) -> None:
+    """Switch the noise of every noisy linear layer in `module` on or off."""
+    for layer in module.modules():
+        if isinstance(layer, NoiseLinearLayer):
+            layer.enable_noise = noise_enabled

@@ -1,0 +1,62 @@
+"""From per-env observations to one model input, and from one model output back to per-env results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ding.utils.data.collate_fn import default_collate, default_decollate
+from ding.utils.data.env_batch import EnvBatch
+
+
+def stack_observations(data: Mapping[int, Any]) -> Any:
+    """The observations of all envs as one batch [E, *obs_shape] (or a dict of such).
+
+    Members [1] of a dict observation become [E], as they do in a batch of train samples.
+    """
+    stacked = getattr(data, "stacked", None)
+    if stacked is not None:
+        return _as_tensors(stacked)
+    observations = list(data.values())
+    return default_collate(observations, cat_1dim=isinstance(observations[0], Mapping))
+
+
+def _as_tensors(item: Any, is_member: bool = False) -> Any:
+    if isinstance(item, Mapping):
+        return {key: _as_tensors(value, True) for key, value in item.items()}
+    if isinstance(item, np.ndarray):
+        item = torch.from_numpy(item if item.flags.writeable else item.copy())
+    return item.squeeze(1) if is_member and isinstance(item, Tensor) and item.shape[1:] == (1,) else item
+
+
+def model_input(obs: Any) -> Any:
+    """`obs` with every tensor in float32: observations keep their own dtype (uint8 images, float64) until here."""
+    if isinstance(obs, Tensor):
+        return obs if obs.dtype is torch.float32 else obs.float()
+    if isinstance(obs, Mapping):
+        return {key: model_input(value) for key, value in obs.items()}
+    if isinstance(obs, list | tuple):
+        return [model_input(value) for value in obs]
+    return obs
+
+
+def split_output(env_ids: list[int], output: Mapping[str, Any]) -> EnvBatch:
+    """One output dict per env, rows of the batched `output`, which is the result's `stacked`.
+
+    Scalars per env have shape (1,).
+    """
+    values = output.values()
+    if all(type(value) is Tensor and value.dim() > 0 for value in values):
+        columns = [(v.unsqueeze(1) if v.dim() == 1 else v).unbind(0) for v in values]
+        if len(columns) == 2:  # as the outputs of most policies have; a dict display is what costs least
+            first, second = output
+            items = [{first: a, second: b} for a, b in zip(*columns, strict=True)]
+        else:
+            items = [dict(zip(output, row, strict=True)) for row in zip(*columns, strict=True)]
+    else:
+        items = default_decollate(output)
+    return EnvBatch(env_ids, items, output)

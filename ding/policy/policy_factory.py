@@ -1,0 +1,83 @@
+"""Policies that act at random, for filling a buffer before training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ding.policy.modes import random_collect_function
+
+
+class PolicyFactory:
+    """Makes stand-ins for a policy's collect mode."""
+
+    @staticmethod
+    def get_random_policy(
+        policy: Any, action_space: Any = None, forward_fn: Callable[..., dict[int, Any]] | None = None
+    ) -> Any:
+        """A collect mode that samples `action_space` or acts with `forward_fn`; its other functions are `policy`'s.
+
+        The result has `forward, process_transition, get_train_sample, reset, get_attribute`. Given both, None.
+
+        Raises:
+            AssertionError: neither `action_space` nor `forward_fn` is given.
+        """
+        if action_space is None and forward_fn is None:
+            raise AssertionError("get_random_policy needs action_space (to sample from) or forward_fn (to act with)")
+        if action_space is not None and forward_fn is not None:
+            return None
+
+        def forward(data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
+            return {env_id: _random_output(action_space, obs) for env_id, obs in data.items()}
+
+        def reset(*args: Any, **kwargs: Any) -> None:
+            """Random actions have no state."""
+
+        return random_collect_function(
+            forward if forward_fn is None else forward_fn,
+            policy.process_transition,
+            policy.get_train_sample,
+            reset,
+            policy.get_attribute,
+        )
+
+
+def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
+    """A random collect mode for `env`, or `policy` itself where transitions need the outputs of the policy."""
+    if cfg.policy.get("transition_with_policy_data", False):
+        return policy
+    return PolicyFactory.get_random_policy(policy, action_space=env.action_space)
+
+
+def _random_output(space: Any, obs: Any) -> dict[str, Any]:
+    if isinstance(space, list):
+        if isinstance(obs, Mapping) and "global_state" in obs:
+            return _random_masked(torch.as_tensor(obs["action_mask"]))
+        action = torch.as_tensor(np.stack([member.sample() for member in space]))
+        shape = [len(space), int(space[0].n)] if hasattr(space[0], "n") else list(action.shape)
+        return {"action": action, "logit": torch.ones(shape)}
+    return {"action": _random_action(space)}
+
+
+def _random_masked(mask: Tensor) -> dict[str, Any]:
+    """One allowed action per agent, and the logits it was drawn from."""
+    logit = torch.ones(mask.shape).masked_fill(mask == 0, -1e8)
+    probability = torch.softmax(logit, -1)
+    action = torch.multinomial(probability.view(-1, mask.shape[-1]), 1).view(mask.shape[:-1])
+    return {"action": action, "logit": logit}
+
+
+def _random_action(space: Any) -> Tensor | list[Tensor]:
+    """A sample in the shape of a policy's output; spaces are told by what they have, so gym's and gymnasium's do."""
+    sample = space.sample()
+    if isinstance(getattr(space, "spaces", None), Mapping):
+        return torch.as_tensor(np.stack(list(sample.values())))
+    if hasattr(space, "nvec"):
+        return [torch.LongTensor([int(value)]) for value in sample]
+    if hasattr(space, "n") and np.ndim(sample) == 0:
+        return torch.LongTensor([int(sample)])
+    return torch.as_tensor(sample)

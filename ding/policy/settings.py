@@ -1,0 +1,40 @@
+"""Checks the settings that a policy knows; other keys of its configuration belong to the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ding.utils.config_helper import ConfigError, Rule, number
+
+_MISSING = object()
+
+
+def positive(value: Any) -> str | None:
+    """A real number above 0."""
+    return "a number above 0" if number()(value) is not None or value <= 0 else None
+
+
+def check_settings(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule]) -> None:
+    """Check the keys of `rules` (dotted where nested) that are present in `cfg`.
+
+    Raises:
+        ConfigError: a value its rule refuses.
+    """
+    for path, rule in rules.items():
+        value = setting(cfg, path, _MISSING)
+        if value is _MISSING:
+            continue
+        allowed = rule(value)
+        if allowed is not None:
+            raise ConfigError(f"{where}: {path} = {value!r} is not allowed; it must be {allowed}")
+
+
+def setting(cfg: Mapping[str, Any], path: str, default: Any = None) -> Any:
+    """The value under the dotted `path`, or `default` where a part of it is missing."""
+    value: Any = cfg
+    for name in path.split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            return default
+        value = value[name]
+    return value

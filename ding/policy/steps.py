@@ -1,0 +1,80 @@
+"""What every policy does alike: answering for its attributes, one optimizer step, one batched act."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from easydict import EasyDict
+from torch import Tensor, nn
+
+from ding.policy.env_forward import model_input, split_output, stack_observations
+from ding.policy.grad_sync import GradientSynchronizer
+from ding.torch_utils.data_helper import to_device
+from ding.utils.data.env_batch import EnvBatch
+
+
+class PolicySteps:
+    """Shared parts of `Policy`, which sets the attributes."""
+
+    _cfg: EasyDict
+    _model: nn.Module
+    _cuda: bool
+    _device: str
+
+    def _get_attribute(self, name: str) -> Any:
+        getter = getattr(self, "_get_" + name, None)
+        if getter is not None:
+            return getter()
+        if not hasattr(self, "_" + name):
+            raise NotImplementedError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self, "_" + name)
+
+    def _set_attribute(self, name: str, value: Any) -> None:
+        setattr(self, "_" + name, value)
+
+    def _get_batch_size(self) -> Any:
+        return self._cfg.batch_size if "batch_size" in self._cfg else self._cfg.learn.batch_size
+
+    def _get_n_sample(self) -> Any:
+        return self._cfg.n_sample if "n_sample" in self._cfg else self._cfg.collect.get("n_sample", None)
+
+    def _get_n_episode(self) -> Any:
+        return self._cfg.n_episode if "n_episode" in self._cfg else self._cfg.collect.get("n_episode", None)
+
+    def _init_multi_gpu_setting(self, model: nn.Module, bp_update_sync: bool) -> None:
+        """Make the replicas of `model` equal on all ranks and prepare the averaging of their gradients."""
+        self._synchronizer = GradientSynchronizer(model, bp_update_sync)
+
+    def sync_gradients(self, model: Any) -> None:
+        """Average the gradients of `model` over all ranks (`multi_gpu` only)."""
+        self._synchronizer.sync(model)
+
+    def _backward_and_step(self, loss: Tensor, optimizer: torch.optim.Optimizer, model: Any = None) -> None:
+        """One optimizer step on `loss`; with `multi_gpu` the gradients of `model` are averaged over all ranks first.
+
+        `model` holds the parameters of `optimizer`; None means the whole model of the policy.
+        """
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self._cfg.multi_gpu:
+            self.sync_gradients(self._model if model is None else model)
+        optimizer.step()
+
+    def _act(self, model: Any, data: dict[int, Any], **kwargs: Any) -> EnvBatch:
+        """`{env_id: obs}` through the wrapped `model` in evaluation mode, without gradients; results are on the CPU.
+
+        `kwargs` go to the model's forward.
+        """
+        obs = model_input(stack_observations(data))
+        if self._cuda:
+            obs = to_device(obs, self._device)
+        if self._model.training:
+            self._model.eval()
+        with torch.no_grad():
+            output = model.forward(obs, **kwargs)
+        if self._cuda:
+            output = to_device(output, "cpu")
+        return split_output(list(data), output)

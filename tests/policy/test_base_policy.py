@@ -1,0 +1,232 @@
+"""What every policy has: modes, attributes, configuration, the model and its gradients."""
+
+import random
+
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.model.template.q_learning import DQN
+from ding.policy.base_policy import CommandModePolicy, Policy, create_policy, get_policy_cls
+from ding.policy.command_mode_policy_instance import DQNCommandModePolicy
+from ding.policy.dqn import DQNPolicy
+from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import POLICY_REGISTRY
+from tests.policy.samples import make_config
+
+STATE_FIELDS = ("get_attribute", "set_attribute", "state_dict", "load_state_dict")
+
+
+class OrderedPolicy(CommandModePolicy):
+    """Notes in which order its fields are set up."""
+
+    config = {"type": "ordered", "learn": {"batch_size": 3}, "collect": {"n_sample": 5}, "strange": [1]}
+
+    def _create_model(self, cfg, model=None):
+        return torch.nn.Linear(1, 1)
+
+    def _note(self, field):
+        self.__dict__.setdefault("order", []).append(field)
+
+    def _init_learn(self):
+        self._note("learn")
+
+    def _init_collect(self):
+        self._note("collect")
+
+    def _init_eval(self):
+        self._note("eval")
+
+    def _init_command(self):
+        self._note("command")
+
+    def _forward_learn(self, data):
+        return {}
+
+    def _forward_collect(self, data):
+        return {}
+
+    def _forward_eval(self, data):
+        return {}
+
+    def _process_transition(self, obs, policy_output, timestep):
+        return {}
+
+    def _get_train_sample(self, transitions):
+        return transitions
+
+    def _get_setting_learn(self, command_info):
+        return {}
+
+    def _get_setting_collect(self, command_info):
+        return {}
+
+    def _get_setting_eval(self, command_info):
+        return {}
+
+
+def test_mode_tuples_have_the_documented_fields():
+    policy = DQNCommandModePolicy(make_config())
+    assert policy.learn_mode._fields == ("forward", "reset", "info", "monitor_vars", *STATE_FIELDS)
+    assert policy.collect_mode._fields == ("forward", "process_transition", "get_train_sample", "reset", *STATE_FIELDS)
+    assert policy.eval_mode._fields == ("forward", "reset", *STATE_FIELDS)
+    assert policy.command_mode._fields == ("get_setting_learn", "get_setting_collect", "get_setting_eval")
+    assert isinstance(policy.learn_mode, Policy.learn_function)
+    assert isinstance(policy.command_mode, CommandModePolicy.command_function)
+
+
+def test_fields_are_set_up_in_one_order_whatever_asks_for_them():
+    cfg = OrderedPolicy.default_config()
+    fields = ["learn", "collect", "eval", "command"]
+    assert OrderedPolicy(cfg).order == fields
+    for seed in range(5):
+        shuffled = random.Random(seed).sample(fields, 4)
+        assert OrderedPolicy(cfg, enable_field=shuffled).order == fields
+    assert OrderedPolicy(cfg, enable_field=["eval", "collect"]).order == ["collect", "eval"]
+
+
+def test_an_unknown_field_is_refused():
+    with pytest.raises(AssertionError, match="'command'"):
+        DQNPolicy(make_config(), enable_field=["learn", "command"])
+
+
+def test_a_command_only_policy_has_no_model():
+    cfg = make_config()
+    policy = DQNCommandModePolicy(cfg, enable_field=["command"])
+    assert not hasattr(policy, "_model")
+    assert "type" not in cfg.model
+    assert (policy._cuda, policy._rank, policy._device) == (False, 0, "cpu")
+    assert policy.command_mode.get_setting_collect({"envstep": 0}) == {"eps": pytest.approx(0.95)}
+    assert policy.command_mode.get_setting_collect({"envstep": 10**9}) == {"eps": pytest.approx(0.1)}
+    assert policy.command_mode.get_setting_learn({}) == policy.command_mode.get_setting_eval({}) == {}
+
+
+def test_a_linear_schedule_is_read_from_the_config():
+    cfg = make_config(other__eps={"type": "linear", "start": 1.0, "end": 0.0, "decay": 10})
+    policy = DQNCommandModePolicy(cfg, enable_field=["command"])
+    assert policy.command_mode.get_setting_collect({"envstep": 5}) == {"eps": 0.5}
+
+
+def test_info_names_the_model():
+    first, second = DQNPolicy(make_config()).learn_mode.info().split("\n", 1)
+    assert first == "DI-engine DRL Policy"
+    assert second.startswith("DQN(")
+
+
+def test_attributes_are_answered_by_method_then_by_name():
+    cfg = make_config()
+    mode = DQNPolicy(cfg).collect_mode
+    assert mode.get_attribute("cfg") is cfg
+    names = ("batch_size", "device", "priority", "on_policy", "cuda", "rank", "n_sample", "n_episode", "unroll_len")
+    assert [mode.get_attribute(name) for name in names] == [64, "cpu", False, False, False, 0, 8, None, 1]
+    mode.set_attribute("strange", 5)
+    assert mode.get_attribute("strange") == 5
+    with pytest.raises(NotImplementedError, match="'nowhere'"):
+        mode.get_attribute("nowhere")
+
+
+def test_top_level_sizes_win_over_their_sections():
+    mode = DQNPolicy(make_config(batch_size=7, n_sample=9, n_episode=2)).collect_mode
+    assert [mode.get_attribute(name) for name in ("batch_size", "n_sample", "n_episode")] == [7, 9, 2]
+
+
+def test_default_config_merges_the_bases_and_is_independent():
+    cfg = OrderedPolicy.default_config()
+    assert cfg.cfg_type == "OrderedPolicyDict"
+    assert (cfg.on_policy, cfg.learn.resume_training, cfg.learn.batch_size) == (False, False, 3)
+    cfg.strange.append(2)
+    cfg.learn.batch_size = 99
+    again = OrderedPolicy.default_config()
+    assert (again.strange, again.learn.batch_size) == ([1], 3)
+
+
+def test_the_config_of_a_command_policy_is_that_of_its_algorithm():
+    cfg = DQNCommandModePolicy.default_config()
+    assert (cfg.cfg_type, cfg.type) == ("DQNCommandModePolicyDict", "dqn")
+    cfg.cfg_type = "DQNPolicyDict"
+    assert cfg == DQNPolicy.default_config()
+
+
+def test_the_base_class_has_no_default_config():
+    with pytest.raises(RuntimeError, match="subclass"):
+        Policy.default_config()
+
+
+def test_a_missing_model_type_is_written_into_the_config():
+    cfg = make_config()
+    DQNPolicy(cfg, enable_field=["eval"])
+    assert cfg.model.type == "dqn"
+    assert cfg.model.import_names == ["ding.model.template.q_learning"]
+
+
+def test_a_given_model_is_used_as_it_is():
+    model = DQN(4, 2)
+    assert DQNPolicy(make_config(), model=model, enable_field=["eval"])._model is model
+    with pytest.raises(RuntimeError, match="invalid model"):
+        DQNPolicy(make_config(), model="dqn")
+
+
+def test_a_policy_without_default_model_says_so():
+    with pytest.raises(NotImplementedError, match="OrderedPolicy"):
+        OrderedPolicy(OrderedPolicy.default_config()).default_model()
+
+
+def test_policies_are_found_by_their_registered_names():
+    cfg = make_config(type="dqn_command")
+    assert get_policy_cls(cfg) is DQNCommandModePolicy
+    policy = create_policy(cfg, enable_field=["eval"])
+    assert type(policy) is DQNCommandModePolicy
+    assert policy.cfg is cfg
+
+
+def test_an_error_inside_a_constructor_is_not_taken_for_an_unknown_type():
+    @POLICY_REGISTRY.register("broken_for_test")
+    class Broken:
+        def __init__(self, cfg):
+            raise KeyError("inner")
+
+    try:
+        with pytest.raises(KeyError, match="inner"):
+            create_policy(EasyDict(type="broken_for_test"))
+        with pytest.raises(KeyError, match="unknown type"):
+            create_policy(EasyDict(type="never_registered"))
+    finally:
+        POLICY_REGISTRY.pop("broken_for_test")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("nstep", 0),
+        ("nstep", 1.5),
+        ("discount_factor", 1.1),
+        ("discount_factor", "0.9"),
+        ("priority", 1),
+        ("noisy_net", None),
+        ("learn__batch_size", 0),
+        ("learn__learning_rate", 0),
+        ("learn__learning_rate", float("nan")),
+        ("learn__target_update_freq", 0),
+        ("learn__target_theta", 2.0),
+        ("learn__ignore_done", "no"),
+        ("learn__update_per_collect", -1),
+        ("collect__n_sample", 0),
+        ("collect__unroll_len", 0),
+        ("other__eps__start", 1.5),
+        ("other__eps__end", -0.1),
+        ("other__eps__decay", 0),
+        ("other__eps__type", "cosine"),
+    ],
+)
+def test_a_wrong_setting_is_refused_at_construction(key, value):
+    with pytest.raises(ConfigError, match=key.replace("__", r"\.")):
+        DQNCommandModePolicy(make_config(**{key: value}))
+
+
+def test_unknown_keys_belong_to_the_user():
+    DQNCommandModePolicy(make_config(nsteps=0, learn__batchsize="many"), enable_field=["command"])
+
+
+def test_importance_weights_without_priority_are_refused_at_construction():
+    with pytest.raises(ConfigError, match="priority_IS_weight"):
+        DQNPolicy(make_config(priority_IS_weight=True), enable_field=["learn"])

@@ -1,0 +1,146 @@
+"""Preparing batches, single-env calls, noise switches."""
+
+import numpy as np
+import pytest
+import torch
+
+from ding.policy.common_utils import (
+    default_preprocess_learn,
+    set_noise_mode,
+    single_env_forward_wrapper,
+    single_env_forward_wrapper_ttorch,
+)
+from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from tests.policy.samples import make_batch
+
+
+@pytest.mark.parametrize(
+    ("action", "shape"),
+    [
+        (torch.zeros(1, dtype=torch.int64), (4,)),
+        (np.zeros(1, dtype=np.int64), (4,)),
+        (torch.zeros(1), (4, 1)),
+        (np.zeros(1, dtype=np.float32), (4, 1)),
+        (torch.zeros(2, dtype=torch.int64), (4, 2)),
+        (torch.zeros(2), (4, 2)),
+    ],
+)
+def test_only_integer_actions_of_one_element_lose_their_axis(action, shape):
+    batch = default_preprocess_learn([{"action": action, "reward": torch.zeros(1), "done": False}] * 4)
+    assert batch["action"].shape == shape
+    assert batch["reward"].shape == (4,)
+
+
+def test_done_becomes_float_and_zero_when_ignored():
+    data = make_batch(4)
+    batch = default_preprocess_learn(data)
+    assert batch["done"].tolist() == [1.0, 0.0, 0.0, 1.0]
+    assert batch["done"].dtype == torch.float32
+    ignored = default_preprocess_learn(data, ignore_done=True)["done"]
+    assert ignored.tolist() == [0.0] * 4
+    assert ignored.dtype == torch.float32
+
+
+def test_a_time_limit_is_no_terminal_state():
+    data = make_batch(2, done=True)
+    for sample, terminated in zip(data, (True, False), strict=True):
+        sample.update(terminated=terminated, truncated=not terminated)
+    assert default_preprocess_learn(data)["done"].tolist() == [1.0, 0.0]
+    assert default_preprocess_learn(data, ignore_done=True)["done"].tolist() == [0.0, 0.0]
+
+
+def test_value_adv_and_done_lose_a_trailing_axis():
+    data = make_batch(3, value=torch.ones(1), adv=torch.ones(1), done=torch.ones(1), action=torch.zeros(1))
+    batch = default_preprocess_learn(data)
+    assert batch["value"].shape == batch["adv"].shape == batch["done"].shape == (3,)
+    assert batch["action"].shape == (3, 1)
+
+
+def test_weight_is_the_importance_weight_or_the_samples_own_or_none():
+    data = make_batch(3)
+    assert default_preprocess_learn(data)["weight"] is None
+    assert default_preprocess_learn(make_batch(3, weight=2.0))["weight"].tolist() == [2.0] * 3
+    weighted = {"use_priority": True, "use_priority_IS_weight": True}
+    assert default_preprocess_learn(data, **weighted)["weight"].tolist() == [0.5] * 3
+    data = make_batch(3, priority_IS=0.25)
+    assert default_preprocess_learn(data, **weighted)["weight"].tolist() == [0.25] * 3
+
+
+def test_importance_weights_need_priority():
+    with pytest.raises(AssertionError, match="needs priority"):
+        default_preprocess_learn(make_batch(2), use_priority_IS_weight=True)
+
+
+@pytest.mark.parametrize(
+    ("reward", "shape"),
+    [(0.5, (1, 4)), (torch.zeros(1), (1, 4)), (torch.zeros(3), (3, 4)), (torch.zeros(2, 3), (3, 4, 2))],
+)
+def test_nstep_reward_has_its_steps_first(reward, shape):
+    assert default_preprocess_learn(make_batch(4, reward=reward), use_nstep=True)["reward"].shape == shape
+
+
+def test_nstep_reward_is_transposed_step_by_step():
+    data = make_batch(2)
+    data[0]["reward"], data[1]["reward"] = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    reward = default_preprocess_learn(data, use_nstep=True)["reward"]
+    assert reward.tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    assert reward.is_contiguous()
+
+
+def test_reward_of_a_strange_rank_is_refused():
+    with pytest.raises(ValueError, match="agent"):
+        default_preprocess_learn(make_batch(2, reward=torch.zeros(1, 1, 1)), use_nstep=True)
+
+
+def test_all_keys_are_kept_unless_the_caller_names_his():
+    data = make_batch(2, strange={"nested": 1.0})
+    batch = default_preprocess_learn(data)
+    assert set(batch) == set(data[0]) | {"weight"}
+    assert batch["replay_unique_id"] == ["buffer_0", "buffer_1"]
+    assert batch["strange"]["nested"].tolist() == [1.0, 1.0]
+    assert set(default_preprocess_learn(data, keys=("obs", "reward"))) == {"obs", "reward", "weight"}
+
+
+def test_a_named_done_is_a_time_limits_too():
+    data = make_batch(2, done=True, terminated=False)
+    assert default_preprocess_learn(data, keys=("done",))["done"].tolist() == [0.0, 0.0]
+
+
+def test_named_keys_are_collated_as_all_keys_are():
+    data = make_batch(3)
+    everything, some = default_preprocess_learn(data), default_preprocess_learn(data, keys=("obs", "action", "done"))
+    for key in ("obs", "action", "done"):
+        assert torch.equal(everything[key], some[key])
+        assert everything[key].dtype == some[key].dtype
+
+
+def test_single_env_forward_takes_and_returns_bare_arrays():
+    seen = []
+
+    def forward(data):
+        seen.append(data)
+        return {0: {"action": torch.tensor([3])}}
+
+    action = single_env_forward_wrapper(forward)(np.ones(4))
+    assert seen[0][0].shape == (1, 4)
+    assert isinstance(action, np.ndarray)
+    assert action == 3
+
+
+def test_single_env_forward_maps_dict_observations():
+    action = single_env_forward_wrapper(lambda data: {0: {"action": data[0]["a"] * 2}})({"a": np.ones(4)})
+    assert action.tolist() == [2.0] * 4
+
+
+def test_treetensor_is_asked_for_by_name(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "treetensor", None)
+    with pytest.raises(ImportError, match="DI-treetensor"):
+        single_env_forward_wrapper_ttorch(lambda obs: obs)
+
+
+def test_noise_mode_reaches_every_noisy_layer():
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(NoiseLinearLayer(2, 2)))
+    set_noise_mode(module, True)
+    assert module[1][0].enable_noise
+    set_noise_mode(module, False)
+    assert not module[1][0].enable_noise

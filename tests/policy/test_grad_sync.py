@@ -1,0 +1,114 @@
+"""Averaging gradients over ranks."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ding.policy.dqn import DQNPolicy
+from ding.policy.grad_sync import GradientSynchronizer
+from tests.policy.samples import make_batch, make_config
+
+
+@pytest.fixture
+def lone_group(tmp_path):
+    """A process group of this process only, on the CPU."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Parameter(torch.zeros(2)) for _ in range(3))
+        self.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
+
+
+@pytest.fixture
+def other_rank(monkeypatch, lone_group):
+    """Adds what another rank would send: gradients 3 for `a` and `b`, none for `c`."""
+    calls = []
+
+    def all_reduce(tensor, *args, **kwargs):
+        calls.append(tensor.numel())
+        tensor += torch.tensor([3.0, 3.0, 3.0, 3.0, 0.0, 0.0, 1.0, 1.0, 0.0])
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    return calls
+
+
+def test_gradients_are_averaged_over_the_ranks_that_have_them_in_one_call(other_rank):
+    model = Pair()
+    synchronizer = GradientSynchronizer(model)
+    model.a.grad, model.b.grad, model.c.grad = torch.ones(2), None, None
+    synchronizer.sync(model)
+    assert model.a.grad.tolist() == [2.0, 2.0]
+    assert model.b.grad.tolist() == [3.0, 3.0]
+    assert model.c.grad is None
+    assert other_rank == [9]
+
+
+def test_construction_gives_zero_gradients(lone_group):
+    model = Pair()
+    GradientSynchronizer(model)
+    assert model.a.grad.tolist() == [0.0, 0.0]
+
+
+def test_gradients_of_several_dtypes_have_a_bucket_each(lone_group):
+    model = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1).double()])
+    synchronizer = GradientSynchronizer(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 2.0)
+    synchronizer.sync(model)
+    assert [p.grad.dtype for p in model.parameters()] == [torch.float32] * 2 + [torch.float64] * 2
+    assert all(p.grad.flatten().tolist() == [2.0] for p in model.parameters())
+
+
+def test_gradients_sent_during_backward_are_waited_for(lone_group):
+    model = nn.Linear(2, 1)
+    synchronizer = GradientSynchronizer(model, bp_update_sync=False)
+    model(torch.ones(1, 2)).sum().backward()
+    assert len(synchronizer._pending) == 2
+    synchronizer.sync(model)
+    assert synchronizer._pending == []
+    assert model.weight.grad.tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("bp_update_sync", [True, False])
+def test_a_policy_of_one_rank_learns_as_one_without_ranks(lone_group, bp_update_sync):
+    torch.manual_seed(0)
+    data = make_batch(8)
+    results = []
+    for multi_gpu in (False, True):
+        torch.manual_seed(1)
+        cfg = make_config(multi_gpu=multi_gpu, bp_update_sync=bp_update_sync)
+        policy = DQNPolicy(cfg, enable_field=["learn"])
+        policy.learn_mode.forward(data)
+        results.append(policy.learn_mode.forward(data)["total_loss"])
+    assert results[0] == pytest.approx(results[1])
+
+
+def test_every_learner_step_synchronises(lone_group, monkeypatch):
+    policy = DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
+    synced = []
+    monkeypatch.setattr(policy._synchronizer, "sync", synced.append)
+    policy.learn_mode.forward(make_batch(8))
+    assert synced == [policy._model]
+
+
+def _train_as_rank(rank, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    policy = DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
+    for _ in range(3):
+        policy.learn_mode.forward(make_batch(8))
+    torch.save(policy.learn_mode.state_dict()["model"], f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_replicas_that_see_different_data_stay_equal(tmp_path):
+    torch.multiprocessing.spawn(_train_as_rank, args=(str(tmp_path),), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    assert all(torch.equal(first[key], second[key]) for key in first)

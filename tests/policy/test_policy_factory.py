@@ -1,0 +1,95 @@
+"""Random policies for filling a buffer."""
+
+from collections import namedtuple
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from ding.policy.policy_factory import PolicyFactory, get_random_policy
+
+CollectMode = namedtuple("CollectMode", ["forward", "process_transition", "get_train_sample", "reset", "get_attribute"])
+COLLECT_MODE = CollectMode(*"fptra")
+OBS = {0: torch.zeros(2), 3: torch.zeros(2)}
+
+
+def act(space, obs=OBS):
+    return PolicyFactory.get_random_policy(COLLECT_MODE, action_space=space).forward(obs, eps=0.5)
+
+
+def test_everything_but_forward_and_reset_is_the_given_policy():
+    policy = PolicyFactory.get_random_policy(COLLECT_MODE, action_space=gymnasium.spaces.Discrete(2))
+    assert policy._fields == ("forward", "process_transition", "get_train_sample", "reset", "get_attribute")
+    assert (policy.process_transition, policy.get_train_sample, policy.get_attribute) == ("p", "t", "a")
+    assert policy.reset([0]) is None
+
+
+def test_a_gymnasium_discrete_action_has_the_shape_of_a_policy_output():
+    output = act(gymnasium.spaces.Discrete(3, start=5))
+    assert list(output) == [0, 3]
+    for out in output.values():
+        assert out["action"].shape == (1,)
+        assert out["action"].dtype == torch.int64
+        assert 5 <= out["action"].item() < 8
+
+
+def test_a_discrete_space_of_any_package_will_do():
+    space = SimpleNamespace(n=4, sample=lambda: 2)
+    assert act(space)[0]["action"].tolist() == [2]
+
+
+def test_a_multi_discrete_action_is_one_tensor_per_head():
+    for out in act(gymnasium.spaces.MultiDiscrete([2, 3])).values():
+        assert [a.shape for a in out["action"]] == [(1,), (1,)]
+        assert all(a.dtype == torch.int64 for a in out["action"])
+
+
+def test_a_box_action_is_its_sample():
+    action = act(gymnasium.spaces.Box(-1, 1, (3,), np.float32))[0]["action"]
+    assert action.shape == (3,)
+    assert action.dtype == torch.float32
+
+
+def test_a_multi_binary_action_is_its_sample():
+    assert act(gymnasium.spaces.MultiBinary(4))[0]["action"].shape == (4,)
+
+
+def test_a_dict_space_is_stacked():
+    space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2), "b": gymnasium.spaces.Discrete(2)})
+    assert act(space)[0]["action"].shape == (2,)
+
+
+def test_a_list_of_spaces_has_an_action_and_logits_per_agent():
+    out = act([gymnasium.spaces.Discrete(4)] * 2)[0]
+    assert out["action"].shape == (2,)
+    assert out["logit"].tolist() == [[1.0] * 4] * 2
+    out = act([gymnasium.spaces.Box(-1, 1, (3,), np.float32)] * 2)[0]
+    assert out["logit"].shape == out["action"].shape == (2, 3)
+
+
+def test_agents_with_a_mask_take_allowed_actions():
+    mask = np.array([[0, 1, 0], [0, 0, 1]])
+    out = act([gymnasium.spaces.Discrete(3)] * 2, {0: {"global_state": np.zeros(2), "action_mask": mask}})[0]
+    assert out["action"].tolist() == [1, 2]
+    assert out["logit"].argmax(-1).tolist() == [1, 2]
+
+
+def test_a_given_forward_acts():
+    policy = PolicyFactory.get_random_policy(COLLECT_MODE, forward_fn=lambda data: {k: {"action": 1} for k in data})
+    assert policy.forward({5: None}) == {5: {"action": 1}}
+
+
+def test_exactly_one_source_of_actions_is_needed():
+    with pytest.raises(AssertionError, match="action_space"):
+        PolicyFactory.get_random_policy(COLLECT_MODE)
+    assert PolicyFactory.get_random_policy(COLLECT_MODE, gymnasium.spaces.Discrete(2), lambda data: data) is None
+
+
+def test_a_policy_whose_outputs_are_needed_stays_itself():
+    env = SimpleNamespace(action_space=gymnasium.spaces.Discrete(2))
+    with_data = SimpleNamespace(policy={"transition_with_policy_data": True})
+    assert get_random_policy(with_data, COLLECT_MODE, env) is COLLECT_MODE
+    without = get_random_policy(SimpleNamespace(policy={}), COLLECT_MODE, env)
+    assert without.forward(OBS)[0]["action"].shape == (1,)
