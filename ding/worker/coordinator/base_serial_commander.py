@@ -1,0 +1,71 @@
+"""The commander of a serial pipeline: tells the collector how to collect next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.utils.config_helper import check_config, default_config_of
+
+
+class BaseSerialCommander:
+    """Asks the policy's command mode for the settings of each collection.
+
+    Args:
+        cfg: the commander section; no key has an effect here.
+        learner, collector, evaluator, replay_buffer: the other workers; on-policy pipelines have no buffer (None).
+        policy: the command mode of a policy; may also be assigned later.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> learner = SimpleNamespace(learn_info={"learner_step": 7})
+        >>> policy = SimpleNamespace(get_setting_collect=lambda info: {"eps": 1 / info["envstep"]})
+        >>> cfg = BaseSerialCommander.default_config()
+        >>> BaseSerialCommander(cfg, learner, SimpleNamespace(envstep=4), None, None, policy).step()
+        {'eps': 0.25}
+    """
+
+    config: dict[str, Any] = {}
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
+        return default_config_of(cls)
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        learner: Any,
+        collector: Any,
+        evaluator: Any,
+        replay_buffer: Any,
+        policy: Any = None,
+    ) -> None:
+        check_config(cfg, "the serial commander", {})
+        self._cfg = cfg
+        self._learner = learner
+        self._collector = collector
+        self._evaluator = evaluator
+        self._replay_buffer = replay_buffer
+        self._policy = policy
+
+    def step(self) -> Any:
+        """The keyword arguments for the collecting policy's forward, from the learner's progress and the env steps.
+
+        Raises:
+            AssertionError: no policy was set.
+        """
+        if self._policy is None:
+            raise AssertionError("the commander has no policy; pass policy.command_mode or assign commander.policy")
+        return self._policy.get_setting_collect({**self._learner.learn_info, "envstep": self._collector.envstep})
+
+    @property
+    def policy(self) -> Any:
+        """The command mode of a policy, or None."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, _policy: Any) -> None:
+        self._policy = _policy

@@ -1,0 +1,129 @@
+"""The hooks every learner comes with: load and save checkpoints, show the log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ding.utils.file_helper import read_file, save_file
+from ding.worker.learner.checkpoint import plain_state
+from ding.worker.learner.hook_base import LearnerHook, PeriodicHook
+from ding.worker.learner.log_reduce_hook import LogReduceHook
+
+__all__ = ["LoadCkptHook", "LogReduceHook", "LogShowHook", "SaveCkptHook"]
+
+
+class LoadCkptHook(LearnerHook):
+    """Loads `ext_args['load_path']` into the policy and the learner's counters; an empty path does nothing.
+
+    Files that DI-engine wrote load too. `ext_args['trust_pickle']` (default false) also loads files that hold more than
+    tensors and plain values; such a file runs whatever code it contains.
+
+    Raises:
+        KeyError: `ext_args` has no `load_path`.
+        FileNotFoundError: on the call, there is no such file.
+        TypeError: on the call, the file does not hold a dict.
+    """
+
+    def __init__(self, *args: Any, ext_args: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if ext_args is None or "load_path" not in ext_args:
+            raise KeyError(f"hook {self._name!r}: ext_args lacks 'load_path', the checkpoint file ('' for none)")
+        self._load_path = os.fspath(ext_args["load_path"] or "")
+        self._trust_pickle = bool(ext_args.get("trust_pickle", False))
+
+    def __call__(self, engine: Any) -> None:
+        """Load the checkpoint into `engine`."""
+        path = self._load_path
+        if not path:
+            return
+        if not os.path.isfile(path):
+            raise FileNotFoundError(
+                f"hook {self._name!r}: there is no checkpoint {path!r} (looked for at {os.path.abspath(path)!r}); "
+                "correct load_ckpt_before_run in the learner's hook config, or set it to '' to begin anew"
+            )
+        state = read_file(path, trust_pickle=self._trust_pickle)
+        if not isinstance(state, dict):
+            raise TypeError(
+                f"hook {self._name!r}: {path!r} holds a {type(state).__name__}, not the dict of a checkpoint"
+            )
+        if "last_iter" in state:
+            engine.last_iter.update(int(state.pop("last_iter")))
+        if "last_step" in state:
+            engine.collector_envstep = int(state.pop("last_step"))
+        engine.policy.load_state_dict(state)
+        engine.info(
+            f"loaded the checkpoint {path} at iteration {engine.train_iter}, env step {engine.collector_envstep}"
+        )
+
+
+class SaveCkptHook(PeriodicHook):
+    """On rank 0, saves the policy's state with `last_iter` and `last_step` (the collector's env steps).
+
+    The file is `./<exp_name>/ckpt/iteration_<n>.pth.tar`, `ckpt_<instance_name>` where the learner is not called
+    `learner`, and has the name `engine.ckpt_name` where that is set. It appears whole or not at all, and
+    `torch.load(path, weights_only=True)` reads it.
+    """
+
+    def act(self, engine: Any) -> None:
+        """Write the file."""
+        if engine.rank != 0:
+            return
+        folder = "ckpt" if engine.instance_name == "learner" else f"ckpt_{engine.instance_name}"
+        path = os.path.join(".", engine.exp_name, folder, engine.ckpt_name or f"iteration_{engine.train_iter}.pth.tar")
+        state = {
+            **engine.policy.state_dict(),
+            "last_iter": engine.train_iter,
+            "last_step": engine.collector_envstep,
+        }
+        save_file(path, plain_state(state))
+        engine.info(f"saved the checkpoint {path}")
+
+
+class LogShowHook(PeriodicHook):
+    """Hands the scalars of each iteration to the monitor; every `freq` iterations writes their averages to the logs.
+
+    The averages of `policy.monitor_vars()` go to the text log as a table and to TensorBoard under
+    `<instance_name>_iter/<name>_avg` and `<instance_name>_step/<name>_avg`; the newest `[histogram]` and `[scalars]`
+    entries go to TensorBoard under `<instance_name>/<key>`. The log buffer is emptied after every iteration; nothing
+    else happens on a rank that does not monitor.
+
+    Raises:
+        TypeError: on the call, a monitored value is not a number.
+    """
+
+    def __call__(self, engine: Any) -> None:
+        """Record, show when it is due, empty the log buffer."""
+        if engine.is_monitor:
+            super().__call__(engine)
+        for section in engine.log_buffer.values():
+            section.clear()
+
+    def observe(self, engine: Any) -> None:
+        """Record the scalars and let the monitor's clock tick."""
+        monitor = engine.monitor
+        monitor.record(engine.log_buffer["scalar"])
+        monitor.time.step()
+
+    def act(self, engine: Any) -> None:
+        """Write to the logs."""
+        averages = {f"{name}_avg": engine.monitor.avg[name]() for name in engine.policy.monitor_vars()}
+        engine.info(f"train iteration {engine.train_iter}, env step {engine.collector_envstep}")
+        engine.logger.info(engine.logger.get_tabulate_vars_hor(averages))
+        engine.worker_log.scalars(averages, engine.train_iter, engine.collector_envstep)
+        if engine.tb_logger is None:
+            return
+        for key, values in engine.log_buffer["histogram"].items():
+            engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
+        for key, values in engine.log_buffer["scalars"].items():
+            engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
+
+
+def _by_name(values: Any) -> dict[str, Any]:
+    """One named number per curve; a sequence's numbers are named after their index."""
+    if isinstance(values, Mapping):
+        return {str(name): value for name, value in values.items()}
+    return {str(index): value for index, value in enumerate(np.asarray(values).ravel().tolist())}

@@ -1,0 +1,71 @@
+"""Sorts what a policy returned from one iteration into the kinds that are logged differently."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+
+class LogEntries(NamedTuple):
+    """The log of one iteration: averaged numbers, groups of curves, distributions; no tensors or numpy values."""
+
+    scalar: dict[str, Any]
+    scalars: dict[str, Any]
+    histogram: dict[str, Any]
+
+
+def take_priority_info(results: list[dict[str, Any]], data: Any) -> dict[str, Any]:
+    """Take the priorities out of the last of `results` and name the buffer's items they are for; {} without."""
+    priority = results[-1].pop("priority", None) if results else None
+    if priority is None:
+        return {}
+    return {
+        "priority": priority,
+        "replay_buffer_idx": [item.get("replay_buffer_idx") for item in data],
+        "replay_unique_id": [item.get("replay_unique_id") for item in data],
+    }
+
+
+def sort_out(results: dict[str, Any]) -> LogEntries:
+    """Sort `results` by key: one that contains `[scalars]` or `[histogram]` is popped from it and goes, under the text
+    after its last `]`, to that kind; the others stay and are scalar.
+    """
+    entries = LogEntries({}, {}, {})
+    marked = [key for key in results if "[scalars]" in key or "[histogram]" in key]
+    for key in marked:
+        kind = entries.scalars if "[scalars]" in key else entries.histogram
+        kind[key.rpartition("]")[2]] = _plain(results.pop(key))
+    for key, value in results.items():
+        entries.scalar[key] = value if type(value) is float else _plain(value)
+    return entries
+
+
+def nan_values(entries: LogEntries) -> dict[str, Any]:
+    """The scalars that are NaN or contain one."""
+    return {
+        key: value
+        for key, value in entries.scalar.items()
+        # NaN alone differs from itself; a float, the usual case, needs no call
+        if (value != value if type(value) is float else _contains_nan(value))
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Tensors and numpy values as Python numbers (where they hold one) or lists."""
+    if isinstance(value, torch.Tensor):
+        return value.item() if value.numel() == 1 else value.tolist()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.item() if value.size == 1 else value.tolist()
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return value
+
+
+def _contains_nan(value: Any) -> bool:
+    if isinstance(value, float):
+        return value != value
+    if isinstance(value, dict):
+        return any(map(_contains_nan, value.values()))
+    return isinstance(value, list | tuple) and any(map(_contains_nan, value))

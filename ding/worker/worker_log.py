@@ -1,0 +1,62 @@
+"""The text log and the TensorBoard log of one worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ding.utils.log_helper import build_logger
+
+
+class WorkerLog:
+    """Where one worker writes: `./<exp_name>/log/<instance_name>/<instance_name>_logger.txt`, and TensorBoard.
+
+    A `tb_logger` that is passed in is shared: it is flushed on `close`, never closed. Without one, a writer is made in
+    `<instance_name>_tb_logger` beside the text log, and closed here. A rank that does not monitor has no TensorBoard.
+
+    Attributes:
+        text: the text logger, its Python name is `<instance_name>_logger`; None when `need_text` is false.
+        tb: the TensorBoard writer or None.
+        path: the folder of the text log.
+    """
+
+    def __init__(
+        self,
+        exp_name: str,
+        instance_name: str,
+        tb_logger: Any = None,
+        *,
+        is_monitor: bool = True,
+        need_text: bool = True,
+    ) -> None:
+        self.instance_name = instance_name
+        self.path = os.path.join(".", exp_name, "log", instance_name)
+        self._owns_tb = is_monitor and tb_logger is None
+        self.text: Any = None
+        self.tb: Any = None
+        if need_text or self._owns_tb:
+            self.text, self.tb = build_logger(self.path, instance_name, need_tb=self._owns_tb, need_text=need_text)
+        if is_monitor and tb_logger is not None:
+            self.tb = tb_logger
+
+    def scalars(self, values: Mapping[str, float], train_iter: int | None = None, envstep: int | None = None) -> None:
+        """Write each value under `<instance>_iter/<key>` at `train_iter` and `<instance>_step/<key>` at `envstep`.
+
+        An axis whose position is None is left out.
+        """
+        if self.tb is None:
+            return
+        for key, value in values.items():
+            if train_iter is not None:
+                self.tb.add_scalar(f"{self.instance_name}_iter/{key}", value, train_iter)
+            if envstep is not None:
+                self.tb.add_scalar(f"{self.instance_name}_step/{key}", value, envstep)
+
+    def close(self) -> None:
+        """Flush the TensorBoard writer; close it when it was made here. May be called any number of times."""
+        if self.tb is None:
+            return
+        self.tb.flush()
+        if self._owns_tb:
+            self.tb.close()

@@ -1,0 +1,435 @@
+"""The learner's loop: order of calls, counters, priorities, the numbers it accepts and those it refuses."""
+
+import gc
+import logging
+import pathlib
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import LEARNER_REGISTRY
+from ding.worker.learner import BaseLearner, LearnerHook, add_learner_hook, create_learner
+from tests.worker.learner.fakes import FakePolicy, RecordingWriter, learner_cfg, make_learner
+
+
+class CallHook(LearnerHook):
+    """Calls `function(engine)`."""
+
+    def __init__(self, function, position="after_iter", priority=15, name="call"):
+        super().__init__(name, priority, position=position)
+        self.function = function
+
+    def __call__(self, engine):
+        self.function(engine)
+
+
+def record(learner, what, position="after_iter"):
+    """A list to which each call at `position` appends what `what(learner)` gives."""
+    seen = []
+    learner.register_hook(CallHook(lambda engine: seen.append(what(engine)), position))
+    return seen
+
+
+# construction
+
+
+def test_the_default_config():
+    cfg = BaseLearner.default_config()
+    assert cfg == {
+        "train_iterations": int(1e9),
+        "dataloader": {"num_workers": 0},
+        "log_policy": True,
+        "is_multitask_pipeline": False,
+        "only_monitor_rank0": True,
+        "hook": {
+            "load_ckpt_before_run": "",
+            "log_show_after_iter": 100,
+            "save_ckpt_after_iter": 10000,
+            "save_ckpt_after_run": True,
+        },
+        "cfg_type": "BaseLearnerDict",
+    }
+    cfg.hook.log_show_after_iter = 5
+    assert BaseLearner.default_config().hook.log_show_after_iter == 100
+
+
+def test_a_new_learner_has_its_documented_state():
+    writer = RecordingWriter()
+    policy = FakePolicy()
+    learner = make_learner(policy, tb_logger=writer, instance_name="me")
+    assert learner.learn_info == {"learner_step": 0, "priority_info": {}, "learner_done": False}
+    assert (learner.train_iter, learner.last_iter.val, learner.collector_envstep) == (0, 0, 0)
+    assert (learner.rank, learner.world_size, learner.exp_name, learner.instance_name) == (0, 1, "exp", "me")
+    assert learner.policy is policy and learner._policy is policy and learner.tb_logger is writer
+    assert learner.ckpt_name is None and learner.priority_info == {}
+    assert learner.log_buffer == {"scalar": {}, "scalars": {}, "histogram": {}}
+    assert learner.logger.name == "me_logger"
+    assert "a scripted policy" in pathlib.Path("exp/log/me/me_logger.txt").read_text()
+
+
+def test_create_learner_builds_the_registered_type():
+    cfg = learner_cfg(type="base", import_names=[])
+    learner = create_learner(cfg, policy=FakePolicy(), tb_logger=RecordingWriter(), exp_name="exp")
+    assert type(learner) is BaseLearner
+    assert LEARNER_REGISTRY["base"] is BaseLearner
+
+
+def test_create_learner_of_an_unknown_type_is_a_key_error():
+    with pytest.raises(KeyError, match="fancy"):
+        create_learner(learner_cfg(type="fancy"))
+
+
+def test_the_hook_section_is_required():
+    cfg = learner_cfg()
+    del cfg.hook
+    with pytest.raises(AttributeError, match="hook"):
+        BaseLearner(cfg)
+
+
+def test_configs_without_the_newer_keys_work():
+    learner = BaseLearner(EasyDict(hook={}), FakePolicy(), RecordingWriter(), exp_name="exp")
+    assert learner.only_monitor_rank0 is True
+    learner.train([])
+    assert learner.train_iter == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_iterations": -1}, "train_iterations = -1"),
+        ({"train_iterations": "many"}, "train_iterations = 'many'"),
+        ({"dataloader": {"num_workers": -1}}, "dataloader.num_workers = -1"),
+        ({"dataloader": {"num_worker": 1}}, "'dataloader.num_worker'; did you mean 'dataloader.num_workers'"),
+        ({"log_policy": "no"}, "log_policy = 'no'"),
+        ({"only_monitor_rank_0": True}, "did you mean 'only_monitor_rank0'"),
+        ({"hook": "all"}, "hook = 'all'"),
+    ],
+)
+def test_a_wrong_config_is_refused_at_construction(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        BaseLearner(learner_cfg(**changes), exp_name="exp")
+    assert not pathlib.Path("exp").exists()
+
+
+def test_an_unknown_hook_key_is_refused_at_construction():
+    with pytest.raises(AttributeError, match="did you mean 'save_ckpt_after_iter'"):
+        make_learner(hook={"save_ckp_after_iter": 5})
+
+
+def test_log_policy_false_leaves_the_policy_out_of_the_log():
+    make_learner(changes={"log_policy": False})
+    assert "a scripted policy" not in pathlib.Path("exp/log/learner/learner_logger.txt").read_text()
+
+
+def test_outside_code_may_set_attributes_on_a_learner():
+    learner = make_learner()
+    learner.get_data = learner.send_policy = learner.priority_info_agent = 1
+    assert learner.get_data == learner.send_policy == 1
+
+
+# ranks
+
+
+@pytest.mark.parametrize(
+    ("changes", "monitors"),
+    [({}, False), ({"only_monitor_rank0": False}, True), ({"is_multitask_pipeline": True}, True)],
+)
+def test_who_monitors_beside_rank_0(changes, monitors):
+    learner = make_learner(changes=changes, dist_info=(1, 2))
+    assert (learner.rank, learner.world_size) == (1, 2)
+    assert learner.is_monitor is monitors and learner.only_monitor_rank0 is not monitors
+    assert (learner.tb_logger is not None) is monitors
+    assert hasattr(learner, "monitor") is monitors
+
+
+def test_a_rank_that_does_not_monitor_trains_and_empties_its_log_buffer():
+    learner = make_learner(hook={"log_show_after_iter": 1}, dist_info=[1, 2])
+    learner.train([])
+    assert learner.log_buffer == {"scalar": {}, "scalars": {}, "histogram": {}}
+    assert learner.train_iter == 1
+
+
+def test_several_ranks_get_the_reduce_hook_written_into_their_config():
+    cfg = learner_cfg({"log_show_after_iter": 1})
+    learner = BaseLearner(cfg, dist_info=(0, 2), tb_logger=RecordingWriter(), exp_name="exp")
+    assert cfg.hook.log_reduce_after_iter is True
+    assert [hook.name for hook in learner._hooks["after_iter"]] == ["log_reduce_after_iter", "log_show"]
+
+
+def test_several_ranks_keep_what_the_config_says_of_the_reduce_hook():
+    learner = make_learner(hook={"log_reduce_after_iter": False}, dist_info=(0, 2))
+    assert learner._hooks["after_iter"] == []
+
+
+# train
+
+
+def test_train_calls_hooks_and_policy_in_order_with_the_iteration_before_it_moves():
+    order = []
+    policy = FakePolicy()
+    learner = make_learner(policy)
+    for position in ("before_iter", "after_iter"):
+        learner.register_hook(
+            CallHook(lambda engine, p=position: order.append((p, engine.train_iter, len(policy.calls))), position)
+        )
+    data = [{"obs": 1}]
+    returned = learner.train(data, envstep=32, policy_kwargs={"flag": 1})
+    learner.train(data)
+    assert order == [("before_iter", 0, 0), ("after_iter", 0, 1), ("before_iter", 1, 1), ("after_iter", 1, 2)]
+    assert policy.calls[0][0] is data and policy.calls == [(data, {"flag": 1}), (data, {})]
+    assert returned == [{"cur_lr": 0.1, "total_loss": 0.5}]
+
+
+def test_a_list_of_results_moves_the_iteration_once_for_each():
+    learner = make_learner(FakePolicy([{"total_loss": 1.0}, {"total_loss": 2.0}, {"total_loss": 3.0}]))
+    seen = record(learner, lambda engine: (engine.train_iter, engine.log_buffer["scalar"]["total_loss"]))
+    before = record(learner, lambda engine: engine.train_iter, "before_iter")
+    assert len(learner.train([])) == 3
+    assert seen == [(0, 1.0), (1, 2.0), (2, 3.0)] and before == [0]
+    assert learner.train_iter == 3
+
+
+def test_train_without_a_policy_is_refused():
+    learner = BaseLearner(learner_cfg(), tb_logger=RecordingWriter(), exp_name="exp")
+    with pytest.raises(AssertionError, match="no policy"):
+        learner.train([])
+    with pytest.raises(AssertionError, match="no policy"):
+        learner.save_checkpoint()
+    with pytest.raises(AttributeError, match="no monitor"):
+        _ = learner.monitor
+
+
+def test_a_result_that_is_neither_dict_nor_list_is_refused():
+    with pytest.raises(TypeError, match="not a tuple"):
+        make_learner(FakePolicy(())).train([])
+
+
+def test_call_hook_with_an_unknown_position_is_a_key_error_and_hooks_keep_their_own():
+    learner = make_learner()
+    with pytest.raises(KeyError, match="in_iter.*before_run, after_run, before_iter, after_iter"):
+        learner.call_hook("in_iter")
+
+    def fail(engine):
+        raise KeyError("mine")
+
+    learner.register_hook(CallHook(fail, "after_run"))
+    with pytest.raises(KeyError, match="^'mine'$"):
+        learner.call_hook("after_run")
+
+
+def test_the_envstep_is_kept_when_train_is_given_none():
+    learner = make_learner()
+    learner.collector_envstep = 640
+    learner.train([])
+    assert learner.collector_envstep == 640
+    learner.train([], 704)
+    assert learner.collector_envstep == learner._collector_envstep == 704
+
+
+def test_priorities_are_popped_and_matched_with_the_items_of_the_buffer():
+    priority = [0.1, 0.2]
+    learner = make_learner(FakePolicy({"total_loss": 1.0, "priority": priority}))
+    data = [{"replay_buffer_idx": 4, "replay_unique_id": "b_4"}, {"obs": 0}]
+    assert learner.train(data) == [{"total_loss": 1.0}]
+    assert learner.priority_info == {
+        "priority": [0.1, 0.2],
+        "replay_buffer_idx": [4, None],
+        "replay_unique_id": ["b_4", None],
+    }
+    assert learner.priority_info["priority"] is priority
+    assert learner.learn_info["priority_info"] is learner.priority_info
+
+
+def test_the_priority_of_a_list_is_that_of_its_last_dict():
+    learner = make_learner(FakePolicy([{"a": 1.0, "x": 0}, {"a": 2.0, "priority": [3.0]}]))
+    assert learner.train([{"replay_buffer_idx": 1}]) == [{"a": 1.0, "x": 0}, {"a": 2.0}]
+    assert learner.priority_info["priority"] == [3.0]
+
+
+def test_priorities_are_not_kept_from_an_earlier_train():
+    learner = make_learner(FakePolicy({"priority": [1.0]}, {"total_loss": 1.0}))
+    learner.train([{}])
+    assert learner.priority_info != {}
+    learner.train([{}])
+    assert learner.priority_info == {}
+
+
+def test_the_priority_info_may_be_assigned():
+    learner = make_learner()
+    learner.priority_info = {"priority": [1]}
+    assert learner.learn_info["priority_info"] == {"priority": [1]}
+
+
+def test_data_may_be_anything_where_no_priority_is_returned():
+    learner = make_learner()
+    learner.train({"policy": [], "value": []})
+    assert learner.train_iter == 1
+
+
+def test_marked_entries_are_popped_renamed_and_sorted_into_the_log_buffer():
+    output = {
+        "total_loss": torch.tensor(0.5),
+        "[histogram]q": torch.tensor([1.0, 2.0]),
+        "[scalars]lr": {"actor": torch.tensor([0.25]), "critic": np.float32(0.5)},
+        "ppo[scalars]kl": [1.0, 2.0],
+        "grid": torch.tensor([[1.0, 2.0]]),
+    }
+    learner = make_learner(FakePolicy(output))
+    seen = record(learner, lambda engine: {kind: dict(part) for kind, part in engine.log_buffer.items()})
+    (returned,) = learner.train([])
+    assert list(returned) == ["total_loss", "grid"] and torch.is_tensor(returned["total_loss"])
+    seen[0]["scalar"].pop("train_time")
+    assert seen == [
+        {
+            "scalar": {"total_loss": 0.5, "grid": [[1.0, 2.0]]},
+            "scalars": {"lr": {"actor": 0.25, "critic": 0.5}, "kl": [1.0, 2.0]},
+            "histogram": {"q": [1.0, 2.0]},
+        }
+    ]
+
+
+def test_the_train_time_is_logged_for_the_iteration_it_was_measured_in():
+    learner = make_learner(FakePolicy([{"total_loss": 1.0}, {"total_loss": 1.0}]), hook={"log_show_after_iter": 1})
+    seen = record(learner, lambda engine: engine.log_buffer["scalar"].get("train_time"))
+    learner.train([])
+    first, second = seen
+    assert first > 0 and second is None
+    assert learner.monitor.avg["train_time"]() == first
+
+
+@pytest.mark.parametrize(
+    "value", [2, np.float32(2), np.float64(2), np.int64(2), np.array([2.0]), torch.tensor([2.0]), torch.tensor(2), [2]]
+)
+def test_every_kind_of_number_is_monitored(value):
+    learner = make_learner(FakePolicy({"total_loss": value}), hook={"log_show_after_iter": 1})
+    learner.train([])
+    assert learner.monitor.avg["total_loss"]() == 2.0
+    assert ("scalar", "learner_iter/total_loss_avg", 2.0, 0) in learner.tb_logger.written
+
+
+@pytest.mark.parametrize("value", ["high", None, torch.tensor([1.0, 2.0])])
+def test_a_monitored_value_that_is_no_number_is_refused_by_name(value):
+    learner = make_learner(FakePolicy({"total_loss": value}), hook={"log_show_after_iter": 1})
+    with pytest.raises(TypeError, match="total_loss"):
+        learner.train([])
+
+
+# NaN
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        NAN,
+        np.float32("nan"),
+        np.float64("nan"),
+        torch.tensor(NAN),
+        torch.tensor([NAN], requires_grad=True),
+        torch.tensor([1.0, NAN]),
+        [[1.0], [NAN]],
+        np.array([0.0, NAN]),
+        {"part": NAN},
+    ],
+)
+def test_a_nan_among_the_scalars_is_an_error_before_any_hook_is_called(value):
+    fine = {"total_loss": 1.0}
+    learner = make_learner(FakePolicy(fine, {"total_loss": 1.0, "x": value}), hook={"save_ckpt_after_iter": 1})
+    seen = record(learner, lambda engine: engine.train_iter)
+    learner.train([])
+    with pytest.raises(FloatingPointError, match="^x = .*nan.* at train_iter 1;"):
+        learner.train([])
+    assert seen == [0] and learner.train_iter == 1
+    assert [path.name for path in pathlib.Path("exp/ckpt").iterdir()] == ["iteration_0.pth.tar"]
+
+
+def test_the_error_names_each_nan_and_the_iteration_of_its_dict():
+    learner = make_learner(FakePolicy([{"total_loss": 1.0}, {"total_loss": NAN, "lr": 0.1, "q": NAN}]))
+    learner.last_iter.update(16)
+    with pytest.raises(FloatingPointError, match="^total_loss = nan, q = nan at train_iter 17;"):
+        learner.train([])
+
+
+def test_infinite_values_histograms_and_text_are_no_errors():
+    learner = make_learner(FakePolicy({"total_loss": float("inf"), "[histogram]q": [NAN], "note": "nan", "n": None}))
+    learner.train([])
+    assert learner.train_iter == 1
+
+
+# logs and ends
+
+
+def test_a_hook_that_is_added_to_the_table_of_a_learner_is_called_in_its_turn():
+    learner = make_learner(hook={"save_ckpt_after_run": True})
+    called = []
+    add_learner_hook(learner._hooks, CallHook(lambda engine: called.append(engine), "after_run", priority=30))
+    assert [hook.name for hook in learner._hooks["after_run"]] == ["save_ckpt_after_run", "call"]
+    learner.call_hook("after_run")
+    assert called == [learner]
+
+
+def test_info_and_debug_name_the_rank():
+    learner = make_learner()
+    learner.logger.setLevel(logging.DEBUG)
+    learner.info("one")
+    learner.debug("two")
+    lines = pathlib.Path("exp/log/learner/learner_logger.txt").read_text().splitlines()
+    assert [line.split("] ", 1)[1] for line in lines[-2:]] == ["[RANK0]: one", "[RANK0]: two"]
+
+
+def test_close_flushes_a_shared_writer_and_leaves_it_open():
+    writer = RecordingWriter()
+    learner = make_learner(tb_logger=writer)
+    learner.close()
+    learner.close()
+    assert (writer.flushed, writer.closed) == (1, 0)
+
+
+def test_close_closes_the_writer_that_the_learner_made(monkeypatch):
+    learner = BaseLearner(learner_cfg(), FakePolicy(), exp_name="exp")
+    closed = []
+    monkeypatch.setattr(learner.tb_logger, "close", lambda: closed.append(1))
+    learner.close()
+    learner.close()
+    assert closed == [1]
+
+
+def test_a_learner_that_was_never_whole_ends_quietly():
+    learner = BaseLearner.__new__(BaseLearner)
+    learner.close()
+    learner.__del__()
+
+
+def test_a_learner_ends_with_its_last_reference():
+    writer = RecordingWriter()
+    learner = make_learner(hook={"log_show_after_iter": 1, "save_ckpt_after_run": True}, tb_logger=writer)
+    learner.train([])
+    learner.save_checkpoint()
+    gc.collect()
+    gc.disable()
+    try:
+        reference = weakref.ref(learner)
+        del learner
+        assert reference() is None and writer.flushed == 1
+    finally:
+        gc.enable()
+
+
+def test_assigning_a_policy_begins_a_new_monitor():
+    learner = make_learner(hook={"log_show_after_iter": 1})
+    learner.train([])
+    learner.policy = FakePolicy(names=("q",))
+    assert learner.monitor.avg["q"]() == 0
+    assert "total_loss" not in learner.monitor.avg
+
+
+def test_the_log_buffer_may_be_replaced():
+    learner = make_learner(hook={"log_show_after_iter": 1})
+    learner.log_buffer = {"scalar": {}, "scalars": {}, "histogram": {}}
+    learner.train([])
+    assert learner.monitor.avg["total_loss"]() == 0.5

@@ -1,0 +1,333 @@
+"""What the built-in hooks write: checkpoints, tables, TensorBoard."""
+
+import pathlib
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.worker.learner.checkpoint import plain_state
+from ding.worker.learner.hook_base import PeriodicHook
+from ding.worker.learner.learner_hook import LogShowHook, SaveCkptHook, hook_mapping
+from tests.worker.learner.fakes import FakePolicy, RecordingWriter, make_learner
+
+
+def files(folder="exp/ckpt"):
+    path = pathlib.Path(folder)
+    return sorted(file.name for file in path.iterdir()) if path.exists() else []
+
+
+def load(name, folder="exp/ckpt"):
+    return torch.load(f"{folder}/{name}", weights_only=True)
+
+
+# every n iterations
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"), [("after_iter", [0, 3, 6]), ("before_iter", [0, 3, 6]), ("after_run", range(7))]
+)
+def test_a_periodic_hook_acts_every_n_iterations_and_always_at_the_ends_of_a_run(position, expected):
+    class Hook(PeriodicHook):
+        observed, acted = [], []
+
+        def observe(self, engine):
+            self.observed.append(engine.train_iter)
+
+        def act(self, engine):
+            self.acted.append(engine.train_iter)
+
+    hook = Hook("h", 1, position=position, ext_args=EasyDict(freq=3))
+    for train_iter in range(7):
+        hook(EasyDict(train_iter=train_iter))
+    assert hook._freq == 3
+    assert hook.acted == list(expected) and hook.observed == list(range(7))
+
+
+def test_without_ext_args_a_periodic_hook_acts_in_every_iteration():
+    assert SaveCkptHook("s", 1, position="after_iter")._freq == 1
+    assert LogShowHook("s", 1, position="after_iter", ext_args=EasyDict())._freq == 1
+
+
+# saving
+
+
+def test_checkpoints_are_written_every_n_iterations_and_after_the_run():
+    learner = make_learner(hook={"save_ckpt_after_iter": 3, "save_ckpt_after_run": True})
+    for _ in range(5):
+        learner.train([], 8)
+    assert files() == ["iteration_0.pth.tar", "iteration_3.pth.tar"]
+    learner.call_hook("after_run")
+    assert files() == ["iteration_0.pth.tar", "iteration_3.pth.tar", "iteration_5.pth.tar"]
+    assert load("iteration_3.pth.tar") == {"model": {"w": 1.5}, "last_iter": 3, "last_step": 8}
+
+
+def test_a_learner_of_another_name_has_a_folder_of_its_own():
+    learner = make_learner(instance_name="learner_a")
+    learner.save_checkpoint()
+    assert files("exp/ckpt_learner_a") == ["iteration_0.pth.tar"] and files() == []
+
+
+def test_save_checkpoint_takes_a_name_for_one_time():
+    learner = make_learner(hook={"save_ckpt_after_run": True})
+    learner.save_checkpoint("ckpt_best.pth.tar")
+    assert learner.ckpt_name is None
+    learner.ckpt_name = "mine.pth.tar"
+    learner.save_checkpoint()
+    assert learner.ckpt_name is None
+    learner.save_checkpoint()
+    assert files() == ["ckpt_best.pth.tar", "iteration_0.pth.tar", "mine.pth.tar"]
+
+
+def test_the_name_is_forgotten_when_saving_fails():
+    policy = FakePolicy()
+    learner = make_learner(policy)
+    policy.state_dict = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        learner.save_checkpoint("ckpt_best.pth.tar")
+    assert learner.ckpt_name is None
+
+
+def test_save_ckpt_after_run_false_saves_nothing_after_the_run_yet_a_checkpoint_can_be_saved():
+    learner = make_learner(hook={"save_ckpt_after_run": False})
+    learner.call_hook("after_run")
+    assert files() == []
+    learner.save_checkpoint("ckpt_best.pth.tar")
+    assert files() == ["ckpt_best.pth.tar"]
+
+
+def test_save_checkpoint_uses_the_hook_of_that_name_whatever_its_frequency():
+    form = EasyDict(name="save_ckpt_after_run", type="save_ckpt", position="after_run", ext_args={"freq": 50})
+    learner = make_learner(hook={"save_ckpt_after_run": form})
+    learner.last_iter.update(7)
+    learner.save_checkpoint()
+    assert files() == ["iteration_7.pth.tar"]
+
+
+def test_save_checkpoint_calls_a_hook_of_ones_own(monkeypatch):
+    called = []
+
+    class OwnSave(SaveCkptHook):
+        def act(self, engine):
+            called.append(engine.ckpt_name)
+
+    monkeypatch.setitem(hook_mapping, "save_ckpt", OwnSave)
+    make_learner().save_checkpoint("a")
+    make_learner(hook={"save_ckpt_after_run": True}).save_checkpoint("b")
+    assert called == ["a", "b"] and files() == []
+
+
+def test_only_rank_0_saves():
+    learner = make_learner(dist_info=(1, 2))
+    learner.save_checkpoint()
+    assert files() == []
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(monkeypatch):
+    learner = make_learner()
+    learner.save_checkpoint("a.pth.tar")
+
+    def fail(data, file):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        learner.save_checkpoint("a.pth.tar")
+    assert files() == ["a.pth.tar"] and load("a.pth.tar")["model"] == {"w": 1.5}
+
+
+def test_saving_changes_nothing_in_the_policys_state():
+    policy = FakePolicy()
+    make_learner(policy).save_checkpoint()
+    assert policy.state == {"model": {"w": 1.5}}
+
+
+def test_what_a_checkpoint_holds_is_read_without_unpickling():
+    network = torch.nn.BatchNorm1d(2)
+    network(torch.ones(3, 2))
+    optimizer = torch.optim.Adam(network.parameters(), lr=np.float64(0.5))
+    policy = FakePolicy()
+    policy.state = {
+        "model": network.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "mean": np.arange(3.0),
+        "count": np.int64(4),
+        "names": ("a", b"b", None, True, np.bool_(False), 1j, np.str_("s")),
+        "nested": {"list": [np.float32(0.5), {np.int64(1): torch.Size([2])}], "easy": EasyDict(dtype=torch.float16)},
+    }
+    learner = make_learner(policy)
+    learner.last_iter.update(np.int64(3))
+    learner.collector_envstep = np.int64(9)
+    learner.save_checkpoint("x")
+    state = load("x")
+    assert state["model"]._metadata == network.state_dict()._metadata
+    assert torch.equal(state["model"]["running_mean"], network.running_mean)
+    assert state["optimizer"] == optimizer.state_dict()
+    assert state["mean"].tolist() == [0.0, 1.0, 2.0]
+    assert state["names"] == ("a", b"b", None, True, False, 1j, "s")
+    assert type(state["names"][4]) is bool and type(state["count"]) is int
+    assert state["nested"] == {"list": [0.5, {1: torch.Size([2])}], "easy": {"dtype": torch.float16}}
+    assert (state["last_iter"], state["last_step"]) == (3, 9) and type(state["last_iter"]) is int
+
+
+def test_an_ordered_dict_stays_one():
+    state = OrderedDict(b=np.float32(1), a=torch.ones(1))
+    plain = plain_state(state)
+    assert type(plain) is OrderedDict and list(plain) == ["b", "a"] and type(plain["b"]) is float
+    assert type(state["b"]) is np.float32
+
+
+def test_what_only_pickle_can_write_is_kept_and_warned_of(monkeypatch):
+    warned = []
+    monkeypatch.setattr("ding.worker.learner.checkpoint.one_time_warning", warned.append)
+    thing = object()
+    assert plain_state({"optimizer": {"sched": thing}})["optimizer"]["sched"] is thing
+    assert len(warned) == 1 and "state['optimizer']['sched'] is a builtins.object" in warned[0]
+
+
+# loading
+
+
+def test_a_checkpoint_restores_the_counters_and_the_rest_goes_to_the_policy():
+    make_learner().save_checkpoint("none")
+    torch.save({"model": {"w": 2.5}, "last_iter": 5, "last_step": 320, "extra": [1]}, "old.pth.tar")
+    policy = FakePolicy()
+    learner = make_learner(policy, hook={"load_ckpt_before_run": "old.pth.tar"})
+    assert learner.train_iter == 0
+    learner.call_hook("before_run")
+    assert (learner.train_iter, learner.collector_envstep) == (5, 320)
+    assert policy.state == {"model": {"w": 2.5}, "extra": [1]}
+    learner.train([])
+    learner.save_checkpoint("new.pth.tar")
+    assert load("new.pth.tar") == {"model": {"w": 2.5}, "extra": [1], "last_iter": 6, "last_step": 320}
+
+
+def test_a_file_without_counters_leaves_them_alone(tmp_path):
+    torch.save({"model": {"w": 1}}, "plain.pth.tar")
+    learner = make_learner(hook={"load_ckpt_before_run": tmp_path / "plain.pth.tar"})
+    learner.last_iter.update(3)
+    learner.call_hook("before_run")
+    assert (learner.train_iter, learner.collector_envstep) == (3, 0)
+
+
+@pytest.mark.parametrize("path", ["", None])
+def test_an_empty_path_loads_nothing(path):
+    learner = make_learner(hook={"load_ckpt_before_run": path})
+    learner.call_hook("before_run")
+    assert learner.policy.state == {"model": {"w": 1.5}}
+
+
+def test_a_missing_checkpoint_is_an_error_that_names_file_and_config_key():
+    learner = make_learner(hook={"load_ckpt_before_run": "nowhere/x.pth.tar"})
+    with pytest.raises(FileNotFoundError, match=r"nowhere/x.pth.tar.*load_ckpt_before_run"):
+        learner.call_hook("before_run")
+
+
+def test_a_file_that_holds_no_dict_is_refused():
+    torch.save([1], "list.pth.tar")
+    learner = make_learner(hook={"load_ckpt_before_run": "list.pth.tar"})
+    with pytest.raises(TypeError, match="holds a list"):
+        learner.call_hook("before_run")
+
+
+class Custom:
+    pass
+
+
+def test_a_file_with_foreign_objects_is_loaded_only_when_it_is_trusted():
+    torch.save({"model": {}, "custom": Custom()}, "custom.pth.tar")
+    with pytest.raises(Exception, match="trust_pickle"):
+        make_learner(hook={"load_ckpt_before_run": "custom.pth.tar"}).call_hook("before_run")
+    ext_args = {"load_path": "custom.pth.tar", "trust_pickle": True}
+    learner = make_learner(hook={"a": EasyDict(name="l", type="load_ckpt", position="before_run", ext_args=ext_args)})
+    learner.call_hook("before_run")
+    assert isinstance(learner.policy.state["custom"], Custom)
+
+
+# showing
+
+
+def test_averages_are_written_under_both_axes_every_n_iterations():
+    outputs = [{"cur_lr": 0.5, "total_loss": float(i)} for i in range(5)]
+    learner = make_learner(FakePolicy(*outputs), hook={"log_show_after_iter": 3})
+    for i in range(5):
+        learner.train([], 100 + i)
+    assert learner.tb_logger.written == [
+        ("scalar", "learner_iter/cur_lr_avg", 0.5, 0),
+        ("scalar", "learner_step/cur_lr_avg", 0.5, 100),
+        ("scalar", "learner_iter/total_loss_avg", 0.0, 0),
+        ("scalar", "learner_step/total_loss_avg", 0.0, 100),
+        ("scalar", "learner_iter/cur_lr_avg", 0.5, 3),
+        ("scalar", "learner_step/cur_lr_avg", 0.5, 103),
+        ("scalar", "learner_iter/total_loss_avg", 1.5, 3),
+        ("scalar", "learner_step/total_loss_avg", 1.5, 103),
+    ]
+    text = pathlib.Path("exp/log/learner/learner_logger.txt").read_text()
+    assert "train iteration 3, env step 103" in text and "1.500000" in text and "total_loss_avg" in text
+
+
+def test_an_average_is_over_the_last_eleven_values():
+    outputs = [{"total_loss": float(i)} for i in range(31)]
+    learner = make_learner(FakePolicy(*outputs, names=("total_loss",)), hook={"log_show_after_iter": 30})
+    for _ in range(31):
+        learner.train([])
+    tag, value, step = learner.tb_logger.written[-2][1:]
+    assert (tag, value, step) == ("learner_iter/total_loss_avg", 25.0, 30)
+
+
+def test_names_the_policy_never_logged_show_as_zero():
+    learner = make_learner(FakePolicy({}, names=("never",)), hook={"log_show_after_iter": 1})
+    learner.train([])
+    assert learner.tb_logger.written[0] == ("scalar", "learner_iter/never_avg", 0.0, 0)
+
+
+def test_histograms_and_groups_of_scalars_are_written_when_due_with_their_newest_values():
+    outputs = [
+        {"[histogram]q": torch.tensor([float(i), 1.0]), "[scalars]lr": {"a": float(i)}, "[scalars]kl": [0.5, float(i)]}
+        for i in range(4)
+    ]
+    learner = make_learner(FakePolicy(*outputs, names=()), hook={"log_show_after_iter": 2}, instance_name="le")
+    for _ in range(4):
+        learner.train([])
+    assert learner.tb_logger.written == [
+        ("histogram", "le/q", [0.0, 1.0], 0),
+        ("scalars", "le/lr", {"a": 0.0}, 0),
+        ("scalars", "le/kl", {"0": 0.5, "1": 0.0}, 0),
+        ("histogram", "le/q", [2.0, 1.0], 2),
+        ("scalars", "le/lr", {"a": 2.0}, 2),
+        ("scalars", "le/kl", {"0": 0.5, "1": 2.0}, 2),
+    ]
+
+
+def test_the_log_buffer_is_emptied_after_each_iteration_and_keeps_its_type():
+    learner = make_learner(FakePolicy({"total_loss": 1.0, "[histogram]q": [1.0]}), hook={"log_show_after_iter": 50})
+    sections = list(learner.log_buffer.values())
+    for _ in range(2):
+        learner.train([])
+        assert learner.log_buffer == {"scalar": {}, "scalars": {}, "histogram": {}}
+    assert list(map(id, learner.log_buffer.values())) == list(map(id, sections))
+
+
+def test_scalars_that_are_not_monitored_are_kept_aside_and_never_replace_a_part_of_the_monitor():
+    learner = make_learner(FakePolicy({"note": "x", "time": 3.0, "avg": 4.0}), hook={"log_show_after_iter": 1})
+    learner.train([])
+    learner.train([])
+    assert learner.monitor.note == "x" and learner.monitor.time.time() == 2
+
+
+def test_the_writer_that_the_learner_makes_takes_all_kinds(tmp_path):
+    output = {"total_loss": 1.0, "[histogram]q": [1.0, 2.0], "[scalars]lr": {"a": 1.0, "b": 2.0}}
+    learner = make_learner(FakePolicy(output), hook={"log_show_after_iter": 1}, tb_logger=None)
+    learner.train([])
+    learner.close()
+    assert list(pathlib.Path("exp/log/learner/learner_tb_logger").glob("events*"))
+
+
+def test_a_writer_that_is_shared_is_the_one_written_to():
+    writer = RecordingWriter()
+    learner = make_learner(hook={"log_show_after_iter": 1}, tb_logger=writer)
+    learner.train([])
+    assert writer.written and not pathlib.Path("exp/log/learner/learner_tb_logger").exists()

@@ -1,0 +1,280 @@
+"""The hook table: built from config, kept in order, merged."""
+
+import pytest
+from easydict import EasyDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.learner.learner_hook import (
+    Hook,
+    LearnerHook,
+    LoadCkptHook,
+    LogReduceHook,
+    LogShowHook,
+    SaveCkptHook,
+    add_learner_hook,
+    build_learner_hook_by_cfg,
+    find_char,
+    hook_mapping,
+    merge_hooks,
+    register_learner_hook,
+    show_hooks,
+    simplified_hook_mapping,
+)
+
+POSITIONS = ["before_run", "after_run", "before_iter", "after_iter"]
+
+
+class NothingHook(LearnerHook):
+    def __call__(self, engine):
+        return None
+
+
+def nothing(name="n", priority=10, position="after_iter"):
+    return NothingHook(name, priority, position=position)
+
+
+def names(hooks):
+    return {position: [hook.name for hook in row] for position, row in hooks.items()}
+
+
+def test_a_hook_tells_its_name_priority_and_position():
+    hook = nothing("x", 3, "before_run")
+    assert (hook.name, hook.priority, hook.position) == ("x", 3, "before_run")
+    assert LearnerHook.positions == POSITIONS
+    for attribute in ("name", "priority", "position"):
+        with pytest.raises(AttributeError):
+            setattr(hook, attribute, 1)
+
+
+def test_a_negative_priority_is_refused():
+    with pytest.raises(AssertionError, match="priority = -1"):
+        nothing(priority=-1)
+
+
+def test_an_unknown_position_is_refused_and_the_known_ones_are_named():
+    with pytest.raises(AssertionError, match="'in_run'.*before_run, after_run, before_iter, after_iter"):
+        nothing(position="in_run")
+
+
+def test_position_is_a_keyword():
+    with pytest.raises(TypeError):
+        NothingHook("n", 1, "after_iter")
+
+
+def test_abstract_hooks_cannot_be_made():
+    with pytest.raises(TypeError):
+        LearnerHook("n", 1, position="after_iter")
+    with pytest.raises(TypeError):
+        Hook("n", 1)
+
+
+def test_a_subclass_that_takes_no_ext_args_is_built_all_the_same():
+    register_learner_hook("nothing", NothingHook)
+    try:
+        form = EasyDict(name="n", type="nothing", position="before_iter", ext_args={"freq": 3})
+        (hook,) = build_learner_hook_by_cfg({"any_key": form})["before_iter"]
+    finally:
+        del hook_mapping["nothing"]
+    assert type(hook) is NothingHook and hook.priority == 100
+
+
+@pytest.mark.parametrize(
+    ("args", "index"),
+    [
+        (("a_b_c", "_", 1), 1),
+        (("a_b_c", "_", 2), 3),
+        (("a_b_c", "_", 3), -1),
+        (("a_b_c", "_", 1, True), 3),
+        (("a_b_c", "_", 2, True), 1),
+        (("a_b_c", "_", 3, True), -1),
+        (("", "_", 1), -1),
+    ],
+)
+def test_find_char_gives_the_index_of_an_occurrence(args, index):
+    assert find_char(*args) == index
+
+
+def test_find_char_counts_from_one():
+    with pytest.raises(AssertionError, match="num = 0"):
+        find_char("a", "a", 0)
+
+
+def test_the_default_hooks():
+    hooks = build_learner_hook_by_cfg(
+        EasyDict(load_ckpt_before_run="", log_show_after_iter=100, save_ckpt_after_iter=10000, save_ckpt_after_run=True)
+    )
+    assert list(hooks) == POSITIONS
+    assert names(hooks) == {
+        "before_run": ["load_ckpt"],
+        "after_run": ["save_ckpt_after_run"],
+        "before_iter": [],
+        "after_iter": ["log_show", "save_ckpt_after_iter"],
+    }
+    assert [type(hook) for hook in hooks["after_iter"]] == [LogShowHook, SaveCkptHook]
+    assert [hook._freq for hook in hooks["after_iter"]] == [100, 10000]
+    assert [hook.priority for row in hooks.values() for hook in row] == [20] * 4
+
+
+def test_simplified_keys_come_from_a_plain_dict_too_and_log_reduce_is_first():
+    hooks = build_learner_hook_by_cfg({"log_show_after_iter": 1e2, "log_reduce_after_iter": True})
+    assert [type(hook) for hook in hooks["after_iter"]] == [LogReduceHook, LogShowHook]
+    assert hooks["after_iter"][0].priority == 10 and hooks["after_iter"][1]._freq == 100
+
+
+@pytest.mark.parametrize("off", [False, 0, None, ""])
+def test_a_falsy_switch_leaves_its_hook_out(off):
+    hooks = build_learner_hook_by_cfg({"save_ckpt_after_run": off, "log_reduce_after_iter": off})
+    assert not any(hooks.values())
+
+
+@pytest.mark.parametrize("key", ["log_show_after_iter", "save_ckpt_after_iter"])
+@pytest.mark.parametrize("freq", [0, -5, 2.5, True, "often", None])
+def test_a_frequency_that_is_no_positive_integer_is_refused(key, freq):
+    with pytest.raises(ConfigError, match=rf"freq = {freq!r} is not allowed.*integer in \[1, inf\].*leave it out"):
+        build_learner_hook_by_cfg({key: freq})
+
+
+def test_an_unknown_simplified_key_raises_and_names_the_nearest():
+    with pytest.raises(AttributeError, match="'log_show_after_iters'; did you mean 'log_show_after_iter'"):
+        build_learner_hook_by_cfg({"log_show_after_iters": 5})
+
+
+def test_the_full_form_may_have_any_key_or_a_simplified_one():
+    hooks = build_learner_hook_by_cfg(
+        {
+            "save_ckpt_after_run": EasyDict(name="last", type="save_ckpt", priority=40, position="after_run"),
+            "mine": EasyDict(name="load", type="load_ckpt", position="before_run", ext_args={"load_path": "x"}),
+        }
+    )
+    assert names(hooks)["after_run"] == ["last"] and hooks["after_run"][0].priority == 40
+    assert hooks["before_run"][0]._load_path == "x" and hooks["before_run"][0].priority == 100
+
+
+def full(**changes):
+    form = {"name": "n", "type": "save_ckpt", "position": "after_iter", **changes}
+    return {"key": EasyDict({name: value for name, value in form.items() if value is not None})}
+
+
+def test_an_unknown_type_is_a_key_error_that_names_the_known_ones():
+    with pytest.raises(KeyError, match="save_ckpts.*load_ckpt, log_reduce, log_show, save_ckpt"):
+        build_learner_hook_by_cfg(full(type="save_ckpts"))
+
+
+def test_a_wrong_position_in_the_full_form_is_an_assertion_error():
+    with pytest.raises(AssertionError, match="position = 'never'"):
+        build_learner_hook_by_cfg(full(position="never"))
+
+
+@pytest.mark.parametrize("field", ["name", "type", "position"])
+def test_a_full_form_that_lacks_a_field_raises(field):
+    with pytest.raises(AttributeError, match=f"'key' lacks {field}"):
+        build_learner_hook_by_cfg(full(**{field: None}))
+
+
+def test_a_misspelt_field_of_the_full_form_raises():
+    with pytest.raises(ConfigError, match="'priorty'; did you mean 'priority'"):
+        build_learner_hook_by_cfg(full(priorty=3))
+
+
+def test_a_full_form_that_is_a_plain_dict_raises():
+    with pytest.raises(AttributeError, match="'key' is a dict; make it an EasyDict"):
+        build_learner_hook_by_cfg({"key": {"name": "n", "type": "save_ckpt", "position": "after_iter"}})
+
+
+def test_load_ckpt_needs_its_path():
+    with pytest.raises(KeyError, match="load_path"):
+        build_learner_hook_by_cfg(full(type="load_ckpt", position="before_run"))
+
+
+def test_log_reduce_is_made_without_ext_args():
+    assert LogReduceHook("r", 1, position="after_iter").position == "after_iter"
+
+
+def test_a_hook_is_inserted_after_those_of_equal_priority():
+    hooks = build_learner_hook_by_cfg({"log_show_after_iter": 1, "log_reduce_after_iter": True})
+    add_learner_hook(hooks, nothing("late", 20))
+    add_learner_hook(hooks, nothing("early", 0))
+    add_learner_hook(hooks, nothing("run", 5, "before_run"))
+    assert names(hooks)["after_iter"] == ["early", "log_reduce_after_iter", "log_show", "late"]
+    assert names(hooks)["before_run"] == ["run"]
+
+
+def test_only_hooks_are_added():
+    with pytest.raises(AssertionError, match="LearnerHook is needed"):
+        add_learner_hook({}, print)
+
+
+def test_merged_hooks_are_a_new_table_in_which_the_first_ones_go_before_their_equals():
+    first = build_learner_hook_by_cfg({"log_show_after_iter": 1, "save_ckpt_after_run": True})
+    second = build_learner_hook_by_cfg({"save_ckpt_after_iter": 1, "log_reduce_after_iter": True})
+    merged = merge_hooks(first, second)
+    assert names(merged)["after_iter"] == ["log_reduce_after_iter", "log_show", "save_ckpt_after_iter"]
+    assert names(merged)["after_run"] == ["save_ckpt_after_run"]
+    assert names(first)["after_iter"] == ["log_show"]
+
+
+def test_tables_of_different_positions_are_not_merged():
+    with pytest.raises(AssertionError, match="cannot be merged"):
+        merge_hooks({"before_run": []}, {"after_run": []})
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from(POSITIONS), st.integers(0, 3)), max_size=20), st.integers(0, 20))
+def test_adding_one_by_one_and_merging_give_what_a_stable_sort_gives(plan, cut):
+    hooks = [nothing(str(i), priority, position) for i, (position, priority) in enumerate(plan)]
+    expected = {p: sorted((h for h in hooks if h.position == p), key=lambda h: h.priority) for p in POSITIONS}
+
+    def table(part):
+        result = {position: [] for position in POSITIONS}
+        for hook in part:
+            add_learner_hook(result, hook)
+        return result
+
+    assert table(hooks) == expected
+    assert merge_hooks(table(hooks[:cut]), table(hooks[cut:])) == expected
+
+
+def test_only_learner_hook_classes_are_registered():
+    with pytest.raises(AssertionError, match="int is not a subclass of LearnerHook"):
+        register_learner_hook("bad", int)
+    with pytest.raises(TypeError, match="needs a class"):
+        register_learner_hook("bad", nothing())
+    assert "bad" not in hook_mapping
+
+
+def test_a_type_registered_anew_is_what_simplified_keys_build(monkeypatch):
+    class OwnShow(LogShowHook):
+        pass
+
+    monkeypatch.setitem(hook_mapping, "log_show", LogShowHook)
+    register_learner_hook("log_show", OwnShow)
+    (hook,) = build_learner_hook_by_cfg({"log_show_after_iter": 3})["after_iter"]
+    assert type(hook) is OwnShow
+
+
+def test_the_mappings_name_the_built_in_hooks():
+    assert hook_mapping == {
+        "load_ckpt": LoadCkptHook,
+        "save_ckpt": SaveCkptHook,
+        "log_show": LogShowHook,
+        "log_reduce": LogReduceHook,
+    }
+    assert set(simplified_hook_mapping) == {
+        "load_ckpt_before_run",
+        "log_show_after_iter",
+        "save_ckpt_after_iter",
+        "save_ckpt_after_run",
+        "log_reduce_after_iter",
+    }
+
+
+def test_show_hooks_writes_the_class_names_of_each_position(capsys):
+    show_hooks(build_learner_hook_by_cfg({"log_show_after_iter": 1, "save_ckpt_after_iter": 1}))
+    assert capsys.readouterr().out.splitlines() == [
+        "before_run: -",
+        "after_run: -",
+        "before_iter: -",
+        "after_iter: LogShowHook, SaveCkptHook",
+    ]

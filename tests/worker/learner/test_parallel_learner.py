@@ -1,0 +1,145 @@
+"""A learner that fetches its own data: `setup_dataloader` and `start`."""
+
+import itertools
+import pathlib
+import threading
+
+import pytest
+import torch
+
+from ding.worker.learner import BaseLearner
+from tests.worker.learner.fakes import FakePolicy, RecordingWriter, learner_cfg, make_learner
+
+
+class FetchingLearner(BaseLearner):
+    """Its k-th batch is [{'obs': k, 'size': batch_size}]."""
+
+    def get_data(self, batch_size):
+        self.counter = getattr(self, "counter", itertools.count())
+        return [{"obs": next(self.counter), "size": batch_size}]
+
+
+def fetching(policy=None, hook=None, **changes):
+    return FetchingLearner(learner_cfg(hook, **changes), policy or FakePolicy(), RecordingWriter(), exp_name="exp")
+
+
+def names():
+    return sorted(path.name for path in pathlib.Path("exp/ckpt").iterdir())
+
+
+def test_start_trains_the_batches_in_order_between_the_run_hooks():
+    policy = FakePolicy()
+    learner = fetching(policy, train_iterations=4)
+    learner.setup_dataloader()
+    learner.start()
+    learner.close()
+    assert [data for data, _ in policy.calls] == [[{"obs": k, "size": 2}] for k in range(4)]
+    assert learner.learn_info == {"learner_step": 4, "priority_info": {}, "learner_done": True}
+
+
+def test_a_resumed_learner_adds_its_iterations_and_keeps_its_env_step():
+    torch.save({"model": {}, "last_iter": 5, "last_step": 77}, "old.pth.tar")
+    hook = {"load_ckpt_before_run": "old.pth.tar", "save_ckpt_after_iter": 5, "save_ckpt_after_run": True}
+    learner = fetching(hook=hook, train_iterations=10)
+    learner.setup_dataloader()
+    learner.start()
+    learner.close()
+    assert learner.train_iter == 15
+    assert names() == ["iteration_10.pth.tar", "iteration_15.pth.tar", "iteration_5.pth.tar"]
+    assert torch.load("exp/ckpt/iteration_15.pth.tar", weights_only=True)["last_step"] == 77
+
+
+def test_the_data_time_is_logged_for_its_iteration():
+    learner = fetching(train_iterations=1)
+    learner.setup_dataloader()
+    learner.start()
+    learner.close()
+    assert learner.log_buffer["scalar"]["data_time"] >= 0
+
+
+def test_get_data_may_be_injected():
+    policy = FakePolicy()
+    learner = make_learner(policy, changes={"train_iterations": 1})
+    learner.get_data = lambda batch_size: [{"obs": "injected"}] * batch_size
+    learner.setup_dataloader()
+    learner.start()
+    learner.close()
+    assert policy.calls[0][0] == [{"obs": "injected"}] * 2
+
+
+def test_an_exception_saves_a_checkpoint_and_reaches_the_caller():
+    learner = fetching(FakePolicy({"total_loss": 1.0}, {"total_loss": float("nan")}), train_iterations=9)
+    learner.setup_dataloader()
+    try:
+        with pytest.raises(FloatingPointError, match="train_iter 1"):
+            learner.start()
+    finally:
+        learner.close()
+    assert names() == ["ckpt_exception.pth.tar"]
+    assert learner.learn_info["learner_done"] is False
+
+
+def test_an_exception_in_get_data_reaches_the_caller():
+    learner = make_learner(changes={"train_iterations": 1})
+
+    def get_data(batch_size):
+        raise ConnectionError("no data")
+
+    learner.get_data = get_data
+    learner.setup_dataloader()
+    try:
+        with pytest.raises(ConnectionError, match="no data"):
+            learner.start()
+    finally:
+        learner.close()
+
+
+def test_close_ends_a_start_that_waits_for_data():
+    asked, release = threading.Event(), threading.Event()
+    learner = make_learner()
+
+    def get_data(batch_size):
+        asked.set()
+        assert release.wait(timeout=30)
+        return [{}]
+
+    learner.get_data = get_data
+    learner.setup_dataloader()
+    runner = threading.Thread(target=learner.start)
+    runner.start()
+    assert asked.wait(timeout=30)
+    close_dataloader = learner._dataloader.close
+    learner._dataloader.close = lambda: (release.set(), close_dataloader())
+    learner.close()
+    runner.join(timeout=30)
+    assert not runner.is_alive()
+    assert learner.train_iter == 0 and learner.learn_info["learner_done"] is True
+
+
+def test_a_learner_that_was_closed_before_its_start_trains_nothing():
+    policy = FakePolicy()
+    learner = fetching(policy, train_iterations=3)
+    learner.setup_dataloader()
+    learner.close()
+    learner.start()
+    learner.close()
+    assert policy.calls == [] and learner.learn_info["learner_done"] is True
+
+
+def test_setup_dataloader_again_replaces_the_running_one():
+    learner = fetching()
+    learner.setup_dataloader()
+    first = learner._dataloader
+    learner.setup_dataloader()
+    learner.close()
+    assert next(first) is None and learner._dataloader is not first
+
+
+def test_setup_dataloader_needs_get_data():
+    with pytest.raises(AttributeError, match="get_data"):
+        make_learner().setup_dataloader()
+
+
+def test_start_needs_setup_dataloader():
+    with pytest.raises(RuntimeError, match="setup_dataloader"):
+        make_learner().start()
