@@ -1,0 +1,29 @@
+"""Reading, compiling and saving experiment configurations."""
+
+from ding.config.config import (
+    Config,
+    compile_config,
+    read_config,
+    read_config_directly,
+    read_config_with_system,
+    read_config_yaml,
+    save_config,
+    save_config_py,
+    save_config_yaml,
+    save_project_state,
+)
+from ding.config.utils import save_config_formatted
+
+__all__ = [
+    "Config",
+    "compile_config",
+    "read_config",
+    "read_config_directly",
+    "read_config_with_system",
+    "read_config_yaml",
+    "save_config",
+    "save_config_formatted",
+    "save_config_py",
+    "save_config_yaml",
+    "save_project_state",
+]

@@ -1,0 +1,207 @@
+"""`compile_config`: class defaults, create config and user config merged into one tree."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.config.experiment import claim_experiment, save_project_state
+from ding.config.resolve import Parts, complete_create_config, resolve_class, resolve_parts
+from ding.config.save import formatted_path, save_config_formatted, save_config_py
+from ding.utils.config_helper import ConfigError
+from ding.utils.default_helper import deep_merge_dicts
+from ding.utils.pytorch_ddp_dist_helper import get_rank
+from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
+from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
+from ding.worker.learner.base_learner import BaseLearner
+
+_POLICY_TEMPLATE: dict[str, Any] = {
+    "model": {},
+    "learn": {"learner": {}},
+    "collect": {"collector": {}},
+    "eval": {"evaluator": {}},
+    "other": {"replay_buffer": {}},
+}
+_ENV_TEMPLATE: dict[str, Any] = {"manager": {}, "stop_value": int(1e10), "n_evaluator_episode": 4}
+_FLAG = "multi_buffer"
+
+
+def compile_config(
+    cfg: Mapping[str, Any],
+    env_manager: Any = None,
+    policy: Any = None,
+    learner: Any = BaseLearner,
+    collector: Any = None,
+    evaluator: Any = InteractionSerialEvaluator,
+    buffer: Any = None,
+    env: Any = None,
+    reward_model: Any = None,
+    world_model: Any = None,
+    seed: int = 0,
+    auto: bool = False,
+    create_cfg: Mapping[str, Any] | None = None,
+    save_cfg: bool = True,
+    save_path: str = "total_config.py",
+    renew_dir: bool = True,
+) -> EasyDict:
+    """The whole configuration of an experiment: class defaults, under the create config, under the user's `cfg`.
+
+    A value in `cfg` always wins, with three exceptions: `seed` is the argument; the evaluator's `stop_value` and
+    `n_episode` are `env.stop_value` and `env.n_evaluator_episode`; a taken `exp_name` is renewed. Neither `cfg` nor
+    `create_cfg` is changed.
+
+    Args:
+        env_manager: the class, as all the next ones; with `auto`, the create config names what is None here.
+        buffer: a class, or a dict from buffer name to class for policies with several buffers.
+        auto: look classes up by the types in `create_cfg`.
+        save_cfg: create the folder `exp_name` and write there the tree (`save_path`), the runnable pair
+            (`formatted_<save_path>`) and the git state.
+        renew_dir: append a time stamp to `exp_name` where that folder exists, rather than use it.
+
+    Raises:
+        TypeError: `cfg` or `create_cfg` is not a dict.
+        ConfigError: a part of the config that is needed is missing or contradicts the policy.
+        KeyError: a type is not registered.
+        OSError: the folder cannot be created or written to.
+    """
+    user = _as_easydict(cfg, "cfg")
+    create = None if create_cfg is None else _as_easydict(create_cfg, "create_cfg")
+    parts = Parts(env, env_manager, policy, learner, collector, evaluator, buffer, reward_model, world_model)
+    if auto:
+        if create is None:
+            raise ConfigError("auto=True needs create_cfg, the types of what the config is made for")
+        parts = resolve_parts(parts, create, complete_create_config(create))
+    elif policy is None:
+        raise ConfigError("without auto=True, compile_config needs policy=<the policy class>")
+    types = create if auto and create is not None else EasyDict()
+    tree = _class_defaults(parts, types, auto, create)
+    _add_workers(tree.policy, parts, user, has_types=create is not None)
+    compiled = _merge(tree, user)
+    if "unroll_len" in compiled.policy:
+        compiled.policy.collect.unroll_len = compiled.policy.unroll_len
+    compiled.seed = seed
+    if _takes_episodes(parts.evaluator):
+        compiled.policy.eval.evaluator.stop_value = compiled.env.stop_value
+        compiled.policy.eval.evaluator.n_episode = compiled.env.n_evaluator_episode
+    compiled.setdefault("exp_name", "default_experiment")
+    if save_cfg:
+        _save(compiled, create if auto else None, save_path, renew_dir)
+    return compiled
+
+
+def _as_easydict(cfg: Any, what: str) -> EasyDict:
+    if not isinstance(cfg, Mapping):
+        raise TypeError(f"{what} must be an EasyDict or a dict, got {type(cfg).__name__}: {cfg!r}")
+    return EasyDict(copy.deepcopy(cfg))
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> EasyDict:
+    return EasyDict(deep_merge_dicts(dict(base), dict(over)))
+
+
+def _defaults(cls: Any) -> Mapping[str, Any]:
+    return cls.default_config() if hasattr(cls, "default_config") else {}
+
+
+def _under(tree: Mapping[str, Any], *path: str) -> Any:
+    """The value under `path`, {} where the path ends early."""
+    for key in path:
+        tree = tree.get(key) or {}
+    return tree
+
+
+def _class_defaults(parts: Parts, types: EasyDict, auto: bool, create: EasyDict | None) -> EasyDict:
+    """The sections env, policy, reward_model and world_model as the classes and the create config make them."""
+    tree = EasyDict(env=_env_section(parts, types), policy=_merge(_POLICY_TEMPLATE, _defaults(parts.policy)))
+    policy = tree.policy
+    policy.update(copy.deepcopy(types.get("policy", {})))
+    for name, section in (
+        ("collector", policy.collect.collector),
+        ("evaluator", policy.eval.evaluator),
+        ("replay_buffer", policy.other.replay_buffer),
+    ):
+        section.update(copy.deepcopy(types.get(name) or {}))
+    if auto:
+        policy.other.commander = BaseSerialCommander.default_config()
+    for name, cls, entry in (
+        ("reward_model", parts.reward_model, {}),
+        ("world_model", parts.world_model, _under(create or {}, "world_model")),
+    ):
+        section = EasyDict(_defaults(cls))
+        if cls is not None:
+            section.update(copy.deepcopy(entry))
+        if section:
+            tree[name] = section
+    return tree
+
+
+def _env_section(parts: Parts, types: EasyDict) -> EasyDict:
+    section = _merge(_ENV_TEMPLATE, _defaults(parts.env))
+    section.update(copy.deepcopy(types.get("env", {})))
+    manager = parts.env_manager or resolve_class("env_manager", {"type": "base"})
+    section.manager = _merge(_defaults(manager), section.manager)
+    section.manager.update(copy.deepcopy(types.get("env_manager", {})))
+    return section
+
+
+def _add_workers(policy: EasyDict, parts: Parts, user: EasyDict, has_types: bool) -> None:
+    """Put the defaults of learner, collector, evaluator and buffers under what the policy section says of them."""
+    policy.learn.learner = _merge(_defaults(parts.learner), policy.learn.learner)
+    if has_types or parts.collector is not None:
+        section = policy.collect.collector
+        cls = parts.collector or resolve_class(
+            "collector", section, "policy.collect.collector (or create_config.collector)"
+        )
+        policy.collect.collector = _merge(
+            _merge(_defaults(cls), section), _under(user, "policy", "collect", "collector")
+        )
+    if parts.evaluator is not None:
+        policy.eval.evaluator = _merge(_defaults(parts.evaluator), policy.eval.evaluator)
+    if has_types or parts.buffer is not None:
+        own = _under(user, "policy", "other", "replay_buffer")
+        policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, parts.buffer, own)
+
+
+def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> EasyDict:
+    """The buffer section; with the policy's flag `multi_buffer`, one sub-section for each of its buffer names."""
+    where = "policy.other.replay_buffer"
+    if not section.get(_FLAG, False):
+        if own.get(_FLAG, False):
+            raise ConfigError(f"{where}.{_FLAG} is True, but this policy uses one buffer; leave the key out")
+        if isinstance(given, Mapping):
+            raise ConfigError(f"buffer={given!r} names several buffers, but this policy uses one; pass one class")
+        cls = given or resolve_class("replay_buffer", section, f"{where} (or create_config.replay_buffer)")
+        return _merge(_merge(_defaults(cls), section), own)
+    result = EasyDict({_FLAG: True})
+    shared = {key: value for key, value in section.items() if not isinstance(value, Mapping) and key != _FLAG}
+    for name, named in section.items():
+        if isinstance(named, Mapping):
+            mine = own.get(name) or {}
+            types = {**shared, **named, **mine}
+            cls = given.get(name) if isinstance(given, Mapping) else given
+            cls = cls or resolve_class("replay_buffer", types, f"{where}.{name}")
+            result[name] = _merge(_merge(_defaults(cls), {**shared, **named}), mine)
+            result[name].name = name
+    return result
+
+
+def _takes_episodes(evaluator: Any) -> bool:
+    """Whether this evaluator class gets its episode count and stop value from the env section."""
+    names = ("interaction", "battle_interaction")
+    takers = tuple(SERIAL_EVALUATOR_REGISTRY.get(name) for name in names if name in SERIAL_EVALUATOR_REGISTRY)
+    return isinstance(evaluator, type) and issubclass(evaluator, takers)
+
+
+def _save(cfg: EasyDict, create: EasyDict | None, save_path: str, renew_dir: bool) -> None:
+    cfg.exp_name = claim_experiment(cfg.exp_name, renew_dir)
+    if get_rank() != 0:
+        return
+    save_project_state(cfg.exp_name)
+    path = os.path.join(cfg.exp_name, save_path)
+    save_config_py(cfg, path)
+    save_config_formatted(cfg, formatted_path(path), create)

@@ -1,0 +1,118 @@
+"""Reading configurations: Python files and YAML."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import types
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+
+class Config:
+    """A configuration dict and the text it came from.
+
+    Args:
+        cfg_dict: the configuration; None for an empty one.
+        cfg_text: its source text; read from `filename` when None, "." without either.
+
+    Raises:
+        TypeError: `cfg_dict` is not a mapping.
+
+    Example:
+        >>> Config({"seed": 3}).cfg_dict
+        {'seed': 3}
+    """
+
+    def __init__(
+        self, cfg_dict: dict[str, Any] | None = None, cfg_text: str | None = None, filename: str | None = None
+    ) -> None:
+        if cfg_dict is None:
+            cfg_dict = {}
+        if not isinstance(cfg_dict, Mapping):
+            raise TypeError(f"cfg_dict must be a dict, got {type(cfg_dict).__name__}: {cfg_dict!r}")
+        self._cfg_dict = cfg_dict
+        self._filename = filename
+        self._text = cfg_text if cfg_text is not None else "." if filename is None else _source_of(filename)
+
+    @staticmethod
+    def file_to_dict(filename: str) -> Config:
+        """Run a Python file; its globals that do not start with `_` are the configuration.
+
+        The file runs under a private module name, so its `if __name__ == "__main__"` part does not, and no byte code
+        is written or reused. What it raises passes through.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        path = os.path.abspath(os.path.expanduser(filename))
+        source = _source_of(path)
+        module = types.ModuleType(f"ding_config_{uuid.uuid4().hex}")
+        module.__file__ = path
+        sys.modules[module.__name__] = module  # dataclasses and pickle look their module up while the file runs
+        try:
+            exec(compile(source, path, "exec"), module.__dict__)
+        finally:
+            sys.modules.pop(module.__name__, None)
+        cfg = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        return Config(cfg, f"{path}\n{source}", filename=path)
+
+    @property
+    def cfg_dict(self) -> dict[str, Any]:
+        """The configuration itself, not a copy."""
+        return self._cfg_dict
+
+
+def _source_of(path: str) -> str:
+    with open(path, "rb") as f:
+        return importlib.util.decode_source(f.read())
+
+
+def read_config_directly(path: str) -> dict[str, Any]:
+    """Every public global of the Python file `path`.
+
+    Raises:
+        KeyError: the suffix is not `.py`.
+    """
+    suffix = path.split(".")[-1]
+    if suffix != "py":
+        raise KeyError(f"invalid config file suffix: {suffix!r} of {path!r}; a Python config file ends in .py")
+    return Config.file_to_dict(path).cfg_dict
+
+
+def read_config(path: str) -> tuple[EasyDict, EasyDict]:
+    """The pair `(main_config, create_config)` of the Python file `path`.
+
+    Raises:
+        KeyError: the suffix is not `.py`.
+        AssertionError: the file does not define one of the two names.
+    """
+    main, create = _named(path, "main_config", "create_config")
+    return main, create
+
+
+def read_config_with_system(path: str) -> tuple[EasyDict, EasyDict, EasyDict]:
+    """The triple `(main_config, create_config, system_config)` of the Python file `path`; raises as `read_config`."""
+    main, create, system = _named(path, "main_config", "create_config", "system_config")
+    return main, create, system
+
+
+def _named(path: str, *names: str) -> list[Any]:
+    cfg = read_config_directly(path)
+    missing = [name for name in names if name not in cfg]
+    if missing:
+        found = ", ".join(sorted(cfg)) or "nothing"
+        raise AssertionError(f"{path} must define {' and '.join(missing)}; it defines: {found}")
+    return [cfg[name] for name in names]
+
+
+def read_config_yaml(path: str) -> EasyDict:
+    """The mapping in the YAML file `path`; only plain YAML types are built from it."""
+    import yaml
+
+    with open(path, encoding="utf-8") as f:
+        return EasyDict(yaml.safe_load(f))
