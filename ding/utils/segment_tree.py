@@ -94,7 +94,7 @@ class SegmentTree:
         if not 0 <= start < end <= self.capacity:
             raise AssertionError(f"range [{start}, {end}) is not allowed; need 0 <= start < end <= {self.capacity}")
         left, right = start + self.capacity, end + self.capacity
-        result = np.float64(self.neutral_element)
+        result: np.float64 = np.float64(self.neutral_element)
         while left < right:
             if left & 1:
                 result = self._combine(result, self.value[left])

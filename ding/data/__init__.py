@@ -1,0 +1,8 @@
+"""Storage of training data."""
+
+from ding.data.buffer.buffer import Buffer, BufferedData, apply_middleware
+from ding.data.buffer.deque_buffer import DequeBuffer
+from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
+from ding.data.buffer_interface import IBuffer
+
+__all__ = ["Buffer", "BufferedData", "DequeBuffer", "DequeBufferWrapper", "IBuffer", "apply_middleware"]

@@ -1,0 +1,162 @@
+"""The buffer of the `ding.data` layer: a store whose operations pass through middleware."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from ding.utils.fast_copy import fastcopy
+
+# f(action, chain, *args, **kwargs): calls chain(*args, **kwargs) to go on, or answers itself.
+Middleware = Callable[..., Any]
+Result = TypeVar("Result")
+SelfBuffer = TypeVar("SelfBuffer", bound="Buffer")
+
+
+@dataclass(slots=True)
+class BufferedData:
+    """A record of a buffer: what was pushed, its id, and what is known about it."""
+
+    data: Any
+    index: str
+    meta: dict[str, Any] | None = None
+
+
+def _copy_record(record: BufferedData) -> BufferedData:
+    return BufferedData(fastcopy.copy(record.data), record.index, fastcopy.copy(record.meta))
+
+
+fastcopy.dispatch[BufferedData] = _copy_record
+
+
+@runtime_checkable
+class KeepsRecords(Protocol):
+    """Middleware that keeps something for each record of the buffer."""
+
+    def rebuild(self) -> None:
+        """Begin anew with the records that the buffer holds now."""
+
+
+def apply_middleware(func_name: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Decorator of a buffer method: calls go through the buffer's middleware under the action `func_name`.
+
+    The middleware that was `use`d first is outermost.
+    """
+
+    def decorate(base_func: Callable[..., Result]) -> Callable[..., Result]:
+        @functools.wraps(base_func)
+        def handler(buffer: Buffer, *args: Any, **kwargs: Any) -> Any:
+            chain: Callable[..., Any] = functools.partial(base_func, buffer)
+            for middleware in reversed(buffer._middleware):
+                chain = functools.partial(middleware, func_name, chain)
+            return chain(*args, **kwargs)
+
+        return handler
+
+    return decorate
+
+
+class Buffer(ABC):
+    """An ordered store of records with a bounded size. Oldest records come first.
+
+    Args:
+        size: capacity, in records.
+    """
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"size = {size!r} is not allowed; it must be at least 1")
+        self._middleware: list[Middleware] = []
+        self.size = size
+
+    @abstractmethod
+    def push(self, data: Any, meta: dict[str, Any] | None = None) -> BufferedData:
+        """Append `data`; returns its record. The oldest record leaves when the buffer is full."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def sample(
+        self,
+        size: int | None = None,
+        indices: list[str] | None = None,
+        replace: bool = False,
+        sample_range: slice | None = None,
+        ignore_insufficient: bool = False,
+        groupby: str | None = None,
+        unroll_len: int | None = None,
+    ) -> list[Any]:
+        """Draw records, or fetch those whose ids are `indices`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def update(self, index: str, data: Any = None, meta: dict[str, Any] | None = None) -> bool:
+        """Replace what is not None of the record with that id; False when there is none."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def delete(self, index: str | Iterable[str]) -> None:
+        """Remove the record(s) with the id(s); unknown ids are ignored."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def save_data(self, file_name: str) -> None:
+        """Write all records to a file."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def load_data(self, file_name: str) -> None:
+        """Replace all records by those of a file that `save_data` wrote."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def count(self) -> int:
+        """Number of records."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove all records."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_by_index(self, index: str) -> BufferedData:
+        """The record with that id."""
+        raise NotImplementedError
+
+    def find(self, indices: list[str]) -> list[BufferedData | None]:
+        """The records with the ids `indices`, None for an unknown id."""
+        found: list[BufferedData | None] = []
+        for index in indices:
+            try:
+                found.append(self.get_by_index(index))
+            except KeyError:
+                found.append(None)
+        return found
+
+    @abstractmethod
+    def get(self, idx: int) -> BufferedData:
+        """The record at that position, 0 being the oldest."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[BufferedData]:
+        raise NotImplementedError
+
+    @abstractmethod
+    def view(self: SelfBuffer) -> SelfBuffer:
+        """A buffer on the same records, without the middleware."""
+        raise NotImplementedError
+
+    def use(self: SelfBuffer, func: Middleware) -> SelfBuffer:
+        """Add a middleware inside those added before; returns the buffer."""
+        self._middleware.append(func)
+        return self
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __getitem__(self, idx: int) -> BufferedData:
+        return self.get(idx)

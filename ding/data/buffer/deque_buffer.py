@@ -1,0 +1,255 @@
+"""A buffer that keeps the newest records in order of arrival."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
+from ding.data.buffer.storage import BufferIndex, MetaIndex, RecordRing
+from ding.data.data_file import read_data_file, write_data_file
+from ding.data.random_source import new_generator
+from ding.utils.fast_copy import fastcopy
+
+
+class DequeBuffer(Buffer):
+    """First in, first out: pushing to a full buffer drops the oldest record. Not thread-safe.
+
+    Args:
+        size: capacity, in records.
+        sliced: windows of a grouped sample start at multiples of `unroll_len`.
+
+    Attributes:
+        storage: the records, oldest first.
+        indices: ids to positions in `storage`.
+        meta_index: for each key samples were grouped by, the values of all records.
+
+    Example:
+        >>> buffer = DequeBuffer(size=2)
+        >>> for i in range(3):
+        ...     record = buffer.push({"step": i}, meta={"episode": 0})
+        >>> [r.data["step"] for r in buffer], buffer.indices.get(record.index)
+        ([1, 2], 1)
+        >>> [[r.data["step"] for r in group] for group in buffer.sample(1, groupby="episode")]
+        [[1, 2]]
+    """
+
+    def __init__(self, size: int, sliced: bool = False) -> None:
+        self.storage = RecordRing(size)
+        super().__init__(size)
+        self.indices = BufferIndex(self.storage)
+        self.meta_index = MetaIndex(self.storage)
+        self.sliced = sliced
+        self.rng = new_generator()
+
+    @property
+    def size(self) -> int:
+        """Capacity, in records; that of the file after `load_data`."""
+        return self.storage.maxlen
+
+    @size.setter
+    def size(self, size: int) -> None:
+        self.storage.maxlen = size
+
+    @apply_middleware("push")
+    def push(self, data: Any, meta: dict[str, Any] | None = None) -> BufferedData:
+        """Append `data` with `meta`; returns the record."""
+        return self.storage.append(data, meta)
+
+    @apply_middleware("sample")
+    def sample(
+        self,
+        size: int | None = None,
+        indices: list[str] | None = None,
+        replace: bool = False,
+        sample_range: slice | None = None,
+        ignore_insufficient: bool = False,
+        groupby: str | None = None,
+        unroll_len: int | None = None,
+    ) -> list[Any]:
+        """Draw `size` records uniformly, or fetch those whose ids are `indices`.
+
+        A record that comes up again is a copy of its own. The first occurrence is the stored one.
+
+        Args:
+            size: number of records, or of groups with `groupby`.
+            indices: ids to fetch, in this order.
+            replace: whether one may come up more than once.
+            sample_range: positions to draw from, counted from the oldest record; not negative.
+            ignore_insufficient: answer `[]` and warn, instead of raising, when there are too few.
+            groupby: draw groups of records that share this meta value; each is a list in order of arrival.
+            unroll_len: cut a window of that many consecutive records from each drawn group.
+
+        Raises:
+            AssertionError: the arguments contradict each other.
+            ValueError: there are too few records or groups, or `sample_range` has negative bounds.
+            IndexError: `replace` on an empty buffer.
+            KeyError: an id in `indices` is unknown.
+        """
+        size = _check_arguments(size, indices, groupby, unroll_len)
+        if groupby is not None:
+            groups = self._groups(groupby, sample_range, unroll_len)
+            chosen = self._choose(groups, size, replace, ignore_insufficient)
+            drawn = [self._cut(group, unroll_len) for group in chosen]
+            flat = iter(_copy_repeats([record for group in drawn for record in group]))
+            return [list(itertools.islice(flat, len(group))) for group in drawn]
+        if indices is not None:
+            return _copy_repeats(self._fetch(indices))
+        candidates: Any = self.storage
+        if sample_range is not None:
+            candidates = _within(self.storage, sample_range)
+        return _copy_repeats(self._choose(candidates, size, replace, ignore_insufficient))
+
+    def _choose(self, candidates: Any, size: int, replace: bool, ignore_insufficient: bool) -> list[Any]:
+        count = len(candidates)
+        if replace:
+            if count == 0:
+                raise IndexError("an empty buffer cannot be sampled; push first")
+            chosen = self.rng.integers(0, count, size)
+        elif size <= count:
+            chosen = self.rng.choice(count, size, replace=False)
+        else:
+            message = f"there are {count} records or groups to sample from, less than the {size} asked for"
+            if not ignore_insufficient:
+                raise ValueError(message)
+            logging.getLogger("ding").warning(message)
+            return []
+        positions = chosen.tolist()
+        return candidates.take(positions) if candidates is self.storage else [candidates[i] for i in positions]
+
+    def _fetch(self, indices: list[str]) -> list[BufferedData]:
+        return [
+            self.get_by_index(index) if record is None else record
+            for index, record in zip(indices, self.find(indices), strict=True)
+        ]
+
+    def _groups(self, key: str, sample_range: slice | None, unroll_len: int | None) -> list[list[BufferedData]]:
+        groups = list(self.meta_index.groups(key).values())
+        if sample_range is not None:
+            allowed = set(_within(range(len(self.storage)), sample_range))
+            groups = [[i for i in group if i in allowed] for group in groups]
+        return [[self.storage[i] for i in group] for group in groups if len(group) >= (unroll_len or 1)]
+
+    def _cut(self, group: list[BufferedData], unroll_len: int | None) -> list[BufferedData]:
+        if unroll_len is None or unroll_len <= 1:
+            return group
+        last = len(group) - unroll_len
+        if self.sliced:
+            windows = -(-len(group) // unroll_len)
+            start = min(last, unroll_len * int(self.rng.integers(0, windows)))
+        else:
+            start = int(self.rng.integers(0, last + 1))
+        return group[start : start + unroll_len]
+
+    @apply_middleware("update")
+    def update(self, index: str, data: Any = None, meta: dict[str, Any] | None = None) -> bool:
+        """Replace what is not None of the record with the id `index`; False when there is none."""
+        position = self.indices.get(index)
+        if position is None:
+            return False
+        record = self.storage[position]
+        if data is not None:
+            record.data = data
+        if meta is not None:
+            record.meta = meta
+        self.storage.touch()
+        return True
+
+    @apply_middleware("delete")
+    def delete(self, indices: str | Iterable[str]) -> None:
+        """Remove the record(s) with the id(s) `indices`; unknown ids are ignored."""
+        ids = [indices] if isinstance(indices, str) else indices
+        positions = {self.indices.get(index) for index in ids}
+        self.storage.delete({position for position in positions if position is not None})
+
+    @apply_middleware("clear")
+    def clear(self) -> None:
+        """Remove all records."""
+        self.storage.clear()
+        self.meta_index.clear()
+
+    def count(self) -> int:
+        """Number of records."""
+        return len(self.storage)
+
+    def get(self, idx: int) -> BufferedData:
+        """The record at position `idx`, 0 being the oldest."""
+        return self.storage[idx]
+
+    def get_by_index(self, index: str) -> BufferedData:
+        """The record with the id `index`.
+
+        Raises:
+            KeyError: there is none.
+        """
+        position = self.indices.get(index)
+        if position is None:
+            raise KeyError(f"no record has the id {index!r}; it was never pushed here, or has left the buffer")
+        return self.storage[position]
+
+    def find(self, indices: list[str]) -> list[BufferedData | None]:
+        """The records with the ids `indices`, None for an unknown id."""
+        return self.storage.find(indices)
+
+    def __iter__(self) -> Iterator[BufferedData]:
+        return iter(self.storage)
+
+    def view(self) -> DequeBuffer:
+        """A buffer on the same records, without the middleware; what either changes both see."""
+        view = copy.copy(self)
+        view._middleware = []
+        return view
+
+    def save_data(self, file_name: str) -> None:
+        """Write all records with id, data and meta to `file_name` as code-free msgpack; parent folders are created."""
+        write_data_file(file_name, "records", [{"size": self.size}, *self.records_as_dicts()])
+
+    def load_data(self, file_name: str) -> None:
+        """Replace all records, and the capacity, by those of a file that `save_data` wrote.
+
+        Raises:
+            ValueError: it is another kind of file.
+        """
+        header, *records = read_data_file(file_name, "records")
+        self.size = header["size"]
+        self.replace_records(records)
+
+    def records_as_dicts(self) -> list[dict[str, Any]]:
+        """The records as dicts of id, data (shared with the buffer) and meta (a shallow copy)."""
+        return [{"index": r.index, "data": r.data, "meta": copy.copy(r.meta)} for r in self.storage]
+
+    def replace_records(self, records: Iterable[dict[str, Any]]) -> None:
+        """Hold these records, as `records_as_dicts` gave them, and no others; middleware with a `rebuild` is told."""
+        self.storage.replace([BufferedData(r["data"], r["index"], r["meta"]) for r in records], self.size)
+        for middleware in self._middleware:
+            if isinstance(middleware, KeepsRecords):
+                middleware.rebuild()
+
+
+def _check_arguments(size: int | None, indices: list[str] | None, groupby: str | None, unroll_len: int | None) -> int:
+    """The number of records or groups to draw."""
+    if not size and not indices:
+        raise AssertionError("a sample needs size (at least 1) or indices")
+    if size and indices and len(indices) != size:
+        raise AssertionError(f"size = {size} is not the number of indices, {len(indices)}; give one of the two")
+    if groupby and indices:
+        raise AssertionError("groupby draws groups and cannot be combined with indices")
+    if unroll_len and not groupby:
+        raise AssertionError("unroll_len cuts windows from groups; it needs groupby")
+    return size or len(indices or ())
+
+
+def _within(items: Iterable[Any], sample_range: slice) -> list[Any]:
+    return list(itertools.islice(items, sample_range.start, sample_range.stop, sample_range.step))
+
+
+def _copy_repeats(records: list[BufferedData]) -> list[BufferedData]:
+    seen: set[int] = set()
+    for i, record in enumerate(records):
+        if id(record) in seen:
+            records[i] = fastcopy.copy(record)
+        seen.add(id(record))
+    return records

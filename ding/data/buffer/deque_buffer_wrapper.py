@@ -1,0 +1,240 @@
+"""The deque buffer behind the interface of the worker layer's buffers."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from easydict import EasyDict
+
+from ding.data.buffer.buffer import BufferedData
+from ding.data.buffer.deque_buffer import DequeBuffer
+from ding.data.buffer.middleware import PriorityExperienceReplay, use_time_check
+from ding.data.buffer_interface import IBuffer
+from ding.data.priority_index import as_priorities
+from ding.data.random_source import generator_state, set_generator_state
+from ding.utils.config_helper import ConfigError, boolean, check_config, integer, number
+from ding.utils.dict_helper import deep_merge_dicts
+from ding.utils.registry_factory import BUFFER_REGISTRY
+
+DEQUE_RULES = {
+    "replay_buffer_size": integer(1),
+    "max_use": number(1),
+    "train_iter_per_log": integer(1),
+    "priority": boolean,
+    "priority_IS_weight": boolean,
+    "priority_power_factor": number(0, 1),
+    "IS_weight_power_factor": number(0, 1),
+    "IS_weight_anneal_train_iter": integer(0),
+    "priority_max_limit": number(0),
+}
+
+
+@BUFFER_REGISTRY.register("deque")
+class DequeBufferWrapper(IBuffer):
+    """Replay buffer on a `DequeBuffer`; with `priority`, sampling is prioritized. Thread-safe.
+
+    `sample` hands out the stored dicts. With `priority_IS_weight` they are shallow copies that hold `IS` (float) and
+    `priority_IS` (float32 tensor [1]). With `priority`, an item may come up more than once, so `size` may exceed
+    `count()`.
+
+    Args:
+        cfg: the configuration; keys that are missing take their default.
+        tb_logger: TensorBoard writer, stays the caller's; without one nothing is logged there.
+        exp_name: not used.
+        instance_name: name in the TensorBoard tags.
+
+    Example:
+        >>> cfg = DequeBufferWrapper.default_config()
+        >>> cfg.priority = True
+        >>> buffer = DequeBufferWrapper(cfg)
+        >>> buffer.push([{"obs": i, "priority": i + 1.0} for i in range(3)])
+        >>> batch = buffer.sample(2)
+        >>> buffer.update({"priority": [0.1, 0.2]})
+        >>> len(batch), buffer.count()
+        (2, 3)
+    """
+
+    config = {
+        "replay_buffer_size": 10000,
+        "max_use": math.inf,
+        # Distance of TensorBoard logs, in train iterations.
+        "train_iter_per_log": 100,
+        "priority": False,
+        "priority_IS_weight": False,
+        "priority_power_factor": 0.6,
+        "IS_weight_power_factor": 0.4,
+        # Samples until the exponent of the importance weights reaches 1.
+        "IS_weight_anneal_train_iter": int(1e5),
+        # Updated priorities are cut off here.
+        "priority_max_limit": 1000,
+    }
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        tb_logger: Any = None,
+        exp_name: str = "default_experiement",
+        instance_name: str = "buffer",
+    ) -> None:
+        check_config(cfg, type(self).__name__, DEQUE_RULES)
+        self.cfg = EasyDict(deep_merge_dicts(self.default_config(), cfg))
+        if self.cfg.priority_IS_weight and not self.cfg.priority:
+            raise ConfigError("DequeBufferWrapper: priority_IS_weight = True needs priority = True")
+        self.tb_logger = tb_logger
+        self.name = f"{instance_name}_iter"
+        self.buffer = DequeBuffer(size=int(self.cfg.replay_buffer_size))
+        self.last_log_train_iter: int | None = None
+        self._lock = threading.RLock()
+        self._push_count = 0
+        self._last_sample_ids: list[str] | None = None
+        if not math.isinf(self.cfg.max_use):
+            self.buffer.use(use_time_check(self.buffer, max_use=self.cfg.max_use))
+        self._per: PriorityExperienceReplay | None = None
+        if self.cfg.priority:
+            self._per = PriorityExperienceReplay(
+                self.buffer,
+                IS_weight=self.cfg.priority_IS_weight,
+                priority_power_factor=self.cfg.priority_power_factor,
+                IS_weight_power_factor=self.cfg.IS_weight_power_factor,
+                IS_weight_anneal_train_iter=int(self.cfg.IS_weight_anneal_train_iter),
+            )
+            self.buffer.use(self._per)
+
+    @property
+    def replay_buffer_size(self) -> int:
+        """Capacity, in items."""
+        return self.buffer.size
+
+    @property
+    def push_count(self) -> int:
+        """Items pushed so far."""
+        return self._push_count
+
+    def push(self, data: list[Any] | Any, cur_collector_envstep: int = -1) -> None:
+        """Store one item, or each item of a list; `cur_collector_envstep` is not used."""
+        items = data if isinstance(data, list) else [data]
+        with self._lock:
+            for item in items:
+                self.buffer.push(item)
+            self._push_count += len(items)
+
+    def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
+        """Draw `size` items; None (and a warning) when there are too few and `priority` is off.
+
+        Raises:
+            AssertionError: `priority` is on and the buffer is empty, or `size` is 0.
+        """
+        with self._lock:
+            count = self.buffer.count()
+            if self._per is None and count < size:
+                logging.getLogger("ding").warning(
+                    "too few items to sample: %d are there, %d are asked for", count, size
+                )
+                return None
+            records = self.buffer.sample(size)
+            self._last_sample_ids = [record.index for record in records]
+            self._log(records, train_iter)
+        if self.cfg.priority_IS_weight:
+            for record in records:
+                record.data["IS"] = record.meta["priority_IS"].item()
+        return [record.data for record in records]
+
+    def update(self, meta: dict[str, Any]) -> None:
+        """Set the priorities of the items of the newest sample: `meta['priority']`, in the order of that sample.
+
+        Ignored without `priority`, and when that sample was updated already.
+
+        Raises:
+            KeyError: `meta` has no priority.
+            ValueError: there is not one priority for each item.
+        """
+        with self._lock:
+            if self._per is None or self._last_sample_ids is None:
+                return
+            ids, priorities = self._last_sample_ids, as_priorities(meta["priority"])
+            if len(priorities) != len(ids):
+                raise ValueError(
+                    f"{len(priorities)} priorities are given for the {len(ids)} items of the newest sample"
+                )
+            self._per.update_priorities(ids, np.minimum(priorities, self.cfg.priority_max_limit))
+            self._last_sample_ids = None
+
+    def _log(self, records: list[BufferedData], train_iter: int) -> None:
+        last = self.last_log_train_iter
+        if self.tb_logger is None or (last is not None and train_iter - last < self.cfg.train_iter_per_log):
+            return
+        self.last_log_train_iter = train_iter
+        metas = [record.meta or {} for record in records]
+        values: dict[str, float] = {}
+        if not math.isinf(self.cfg.max_use):
+            values["use_count_avg"] = float(np.mean([meta["use_count"] for meta in metas]))
+        if self._per is not None:
+            priorities = [meta["priority"] for meta in metas]
+            values["priority_avg"], values["priority_max"] = float(np.mean(priorities)), max(priorities)
+        values["buffer_data_count"] = self.buffer.count()
+        for key, value in values.items():
+            self.tb_logger.add_scalar(f"{self.name}/{key}", value, train_iter)
+
+    def count(self) -> int:
+        """Number of items."""
+        return self.buffer.count()
+
+    def clear(self) -> None:
+        """Drop all items."""
+        with self._lock:
+            self.buffer.clear()
+            self._last_sample_ids = None
+
+    def start(self) -> None:
+        """There is nothing to start; all buffers have this method."""
+
+    def close(self) -> None:
+        """Drop all items and flush the TensorBoard writer. May be called any number of times."""
+        self.clear()
+        if self.tb_logger is not None:
+            self.tb_logger.flush()
+
+    def save_data(self, file_name: str) -> None:
+        """Write the items with their priorities to `file_name` as code-free msgpack."""
+        with self._lock:
+            self.buffer.save_data(file_name)
+
+    def load_data(self, file_name: str) -> None:
+        """Replace the items, and the capacity, by those of a file that `save_data` wrote."""
+        with self._lock:
+            self.buffer.load_data(file_name)
+            self._last_sample_ids = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The items with their priorities, counters and random states, in plain values and arrays."""
+        with self._lock:
+            return {
+                "data": self.buffer.records_as_dicts(),
+                "push_count": self._push_count,
+                "priority": None if self._per is None else self._per.state_dict(),
+                "rng": generator_state(self.buffer.rng),
+            }
+
+    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
+        """Take over a state; one with `data` alone is a list of items to push.
+
+        Raises:
+            AssertionError: `data` is missing.
+        """
+        if "data" not in _state_dict:
+            raise AssertionError(f"a buffer state needs the key 'data'; it has {sorted(_state_dict)}")
+        with self._lock:
+            if set(_state_dict) == {"data"}:
+                self.push(_state_dict["data"])
+                return
+            self.buffer.replace_records(_state_dict["data"])
+            self._push_count = _state_dict["push_count"]
+            self._last_sample_ids = None
+            set_generator_state(self.buffer.rng, _state_dict["rng"])
+            if self._per is not None and _state_dict["priority"] is not None:
+                self._per.load_state_dict(_state_dict["priority"])

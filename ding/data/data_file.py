@@ -1,0 +1,43 @@
+"""Files that hold the items of a buffer: msgpack without code, written whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_FORMAT = "ding-buffer"
+_VERSION = 1
+
+
+def write_data_file(file_name: str, kind: str, items: list[Any]) -> None:
+    """Write `items` to `file_name`; parent folders are created, an existing file is replaced in one step.
+
+    `kind` says what the items are; who reads the file has to expect the same.
+    """
+    from ding.utils.file_helper import atomic_write
+    from ding.utils.msgpack_helper import pack
+
+    packed = pack({"format": _FORMAT, "version": _VERSION, "kind": kind, "items": items})
+    with atomic_write(file_name, mode="wb") as file:
+        file.write(packed)
+
+
+def read_data_file(file_name: str, kind: str) -> list[Any]:
+    """The items of a file of that `kind` that `write_data_file` wrote.
+
+    Raises:
+        ValueError: the file is of another kind or of a newer version.
+    """
+    from ding.utils.msgpack_helper import unpack
+
+    content = Path(file_name).read_bytes()
+    try:
+        data = unpack(content)
+    except Exception as error:
+        raise ValueError(f"{file_name!r} is not a buffer data file: it cannot be decoded as msgpack") from error
+    if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
+        raise ValueError(f"{file_name!r} is not a buffer data file of version {_VERSION}; write it with save_data")
+    if data["kind"] != kind:
+        raise ValueError(f"{file_name!r} holds {data['kind']}, not {kind}: it was saved by another type of buffer")
+    items: list[Any] = data["items"]
+    return items

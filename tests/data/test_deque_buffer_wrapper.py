@@ -1,0 +1,235 @@
+"""The deque buffer behind the interface of the worker layer."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+import ding.data.buffer as buffer_package
+from ding.data.buffer import DequeBufferWrapper
+from ding.utils.config_helper import ConfigError
+
+
+class FakeTb:
+    def __init__(self) -> None:
+        self.scalars: dict[int, dict[str, float]] = {}
+        self.flushed = self.closed = 0
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        self.scalars.setdefault(step, {})[tag] = value
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    np.random.seed(0)
+
+
+def make(tb=None, **cfg) -> DequeBufferWrapper:
+    return DequeBufferWrapper(EasyDict({"replay_buffer_size": 8, **cfg}), tb, "exp", "demo")
+
+
+def items(count: int, **more) -> list[dict]:
+    return [{"n": i, **more} for i in range(count)]
+
+
+def test_the_default_configuration():
+    assert DequeBufferWrapper.default_config() == {
+        "replay_buffer_size": 10000,
+        "max_use": float("inf"),
+        "train_iter_per_log": 100,
+        "priority": False,
+        "priority_IS_weight": False,
+        "priority_power_factor": 0.6,
+        "IS_weight_power_factor": 0.4,
+        "IS_weight_anneal_train_iter": 100000,
+        "priority_max_limit": 1000,
+        "cfg_type": "DequeBufferWrapperDict",
+    }
+
+
+@pytest.mark.parametrize(
+    "cfg", [{"replay_buffer_size": 0}, {"priority_IS_weight": True}, {"priorit": True}, {"max_use": 0.5}]
+)
+def test_wrong_configurations_are_refused(cfg):
+    with pytest.raises(ConfigError):
+        make(**cfg)
+
+
+def test_sampling_hands_out_stored_dicts_without_a_tb_logger():
+    buffer = make()
+    pushed = items(10)
+    buffer.push(pushed, cur_collector_envstep=10)
+    assert (buffer.count(), buffer.push_count, buffer.replay_buffer_size) == (8, 10, 8)
+    batch = buffer.sample(8, 0)
+    assert sorted(item["n"] for item in batch) == list(range(2, 10))
+    assert all(item is pushed[item["n"]] for item in batch)
+    buffer.push({"n": 99})
+    assert buffer.push_count == 11
+
+
+def test_too_few_items_give_none_and_a_warning(caplog):
+    buffer = make()
+    buffer.push(items(2))
+    assert buffer.sample(3, 0) is None and "2 are there, 3 are asked for" in caplog.text
+
+
+def test_priorities_are_refreshed_after_every_sample():
+    buffer = make(priority=True, train_iter_per_log=100)
+    buffer.push(items(4))
+    for train_iter in range(3):
+        batch = buffer.sample(4, train_iter)
+        buffer.update({"priority": [train_iter * 10.0 + item["n"] for item in batch]})
+        by_number = {record.data["n"]: record.meta["priority"] for record in buffer.buffer}
+        assert all(by_number[item["n"]] == train_iter * 10.0 + item["n"] for item in batch)
+
+
+def test_updates_are_cut_off_and_used_once():
+    buffer = make(priority=True, priority_max_limit=5)
+    buffer.push(items(1))
+    buffer.update({"priority": [3.0]})
+    assert buffer.buffer[0].meta["priority"] == 1.0
+    buffer.sample(1)
+    with pytest.raises(KeyError, match="priority"):
+        buffer.update({})
+    with pytest.raises(ValueError, match="2 priorities are given for the 1 items"):
+        buffer.update({"priority": [1.0, 2.0]})
+    buffer.update({"priority": torch.tensor([9.0])})
+    assert buffer.buffer[0].meta["priority"] == 5.0
+    buffer.update({"priority": [2.0]})
+    assert buffer.buffer[0].meta["priority"] == 5.0
+
+
+def test_without_priority_updates_are_ignored():
+    buffer = make()
+    buffer.push(items(2))
+    buffer.sample(2)
+    buffer.update({"priority": [3.0, 4.0]})
+    assert buffer.buffer[0].meta is None
+
+
+def test_importance_weights_go_into_copies():
+    buffer = make(priority=True, priority_IS_weight=True)
+    pushed = [{"n": 0, "priority": 1.0}, {"n": 1, "priority": 4.0}]
+    buffer.push(pushed)
+    for item in buffer.sample(2):
+        assert type(item["IS"]) is float and item["priority_IS"].shape == (1,)
+        assert item["IS"] == item["priority_IS"].item()
+    assert all(set(record.data) == {"n"} for record in buffer.buffer)
+    assert pushed == [{"n": 0, "priority": 1.0}, {"n": 1, "priority": 4.0}]
+
+
+def test_a_prioritized_batch_may_exceed_the_count_but_needs_an_item():
+    buffer = make(priority=True)
+    with pytest.raises(AssertionError, match="empty buffer"):
+        buffer.sample(1)
+    buffer.push(items(2))
+    assert len(buffer.sample(5)) == 5
+
+
+def test_priority_and_max_use_work_together():
+    buffer = make(priority=True, priority_IS_weight=True, max_use=2, replay_buffer_size=200)
+    uses: dict[int, int] = {}
+    for i in range(50):
+        buffer.push([{"n": 2 * i}, {"n": 2 * i + 1}])
+        batch = buffer.sample(2, i)
+        for item in batch:
+            uses[item["n"]] = uses.get(item["n"], 0) + 1
+        buffer.update({"priority": [1.0, 2.0]})
+    assert max(uses.values()) <= 3  # an item may come up twice in the sample that uses it up
+    assert 0 < buffer.count() < 100
+
+
+def test_logs_are_written_at_the_first_sample_and_then_at_a_distance():
+    tb = FakeTb()
+    buffer = make(tb, priority=True, max_use=100, train_iter_per_log=10)
+    buffer.push(items(4))
+    for train_iter in (3, 4, 12, 13, 14, 23):
+        buffer.sample(2, train_iter)
+    assert sorted(tb.scalars) == [3, 13, 23]
+    assert tb.scalars[3] == {
+        "demo_iter/use_count_avg": 1.0,
+        "demo_iter/priority_avg": 1.0,
+        "demo_iter/priority_max": 1.0,
+        "demo_iter/buffer_data_count": 4,
+    }
+    plain = FakeTb()
+    buffer = make(plain)
+    buffer.push(items(4))
+    buffer.sample(2, 0)
+    assert plain.scalars == {0: {"demo_iter/buffer_data_count": 4}}
+
+
+def test_the_whole_buffer_interface_is_there():
+    tb = FakeTb()
+    buffer = make(tb, priority=True)
+    buffer.start()
+    buffer.push(items(4))
+    buffer.clear()
+    assert buffer.count() == 0
+    buffer.close()
+    buffer.close()
+    assert tb.closed == 0 and tb.flushed == 2
+
+
+@pytest.mark.parametrize("priority", [False, True])
+def test_files_and_states_keep_items_priorities_and_draws(tmp_path, priority):
+    buffer = make(priority=priority)
+    buffer.push([{"n": i, "obs": torch.ones(1) * i} for i in range(6)])
+    buffer.sample(2)
+    buffer.update({"priority": [7.0, 8.0]})
+    buffer.save_data(str(tmp_path / "a" / "data"))
+    loaded, restored = make(priority=priority), make(priority=priority)
+    loaded.load_data(str(tmp_path / "a" / "data"))
+    restored.load_state_dict(buffer.state_dict())
+    for other in (loaded, restored):
+        assert [r.data["n"] for r in other.buffer] == list(range(6))
+        if priority:
+            expected = [r.meta["priority"] for r in buffer.buffer]
+            assert [r.meta["priority"] for r in other.buffer] == expected
+    assert [i["n"] for i in restored.sample(4)] == [i["n"] for i in buffer.sample(4)]
+    if priority:
+        restored.update({"priority": [50.0] * 4})
+        assert max(r.meta["priority"] for r in buffer.buffer) == 8.0
+    assert restored.push_count == 6
+    assert len(loaded.sample(4)) == 4
+
+
+def test_a_state_with_data_alone_is_pushed_and_one_without_is_refused():
+    buffer = make()
+    buffer.load_state_dict({"data": items(3)})
+    assert buffer.count() == 3
+    with pytest.raises(AssertionError, match="needs the key 'data'"):
+        buffer.load_state_dict({})
+
+
+def test_importing_the_package_binds_the_package():
+    assert buffer_package.__name__ == "ding.data.buffer" and buffer_package.DequeBuffer is not None
+
+
+def test_pushes_and_samples_from_many_threads_lose_nothing():
+    buffer, failures = make(priority=True), []
+
+    def work() -> None:
+        try:
+            for i in range(100):
+                buffer.push({"n": i})
+                buffer.sample(4, i)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == [] and (buffer.push_count, buffer.count()) == (400, 8)
