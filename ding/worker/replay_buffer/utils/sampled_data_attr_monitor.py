@@ -1,0 +1,120 @@
+"""How often, how urgently and how late the sampled items were used."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy.typing as npt
+
+
+class TimeSource(Protocol):
+    """What tells the current time, in ticks."""
+
+    def time(self) -> float:
+        """The current time."""
+
+
+class _Record(NamedTuple):
+    time: float
+    values: Mapping[str, npt.NDArray[Any]]
+
+
+class SampledDataAttrMonitor:
+    """Statistics of use count, priority and staleness over the recent samples.
+
+    Recording keeps references only; numbers are worked out when they are asked for.
+
+    `use_max`, `use_avg`, `priority_max`, `priority_avg`, `priority_min`, `staleness_max` and `staleness_avg` are those
+    of the newest sample; `avg[attr]()`, `max[attr]()` and `min['priority']()` are over all samples not older than
+    `expire`.
+
+    Example:
+        >>> import numpy as np
+        >>> from ding.utils.autolog import TickTime
+        >>> monitor = SampledDataAttrMonitor(TickTime(), expire=5)
+        >>> monitor.record(use=np.array([1, 3]), priority=np.array([1.0, 0.5]), staleness=np.array([0, 4]))
+        >>> monitor.use_max, monitor.avg["staleness"](), monitor.min["priority"]()
+        (3, 2.0, 0.5)
+    """
+
+    def __init__(self, time_: TimeSource, expire: float) -> None:
+        self.time, self.expire = time_, expire
+        self._records: deque[_Record] = deque()
+        self.avg: dict[str, Callable[[], float]] = {
+            attr: lambda attr=attr: self._average(attr)  # type: ignore[misc]
+            for attr in ("use", "priority", "staleness")
+        }
+        self.max: dict[str, Callable[[], float]] = {
+            attr: lambda attr=attr: max(_plain(record.values[attr].max()) for record in self._recent())  # type: ignore[misc]
+            for attr in ("use", "priority", "staleness")
+        }
+        self.min: dict[str, Callable[[], float]] = {
+            "priority": lambda: min(_plain(record.values["priority"].min()) for record in self._recent())
+        }
+
+    def record(self, **values: npt.NDArray[Any]) -> None:
+        """Take the `use`, `priority` and `staleness` of the items of one sample, an array [n] each."""
+        self._records.append(_Record(self.time.time(), values))
+        self._recent()
+
+    def summary(self) -> dict[str, float]:
+        """All statistics over the recent samples, as `<attr>_<statistic>`."""
+        kinds = {"avg": self.avg, "max": self.max, "min": self.min}
+        return {f"{attr}_{kind}": read() for kind, reads in kinds.items() for attr, read in reads.items()}
+
+    @property
+    def use_max(self) -> int:
+        """Largest use count of the newest sample."""
+        return int(self._newest("use").max())
+
+    @property
+    def use_avg(self) -> float:
+        """Mean use count of the newest sample."""
+        return float(self._newest("use").mean())
+
+    @property
+    def priority_max(self) -> float:
+        """Largest priority of the newest sample."""
+        return float(self._newest("priority").max())
+
+    @property
+    def priority_avg(self) -> float:
+        """Mean priority of the newest sample."""
+        return float(self._newest("priority").mean())
+
+    @property
+    def priority_min(self) -> float:
+        """Smallest priority of the newest sample."""
+        return float(self._newest("priority").min())
+
+    @property
+    def staleness_max(self) -> int:
+        """Largest staleness of the newest sample."""
+        return int(self._newest("staleness").max())
+
+    @property
+    def staleness_avg(self) -> float:
+        """Mean staleness of the newest sample."""
+        return float(self._newest("staleness").mean())
+
+    def _newest(self, attr: str) -> npt.NDArray[Any]:
+        if not self._records:
+            raise ValueError("nothing was recorded yet; call record first")
+        return self._records[-1].values[attr]
+
+    def _recent(self) -> deque[_Record]:
+        begin = self.time.time() - self.expire
+        while len(self._records) > 1 and self._records[0].time < begin:
+            self._records.popleft()
+        return self._records
+
+    def _average(self, attr: str) -> float:
+        means = [float(record.values[attr].mean()) for record in self._recent()]
+        return sum(means) / len(means)
+
+
+def _plain(value: Any) -> float:
+    number: float = value.item()
+    return number

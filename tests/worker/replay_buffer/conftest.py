@@ -1,0 +1,74 @@
+"""Buffers in a folder of their own, closed after the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer
+
+
+class FakeTb:
+    """Records what is written to it."""
+
+    def __init__(self) -> None:
+        self.scalars: list[tuple[str, float, int]] = []
+        self.flushed = self.closed = 0
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        self.scalars.append((tag, value, step))
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def own_folder_and_seed(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.random.seed(0)
+
+
+@pytest.fixture
+def tb() -> FakeTb:
+    return FakeTb()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def _maker(cls: type) -> Iterator[Callable[..., Any]]:
+    made = []
+
+    def make(size: int = 64, tb_logger: Any = None, name: str = "demo", **cfg: Any) -> Any:
+        made.append(cls({"replay_buffer_size": size, **cfg}, tb_logger or FakeTb(), "exp", name))
+        return made[-1]
+
+    yield make
+    for buffer in made:
+        buffer.close()
+
+
+@pytest.fixture
+def make_naive() -> Iterator[Callable[..., NaiveReplayBuffer]]:
+    yield from _maker(NaiveReplayBuffer)
+
+
+@pytest.fixture
+def make_advanced() -> Iterator[Callable[..., AdvancedReplayBuffer]]:
+    yield from _maker(AdvancedReplayBuffer)

@@ -1,0 +1,650 @@
+"""The advanced buffer: what is stored, drawn, removed and updated."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.data.priority_index import PriorityError
+from ding.utils.config_helper import ConfigError
+from ding.worker.replay_buffer import AdvancedReplayBuffer
+
+ADDED = {"replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS"}
+
+
+def items(start: int, stop: int, **more) -> list[dict]:
+    return [{"n": i, "collect_iter": 0, **more} for i in range(start, stop)]
+
+
+def info_of(batch: list[dict], priorities) -> dict:
+    return {
+        "replay_unique_id": [item["replay_unique_id"] for item in batch],
+        "replay_buffer_idx": [item["replay_buffer_idx"] for item in batch],
+        "priority": priorities,
+    }
+
+
+def weights(buffer: AdvancedReplayBuffer, slots: slice = slice(None)) -> float:
+    return sum(item["priority"] ** buffer.alpha for item in buffer._data[slots] if item is not None)
+
+
+def assert_consistent(buffer: AdvancedReplayBuffer) -> None:
+    live = [slot for slot, item in enumerate(buffer._data) if item is not None]
+    assert buffer.count() == len(live)
+    assert buffer._sum_tree.reduce() == pytest.approx(weights(buffer), abs=1e-6)
+    assert np.flatnonzero(buffer._sum_tree.leaves).tolist() == live
+    assert np.flatnonzero(np.isfinite(buffer._min_tree.leaves)).tolist() == live
+
+
+# ---- push
+
+
+def test_pushing_one_by_one_overwrites_the_oldest(make_advanced):
+    buffer = make_advanced(64)
+    for item in items(0, 100):
+        buffer.push(item, 0)
+    assert (buffer.count(), buffer.push_count, buffer._tail, buffer._head) == (64, 100, 36, 36)
+    assert buffer._next_unique_id == 100
+    assert buffer._data[35]["replay_unique_id"] == "demo_99" and buffer._data[36]["replay_unique_id"] == "demo_36"
+    assert_consistent(buffer)
+
+
+@pytest.mark.parametrize("length", [0, 1, 5, 8, 9, 21, 40])
+def test_a_list_lands_where_single_pushes_would(make_advanced, length):
+    many, single = make_advanced(8), make_advanced(8)
+    for buffer in (many, single):
+        buffer.push(items(100, 103), 0)
+    many.push(items(0, length, priority=0.5), 0)
+    for item in items(0, length, priority=0.5):
+        single.push(item, 0)
+    assert list(many._data) == list(single._data)
+    for name in ("_tail", "_head", "_valid_count", "_next_unique_id", "push_count"):
+        assert getattr(many, name) == getattr(single, name)
+    assert np.array_equal(many._sum_tree.value, single._sum_tree.value)
+    assert_consistent(many)
+
+
+def test_the_pushed_dict_is_left_alone_and_may_be_pushed_twice(make_advanced):
+    buffer, item = make_advanced(4), {"n": 0}
+    buffer.push([item, item], 0)
+    batch = buffer.sample(2, 0)
+    assert item == {"n": 0}
+    assert [sampled["replay_buffer_idx"] for sampled in batch] == [0, 1]
+    buffer.update(info_of(batch, [1.0, 2.0]))
+    assert [held["priority"] for held in buffer._data[:2]] == [1.0 + 1e-5, 2.0 + 1e-5]
+
+
+def test_a_missing_priority_is_the_largest_that_updates_have_set(make_advanced):
+    buffer = make_advanced(4)
+    buffer.push([{"n": 0}, {"n": 1, "priority": None}, {"n": 2, "priority": 7.0}], 0)
+    assert [item["priority"] for item in buffer._data[:3]] == [1.0, 1.0, 7.0]
+    batch = buffer.sample(1, 0)
+    buffer.update(info_of(batch, [3.0]))
+    buffer.push({"n": 3}, 0)
+    assert buffer._data[3]["priority"] == 3.0
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, np.float32(0), torch.tensor(0.0)])
+def test_a_pushed_priority_of_zero_still_has_weight(make_advanced, zero):
+    buffer = make_advanced(2)
+    buffer.push([{"n": 0, "priority": zero}, {"n": 1, "priority": 1.0}], 0)
+    batch = buffer.sample(2, 0)
+    assert all(0 < item["IS"] <= 1 and np.isfinite(item["IS"]) for item in batch)
+    assert buffer._sum_tree[0] == pytest.approx(1e-5**0.6)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
+def test_a_wrong_pushed_priority_is_refused_and_nothing_is_stored(make_advanced, wrong):
+    buffer = make_advanced(4)
+    with pytest.raises(PriorityError, match="must be finite and >= 0"):
+        buffer.push([{"n": 0}, {"n": 1, "priority": wrong}], 0)
+    assert (buffer.count(), buffer.push_count, buffer._next_unique_id) == (0, 0, 0)
+    with pytest.raises(TypeError, match="must be one number"):
+        buffer.push({"n": 0, "priority": "high"}, 0)
+
+
+def test_items_that_fail_a_check_are_left_out(make_advanced):
+    buffer = make_advanced(4, name="picky")
+    buffer.push([{"n": 0}, 3, {"n": 1}], 0)
+    buffer.push(5, 0)
+    assert (buffer.count(), buffer.push_count, buffer._next_unique_id) == (2, 2, 2)
+    assert buffer._thruput_controller.history_push_count == 2
+    buffer.check_list.append(lambda item: item["n"] > 5)
+    buffer.push([{"n": 5}, {"n": 6}], 0)
+    assert [item["n"] for item in buffer._data[:3]] == [0, 1, 6]
+    assert "was not taken in" in Path("exp/log/picky/picky_logger.txt").read_text()
+
+
+# ---- sample
+
+
+def test_sampled_items_are_copies_with_the_bookkeeping(make_advanced):
+    buffer = make_advanced(4)
+    pushed = items(0, 2)
+    buffer.push(pushed, 0)
+    batch = buffer.sample(2, 3)
+    assert [set(item) - {"n", "collect_iter"} for item in batch] == [ADDED, ADDED]
+    assert [item["replay_unique_id"] for item in batch] == ["demo_0", "demo_1"]
+    assert [(item["n"], item["staleness"], item["use"], item["IS"]) for item in batch] == [
+        (0, 3, 1, 1.0),
+        (1, 3, 1, 1.0),
+    ]
+    batch[0]["n"] = 99
+    assert pushed == items(0, 2) and buffer._data[0]["n"] == 0
+    assert all(type(item["priority"]) is float and type(item["use"]) is int for item in batch)
+
+
+def test_dict_subclasses_stay_what_they_are(make_advanced):
+    buffer = make_advanced(4)
+    buffer.push([EasyDict(n=0)], 0)
+    sampled = buffer.sample(1, 0)[0]
+    assert type(sampled) is EasyDict and sampled.n == 0 and sampled.use == 1
+
+
+def test_draws_follow_priority_to_the_power_of_alpha(make_advanced):
+    buffer = make_advanced(4, alpha=0.5)
+    buffer.push([{"n": i, "priority": p} for i, p in enumerate([1.0, 4.0, 9.0, 16.0])], 0)
+    counts = np.bincount([item["n"] for _ in range(1000) for item in buffer.sample(4, 0)], minlength=4)
+    assert counts / 4000 == pytest.approx([0.1, 0.2, 0.3, 0.4], abs=0.02)
+
+
+def test_one_item_is_drawn_from_each_stratum(make_advanced):
+    buffer = make_advanced(8)
+    buffer.push(items(0, 8), 0)
+    assert [item["n"] for item in buffer.sample(8, 0)] == list(range(8))
+
+
+def test_importance_weights_follow_their_definition(make_advanced):
+    buffer = make_advanced(4, alpha=1.0, beta=0.5)
+    buffer.push([{"n": i, "priority": p} for i, p in enumerate([1.0, 2.0, 4.0])], 0)
+    probability = {n: p / 7 for n, p in enumerate([1.0, 2.0, 4.0])}
+    largest = (3 * probability[0]) ** -0.5
+    for item in buffer.sample(3, 0):
+        assert item["IS"] == pytest.approx((3 * probability[item["n"]]) ** -0.5 / largest)
+
+
+def test_staleness_takes_the_oldest_of_several_iterations_and_minus_one_without(make_advanced):
+    buffer = make_advanced(8)
+    iters = [3, [4, 2, 9], torch.tensor([5, 6]), np.int64(1), torch.tensor(7), None]
+    buffer.push([{"collect_iter": value} for value in iters] + [{}], 0)
+    batch = {item["replay_buffer_idx"]: item["staleness"] for _ in range(20) for item in buffer.sample(7, np.int64(10))}
+    assert batch == {0: 7, 1: 8, 2: 5, 3: 9, 4: 3, 5: -1, 6: -1}
+
+
+def test_repeated_items_share_no_tensor_and_show_the_final_use_count(make_advanced):
+    buffer = make_advanced(4)
+    buffer.push([{"obs": torch.zeros(2), "priority": 1e6}, {"obs": torch.zeros(2), "priority": 1e-9}], 0)
+    batch = buffer.sample(2, 0)
+    assert [item["replay_buffer_idx"] for item in batch] == [0, 0]
+    assert [item["use"] for item in batch] == [2, 2]
+    batch[1]["obs"] += 1
+    assert batch[0]["obs"].sum() == 0 and buffer._data[0]["obs"].sum() == 0
+
+
+def test_deepcopy_separates_pushed_stored_and_sampled(make_advanced):
+    buffer = make_advanced(4, deepcopy=True)
+    item = {"obs": torch.zeros(1)}
+    buffer.push(item, 0)
+    item["obs"] += 1
+    buffer.sample(1, 0)[0]["obs"] += 1
+    assert buffer._data[0]["obs"].item() == 0
+
+
+def test_too_few_items_give_none_and_a_log_line(make_advanced):
+    buffer = make_advanced(8, name="short")
+    assert buffer.sample(1, 0) is None and buffer.sample(0, 0) == []
+    buffer.push(items(0, 2), 0)
+    assert buffer.sample(3, 0) is None
+    assert "2 items are there, 3 are needed" in Path("exp/log/short/short_logger.txt").read_text()
+    verdict = buffer._sample_check(2, 0)
+    assert verdict and verdict[0] is True and not buffer._sample_check(3, 0)
+
+
+@pytest.mark.parametrize("size", [-1, 9])
+def test_an_impossible_batch_size_is_refused(make_advanced, size):
+    with pytest.raises(ValueError, match=r"must be in \[0, 8\]"):
+        make_advanced(8).sample(size, 0)
+
+
+@pytest.mark.parametrize(
+    "sample_range, expected",
+    [
+        (slice(-3, None), {8, 9, 10}),
+        (slice(None, 2), {3, 4}),
+        (slice(0, 3), {3, 4, 5}),
+        (slice(-6, -2), {5, 6, 7, 8}),
+        (slice(None), set(range(3, 11))),
+        (slice(4, 6, 2), {7, 8}),
+    ],
+)
+def test_sample_range_counts_from_the_oldest_item_also_after_wrapping(make_advanced, sample_range, expected):
+    buffer = make_advanced(8)
+    buffer.push(items(0, 8), 0)
+    buffer.push(items(8, 11), 0)
+    drawn = {item["n"] for _ in range(40) for item in buffer.sample(4, 0, sample_range)}
+    assert drawn == expected
+
+
+def test_sample_range_of_a_buffer_that_is_not_full_counts_what_is_there(make_advanced):
+    buffer = make_advanced(64)
+    buffer.push(items(0, 20), 0)
+    assert {item["n"] for _ in range(20) for item in buffer.sample(10, 0, slice(-2, None))} == {18, 19}
+
+
+def test_a_useless_sample_range_is_refused(make_advanced):
+    buffer = make_advanced(8)
+    buffer.push(items(0, 8), 0)
+    for useless in (slice(5, 5), slice(20, None)):
+        with pytest.raises(ValueError, match="selects no item"):
+            buffer.sample(1, 0, useless)
+    with pytest.raises(TypeError, match="must be a slice"):
+        buffer.sample(1, 0, (0, 3))
+
+
+def test_beta_anneals_by_a_step_fixed_at_construction(make_advanced):
+    buffer = make_advanced(4, beta=0.5, anneal_step=4)
+    buffer.push(items(0, 4), 0)
+    buffer.sample(1, 0)
+    assert buffer.beta == 0.625
+    buffer.beta = 0.9
+    buffer.sample(1, 0)
+    assert buffer.beta == 1.0
+    still = make_advanced(4, anneal_step=0)
+    still.push(items(0, 4), 0)
+    still.sample(1, 0)
+    assert still.beta == 0.4
+
+
+# ---- removal
+
+
+def test_an_item_leaves_once_it_was_used_max_use_times(make_advanced):
+    buffer = make_advanced(64, max_use=2)
+    buffer.push(items(0, 48), 0)
+    uses = np.zeros(64, dtype=int)
+    while (batch := buffer.sample(32, 0)) is not None:
+        for slot in {item["replay_buffer_idx"] for item in batch}:
+            uses[slot] = max(item["use"] for item in batch if item["replay_buffer_idx"] == slot)
+    assert (uses >= 2).sum() == 48 - buffer.count()
+    assert all(buffer._data[slot] is None for slot in np.flatnonzero(uses >= 2))
+    assert_consistent(buffer)
+
+
+def test_removing_the_head_moves_it_and_the_next_push_follows(make_advanced):
+    buffer = make_advanced(64, max_use=4)
+    for item in items(0, 65):
+        buffer.push(item, 0)
+    assert buffer._head == buffer._tail == 1
+    buffer.update(info_of(buffer._data, [0.0, 1e9] + [0.0] * 62))
+    for _ in range(4):
+        buffer.sample(1, 0)
+    assert buffer._data[1] is None and buffer._head == 2
+    buffer.push({"n": 65}, 0)
+    assert buffer._head == buffer._tail == 2
+
+
+def test_used_up_items_whose_files_are_tracked_stay_until_overwritten_but_are_not_drawn(make_advanced):
+    buffer = make_advanced(3, max_use=1, enable_track_used_data=True, deepcopy=True)
+    for i in range(4):
+        Path(f"data_{i}").write_text("x")
+    buffer.push([{"data_id": f"data_{i}"} for i in range(3)], 0)
+    batch = buffer.sample(2, 0)
+    used = sorted(item["replay_buffer_idx"] for item in batch)
+    assert buffer.count() == 1 and all(buffer._data[slot]["priority"] == 0.0 for slot in used)
+    buffer.update(info_of(batch, [5.0, 5.0]))
+    assert buffer.count() == 1 and all(buffer._sum_tree[slot] == 0 for slot in used)
+    assert buffer._max_priority == 1.0
+    assert buffer.sample(2, 0) is None
+    remaining = buffer.sample(1, 0)[0]["replay_buffer_idx"]
+    assert remaining not in used and buffer.count() == 0
+    buffer.push({"data_id": "data_3"}, 0)
+    assert buffer.count() == 1
+    buffer.close()
+    assert list(Path().glob("data_*")) == []
+
+
+def test_stale_items_leave_before_a_sample_even_when_it_is_refused(make_advanced):
+    buffer = make_advanced(8, max_staleness=5)
+    buffer.push([{"collect_iter": i} for i in (0, 1, 2, 3)], 0)
+    assert buffer.sample(4, 6) is None
+    assert (buffer.count(), buffer._head) == (2, 2)
+    assert [item["staleness"] for item in buffer.sample(2, 6)] == [4, 3]
+
+
+def test_stale_items_are_found_again_after_all_were_removed_and_new_ones_pushed(make_advanced):
+    buffer = make_advanced(4, max_staleness=5)
+    buffer.push([{"collect_iter": 0}] * 4, 0)
+    assert buffer.sample(1, 5) is None and buffer.count() == 0
+    buffer.push([{"collect_iter": 5}] * 3, 0)
+    buffer.push([{"collect_iter": 15}] * 1, 0)
+    batch = buffer.sample(1, 15)
+    assert batch[0]["staleness"] == 0 and buffer.count() == 1
+    assert_consistent(buffer)
+
+
+def test_a_slot_emptied_by_hand_is_not_drawn_and_not_updated(make_advanced):
+    buffer = make_advanced(4)
+    buffer.push(items(0, 4), 0)
+    info = info_of([buffer._data[2]], [5.0])
+    buffer._data[2] = None
+    buffer._valid_count -= 1
+    buffer.update(info)
+    assert buffer._max_priority == 1.0
+    assert {item["n"] for _ in range(30) for item in buffer.sample(3, 0)} == {0, 1, 3}
+    assert_consistent(buffer)
+    buffer.push(items(4, 7), 0)
+    assert buffer.count() == 4
+
+
+def test_clear_keeps_push_count_ids_and_beta(make_advanced):
+    buffer = make_advanced(4)
+    buffer.push(items(0, 6), 0)
+    buffer.update(info_of(buffer.sample(2, 0), [4.0, 5.0]))
+    beta = buffer.beta
+    buffer.clear()
+    assert (buffer.count(), buffer._head, buffer._tail, buffer._max_priority) == (0, 0, 0, 1.0)
+    assert (buffer.push_count, buffer._next_unique_id, buffer.beta) == (6, 6, beta)
+    assert buffer.sample(1, 0) is None and not buffer._sum_tree.value.any()
+    buffer.push({"n": 9}, 0)
+    assert buffer.sample(1, 0)[0]["replay_unique_id"] == "demo_6"
+
+
+# ---- update
+
+
+def test_update_sets_priorities_by_id_and_skips_items_overwritten_since(make_advanced, caplog):
+    buffer = make_advanced(8)
+    buffer.push(items(0, 8), 0)
+    info = info_of([buffer._data[slot] for slot in (1, 4, 6)], [20.0, 2.0, 3.0])
+    buffer.push(items(8, 10), 0)
+    buffer._logger.setLevel(logging.DEBUG)
+    buffer.update(info)
+    assert [buffer._data[slot]["priority"] for slot in (1, 4, 6)] == [1.0, 2.0 + 1e-5, 3.0 + 1e-5]
+    assert buffer._max_priority == 3.0
+    assert "demo_1" in Path("exp/log/demo/demo_logger.txt").read_text()
+    assert_consistent(buffer)
+
+
+def test_of_repeated_items_in_an_update_the_last_priority_counts(make_advanced):
+    buffer = make_advanced(4)
+    buffer.push(items(0, 1), 0)
+    buffer.update(info_of([buffer._data[0]] * 2, [9.0, 2.0]))
+    assert buffer._data[0]["priority"] == 2.0 + 1e-5 and buffer._max_priority == 9.0
+
+
+@pytest.mark.parametrize(
+    "priorities",
+    [
+        [1, 2],
+        [np.float32(1), np.float32(2)],
+        np.array([1, 2]),
+        torch.tensor([[1.0], [2.0]]),
+        [torch.tensor(1), torch.ones(1) * 2],
+    ],
+)
+def test_update_takes_any_kind_of_numbers(make_advanced, priorities):
+    buffer = make_advanced(4)
+    buffer.push(items(0, 2), 0)
+    buffer.update(info_of(buffer._data[:2], priorities))
+    assert [item["priority"] for item in buffer._data[:2]] == [1.0 + 1e-5, 2.0 + 1e-5]
+    assert buffer._max_priority == 2.0
+
+
+def test_an_update_without_priority_is_ignored(make_advanced):
+    buffer = make_advanced(4)
+    buffer.update({})
+    with pytest.raises(KeyError, match="replay_unique_id"):
+        buffer.update({"priority": [1.0]})
+
+
+@pytest.mark.parametrize("wrong", [-0.1, float("nan"), float("inf")])
+def test_a_wrong_priority_in_an_update_is_refused_and_nothing_changes(make_advanced, wrong):
+    buffer = make_advanced(4)
+    buffer.push(items(0, 2), 0)
+    with pytest.raises(AssertionError, match="must be finite and >= 0"):
+        buffer.update(info_of(buffer._data[:2], [5.0, wrong]))
+    assert buffer._data[0]["priority"] == 1.0
+
+
+def test_an_update_of_uneven_lists_or_foreign_slots_is_refused(make_advanced):
+    buffer = make_advanced(4)
+    buffer.push(items(0, 2), 0)
+    with pytest.raises(ValueError, match="lists of one length"):
+        buffer.update(info_of(buffer._data[:2], [1.0]))
+    with pytest.raises(IndexError, match=r"must be in \[0, 4\)"):
+        buffer.update({"replay_unique_id": ["demo_0"], "replay_buffer_idx": [4], "priority": [1.0]})
+
+
+# ---- the live view
+
+
+def test_the_view_shows_current_bookkeeping_and_passes_writes_on(make_advanced):
+    buffer = make_advanced(4)
+    buffer.push(items(0, 3), 0)
+    assert len(buffer._data) == 4 and buffer._data[3] is None and buffer._data[-2]["n"] == 2
+    buffer._data[0]["priority"] = 8.0
+    buffer._data[1].update(priority=0.0, collect_iter=4)
+    buffer._data[2].setdefault("mark", 1)
+    assert buffer._data[0]["priority"] == 8.0 and buffer._sum_tree[0] == 8.0**0.6
+    assert buffer._data[2]["mark"] == 1
+    batch = {item["n"]: item for _ in range(50) for item in buffer.sample(3, 5)}
+    assert batch[0]["priority"] == 8.0 and batch[2]["mark"] == 1
+    assert buffer._data[0]["use"] == buffer._use_count[0] >= 50
+    with pytest.raises(IndexError):
+        buffer._data[4]
+
+
+def test_an_item_put_into_a_slot_by_hand_can_be_drawn(make_advanced):
+    buffer = make_advanced(4)
+    buffer.push(items(0, 1), 0)
+    buffer._data[1] = {"n": 9, "priority": 1e9, "replay_unique_id": "demo_7", "use": 3}
+    buffer._valid_count += 1
+    sampled = buffer.sample(1, 0)[0]
+    assert (sampled["n"], sampled["replay_unique_id"], sampled["use"]) == (9, "demo_7", 4)
+    with pytest.raises(ValueError, match="must look like 'demo_0'"):
+        buffer._data[1]["replay_unique_id"] = "seven"
+
+
+def test_a_view_of_an_item_that_left_writes_nothing(make_advanced):
+    buffer = make_advanced(1)
+    buffer.push({"n": 0}, 0)
+    old = buffer._data[0]
+    buffer.push({"n": 1}, 0)
+    old["priority"] = 50.0
+    assert buffer._data[0]["priority"] == 1.0
+    assert type(copy.deepcopy(old)) is dict
+
+
+@pytest.mark.parametrize("count", [36, 64, 100])
+def test_the_tree_sums_priority_to_the_power_of_alpha(make_advanced, count):
+    buffer = make_advanced(64)
+    rng = np.random.default_rng(0)
+    for p in rng.random(count):
+        buffer.push({"priority": float(p)}, 0)
+    assert (buffer.alpha, buffer.beta) == (0.6, 0.4)
+    assert buffer._sum_tree.reduce() == pytest.approx(weights(buffer), abs=1e-6)
+    assert buffer._sum_tree.reduce(0, 36) == pytest.approx(weights(buffer, slice(36)), abs=1e-6)
+
+
+# ---- limits, logs, states
+
+
+def test_the_rate_limits_refuse_samples_and_pushes(make_advanced):
+    limits = {"push_sample_rate_limit": {"max": 2, "min": 0.5}, "window_seconds": 5, "sample_min_limit_ratio": 1.5}
+    buffer = make_advanced(200, thruput_controller=limits)
+    buffer.push(items(0, 30), 0)
+    assert [buffer.sample(19, 0) is None for _ in range(4)] == [False, False, False, True]
+    assert buffer.sample(21, 0) is None
+    for expected in (60, 90, 90):
+        buffer.push(items(0, 30), 0)
+        assert buffer.count() == expected
+    assert "refused to push 30 items" in Path("exp/log/demo/demo_logger.txt").read_text()
+
+
+def test_statistics_are_logged_at_the_first_and_every_nth_sample(make_advanced, tb):
+    monitor = {"sampled_data_attr": {"print_freq": 3}}
+    buffer = make_advanced(4, tb_logger=tb, monitor=monitor, anneal_step=10, beta=0.5)
+    buffer.push([{"collect_iter": 1, "priority": p} for p in (1.0, 4.0)], 12)
+    for train_iter in (2, 3, 4, 5):
+        buffer.sample(2, train_iter)
+    steps = sorted({(tag.split("/")[0], step) for tag, _, step in tb.scalars})
+    assert steps == [("demo_iter", 2), ("demo_iter", 5), ("demo_step", 12)]
+    first = {tag: value for tag, value, step in tb.scalars if step == 2}
+    assert first["demo_iter/staleness_max"] == first["demo_iter/staleness_avg"] == 1
+    assert first["demo_iter/beta"] == pytest.approx(0.55)
+    names = {
+        "use_avg",
+        "use_max",
+        "priority_avg",
+        "priority_max",
+        "priority_min",
+        "staleness_avg",
+        "staleness_max",
+        "beta",
+    }
+    assert {tag.split("/")[1] for tag, _, _ in tb.scalars} == names
+
+
+def test_unknown_steps_are_not_logged(make_advanced, tb):
+    buffer = make_advanced(4, tb_logger=tb)
+    buffer.push(items(0, 2), -1)
+    buffer.sample(1, -1)
+    assert tb.scalars == []
+
+
+def test_other_ranks_have_no_tb_logger(monkeypatch, tb):
+    monkeypatch.setattr("ding.worker.replay_buffer.ring_buffer.get_rank", lambda: 1)
+    with AdvancedReplayBuffer({}, tb, "exp") as buffer:
+        buffer.push(items(0, 2), 5)
+        buffer.sample(1, 5)
+        assert buffer._tb_logger is None and buffer._periodic_thruput_monitor is None
+    assert tb.scalars == [] and tb.flushed == 0
+
+
+def test_save_and_load_keep_items_and_priorities(make_advanced):
+    buffer, other = make_advanced(8), make_advanced(8, name="other")
+    buffer.push([{"n": i, "obs": torch.ones(2) * i, "priority": i + 1.0} for i in range(11)], 0)
+    buffer._data[4] = None
+    buffer._valid_count -= 1
+    buffer.save_data("folder/data")
+    other.load_data("folder/data")
+    assert (other.count(), other.push_count) == (7, 7)
+    assert [(item["n"], item["priority"]) for item in other._data[:7]] == [(n, n + 1.0) for n in (3, 5, 6, 7, 8, 9, 10)]
+    assert other._data[0]["replay_unique_id"] == "other_0"
+    assert torch.equal(other._data[0]["obs"], torch.ones(2) * 3)
+
+
+@pytest.mark.parametrize("deepcopy", [False, True])
+def test_a_state_rebuilds_the_buffer_and_its_random_draws(make_advanced, deepcopy):
+    buffer = make_advanced(8, max_use=3)
+    buffer.push(items(0, 11), 0)
+    for _ in range(3):
+        buffer.update(info_of(buffer.sample(4, 0), [0.1, 0.2, 0.3, 9.0]))
+    other = make_advanced(8, max_use=3)
+    other.load_state_dict(buffer.state_dict(), deepcopy=deepcopy)
+    for name in ("_tail", "_head", "_max_priority", "_next_unique_id", "_valid_count", "push_count", "beta"):
+        assert getattr(other, name) == getattr(buffer, name)
+    assert list(other._data) == list(buffer._data)
+    assert np.array_equal(other._sum_tree.value, buffer._sum_tree.value)
+    assert other.sample(3, 4) == buffer.sample(3, 4)
+
+
+def test_a_state_is_plain_data_that_code_free_files_hold(make_advanced):
+    from ding.utils.msgpack_helper import pack, unpack
+
+    buffer, other = make_advanced(8), make_advanced(8)
+    buffer.push([{"obs": torch.zeros(2), "n": i} for i in range(5)], 0)
+    buffer.sample(2, 0)
+    other.load_state_dict(unpack(pack(buffer.state_dict())))
+    assert [item["use"] for item in other._data[:5]] == [item["use"] for item in buffer._data[:5]]
+    assert [item["n"] for item in other.sample(4, 0)] == [item["n"] for item in buffer.sample(4, 0)]
+
+
+def test_a_state_with_data_alone_is_pushed(make_advanced):
+    buffer = make_advanced(8)
+    buffer.load_state_dict({"data": [{"n": 0}, {"n": 1}, {"n": 2}]})
+    assert [item["staleness"] for item in buffer.sample(3, 4)] == [-1, -1, -1]
+    info = {"replay_unique_id": ["demo_0", "demo_2"], "replay_buffer_idx": [0, 2], "priority": [1.33, 1.44]}
+    buffer.update(info)
+    assert [item["priority"] for item in buffer._data[:3]] == [1.33 + 1e-5, 1.0, 1.44 + 1e-5]
+
+
+def test_wrong_states_are_refused(make_advanced):
+    buffer = make_advanced(8)
+    with pytest.raises(AssertionError, match="needs the key 'data'"):
+        buffer.load_state_dict({"tail": 0})
+    with pytest.raises(ValueError, match="does not fit a buffer of 4"):
+        make_advanced(4).load_state_dict(buffer.state_dict())
+
+
+def test_close_may_be_repeated_starts_no_thread_and_leaves_a_shared_tb_logger_open(make_advanced, tb):
+    threads = threading.active_count()
+    buffer = make_advanced(4, tb_logger=tb)
+    buffer.start()
+    assert threading.active_count() == threads
+    buffer.close()
+    buffer.close()
+    assert (tb.flushed, tb.closed) == (1, 0)
+    buffer.push({"n": 0}, 0)
+    assert buffer.count() == 1
+
+
+@pytest.mark.parametrize(
+    "cfg",
+    [
+        {"alpha": 1.1},
+        {"beta": -0.1},
+        {"alpha": float("nan")},
+        {"max_use": 0},
+        {"replay_buffer_size": 0},
+        {"anneal_step": -1},
+        {"max_usee": 3},
+        {"thruput_controller": {"sample_min_limit_ratio": 0.5}},
+        {"thruput_controller": {"window_seconds": 0}},
+        {"thruput_controller": {"push_sample_rate_limit": {"min": -1}}},
+        {"thruput_controller": {"push_sample_rate_limit": {"min": 3, "max": 2}}},
+        {"monitor": {"sampled_data_attr": {"print_freq": 0}}},
+        {"monitor": {"periodic_thruput": {"second": 1}}},
+    ],
+)
+def test_wrong_configurations_are_refused(cfg):
+    with pytest.raises(ValueError):
+        AdvancedReplayBuffer(cfg, exp_name="exp")
+
+
+def test_a_wrong_alpha_is_also_an_assertion_error():
+    with pytest.raises(AssertionError, match="alpha = 2"):
+        AdvancedReplayBuffer({"alpha": 2}, exp_name="exp")
+    assert issubclass(ConfigError, AssertionError)
+
+
+def test_samples_updates_and_pushes_from_many_threads_keep_the_books_right(make_advanced):
+    buffer = make_advanced(64, max_use=5)
+    failures = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        try:
+            for i in range(60):
+                buffer.push(items(0, 8), i)
+                batch = buffer.sample(8, i)
+                if batch is not None:
+                    buffer.update(info_of(batch, rng.random(8)))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert buffer.push_count == 4 * 60 * 8
+    assert_consistent(buffer)

@@ -1,0 +1,71 @@
+"""Buffers by configuration."""
+
+from __future__ import annotations
+
+import pytest
+from easydict import EasyDict
+
+from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
+from ding.data.buffer_interface import IBuffer as DataIBuffer
+from ding.utils.registry_factory import BUFFER_REGISTRY
+from ding.worker.replay_buffer import (
+    AdvancedReplayBuffer,
+    IBuffer,
+    NaiveReplayBuffer,
+    create_buffer,
+    get_buffer_cls,
+)
+
+CLASSES = {"naive": NaiveReplayBuffer, "advanced": AdvancedReplayBuffer, "deque": DequeBufferWrapper}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_type_is_created_with_its_defaults_and_works(name, tb):
+    cfg = EasyDict(type=name, replay_buffer_size=16, import_names=["ding.data.buffer.deque_buffer_wrapper"])
+    assert get_buffer_cls(cfg) is CLASSES[name] is BUFFER_REGISTRY[name]
+    buffer = create_buffer(cfg, tb_logger=tb, exp_name="exp", instance_name="made")
+    assert isinstance(buffer, IBuffer)
+    buffer.start()
+    buffer.push([{"n": i} for i in range(20)], cur_collector_envstep=20)
+    batch = buffer.sample(4, 1)
+    assert len(batch) == 4 and buffer.count() == 16
+    buffer.update(
+        {
+            "priority": [1.0] * 4,
+            **{key: [i.get(key, 0) for i in batch] for key in ("replay_unique_id", "replay_buffer_idx")},
+        }
+    )
+    state = buffer.state_dict()
+    buffer.clear()
+    assert buffer.count() == 0
+    buffer.load_state_dict(state)
+    assert (buffer.count(), buffer.push_count, buffer.replay_buffer_size) == (16, 20, 16)
+    buffer.close()
+    buffer.close()
+    assert tb.closed == 0
+
+
+def test_a_naive_buffer_makes_a_tb_logger_of_its_own(tb):
+    buffer = create_buffer(EasyDict(type="naive"), tb_logger=tb, exp_name="exp")
+    assert buffer._tb_logger is not tb
+    buffer.close()
+    assert tb.flushed == 0
+
+
+def test_the_default_configuration_of_each_type_creates_it():
+    for name, cls in CLASSES.items():
+        cfg = cls.default_config()
+        assert cfg.cfg_type == f"{cls.__name__}Dict"
+        cfg.type = name
+        create_buffer(cfg, exp_name="exp").close()
+
+
+def test_an_unknown_type_is_named():
+    with pytest.raises(KeyError, match="unknown type 'other'"):
+        create_buffer(EasyDict(type="other"))
+
+
+def test_the_interface_lives_in_the_data_layer_and_is_abstract():
+    assert IBuffer is DataIBuffer
+    with pytest.raises(TypeError, match="abstract"):
+        IBuffer()

@@ -1,0 +1,294 @@
+"""The naive buffer: what it holds, what it hands out, in which order."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ding.data.buffer import DequeBuffer
+from ding.utils.config_helper import ConfigError
+from ding.utils.msgpack_helper import pack
+from ding.worker.replay_buffer import NaiveReplayBuffer
+
+
+def items(start: int, stop: int) -> list[dict]:
+    return [{"n": i} for i in range(start, stop)]
+
+
+def test_pushing_one_by_one_overwrites_the_oldest(make_naive):
+    buffer = make_naive(64)
+    for item in items(0, 100):
+        buffer.push(item, 0)
+    assert (buffer.count(), buffer.push_count, buffer._tail, buffer.replay_buffer_size) == (64, 100, 36, 64)
+    assert [item["n"] for item in buffer._data] == [*range(64, 100), *range(36, 64)]
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 9, 21, 40])
+def test_a_list_lands_where_single_pushes_would(make_naive, length):
+    many, single = make_naive(8), make_naive(8)
+    for buffer in (many, single):
+        buffer.push(items(100, 103), 0)
+    many.push(items(0, length), 0)
+    for item in items(0, length):
+        single.push(item, 0)
+    assert many._data == single._data
+    assert (many._tail, many.count(), many.push_count) == (single._tail, single.count(), single.push_count)
+
+
+def test_items_may_be_of_any_type_and_a_tuple_is_one_item(make_naive):
+    buffer = make_naive(4)
+    buffer.push((1, 2), 0)
+    buffer.push([torch.zeros(2), np.zeros(2), "text"], 0)
+    buffer.push([np.ones(2)], 0)
+    assert buffer.count() == 4 and buffer.push_count == 5
+
+
+def test_none_is_refused(make_naive):
+    with pytest.raises(ValueError, match="None cannot be pushed"):
+        make_naive(4).push([{"n": 0}, None], 0)
+
+
+def test_sampling_hands_out_distinct_stored_objects(make_naive):
+    buffer = make_naive(64)
+    buffer.push(items(0, 64), 0)
+    batch = buffer.sample(32, 0)
+    assert len({item["n"] for item in batch}) == 32
+    assert all(item is buffer._data[item["n"]] for item in batch)
+    assert buffer.sample(0, 0) == []
+
+
+def test_every_item_can_be_drawn_and_only_those(make_naive):
+    buffer = make_naive(8)
+    buffer.push(items(0, 11), 0)
+    assert sorted(item["n"] for item in buffer.sample(8, 0)) == list(range(3, 11))
+    assert {item["n"] for _ in range(40) for item in buffer.sample(2, 0)} == set(range(3, 11))
+
+
+def test_deepcopy_separates_pushed_stored_and_sampled(make_naive):
+    buffer = make_naive(4, deepcopy=True)
+    item = {"obs": np.zeros(1)}
+    buffer.push(item, 0)
+    item["obs"][0] = 1
+    sampled = buffer.sample(1, 0)[0]
+    sampled["obs"][0] = 2
+    assert buffer._data[0]["obs"][0] == 0
+
+
+def test_too_few_items_give_none_and_a_log_line(make_naive):
+    buffer = make_naive(8, name="short")
+    assert buffer.sample(1, 0) is None and buffer.sample(1, 0, replace=True) is None
+    buffer.push(items(0, 2), 0)
+    assert buffer.sample(3, 0) is None
+    assert len(buffer.sample(3, 0, replace=True)) == 3
+    assert "2 are there, 3 are asked for" in Path("exp/log/short/short_logger.txt").read_text()
+
+
+@pytest.mark.parametrize("size", [-1, 9])
+def test_an_impossible_batch_size_is_refused(make_naive, size):
+    with pytest.raises(ValueError, match=r"sample size = .* must be in \[0, 8\]"):
+        make_naive(8).sample(size, 0)
+
+
+def test_sample_range_counts_from_the_oldest_item_also_after_wrapping(make_naive):
+    buffer = make_naive(8)
+    buffer.push(items(0, 8), 0)
+    assert buffer.sample(1, 0, sample_range=slice(-1, None)) == [buffer._data[-1]]
+    buffer.push(items(8, 11), 0)
+    newest = buffer.sample(3, 0, sample_range=slice(-3, None))
+    assert sorted(item["n"] for item in newest) == [8, 9, 10]
+    inner = {item["n"] for _ in range(30) for item in buffer.sample(2, 0, sample_range=slice(-6, -2))}
+    assert inner == {5, 6, 7, 8}
+
+
+def test_a_sample_range_with_too_few_items_is_an_error(make_naive):
+    buffer = make_naive(8)
+    buffer.push(items(0, 8), 0)
+    with pytest.raises(ValueError, match="holds 2"):
+        buffer.sample(3, 0, sample_range=slice(0, 2))
+    with pytest.raises(TypeError, match="must be a slice"):
+        buffer.sample(1, 0, sample_range=3)
+
+
+def test_a_slot_emptied_by_hand_is_not_drawn(make_naive):
+    buffer = make_naive(4)
+    buffer.push(items(0, 4), 0)
+    buffer._data[2] = None
+    buffer._valid_count -= 1
+    assert sorted(item["n"] for item in buffer.sample(3, 0)) == [0, 1, 3]
+
+
+def test_update_changes_nothing_and_says_so(make_naive):
+    buffer = make_naive(4, name="quiet")
+    buffer.update({"priority": [1.0]})
+    assert "nothing to update" in Path("exp/log/quiet/quiet_logger.txt").read_text()
+
+
+def test_clear_starts_the_push_count_again(make_naive):
+    buffer = make_naive(4)
+    buffer.push(items(0, 6), 0)
+    buffer.clear()
+    assert (buffer.count(), buffer.push_count, buffer._tail) == (0, 0, 0)
+    assert buffer.sample(1, 0) is None
+
+
+def test_a_buffer_that_is_not_full_saves_and_loads_only_its_items(make_naive):
+    buffer, other = make_naive(8), make_naive(8, name="other")
+    buffer.push([{"obs": torch.arange(3.0) + i, "n": i} for i in range(5)], 0)
+    buffer.save_data("deep/folder/data.msgpack")
+    other.load_data("deep/folder/data.msgpack")
+    assert (other.count(), other.push_count) == (5, 5)
+    assert [item["n"] for item in other._data[:5]] == list(range(5))
+    assert torch.equal(other._data[4]["obs"], torch.arange(3.0) + 4)
+    assert len(other.sample(5, 0)) == 5
+
+
+def test_a_full_buffer_is_saved_from_the_oldest_item_on(make_naive):
+    buffer, other = make_naive(8), make_naive(8, name="other")
+    buffer.push(items(0, 11), 0)
+    buffer.save_data("data")
+    other.load_data("data")
+    assert (other.count(), other.push_count) == (8, 8)
+    assert [item["n"] for item in other._data] == list(range(3, 11))
+
+
+def test_a_file_of_another_kind_is_refused(make_naive):
+    Path("text").write_text("hello")
+    with pytest.raises(ValueError, match="is not a buffer data file"):
+        make_naive(4).load_data("text")
+    Path("other").write_bytes(pack({"some": "thing"}))
+    with pytest.raises(ValueError, match="is not a buffer data file of version 1"):
+        make_naive(4).load_data("other")
+    DequeBuffer(2).save_data("records")
+    with pytest.raises(ValueError, match="holds records, not items"):
+        make_naive(4).load_data("records")
+
+
+def test_a_state_rebuilds_the_buffer_and_its_random_draws(make_naive):
+    buffer, other = make_naive(8), make_naive(8, name="other")
+    buffer.push(items(0, 11), 0)
+    other.load_state_dict(buffer.state_dict())
+    assert (other._tail, other.count(), other.push_count) == (3, 8, 11)
+    assert other.sample(4, 0) == buffer.sample(4, 0)
+
+
+def test_a_state_with_data_alone_is_pushed(make_naive):
+    buffer = make_naive(8)
+    buffer.load_state_dict({"data": [{"n": 0}, None, {"n": 1}]})
+    assert (buffer.count(), buffer.push_count) == (2, 2)
+
+
+def test_a_state_without_data_is_refused(make_naive):
+    with pytest.raises(AssertionError, match="needs the key 'data'"):
+        make_naive(8).load_state_dict({"tail": 0})
+
+
+def test_the_global_seed_decides_what_is_drawn(make_naive):
+    drawn = []
+    for _ in range(2):
+        np.random.seed(7)
+        buffer = make_naive(32)
+        buffer.push(items(0, 32), 0)
+        drawn.append([item["n"] for item in buffer.sample(8, 0)])
+    assert drawn[0] == drawn[1]
+
+
+def data_files(start: int, stop: int) -> list[dict]:
+    for i in range(start, stop):
+        Path(f"data_{i}").write_text("x")
+    return [{"data_id": f"data_{i}"} for i in range(start, stop)]
+
+
+def test_files_of_overwritten_and_cleared_items_are_removed(make_naive):
+    buffer = make_naive(4, enable_track_used_data=True)
+    buffer.start()
+    buffer.push(data_files(0, 6), 0)
+    buffer._used_data_remover.close()
+    assert sorted(p.name for p in Path().glob("data_*")) == ["data_2", "data_3", "data_4", "data_5"]
+    buffer.start()
+    buffer.clear()
+    buffer.close()
+    assert list(Path().glob("data_*")) == []
+
+
+def test_tracked_items_need_a_data_id(make_naive):
+    buffer = make_naive(1, enable_track_used_data=True)
+    buffer.push({"n": 0}, 0)
+    with pytest.raises(AssertionError, match="'data_id'"):
+        buffer.push({"n": 1}, 0)
+    buffer._enable_track_used_data = False
+
+
+def test_close_may_be_repeated_leaves_no_thread_and_a_shared_tb_logger_open(make_naive, tb):
+    threads = threading.active_count()
+    buffer = make_naive(4, tb_logger=tb, enable_track_used_data=True)
+    buffer.start()
+    buffer.start()
+    buffer.close()
+    buffer.close()
+    assert (tb.flushed, tb.closed, threading.active_count()) == (1, 0, threads)
+    buffer._enable_track_used_data = False
+    buffer.push({"n": 0}, 0)
+    assert buffer.count() == 1
+
+
+def test_a_buffer_without_a_tb_logger_closes_its_own():
+    with NaiveReplayBuffer(NaiveReplayBuffer.default_config(), exp_name="exp") as buffer:
+        buffer._tb_logger.add_scalar("a", 1.0, 0)
+    assert list(Path("exp/log/buffer/buffer_tb_logger").iterdir())
+
+
+def test_an_object_that_failed_to_construct_can_be_deleted():
+    buffer = NaiveReplayBuffer.__new__(NaiveReplayBuffer)
+    buffer.__del__()
+
+
+@pytest.mark.parametrize(
+    "cfg",
+    [
+        {"replay_buffer_size": 0},
+        {"replay_buffer_size": 2.5},
+        {"deepcopy": 1},
+        {"replay_bufer_size": 4},
+        {"periodic_thruput_seconds": 0},
+    ],
+)
+def test_wrong_configurations_are_refused(cfg):
+    with pytest.raises(ConfigError):
+        NaiveReplayBuffer(cfg, exp_name="exp")
+
+
+def test_the_default_configuration():
+    assert NaiveReplayBuffer.default_config() == {
+        "type": "naive",
+        "replay_buffer_size": 10000,
+        "deepcopy": False,
+        "enable_track_used_data": False,
+        "periodic_thruput_seconds": 60,
+        "cfg_type": "NaiveReplayBufferDict",
+    }
+
+
+def test_the_first_push_warns_when_the_full_buffer_would_not_fit_into_memory(make_naive, monkeypatch):
+    monkeypatch.setattr("ding.worker.replay_buffer.memory_check.free_memory", lambda: 10**6)
+    big, small = make_naive(10**5, name="big"), make_naive(10, name="small")
+    for buffer in (big, small):
+        buffer.push([{"obs": torch.zeros(100), "next": (np.zeros(10), [1.0])}] * 2, 0)
+    assert "lower replay_buffer_size" in Path("exp/log/big/big_logger.txt").read_text()
+    assert "lower replay_buffer_size" not in Path("exp/log/small/small_logger.txt").read_text()
+
+
+def test_pushes_and_samples_from_many_threads_lose_nothing(make_naive):
+    buffer = make_naive(100)
+    threads = [threading.Thread(target=lambda: [buffer.push({"n": 0}, 0) for _ in range(200)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        batch = buffer.sample(10, 0)
+        assert batch is None or len(batch) == 10
+    for thread in threads:
+        thread.join()
+    assert (buffer.push_count, buffer.count()) == (800, 100)

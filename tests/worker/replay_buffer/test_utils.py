@@ -1,0 +1,211 @@
+"""The parts the buffers are put together from."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from easydict import EasyDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.utils.autolog import TickTime
+from ding.worker.replay_buffer import memory_check
+from ding.worker.replay_buffer.advanced_buffer import to_positive_index
+from ding.worker.replay_buffer.utils import (
+    PeriodicThruputMonitor,
+    SampledDataAttrMonitor,
+    ThruputController,
+    UsedDataRemover,
+    generate_id,
+)
+
+
+def controller(clock, low: float = 0.5, high: float = 2.0, window: float = 5.0) -> ThruputController:
+    cfg = EasyDict(push_sample_rate_limit={"max": high, "min": low}, window_seconds=window)
+    return ThruputController(cfg, clock)
+
+
+def test_generate_id_joins_name_and_number():
+    assert generate_id("demo", 12) == "demo_12"
+
+
+def test_to_positive_index_counts_negative_ones_from_the_end():
+    assert [to_positive_index(i, 10) for i in (None, 0, 3, -1, -10)] == [None, 0, 3, 9, 0]
+
+
+def test_histories_fade_to_one_percent_over_the_window(clock):
+    limiter = controller(clock)
+    limiter.history_push_count, limiter.history_sample_count = 60, 40
+    clock.now = 4.999
+    four_seconds = 0.01 ** (4 / 5)
+    assert limiter.history_push_count == pytest.approx(60 * four_seconds)
+    clock.now = 5.4
+    assert limiter.history_push_count == pytest.approx(0.6, abs=1e-5)
+    assert limiter.history_sample_count == pytest.approx(0.4, abs=1e-5)
+
+
+def test_a_push_is_free_before_the_first_sample_and_then_bounded(clock):
+    limiter = controller(clock)
+    assert limiter.can_push(1000)
+    limiter.note(pushed=50, sampled=30)
+    assert limiter.can_push(10).allowed is True
+    refused = limiter.can_push(11)
+    assert not refused and refused.reason == "pushed / sampled would be 2.033, allowed is at most 2"
+
+
+def test_a_sample_needs_enough_pushes(clock):
+    limiter = controller(clock)
+    assert not limiter.can_sample(1)
+    limiter.note(pushed=10)
+    assert limiter.can_sample(20) and not limiter.can_sample(21)
+    assert controller(clock, low=0).can_sample(10**9)
+
+
+def test_impossible_limits_are_refused(clock):
+    with pytest.raises(ValueError, match="need 0 <= min <= max"):
+        controller(clock, low=3, high=2)
+    with pytest.raises(ValueError, match="need 0 <= min <= max"):
+        controller(clock, low=-1)
+
+
+def test_a_closed_controller_has_forgotten_its_histories(clock):
+    limiter = controller(clock)
+    limiter.note(pushed=5, sampled=5)
+    limiter.close()
+    limiter.close()
+    assert (limiter.history_push_count, limiter.history_sample_count) == (0, 0)
+
+
+events = st.lists(st.tuples(st.sampled_from(["push", "sample", "wait"]), st.integers(1, 30)), max_size=30)
+
+
+@settings(deadline=None, max_examples=50)
+@given(events)
+def test_the_limiter_agrees_with_one_that_fades_every_second(steps):
+    now = [0.0]
+    limiter = controller(lambda: now[0])
+    pushed = sampled = 0.0
+    for kind, n in steps:
+        if kind == "wait":
+            for _ in range(n):
+                pushed, sampled = pushed * 0.01 ** (1 / 5), sampled * 0.01 ** (1 / 5)
+            now[0] += n
+        elif kind == "push":
+            allowed = sampled < 1e-5 or (pushed + n) / sampled <= 2.0
+            assert limiter.can_push(n).allowed == allowed
+            pushed += n * allowed
+            limiter.note(pushed=n * allowed)
+        else:
+            allowed = pushed / (sampled + n) >= 0.5
+            assert limiter.can_sample(n).allowed == allowed
+            sampled += n * allowed
+            limiter.note(sampled=n * allowed)
+        assert limiter.history_push_count == pytest.approx(pushed, rel=1e-9, abs=1e-12)
+        assert limiter.history_sample_count == pytest.approx(sampled, rel=1e-9, abs=1e-12)
+
+
+def test_the_periodic_monitor_logs_each_period_once_and_starts_it_at_zero(clock, tb, caplog):
+    threads = threading.active_count()
+    monitor = PeriodicThruputMonitor("demo", EasyDict(seconds=10), logging.getLogger("thruput"), tb, clock)
+    assert threading.active_count() == threads
+    monitor.push_data_count += 4
+    monitor.sample_data_count += 2
+    monitor.remove_data_count += 1
+    monitor.valid_count = 3
+    with caplog.at_level(logging.INFO):
+        for clock.now in (9.9, 10.0, 15.0, 20.0):
+            monitor.add(pushed=1)
+    assert [(tag, value, step) for tag, value, step in tb.scalars] == [
+        ("demo_sec/pushed_in", 5, 0),
+        ("demo_sec/sampled_out", 2, 0),
+        ("demo_sec/removed", 1, 0),
+        ("demo_sec/current_have", 3, 0),
+        ("demo_sec/pushed_in", 2, 1),
+        ("demo_sec/sampled_out", 0, 1),
+        ("demo_sec/removed", 0, 1),
+        ("demo_sec/current_have", 3, 1),
+    ]
+    assert "pushed_in 5, sampled_out 2, removed 1, current_have 3" in caplog.text
+    counts = (monitor.push_data_count, monitor.sample_data_count, monitor.remove_data_count, monitor.valid_count)
+    assert counts == (1, 0, 0, 3)
+    monitor.close()
+    monitor.close()
+    clock.now = 99.0
+    monitor.add(pushed=1)
+    assert len(tb.scalars) == 8
+
+
+def test_the_attribute_monitor_keeps_what_is_not_expired():
+    time = TickTime()
+    monitor = SampledDataAttrMonitor(time, expire=2)
+    with pytest.raises(ValueError, match="nothing was recorded"):
+        _ = monitor.use_max
+    for i in range(5):
+        monitor.record(
+            use=np.array([i, i + 2]), priority=np.array([i + 0.5]), staleness=np.array([10 - i, 0], dtype=np.int32)
+        )
+        time.step()
+    assert (monitor.use_max, monitor.use_avg, monitor.staleness_max, monitor.staleness_avg) == (6, 5.0, 6, 3.0)
+    assert monitor.priority_max == monitor.priority_avg == monitor.priority_min == 4.5
+    assert monitor.avg["use"]() == 4.5 and monitor.max["staleness"]() == 7 and monitor.min["priority"]() == 3.5
+    assert type(monitor.use_max) is int and type(monitor.staleness_max) is int
+
+
+def test_the_remover_deletes_files_on_its_thread_and_joins_it(tmp_path):
+    remover, threads = UsedDataRemover(), threading.active_count()
+    for i in range(3):
+        (tmp_path / f"f{i}").write_text("x")
+        remover.add_used_data({"data_id": str(tmp_path / f"f{i}")})
+    remover.start()
+    remover.start()
+    assert threading.active_count() <= threads + 1
+    remover.close()
+    remover.close()
+    assert list(tmp_path.glob("f*")) == [] and threading.active_count() == threads
+
+
+def test_a_remover_that_was_not_started_deletes_at_close(tmp_path):
+    path = tmp_path / "f"
+    path.write_text("x")
+    remover = UsedDataRemover()
+    remover.add_used_data({"data_id": str(path)})
+    assert path.exists()
+    remover.close()
+    assert not path.exists()
+
+
+def test_a_file_that_cannot_be_removed_is_named_and_the_next_one_is_removed(tmp_path, caplog, monkeypatch):
+    def refuse(path: str) -> None:
+        if path == "locked":
+            raise PermissionError("no")
+        Path(path).unlink()
+
+    monkeypatch.setattr("ding.worker.replay_buffer.utils.used_data_remover.remove_file", refuse)
+    (tmp_path / "f").write_text("x")
+    remover = UsedDataRemover()
+    remover.add_used_data({"data_id": "locked"})
+    remover.add_used_data({"data_id": str(tmp_path / "f")})
+    remover.close()
+    assert "locked could not be removed" in caplog.text and not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize("wrong", [3, {"id": "a"}])
+def test_used_data_needs_a_data_id(wrong):
+    with pytest.raises(AssertionError, match="'data_id'"):
+        UsedDataRemover().add_used_data(wrong)
+
+
+def test_sizes_count_the_memory_of_tensors_and_views():
+    array = np.zeros(1000)
+    for item in (array, array[:], {"a": [array]}, (array,)):
+        assert 8000 < memory_check.size_of(item) < 9000
+
+
+def test_free_memory_is_unknown_where_the_system_does_not_tell(monkeypatch):
+    assert memory_check.free_memory() is None or memory_check.free_memory() > 0
+    monkeypatch.setattr("builtins.open", lambda *args, **kwargs: (_ for _ in ()).throw(FileNotFoundError()))
+    assert memory_check.free_memory() is None
