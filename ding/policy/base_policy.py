@@ -58,6 +58,9 @@ class Policy(PolicySteps, ABC):
     _eval_model: Any
     _optimizer: torch.optim.Optimizer
 
+    # Whether actions are numbers of a finite set (True), real-valued (False), or either (None).
+    has_discrete_actions: ClassVar[bool | None] = None
+
     # Rules of a class's own numeric settings, by dotted key; those of its bases apply too.
     setting_rules: ClassVar[Mapping[str, Rule]] = {}
 

@@ -1,0 +1,90 @@
+"""What must fit together before a run starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ding.utils.config_helper import ConfigError
+
+
+def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:
+    """Refuse fewer evaluation episodes than evaluator envs.
+
+    Raises:
+        ConfigError: `env.n_evaluator_episode` < `env.evaluator_env_num`.
+    """
+    episodes, envs = cfg["env"].get("n_evaluator_episode"), cfg["env"].get("evaluator_env_num")
+    if episodes is not None and envs is not None and episodes < envs:
+        raise ConfigError(
+            f"env.n_evaluator_episode = {episodes} is less than env.evaluator_env_num = {envs}; each evaluator env "
+            "plays at least one episode, so raise the first or lower the second"
+        )
+
+
+def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any) -> None:
+    """Compare `policy.model.obs_shape` and `action_shape` with the spaces of a launched env manager.
+
+    Only what is known on both sides is compared: shapes with box spaces, action counts with discrete spaces. An env may
+    have more leading axes (agents, frames) than the model's shape says.
+
+    Raises:
+        ConfigError: they contradict; the message names both.
+    """
+    pairs = (
+        ("obs_shape", "observation_space", _obs_fits),
+        ("action_shape", "action_space", _action_fits),
+    )
+    for key, space_name, fits in pairs:
+        shape, space = model_cfg.get(key), getattr(env, space_name, None)
+        if shape is not None and space is not None and not fits(shape, space):
+            raise ConfigError(
+                f"policy.model.{key} = {shape!r} does not fit the env, whose {space_name} is {space}; "
+                f"set policy.model.{key} to what the env has, or choose another env"
+            )
+
+
+def check_policy_fits_env(policy: Any, env: Any) -> None:
+    """Refuse a policy for discrete actions in an env with real-valued ones, and the reverse.
+
+    Raises:
+        ConfigError: they contradict.
+    """
+    space, wants_discrete = getattr(env, "action_space", None), getattr(policy, "has_discrete_actions", None)
+    if wants_discrete is None or space is None:
+        return
+    is_discrete, is_real = hasattr(space, "n") or hasattr(space, "nvec"), _is_box(space)
+    if (wants_discrete and is_real) or (not wants_discrete and is_discrete):
+        kind = "discrete" if wants_discrete else "real-valued"
+        raise ConfigError(
+            f"{type(policy).__name__} chooses {kind} actions, but the env's action_space is {space}; choose another "
+            "policy.type or another env"
+        )
+
+
+def _obs_fits(shape: Any, space: Any) -> bool:
+    return not _is_box(space) or _ends_with(space.shape, shape)
+
+
+def _action_fits(shape: Any, space: Any) -> bool:
+    if hasattr(space, "nvec"):
+        return not _is_shape(shape) or isinstance(shape, int) or list(space.nvec.reshape(-1)) == list(shape)
+    if hasattr(space, "n") and not _is_box(space):
+        return not isinstance(shape, int) or shape == space.n
+    return not _is_box(space) or _ends_with(space.shape, shape)
+
+
+def _is_box(space: Any) -> bool:
+    return hasattr(space, "low") and hasattr(space, "high") and bool(space.shape)
+
+
+def _is_shape(shape: Any) -> bool:
+    is_list = isinstance(shape, Sequence) and not isinstance(shape, str)
+    return isinstance(shape, int) or (is_list and all(isinstance(size, int) for size in shape))
+
+
+def _ends_with(env_shape: Sequence[int], shape: Any) -> bool:
+    if not _is_shape(shape):
+        return True
+    wanted = (shape,) if isinstance(shape, int) else tuple(shape)
+    return tuple(env_shape)[-len(wanted) :] == wanted if wanted else True

@@ -1,0 +1,110 @@
+"""What a training run shows and leaves behind: a line on the terminal, one record per evaluation, the final result."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from ding.utils.file_helper import atomic_write
+
+UNLIMITED = int(1e10)
+
+
+class ProgressLine:
+    """One line on standard error with env steps, steps per second, iterations, last and best return.
+
+    Shown only where standard error is a terminal (and `enabled`); otherwise every method does nothing.
+    """
+
+    def __init__(self, max_env_step: int = UNLIMITED, enabled: bool = True) -> None:
+        self._bar: Any = None
+        self._best = -math.inf
+        self._shown: dict[str, Any] = {}
+        if enabled and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            class Bar(tqdm):  # type: ignore[type-arg]
+                monitor_interval = 0  # no watching thread
+
+            self._bar = Bar(total=max_env_step if max_env_step < UNLIMITED else None, unit="step", dynamic_ncols=True)
+
+    def advance(self, envstep: int, train_iter: int) -> None:
+        """Move to these totals."""
+        if self._bar is not None:
+            self._shown["iter"] = train_iter
+            self._bar.set_postfix(self._shown, refresh=False)
+            self._bar.update(envstep - self._bar.n)
+
+    def evaluated(self, mean_return: float) -> None:
+        """Show the mean return of an evaluation."""
+        self._best = max(self._best, mean_return)
+        self._shown.update({"return": f"{mean_return:.1f}", "best": f"{self._best:.1f}"})
+        if self._bar is not None:
+            self._bar.set_postfix(self._shown)
+
+    def close(self) -> None:
+        """Leave the line as it is. May be called any number of times."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, evaluator: Any, info: Any) -> None:
+    """Append one JSON line to `<exp_name>/eval.jsonl`.
+
+    Its keys: train_iter, env_step, seed, returns (one an episode), lengths (env steps of each episode) and seconds.
+    Lengths and seconds come from `evaluator.last_eval`; both are null for an evaluator that does not record it.
+    """
+    last = getattr(evaluator, "last_eval", None)
+    record = {
+        "train_iter": train_iter,
+        "env_step": envstep,
+        "seed": seed,
+        "returns": episode_returns(info) if last is None else _plain(last.returns),
+        "lengths": None if last is None else _plain(last.lengths),
+        "seconds": None if last is None else float(last.seconds),
+    }
+    with open(os.path.join(exp_name, "eval.jsonl"), "a", encoding="utf-8") as f:
+        f.write(json.dumps(record) + "\n")
+
+
+def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info: Any) -> None:
+    """Pickle the outcome of a run, in plain Python types, to `<exp_name>/result.pkl`.
+
+    Args:
+        info: what the last evaluation returned; without one, `eval_value` is NaN and `eval_value_raw` empty.
+    """
+    returns = episode_returns(info)
+    result = {
+        "stop": bool(stop),
+        "env_step": int(envstep),
+        "train_iter": int(train_iter),
+        "eval_value": mean_return(info),
+        "eval_value_raw": returns,
+        "finish_time": time.ctime(),
+    }
+    with atomic_write(os.path.join(exp_name, "result.pkl"), "wb") as f:
+        pickle.dump(result, f)
+
+
+def episode_returns(info: Any) -> list[Any]:
+    """The returns in what an evaluation returned, in plain Python types; [] where it has none."""
+    return list(_plain((info or {}).get("eval_episode_return", [])))
+
+
+def mean_return(info: Any) -> float:
+    """The mean of `episode_returns`, NaN without any."""
+    returns = episode_returns(info)
+    return float(np.mean(returns)) if returns else math.nan
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,159 @@
+"""The workers of a serial run: built in order, closed in reverse."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from easydict import EasyDict
+
+from ding.entry.checks import check_model_fits_env, check_policy_fits_env
+from ding.entry.progress import ProgressLine, append_evaluation, mean_return, write_result
+from ding.entry.utils import random_collect
+from ding.envs.env.base_env import get_vec_env_setting
+from ding.envs.env_manager.base_env_manager import create_env_manager
+from ding.policy.base_policy import CommandModePolicy, Policy, create_policy
+from ding.utils.default_helper import set_pkg_seed
+from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.pytorch_ddp_dist_helper import get_rank
+from ding.worker.collector.base_serial_collector import create_serial_collector
+from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
+from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
+from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.replay_buffer.base_buffer import create_buffer
+
+
+@dataclass(slots=True)
+class SerialRun:
+    """What a serial training loop works with, and how it stands.
+
+    Attributes:
+        stop: whether the newest evaluation reached the stop value.
+        eval_info: what the newest evaluation returned; None before the first.
+    """
+
+    cfg: EasyDict
+    policy: Policy
+    learner: BaseLearner
+    collector: Any
+    evaluator: Any
+    buffer: Any
+    commander: BaseSerialCommander
+    collector_env: Any
+    progress: ProgressLine
+    stop: bool = False
+    eval_info: Any = None
+    is_starved: bool = False
+
+    def collect_randomly(self) -> None:
+        """Fill the buffer with `policy.random_collect_size` samples of a random policy; 0 (the default) is none."""
+        if self.cfg.policy.get("random_collect_size", 0) > 0:
+            random_collect(
+                self.cfg.policy, self.policy, self.collector, self.collector_env, self.commander, self.buffer
+            )
+
+    def evaluate(self) -> bool:
+        """Evaluate, record it, and say whether the stop value is reached."""
+        train_iter, envstep = self.learner.train_iter, self.collector.envstep
+        stop, self.eval_info = self.evaluator.eval(self.learner.save_checkpoint, train_iter, envstep)
+        if get_rank() == 0:
+            append_evaluation(self.cfg.exp_name, self.cfg.seed, train_iter, envstep, self.evaluator, self.eval_info)
+        self.progress.evaluated(mean_return(self.eval_info))
+        self.stop = bool(stop)
+        return self.stop
+
+    def warn_starved(self, batch_size: int) -> None:
+        """Say, once in a run, that the buffer could not give a batch."""
+        if not self.is_starved:
+            self.is_starved = True
+            logging.getLogger("ding").warning(
+                "%s: the replay buffer cannot give a batch of %d yet; collecting goes on without training",
+                self.cfg.exp_name,
+                batch_size,
+            )
+
+    def save_result(self) -> None:
+        """Write `result.pkl`."""
+        if get_rank() == 0:
+            write_result(self.cfg.exp_name, self.stop, self.collector.envstep, self.learner.train_iter, self.eval_info)
+
+
+def build_run(
+    stack: ExitStack,
+    cfg: EasyDict,
+    env_setting: Sequence[Any] | None,
+    model: Any,
+    max_env_step: int,
+    dynamic_seed: bool,
+) -> SerialRun:
+    """Build everything a compiled config asks for; `stack` closes it.
+
+    Raises:
+        ConfigError: the policy's kind of actions, or the model shapes in the config, do not fit the env (the latter is
+            not checked with a `model` of one's own).
+    """
+    collector_env, evaluator_env = _build_envs(stack, cfg, env_setting, dynamic_seed)
+    set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
+    fields = ["learn", "collect", "eval", "command"]
+    policy = cast(CommandModePolicy, create_policy(cfg.policy, model=model, enable_field=fields))
+    common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg), "exp_name": cfg.exp_name}
+    learner = _closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
+    collector = _closing(
+        stack,
+        create_serial_collector(cfg.policy.collect.collector, env=collector_env, policy=policy.collect_mode, **common),
+    )
+    check_policy_fits_env(policy, collector_env)
+    if model is None:
+        check_model_fits_env(cfg.policy.get("model") or {}, collector_env)
+    evaluator = _closing(
+        stack, create_serial_evaluator(cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, **common)
+    )
+    buffer = _closing(stack, create_buffer(cfg.policy.other.replay_buffer, **common))
+    commander = BaseSerialCommander(
+        cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
+    )
+    progress = _closing(stack, ProgressLine(max_env_step, enabled=get_rank() == 0))
+    return SerialRun(cfg, policy, learner, collector, evaluator, buffer, commander, collector_env, progress)
+
+
+def evaluation_seed(seed: int) -> int:
+    """The seed of the evaluation envs of a run with `seed`: fixed, and none that its collector envs use."""
+    if seed < 0:
+        raise ValueError(f"seed = {seed} is not allowed; it must be 0 or more")
+    return int(np.random.SeedSequence([seed, 1]).generate_state(1)[0] >> 1)
+
+
+def _build_envs(
+    stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, dynamic_seed: bool
+) -> tuple[Any, Any]:
+    found: Sequence[Any] = get_vec_env_setting(cfg.env) if env_setting is None else env_setting
+    env_fn, collector_cfgs, evaluator_cfgs = found
+    eval_seed = evaluation_seed(cfg.seed)
+    managers = []
+    for env_cfgs in (collector_cfgs, evaluator_cfgs):
+        manager = create_env_manager(cfg.env.manager, [partial(env_fn, cfg=c) for c in env_cfgs])
+        managers.append(_closing(stack, manager))
+    collector_env, evaluator_env = managers
+    collector_env.seed(cfg.seed, dynamic_seed=dynamic_seed)
+    evaluator_env.seed(eval_seed, dynamic_seed=False)
+    return collector_env, evaluator_env
+
+
+def _build_writer(stack: ExitStack, cfg: EasyDict) -> Any:
+    if get_rank() != 0:
+        return None
+    return _closing(stack, DistributedWriter(os.path.join(".", cfg.exp_name, "log", "serial")))
+
+
+def _closing(stack: ExitStack, worker: Any) -> Any:
+    """`worker`, which `stack` will close; outside workers need not have a `close`."""
+    close = getattr(worker, "close", None)
+    if close is not None:
+        stack.callback(close)
+    return worker

@@ -1,0 +1,94 @@
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+from easydict import EasyDict
+from gymnasium import spaces
+
+from ding.entry.checks import check_evaluation_episodes, check_model_fits_env, check_policy_fits_env
+from ding.utils.config_helper import ConfigError
+
+BOX = spaces.Box(-1, 1, (4,), dtype=np.float32)
+IMAGE = spaces.Box(0, 255, (3, 84, 84), dtype=np.uint8)
+TEAM = spaces.Box(-1, 1, (5, 12), dtype=np.float32)
+
+
+def env(observation_space=None, action_space=None):
+    return SimpleNamespace(observation_space=observation_space, action_space=action_space)
+
+
+@pytest.mark.parametrize(
+    ("model", "manager"),
+    [
+        ({}, env(BOX, spaces.Discrete(2))),
+        ({"obs_shape": 4, "action_shape": 2}, env(BOX, spaces.Discrete(2))),
+        ({"obs_shape": [4], "action_shape": [2]}, env(BOX, spaces.Discrete(2))),
+        ({"obs_shape": 4, "action_shape": 2}, env()),
+        ({"obs_shape": 4, "action_shape": 2}, object()),
+        ({"obs_shape": [3, 84, 84], "action_shape": 4}, env(IMAGE, spaces.Box(-1, 1, (4,)))),
+        ({"obs_shape": 12}, env(TEAM)),
+        ({"obs_shape": {"agent_state": 5}}, env(BOX)),
+        ({"obs_shape": 7}, env(spaces.Dict(a=BOX))),
+        ({"action_shape": {"action_type_shape": 3}}, env(None, spaces.Discrete(2))),
+        ({"action_shape": [3, 2]}, env(None, spaces.MultiDiscrete([3, 2]))),
+        ({"action_shape": 6}, env(None, spaces.MultiDiscrete([3, 2]))),
+        ({"obs_shape": ()}, env(spaces.Box(-1, 1, ()))),
+    ],
+)
+def test_models_that_fit_or_cannot_be_compared_pass(model, manager):
+    check_model_fits_env(EasyDict(model), manager)
+
+
+@pytest.mark.parametrize(
+    ("key", "shape", "space"),
+    [
+        ("obs_shape", 5, BOX),
+        ("obs_shape", [3, 4], BOX),
+        ("obs_shape", [4, 84, 84], IMAGE),
+        ("action_shape", 3, spaces.Discrete(2)),
+        ("action_shape", 2, spaces.Box(-1, 1, (1,))),
+        ("action_shape", [3, 3], spaces.MultiDiscrete([3, 2])),
+    ],
+)
+def test_a_misfit_names_both_sides(key, shape, space):
+    manager = env(space, None) if key == "obs_shape" else env(None, space)
+    with pytest.raises(ValueError, match=f"policy.model.{key} = ") as e:
+        check_model_fits_env({key: shape}, manager)
+    assert str(shape) in str(e.value) and str(space) in str(e.value)
+
+
+def test_real_spaces_of_cartpole_fit():
+    made = gymnasium.make("CartPole-v1")
+    check_model_fits_env({"obs_shape": 4, "action_shape": 2}, made)
+    with pytest.raises(ValueError, match=r"policy.model.action_shape = 3 does not fit .* Discrete\(2\)"):
+        check_model_fits_env({"obs_shape": 4, "action_shape": 3}, made)
+    made.close()
+
+
+def test_fewer_episodes_than_evaluator_envs_are_refused():
+    with pytest.raises(ValueError, match="n_evaluator_episode = 4 is less than env.evaluator_env_num = 5"):
+        check_evaluation_episodes(EasyDict(env={"n_evaluator_episode": 4, "evaluator_env_num": 5}))
+    check_evaluation_episodes(EasyDict(env={"n_evaluator_episode": 5, "evaluator_env_num": 5}))
+    check_evaluation_episodes(EasyDict(env={"n_evaluator_episode": 4}))
+
+
+@pytest.mark.parametrize(
+    ("discrete", "space", "fits"),
+    [
+        (True, spaces.Discrete(2), True),
+        (True, spaces.MultiDiscrete([2, 3]), True),
+        (True, spaces.Box(-1, 1, (1,)), False),
+        (False, spaces.Box(-1, 1, (1,)), True),
+        (False, spaces.Discrete(2), False),
+        (None, spaces.Box(-1, 1, (1,)), True),
+        (True, None, True),
+    ],
+)
+def test_the_kind_of_actions_of_policy_and_env_must_agree(discrete, space, fits):
+    policy = SimpleNamespace(has_discrete_actions=discrete)
+    if fits:
+        check_policy_fits_env(policy, env(action_space=space))
+    else:
+        with pytest.raises(ConfigError, match="actions, but the env's action_space is"):
+            check_policy_fits_env(policy, env(action_space=space))

@@ -1,0 +1,97 @@
+import json
+import math
+import pickle
+import sys
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from ding.entry.progress import ProgressLine, append_evaluation, mean_return, write_result
+
+
+@dataclass
+class Last:
+    train_iter: int = 3
+    envstep: int = 40
+    returns: tuple = (np.float32(1.5), 2.0)
+    lengths: tuple = (np.int64(7), 8)
+    seconds: float = 0.25
+
+
+class Evaluator:
+    last_eval = Last()
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def result(path):
+    with open(path / "result.pkl", "rb") as f:
+        return pickle.load(f)
+
+
+def test_each_evaluation_is_one_json_line(tmp_path):
+    for train_iter in (0, 3):
+        append_evaluation(str(tmp_path), 7, train_iter, 40, Evaluator(), {"eval_episode_return": [9.0]})
+    expected = {"env_step": 40, "seed": 7, "returns": [1.5, 2.0], "lengths": [7, 8], "seconds": 0.25}
+    assert lines(tmp_path / "eval.jsonl") == [{"train_iter": 0, **expected}, {"train_iter": 3, **expected}]
+
+
+@pytest.mark.parametrize("evaluator", [object(), type("E", (), {"last_eval": None})()])
+def test_an_evaluator_without_records_leaves_lengths_null(tmp_path, evaluator):
+    append_evaluation(str(tmp_path), 7, 3, 40, evaluator, {"eval_episode_return": [np.float32(1.5), np.array([2.0])]})
+    assert lines(tmp_path / "eval.jsonl") == [
+        {"train_iter": 3, "env_step": 40, "seed": 7, "returns": [1.5, [2.0]], "lengths": None, "seconds": None}
+    ]
+
+
+def test_the_result_holds_plain_python_types(tmp_path):
+    info = {"eval_episode_return": [np.float32(1.0), np.float64(2.0)]}
+    write_result(str(tmp_path), np.bool_(True), np.int64(10), 5, info)
+    found = result(tmp_path)
+    assert list(found) == ["stop", "env_step", "train_iter", "eval_value", "eval_value_raw", "finish_time"]
+    finish_time = found.pop("finish_time")
+    assert found == {"stop": True, "env_step": 10, "train_iter": 5, "eval_value": 1.5, "eval_value_raw": [1.0, 2.0]}
+    assert [type(v) for v in found.values()] == [bool, int, int, float, list]
+    assert isinstance(finish_time, str)
+
+
+@pytest.mark.parametrize("info", [None, {}, {"Acc": 1.0}])
+def test_without_returns_the_result_is_nan(tmp_path, info):
+    write_result(str(tmp_path), False, 0, 0, info)
+    found = result(tmp_path)
+    assert math.isnan(found["eval_value"]) and found["eval_value_raw"] == []
+    assert math.isnan(mean_return(info))
+
+
+def test_the_progress_line_is_silent_off_a_terminal(capsys):
+    progress = ProgressLine(100)
+    progress.evaluated(3.0)
+    progress.advance(10, 2)
+    progress.close()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_progress_line_shows_steps_iterations_and_returns_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    threads = threading.active_count()
+    progress = ProgressLine(100)
+    progress.evaluated(3.0)
+    progress.evaluated(2.0)
+    progress.advance(40, 5)
+    progress.close()
+    progress.close()
+    text = capsys.readouterr().err.split("\r")[-1]
+    assert "40/100" in text and "iter=5" in text and "return=2.0" in text and "best=3.0" in text and "step/s" in text
+    assert threading.active_count() == threads
+
+
+def test_a_rank_that_does_not_monitor_has_no_progress_line(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    progress = ProgressLine(100, enabled=False)
+    progress.advance(40, 5)
+    progress.close()
+    assert capsys.readouterr().err == ""
