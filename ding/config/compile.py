@@ -88,7 +88,8 @@ def compile_config(
     if _takes_episodes(parts.evaluator):
         compiled.policy.eval.evaluator.stop_value = compiled.env.stop_value
         compiled.policy.eval.evaluator.n_episode = compiled.env.n_evaluator_episode
-    compiled.setdefault("exp_name", "default_experiment")
+    if "exp_name" not in compiled:
+        compiled.exp_name = "default_experiment"
     if save_cfg:
         _save(compiled, create if auto else None, save_path, renew_dir)
     return compiled

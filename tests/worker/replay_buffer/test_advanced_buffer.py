@@ -432,7 +432,7 @@ def test_the_view_shows_current_bookkeeping_and_passes_writes_on(make_advanced):
     buffer._data[0]["priority"] = 8.0
     buffer._data[1].update(priority=0.0, collect_iter=4)
     buffer._data[2].setdefault("mark", 1)
-    assert buffer._data[0]["priority"] == 8.0 and buffer._sum_tree[0] == 8.0**0.6
+    assert buffer._data[0]["priority"] == 8.0 and buffer._sum_tree[0] == pytest.approx(8.0**0.6, rel=1e-12)
     assert buffer._data[2]["mark"] == 1
     batch = {item["n"]: item for _ in range(50) for item in buffer.sample(3, 5)}
     assert batch[0]["priority"] == 8.0 and batch[2]["mark"] == 1
