@@ -19,22 +19,7 @@ from ding.model.wrapper.sample_wrappers import (
 )
 from ding.model.wrapper.target_wrapper import TargetNetworkWrapper
 
-__all__ = [
-    "ActionNoiseWrapper",
-    "ArgmaxSampleWrapper",
-    "BaseModelWrapper",
-    "DeterministicSampleWrapper",
-    "EpsGreedyMultinomialSampleWrapper",
-    "EpsGreedySampleWrapper",
-    "HiddenStateWrapper",
-    "IModelWrapper",
-    "MultinomialSampleWrapper",
-    "ReparamSampleWrapper",
-    "TargetNetworkWrapper",
-    "model_wrap",
-    "register_wrapper",
-    "wrapper_name_map",
-]
+__all__ = ["model_wrap", "register_wrapper", "wrapper_name_map"]
 
 wrapper_name_map: dict[str, type[IModelWrapper]] = {
     "base": BaseModelWrapper,
