@@ -122,7 +122,7 @@ def test_a_config_for_processes_is_accepted(caplog):
 
 
 def test_no_envs_is_an_index_error():
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="at least one env"):
         BaseEnvManager([], {})
 
 

@@ -96,6 +96,10 @@ class ManagerView(ABC):
         self._ready_obs: dict[int, Any] = {}
         self._env_replay_path: list[str] | None = None
         self._seeds = SeedBook(self._env_num)
+        if not self._env_fn:
+            raise IndexError(
+                "an env manager needs at least one env, got an empty env_fn; set env.collector_env_num >= 1"
+            )
         self._env_ref = self._env_fn[0]()
         self._observation_space, self._action_space, self._reward_space = _spaces_of(self._env_ref)
 
