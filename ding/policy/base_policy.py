@@ -96,6 +96,7 @@ class Policy(PolicySteps, ABC):
         check_settings(cfg, type(self).__name__, rules)
         self._cfg = cfg
         self._on_policy = cfg.on_policy
+        self._modes = {}
         requested = self.total_field if enable_field is None else set(enable_field)
         if not requested <= self.total_field:
             raise AssertionError(

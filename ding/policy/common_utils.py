@@ -62,7 +62,9 @@ def _collate_samples(data: Sequence[dict[str, Any]], keys: Collection[str] | Non
     if keys is None:
         everything: dict[str, Any] = default_collate(data, cat_1dim=cat_1dim)
         return everything
-    wanted = [key for key in data[0] if key in keys]
+    # `terminated` takes the place of `done`.
+    unused = "done" if "terminated" in data[0] and "terminated" in keys else None
+    wanted = [key for key in data[0] if key in keys and key != unused]
     if "done" in wanted and "terminated" in data[0]:  # which takes its place
         wanted = [key for key in wanted if key not in ("done", "terminated")] + ["terminated"]
     return {key: default_collate([sample[key] for sample in data], cat_1dim=cat_1dim) for key in wanted}

@@ -79,6 +79,7 @@ class DQNPolicy(Policy):
             "replay_buffer": {"replay_buffer_size": 10000},
         },
     }
+    has_discrete_actions: ClassVar[bool | None] = True
     setting_rules: ClassVar[Mapping[str, Rule]] = {
         "priority": boolean,
         "priority_IS_weight": boolean,
@@ -150,8 +151,8 @@ class DQNPolicy(Policy):
         loss, error, q, target_q = self._td_error(batch)
         self._backward_and_step(loss, self._optimizer, self._model)
         self._target_model.update(self._model)
-        logged = torch.stack([loss.detach(), _mean(q), _mean(target_q)])
-        total_loss, q_value, target_q_value, *priority = torch.cat([logged, error]).tolist()
+        logged = [value.view(1) for value in (loss.detach(), _mean(q), _mean(target_q))]
+        total_loss, q_value, target_q_value, *priority = torch.cat([*logged, error]).tolist()
         return {
             "cur_lr": self._optimizer.defaults["lr"],
             "total_loss": total_loss,
@@ -186,9 +187,8 @@ class DQNPolicy(Policy):
         return batch
 
     def _set_training(self, training: bool) -> None:
-        for module in (self._model, self._target_net):
-            if module.training is not training:
-                module.train(training)
+        self._mode_of(self._model).set(training)
+        self._mode_of(self._target_net).set(training)
 
     def _td_error(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Any, Any]:
         """`(loss, error [B], q, target q)`; for multi-discrete actions loss and error are means over the heads."""

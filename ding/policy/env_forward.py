@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ding.utils.data.collate_fn import default_collate, default_decollate
-from ding.utils.data.env_batch import EnvBatch
+from ding.utils.data.env_batch import LazyEnvBatch
 
 
 def stack_observations(data: Mapping[int, Any]) -> Any:
@@ -26,10 +26,10 @@ def stack_observations(data: Mapping[int, Any]) -> Any:
 
 
 def _as_tensors(item: Any, is_member: bool = False) -> Any:
-    if isinstance(item, Mapping):
-        return {key: _as_tensors(value, True) for key, value in item.items()}
     if isinstance(item, np.ndarray):
         item = torch.from_numpy(item if item.flags.writeable else item.copy())
+    elif isinstance(item, Mapping):
+        return {key: _as_tensors(value, True) for key, value in item.items()}
     return item.squeeze(1) if is_member and isinstance(item, Tensor) and item.shape[1:] == (1,) else item
 
 
@@ -44,19 +44,9 @@ def model_input(obs: Any) -> Any:
     return obs
 
 
-def split_output(env_ids: list[int], output: Mapping[str, Any]) -> EnvBatch:
+def split_output(env_ids: Iterable[int], output: Mapping[str, Any]) -> LazyEnvBatch:
     """One output dict per env, rows of the batched `output`, which is the result's `stacked`.
 
-    Scalars per env have shape (1,).
+    Scalars per env have shape (1,). The dicts are made when they are looked at: who works on batches never does.
     """
-    values = output.values()
-    if all(type(value) is Tensor and value.dim() > 0 for value in values):
-        columns = [(v.unsqueeze(1) if v.dim() == 1 else v).unbind(0) for v in values]
-        if len(columns) == 2:  # as the outputs of most policies have; a dict display is what costs least
-            first, second = output
-            items = [{first: a, second: b} for a, b in zip(*columns, strict=True)]
-        else:
-            items = [dict(zip(output, row, strict=True)) for row in zip(*columns, strict=True)]
-    else:
-        items = default_decollate(output)
-    return EnvBatch(env_ids, items, output)
+    return LazyEnvBatch(env_ids, output, default_decollate)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ding.policy.env_forward import model_input, split_output, stack_observations
 from ding.policy.grad_sync import GradientSynchronizer
 from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.module_mode import ModuleMode
 from ding.utils.data.env_batch import EnvBatch
 
 
@@ -21,6 +22,7 @@ class PolicySteps:
     _model: nn.Module
     _cuda: bool
     _device: str
+    _modes: dict[int, ModuleMode]
 
     def _get_attribute(self, name: str) -> Any:
         getter = getattr(self, "_get_" + name, None)
@@ -63,6 +65,13 @@ class PolicySteps:
             self.sync_gradients(self._model if model is None else model)
         optimizer.step()
 
+    def _mode_of(self, module: nn.Module) -> ModuleMode:
+        """The switch between training and evaluation of a module of this policy."""
+        mode = self._modes.get(id(module))
+        if mode is None or mode.module is not module:
+            mode = self._modes[id(module)] = ModuleMode(module)
+        return mode
+
     def _act(self, model: Any, data: dict[int, Any], **kwargs: Any) -> EnvBatch:
         """`{env_id: obs}` through the wrapped `model` in evaluation mode, without gradients; results are on the CPU.
 
@@ -71,10 +80,9 @@ class PolicySteps:
         obs = model_input(stack_observations(data))
         if self._cuda:
             obs = to_device(obs, self._device)
-        if self._model.training:
-            self._model.eval()
+        self._mode_of(self._model).set(False)
         with torch.no_grad():
             output = model.forward(obs, **kwargs)
         if self._cuda:
             output = to_device(output, "cpu")
-        return split_output(list(data), output)
+        return split_output(data, output)

@@ -1,0 +1,48 @@
+"""Switching the mode of a module does what its `train` does."""
+
+import pytest
+from torch import nn
+
+from ding.torch_utils.module_mode import ModuleMode
+
+
+def modes(module):
+    return [part.training for part in module.modules()]
+
+
+def test_all_parts_change_and_back():
+    net = nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(1)))
+    mode = ModuleMode(net)
+    for training in (False, False, True):
+        mode.set(training)
+        assert modes(net) == [training] * 5
+
+
+def test_a_part_that_was_exchanged_is_switched_too():
+    net = nn.Sequential(nn.Linear(1, 1))
+    mode = ModuleMode(net)
+    net[0] = nn.Sequential(nn.Dropout(0.5))
+    mode.set(False)
+    assert modes(net) == [False] * 3
+
+
+@pytest.mark.parametrize("on_instance", [False, True])
+def test_a_train_of_ones_own_is_called(on_instance):
+    class Frozen(nn.Linear):
+        def train(self, mode=True):
+            return super().train(False)
+
+    part = nn.Linear(1, 1) if on_instance else Frozen(1, 1)
+    if on_instance:
+        part.train = lambda mode=True: part
+    net = nn.Sequential(part).eval()
+    part.training = False
+    ModuleMode(net).set(True)
+    assert modes(net) == [True, False]
+
+
+def test_the_mode_of_a_part_set_by_hand_stays_while_the_module_does_not_change():
+    net = nn.Sequential(nn.Dropout(0.5))
+    net[0].eval()
+    ModuleMode(net).set(True)
+    assert modes(net) == [True, False]
