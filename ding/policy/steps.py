@@ -85,4 +85,4 @@ class PolicySteps:
             output = model.forward(obs, **kwargs)
         if self._cuda:
             output = to_device(output, "cpu")
-        return split_output(data, output)
+        return split_output(data.keys(), output)

@@ -12,7 +12,6 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from ding.model.common.encoder import FCEncoder
 from ding.model.common.head import DiscreteHead, DuelingHead, MultiHead
-from ding.torch_utils.module_tensors import ModuleStructure
 
 # A linear layer: its own dict of parameters, and the activation that follows it.
 Layer = tuple[dict[str, Any], "Callable[[Tensor], Tensor] | None"]
@@ -30,15 +29,19 @@ class PlainForward:
     The values are those of the modules, bit for bit: the same functions run in the same order.
     """
 
-    def __init__(self, model: nn.Module, encoder: list[Layer], heads: list[_Head], is_multi: bool) -> None:
-        self._encoder = encoder
-        self._heads = heads
+    def __init__(self, model: nn.Module, trunk: list[Layer], heads: list[_Head], is_multi: bool) -> None:
+        # Most often the head is a branch like the others; then it is run as part of the trunk.
+        is_chain = not is_multi and heads[0].state_branch is None
+        self._trunk = [*trunk, *heads[0].branch] if is_chain else trunk
+        self._heads = [] if is_chain else heads
         self._is_multi = is_multi
         self._root = model._modules
-        self._structure = ModuleStructure(model)
-        # Hooks may change what a module computes.
-        self._hooks = [hooks for part in model.modules() if part is not model for hooks in _hook_dicts(part)]
-        self._first = self._encoder[0][0]
+        parts = list(model.modules())
+        self._structure = [(part._modules, tuple(part._modules.values())) for part in parts if part._modules]
+        # Hooks may change what a module computes; those of the backward pass act where gradients are recorded.
+        self._hooks = [hooks for part in parts[1:] for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+        self._grad_hooks = [hooks for part in parts[1:] for hooks in (part._backward_hooks, part._backward_pre_hooks)]
+        self._first = trunk[0][0]
 
     @classmethod
     def build(cls, model: nn.Module) -> PlainForward | None:
@@ -56,34 +59,41 @@ class PlainForward:
 
     def fits(self, model: nn.Module) -> bool:
         """Whether `model` has the structure seen by `build`; a copy or replica of the model does not."""
-        return model._modules is self._root and self._structure.is_unchanged()
+        if model._modules is not self._root:
+            return False
+        for children, expected in self._structure:  # noqa: SIM110 (a generator doubles the time)
+            if tuple(children.values()) != expected:
+                return False
+        return True
 
     def may_run(self, x: Tensor) -> bool:
         """Whether `x` [*, obs_shape] can be fed in, and no hook or compiler wants to see the modules called."""
         weight = self._first.get("weight")
         return (
             weight is not None
-            and x.shape[-1:] == weight.shape[1:]
+            and x.dim() > 0
+            and x.size(-1) == weight.size(1)
             and x.dtype is weight.dtype
             and not any(self._hooks)
+            and not (torch.is_grad_enabled() and any(self._grad_hooks))
             and not torch.compiler.is_compiling()
             and not _has_any_global_hook()  # type: ignore[no-untyped-call]
         )
 
     def __call__(self, x: Tensor) -> dict[str, Any]:
         """The output of the model's head for the observations `x` [*, obs_shape]."""
-        x = _run(self._encoder, x)
+        x = _run(self._trunk, x)
         if self._is_multi:
             return {"logit": [head(x) for head in self._heads]}
-        return {"logit": self._heads[0](x)}
+        return {"logit": self._heads[0](x) if self._heads else x}
 
 
 class _Head:
     """Values of a discrete head, or of a dueling head where there is a second branch."""
 
     def __init__(self, branch: list[Layer], state_branch: list[Layer] | None) -> None:
-        self._branch = branch
-        self._state_branch = state_branch
+        self.branch = branch
+        self.state_branch = state_branch
 
     @classmethod
     def build(cls, head: nn.Module | None) -> _Head | None:
@@ -96,10 +106,10 @@ class _Head:
         return None
 
     def __call__(self, x: Tensor) -> Tensor:
-        values = _run(self._branch, x)
-        if self._state_branch is None:
+        values = _run(self.branch, x)
+        if self.state_branch is None:
             return values
-        return values - values.mean(-1, keepdim=True) + _run(self._state_branch, x)
+        return values - values.mean(-1, keepdim=True) + _run(self.state_branch, x)
 
 
 def _run(layers: list[Layer], x: Tensor) -> Tensor:
@@ -121,7 +131,8 @@ def _layers(modules: list[nn.Module]) -> list[Layer] | None:
         elif type(leaf) is not nn.Identity:
             if not layers or layers[-1][1] is not None:
                 return None
-            layers[-1] = (layers[-1][0], torch.relu if type(leaf) is nn.ReLU else leaf.forward)
+            # In place: nobody else has the output of a linear layer, and its gradient does not need it.
+            layers[-1] = (layers[-1][0], torch.relu_ if type(leaf) is nn.ReLU else leaf.forward)
     return layers
 
 
@@ -131,7 +142,3 @@ def _leaves(modules: list[nn.Module]) -> Iterator[nn.Module]:
             yield from _leaves(list(module))
         else:
             yield module
-
-
-def _hook_dicts(module: nn.Module) -> tuple[dict[Any, Any], ...]:
-    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks

@@ -96,7 +96,9 @@ class DQN(nn.Module):
             KeyError: a dict without `observation`.
         """
         if type(x) is Tensor:
-            plain = self._plain_forward()
+            plain = self._plain
+            if plain is None or not plain.fits(self):
+                plain = self._plain_forward()
             if plain is not None and plain.may_run(x):
                 return plain(x)
         elif isinstance(x, Mapping):
@@ -104,10 +106,8 @@ class DQN(nn.Module):
         return self._forward_modules(x)
 
     def _plain_forward(self) -> PlainForward | None:
-        plain = self._plain
-        if plain is not None and plain.fits(self):
-            return plain
-        if plain is not None or self._may_be_plain:
+        """The plain form of the modules there are now, which have not been looked at or have been replaced."""
+        if self._plain is not None or self._may_be_plain:
             self._plain = PlainForward.build(self)
             self._may_be_plain = self._plain is not None
         return self._plain

@@ -67,7 +67,9 @@ def _after_fill(name: str) -> Callable[..., Any]:
     method = getattr(dict, name)
 
     def filled(self: LazyEnvBatch, *args: Any, **kwargs: Any) -> Any:
-        self._fill()
+        for batch in (self, *args):  # two batches may be compared
+            if isinstance(batch, LazyEnvBatch):
+                batch._fill()
         return method(self, *args, **kwargs)
 
     filled.__name__, filled.__doc__ = name, method.__doc__
