@@ -274,6 +274,15 @@ def seeds_of(seed, env_index, episodes):
     return [int(np.random.SeedSequence([seed, env_index, k]).generate_state(1)[0]) for k in episodes]
 
 
+@pytest.mark.parametrize(("seed", "first"), [(3, 0), (3, 2**32 - 50), (2**33, 0)])
+def test_the_seeds_of_many_episodes_are_those_of_each(seed, first, made):
+    env = GymnasiumEnv({"env": ProbeEnv})
+    env.seed_episodes(seed, 5, first)
+    for _ in range(150):
+        env.reset()
+    assert made[0].seeds == seeds_of(seed, 5, range(first, first + 150))
+
+
 def test_each_episode_has_a_seed_of_its_own(made):
     env = GymnasiumEnv({"env": ProbeEnv})
     env.seed_episodes(3, 5)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
+from ding.envs.env.episode_seeds import episode_seeds
 from ding.envs.env.gymnasium_source import GymnasiumSource, peel, require_video
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation, float32_space, unit_space
 from ding.utils.registry_factory import ENV_REGISTRY
@@ -54,6 +55,8 @@ class GymnasiumEnv(BaseEnv):
         self._replay_path: str | None = None
         self._is_recording = False
         self._seed: tuple[int, int] | None = None  # (seed, env index)
+        self._ready_seeds: list[int] = []  # of the episodes from the one with the number _first_ready
+        self._first_ready = 0
         self._is_sampling_seeded = False
         self._episode = 0
         self._episode_return = 0.0
@@ -87,6 +90,7 @@ class GymnasiumEnv(BaseEnv):
         if min(seed, env_index, first_episode) < 0:
             raise ValueError(f"seeds are numbers >= 0; got {seed}, env index {env_index}, episode {first_episode}")
         self._seed = int(seed), int(env_index)
+        self._ready_seeds = []
         self._is_sampling_seeded = False
         self._episode = int(first_episode)
 
@@ -131,7 +135,10 @@ class GymnasiumEnv(BaseEnv):
             info["eval_episode_return"] = self._episode_return
         if type(obs) is not np.ndarray or obs.dtype is not _FLOAT32:
             obs = as_observation(obs)
-        return BaseEnvTimestep._make((obs, np.array((reward,), _FLOAT32), done, info))
+        # A named tuple made without a Python call: this runs once for each step of each env.
+        own_reward = np.empty(1, _FLOAT32)
+        own_reward[0] = reward
+        return tuple.__new__(BaseEnvTimestep, (obs, own_reward, done, info))
 
     def random_action(self) -> Any:
         """A sample of the action space, numbers as arrays (an integer as int64 [1])."""
@@ -203,7 +210,11 @@ class GymnasiumEnv(BaseEnv):
     def _episode_seed(self) -> int | None:
         if self._seed is None:
             return None
-        return int(np.random.SeedSequence([*self._seed, self._episode]).generate_state(1)[0])
+        index = self._episode - self._first_ready
+        if not 0 <= index < len(self._ready_seeds):
+            self._first_ready, index = self._episode, 0
+            self._ready_seeds = episode_seeds(*self._seed, self._episode, count=128)
+        return self._ready_seeds[index]
 
 
 def _reward_space(env: Any) -> Any:

@@ -90,7 +90,7 @@ def _discrete_adapter(space: Any) -> ActionAdapter:
     def adapt(action: Any) -> int:
         # What policies return is an int64 array of one element.
         if type(action) is np.ndarray and action.size == 1 and action.dtype is _INT64:
-            value = action.item()
+            value: int = action.item()
         else:
             value = action if type(action) is int else _whole_number(action, space)
         if first <= value < stop:

@@ -119,13 +119,18 @@ class BaseEnvManager(ManagerView):
         if not actions.keys() <= self._env_states.keys():
             self._check_ids(actions)
         timesteps = {}
+        envs, ready_obs, timeout = self._envs, self._ready_obs, self._step_timeout
         for env_id, action in actions.items():
-            timestep = self._step_env(env_id, action)
+            step = envs[env_id].step
+            try:
+                timestep = step(action) if timeout is None else call_with_timeout(timeout, step, action)
+            except Exception as e:
+                timestep = self._step_again(env_id, action, e)
             done = timestep.done
-            if done is False or not np.all(done):
-                self._ready_obs[env_id] = timestep.obs
-            else:
+            if done is True or (done is not False and np.all(done)):
                 timestep = self._end_episode(env_id, timestep)
+            else:
+                ready_obs[env_id] = timestep.obs
             timesteps[env_id] = timestep
         return timesteps
 
@@ -173,7 +178,9 @@ class BaseEnvManager(ManagerView):
         elif not self._auto_reset:
             self._env_states[env_id] = EnvState.NEED_RESET
         else:
-            timestep = timestep._replace(obs=_copy(timestep.obs), reward=_copy(timestep.reward))
+            # What `_replace` does, at a third of its cost; obs and reward are the first two fields of a timestep.
+            own = _copy(timestep.obs), _copy(timestep.reward)
+            timestep = tuple.__new__(type(timestep), (*own, *timestep[2:]))
             self._reset_env(env_id)
         return timestep
 
@@ -223,13 +230,6 @@ class BaseEnvManager(ManagerView):
 
     def _env_attribute(self, env_id: int, key: str) -> Any:
         return getattr(self._envs[env_id], key, None)
-
-    def _step_env(self, env_id: int, action: Any) -> Any:
-        step = self._envs[env_id].step
-        try:
-            return step(action) if self._step_timeout is None else call_with_timeout(self._step_timeout, step, action)
-        except Exception as e:
-            return self._step_again(env_id, action, e)
 
     def _attempt_reset(self, env_id: int) -> Any:
         param = self._reset_param[env_id] or {}
