@@ -1,0 +1,202 @@
+"""The interface of serial evaluators, their factory, and the bookkeeping of evaluation episodes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+from easydict import EasyDict
+
+from ding.utils.config_helper import default_config_of
+from ding.utils.import_helper import import_module
+from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
+
+
+class ISerialEvaluator(ABC):
+    """Measures how good a policy is, in this process."""
+
+    config: dict[str, Any] = {}
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
+        return default_config_of(cls)
+
+    @abstractmethod
+    def reset_env(self, _env: Any = None) -> None:
+        """Take over a new env manager; with None reset the present one."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Take over a new policy (the eval mode); with None reset the present one."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Reset env and policy, or take over new ones, and forget the best result so far."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the envs and the logs."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def should_eval(self, train_iter: int) -> bool:
+        """Whether an evaluation is due at this iteration; True notes the iteration as evaluated."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def eval(
+        self,
+        save_ckpt_fn: Callable[[str], Any] | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+    ) -> Any:
+        """Evaluate, save a new best checkpoint, and tell whether training may stop."""
+        raise NotImplementedError
+
+
+def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
+    """Import the modules in `cfg.import_names`, then build the evaluator registered as `cfg.type`.
+
+    A missing `type` is written into `cfg` as `interaction`.
+
+    Raises:
+        KeyError: nothing is registered under that type.
+    """
+    import_module(cfg.get("import_names", []))
+    if "type" not in cfg:
+        cfg.type = "interaction"
+    evaluator: ISerialEvaluator = SERIAL_EVALUATOR_REGISTRY.build(cfg.type, cfg=cfg, **kwargs)
+    return evaluator
+
+
+class VectorEvalMonitor:
+    """Gives each env a fixed share of the evaluation episodes, so that short episodes are not counted too often.
+
+    Env i has a quota of `n_episode // env_num` episodes, the first `n_episode % env_num` envs one more. The first
+    episodes of each env count; what it plays beyond its quota is ignored.
+
+    Args:
+        env_num: number of envs.
+        n_episode: number of episodes over all of them.
+
+    Raises:
+        AssertionError: fewer episodes than envs.
+
+    Example:
+        >>> monitor = VectorEvalMonitor(env_num=2, n_episode=3)
+        >>> for env_id, reward in [(0, 1.0), (1, 2.0), (1, 9.0), (0, 3.0)]:
+        ...     monitor.update_reward(env_id, reward)
+        >>> monitor.is_finished(), monitor.get_episode_return()
+        (True, [1.0, 3.0, 2.0])
+    """
+
+    def __init__(self, env_num: int, n_episode: int) -> None:
+        if n_episode < env_num:
+            raise AssertionError(
+                f"n_episode = {n_episode} is below the number of envs, {env_num}: each env plays at least one episode; "
+                "raise env.n_evaluator_episode or lower env.evaluator_env_num"
+            )
+        self._env_num = env_num
+        self._n_episode = n_episode
+        each, extra = divmod(n_episode, env_num)
+        self._quota = {env_id: each + (env_id < extra) for env_id in range(env_num)}
+        self._reward: dict[int, deque[Any]] = {env_id: deque(maxlen=n) for env_id, n in self._quota.items()}
+        self._info: dict[int, deque[Any]] = {env_id: deque(maxlen=n) for env_id, n in self._quota.items()}
+        self._video: dict[int, deque[list[Any]]] = {
+            env_id: deque([[] for _ in range(n)], maxlen=n) for env_id, n in self._quota.items()
+        }
+
+    def is_full(self, env_id: int) -> bool:
+        """Whether this env has played its share."""
+        return len(self._reward[env_id]) >= self._quota[env_id]
+
+    def is_finished(self) -> bool:
+        """Whether every env has played its share."""
+        return all(self.is_full(env_id) for env_id in self._reward)
+
+    def update_info(self, env_id: int, info: Any) -> None:
+        """Note what an episode reported, as plain Python values; ignored beyond the quota."""
+        if len(self._info[env_id]) < self._quota[env_id]:
+            self._info[env_id].append(as_plain(info))
+
+    def update_reward(self, env_id: int, reward: Any) -> None:
+        """Note the return of an episode (a tensor must have one element); ignored beyond the quota."""
+        if not self.is_full(env_id):
+            self._reward[env_id].append(reward.item() if isinstance(reward, torch.Tensor) else reward)
+
+    def update_video(self, imgs: Mapping[int, Any]) -> None:
+        """Append an HWC frame to the running episode of each env in `{env_id: frame}`; ignored beyond the quota."""
+        for env_id, img in imgs.items():
+            if not self.is_full(env_id):
+                self._video[env_id][len(self._reward[env_id])].append(img)
+
+    def get_video(self) -> np.ndarray[Any, Any]:
+        """Clips [N, T, C, H, W] of the worst, the middle and the best episode by return, shorter ones padded.
+
+        N is 1 of one episode, 2 (worst, best) of two, 3 of three, else 4: worst, two in the middle, best. A clip is
+        padded with its last frame.
+
+        Raises:
+            ValueError: an episode has no frame.
+        """
+        clips = [clip for env_id in self._video for clip in self._video[env_id]]
+        returns = [float(np.mean(r)) for r in self.get_episode_return()]
+        order = np.argsort(returns, kind="stable")
+        count = len(order)
+        picks = {1: [0], 2: [0, 1], 3: [0, 1, 2]}.get(count, [0, count // 2 - 1, count // 2, count - 1])
+        chosen = [clips[order[i]] for i in picks]
+        if not all(chosen):
+            raise ValueError("an evaluation episode has no frame; frames must be given before each step of an episode")
+        length = max(len(clip) for clip in chosen)
+        padded = [np.stack([*clip, *[clip[-1]] * (length - len(clip))]) for clip in chosen]
+        video: np.ndarray[Any, Any] = np.stack(padded).transpose(0, 1, 4, 2, 3)
+        return video
+
+    def get_episode_return(self) -> list[Any]:
+        """The returns, all of env 0 first, then those of env 1, ..."""
+        return [reward for rewards in self._reward.values() for reward in rewards]
+
+    def get_latest_reward(self, env_id: int) -> Any:
+        """The return of this env's newest counted episode."""
+        return self._reward[env_id][-1]
+
+    def get_current_episode(self) -> int:
+        """Number of episodes counted so far."""
+        return sum(len(rewards) for rewards in self._reward.values())
+
+    def get_episode_info(self) -> dict[str, Any] | None:
+        """Lists of what the episodes reported, by key, in the order of `get_episode_return`; None if nothing was.
+
+        A key that only some episodes reported has a shorter list. A key whose values are all numbers also gets
+        `<key>_mean`.
+        """
+        infos = [info for env_id in self._info for info in self._info[env_id]]
+        keys = dict.fromkeys(key for info in infos for key in info)
+        if not keys:
+            return None
+        lists: dict[str, Any] = {key: [info[key] for info in infos if key in info] for key in keys}
+        means = {f"{k}_mean": float(np.mean(v)) for k, v in lists.items() if all(isinstance(x, Number) for x in v)}
+        return {**lists, **means}
+
+
+def as_plain(value: Any) -> Any:
+    """Tensors, arrays and numpy scalars as Python numbers and lists, also within dicts, lists and tuples."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: as_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_plain(item) for item in value]
+    return value

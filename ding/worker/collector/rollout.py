@@ -1,0 +1,214 @@
+"""The rollout loop under every collector and evaluator: ready obs -> act -> env step -> per-env record.
+
+Three plugs make a collector or evaluator of it: the actor (who acts), the quota (which envs step, and when it is
+enough) and the listeners (what is recorded). Abnormal steps and timing are handled here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ding.torch_utils.data_helper import to_tensor
+from ding.utils.data.env_batch import EnvBatch
+from ding.worker.collector.actor import Actor
+from ding.worker.collector.frames import FrameKeeper, Rows, StepBatch
+
+
+class Quota(Protocol):
+    """How much a rollout gathers."""
+
+    def is_filled(self) -> bool:
+        """Whether the rollout may end; asked between rounds."""
+
+    def choose(self, ready_obs: Mapping[int, Any]) -> Mapping[int, Any]:
+        """Those of the ready envs `{env_id: obs}` that step in this round."""
+
+
+class Listener:
+    """Records a rollout. Each method does nothing here; override what is needed."""
+
+    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
+        """The normal steps of a round; `obs` and `output` have what each env was acted on with, among others."""
+        if type(self).on_step is not Listener.on_step:
+            for env_id, timestep in zip(steps.env_ids, steps.timesteps(), strict=True):
+                self.on_step(env_id, obs[env_id], output[env_id], timestep)
+
+    def on_step(self, env_id: int, obs: Any, output: Any, timestep: Any) -> None:
+        """A normal step: the observation acted on, what the policy returned, and the timestep (arrays are ours)."""
+
+    def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
+        """The step that ended an episode (arrays are the env's); called after `on_steps`, before the policy is reset.
+
+        Args:
+            steps: length of the episode.
+            seconds: what the episode cost: its share of the rounds it took part in.
+        """
+
+    def on_abnormal(self, env_id: int) -> None:
+        """The env broke off; its running episode is void and the env has been reset."""
+
+
+_BEGIN = (0, 0.0)
+
+
+class Rollout:
+    """Steps an env manager with an actor and tells listeners.
+
+    Args:
+        env: a launched env manager.
+        actor: who acts; the attribute `actor` may be set between runs.
+        listeners: told of each step, in this order.
+        float_obs: give the actor float32 tensors instead of the observations as they are.
+        share_next_obs: see `FrameKeeper`.
+        info: where a line of text about abnormal steps goes.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        actor: Actor,
+        listeners: Sequence[Listener],
+        *,
+        float_obs: bool = False,
+        share_next_obs: bool = True,
+        info: Callable[[str], None] | None = None,
+    ) -> None:
+        self._env = env
+        self.actor = actor
+        self._listeners = tuple(listeners)
+        self._float_obs = float_obs
+        self._info = info
+        self._frames = FrameKeeper(share_next_obs)
+        # What the envs were acted on with that have not answered yet; an asynchronous manager answers in later rounds.
+        self._obs: dict[int, tuple[Rows, int]] = {}
+        self._output: dict[int, Mapping[int, Any]] = {}
+        self._episodes: dict[int, tuple[int, float]] = {}  # steps and seconds of the running ones
+
+    def forget(self) -> None:
+        """Forget the current observations: the envs or the policy were reset from outside."""
+        self._frames.clear()
+        for of_env in (self._obs, self._output, self._episodes):
+            of_env.clear()
+
+    def run(self, quota: Quota, policy_kwargs: Mapping[str, Any], before_act: Callable[[], None] | None = None) -> None:
+        """Step rounds until `quota` is filled; a round is always finished.
+
+        Args:
+            policy_kwargs: keyword arguments for the policy's forward.
+            before_act: called once a round, when the envs are ready.
+
+        Raises:
+            RuntimeError: no env is ready that the quota could step.
+            FloatingPointError: an env returned NaN.
+        """
+        while not quota.is_filled():
+            self._round(quota, policy_kwargs, before_act)
+
+    def _round(self, quota: Quota, kwargs: Mapping[str, Any], before_act: Callable[[], None] | None) -> None:
+        start = perf_counter()
+        chosen = quota.choose(self._env.ready_obs)
+        if not chosen:
+            raise RuntimeError(
+                "no env is ready to step: the env manager is closed, or its envs have used up their episodes "
+                f"(env.manager.episode_num); its state: closed={getattr(self._env, 'closed', '?')}, "
+                f"done={getattr(self._env, 'done', '?')}"
+            )
+        if before_act is not None:
+            before_act()
+        obs = self._frames.observe(chosen)
+        output, actions = self.actor.act(as_float_batch(obs) if self._float_obs else obs, kwargs)
+        timesteps = self._env.step(actions)
+        if self._obs or timesteps.keys() != obs.keys():
+            obs, output = self._answered(timesteps, obs, output)
+        timesteps = self._without_abnormal(timesteps)
+        if not timesteps:
+            return
+        steps = self._frames.keep(timesteps)
+        for listener in self._listeners:
+            listener.on_steps(steps, obs, output)
+        seconds = (perf_counter() - start) / len(timesteps)
+        episodes = self._episodes
+        for env_id, timestep in timesteps.items():
+            length, cost = episodes.get(env_id, _BEGIN)
+            episodes[env_id] = length + 1, cost + seconds
+            if timestep.done is not False and is_done(timestep):
+                self._finish(env_id, timestep)
+
+    def _answered(
+        self, timesteps: Mapping[int, Any], obs: Rows, output: Mapping[int, Any]
+    ) -> tuple[Rows, Mapping[int, Any]]:
+        """What the envs that answered had been acted on with, and what the policy returned for them then."""
+        for row, env_id in enumerate(obs.env_ids):
+            self._obs[env_id] = obs, row
+            self._output[env_id] = output
+        env_ids = list(timesteps)
+        answered = {env_id: self._output.pop(env_id)[env_id] for env_id in env_ids}
+        return Rows.gathered(env_ids, [self._obs.pop(env_id) for env_id in env_ids]), answered
+
+    def _without_abnormal(self, timesteps: Mapping[int, Any]) -> Mapping[int, Any]:
+        """Restart the envs whose timestep is abnormal; return the timesteps of the others."""
+        # The plain info dict of most envs is looked at here, without a call.
+        broken = [
+            env_id
+            for env_id, timestep in timesteps.items()
+            if (type(timestep.info) is not dict or "abnormal" in timestep.info) and is_abnormal(timestep)
+        ]
+        if not broken:
+            return timesteps
+        for env_id in broken:
+            self._restart(env_id)
+        return {env_id: timestep for env_id, timestep in timesteps.items() if env_id not in broken}
+
+    def _restart(self, env_id: int) -> None:
+        self._env.reset({env_id: None})
+        self.actor.reset([env_id])
+        for listener in self._listeners:
+            listener.on_abnormal(env_id)
+        self._drop(env_id)
+        if self._info is not None:
+            self._info(f"env {env_id} returned an abnormal step; it was reset and its running episode dropped")
+
+    def _finish(self, env_id: int, timestep: Any) -> None:
+        for listener in self._listeners:
+            listener.on_done(env_id, timestep, *self._episodes[env_id])
+        self.actor.reset([env_id])
+        self._drop(env_id)
+
+    def _drop(self, env_id: int) -> None:
+        self._frames.forget(env_id)
+        for of_env in (self._obs, self._output, self._episodes):
+            of_env.pop(env_id, None)
+
+
+def is_abnormal(timestep: Any) -> bool:
+    """Whether the env flags this step as void through `info['abnormal']`, for several players through any info."""
+    info = timestep.info
+    if isinstance(info, Mapping):
+        return bool(info.get("abnormal", False))
+    return any(isinstance(player, Mapping) and player.get("abnormal", False) for player in info or ())
+
+
+def is_done(timestep: Any) -> bool:
+    """Whether the episode has ended; with a flag for each player, whether it has for all."""
+    done = timestep.done
+    return done if isinstance(done, bool) else bool(np.all(done))
+
+
+def as_float_batch(obs: EnvBatch) -> EnvBatch:
+    """The observations as float32 tensors, nested as they were."""
+    if obs.stacked is None:
+        return EnvBatch(obs, [to_tensor(item, torch.float32) for item in obs.values()])
+    stacked = to_tensor(obs.stacked, torch.float32)
+    return EnvBatch(obs, _rows(stacked, len(obs)), stacked)
+
+
+def _rows(stacked: Any, count: int) -> list[Any]:
+    if isinstance(stacked, dict):
+        columns = {key: _rows(value, count) for key, value in stacked.items()}
+        return [{key: column[i] for key, column in columns.items()} for i in range(count)]
+    return list(stacked.unbind(0))

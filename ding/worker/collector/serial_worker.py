@@ -1,0 +1,57 @@
+"""What serial collectors and evaluators share: their env manager, their logs, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
+from ding.worker.worker_log import WorkerLog
+
+
+class SerialWorker:
+    """Owns an env manager and logs; `close` ends both. A half-built worker closes quietly."""
+
+    _end_flag = True
+    _env: Any = None
+    _env_num = 0
+    _policy: Any = None
+    _log: WorkerLog | None = None
+    _rank = 0
+    _world_size = 1
+
+    def _open(self, cfg: Any, tb_logger: Any, exp_name: str, instance_name: str) -> None:
+        """Remember the config and the rank, and open the logs; only rank 0 writes TensorBoard."""
+        self._cfg = cfg
+        self._exp_name = exp_name
+        self._instance_name = instance_name
+        self._rank, self._world_size = get_rank(), get_world_size()
+        self._log = WorkerLog(exp_name, instance_name, tb_logger, is_monitor=self._rank == 0)
+        self._logger = self._log.text
+        self._tb_logger = self._log.tb
+        self._end_flag = False
+
+    def _replace_env(self, env: Any, launch: bool = True) -> None:
+        """Take over `env`, launch it, and close the env manager it replaces."""
+        if launch:
+            env.launch()
+        if self._env is not None and self._env is not env:
+            self._env.close()
+        self._env = env
+        self._env_num = env.env_num
+        self._end_flag = False
+
+    def close(self) -> None:
+        """Close the env manager; flush the TensorBoard writer, and close it unless it was passed in. Idempotent."""
+        if self._end_flag:
+            return
+        self._end_flag = True
+        if self._env is not None:
+            self._env.close()
+        if self._log is not None:
+            self._log.close()
+
+    def __del__(self) -> None:
+        # At interpreter exit the parts may be gone already; there is nobody left to tell.
+        with contextlib.suppress(Exception):
+            self.close()

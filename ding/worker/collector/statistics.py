@@ -1,0 +1,129 @@
+"""What is counted of episodes, and how it is summarised for the logs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ding.worker.collector.rollout import Listener
+
+
+def per(amount: float, of: float) -> float:
+    """`amount / of`, and 0.0 where there is nothing to divide by."""
+    return amount / of if of else 0.0
+
+
+def episode_return(timestep: Any, env_id: int) -> float:
+    """The return of the episode that `timestep` ended, as a float (the mean of a vector-valued return).
+
+    Raises:
+        KeyError: the env did not report it.
+    """
+    try:
+        value = timestep.info["eval_episode_return"]
+    except KeyError:
+        raise KeyError(
+            f"env {env_id} ended an episode without info['eval_episode_return'], the return of the episode; "
+            f"its info has {sorted(timestep.info)}"
+        ) from None
+    if isinstance(value, float):
+        return value
+    return float(torch.mean(value.float()) if isinstance(value, torch.Tensor) else np.mean(value))
+
+
+class ReturnSummary:
+    """Mean, standard deviation, maximum and minimum of a stream of returns, in constant memory.
+
+    The variance is updated as in Welford, "Note on a method for calculating corrected sums of squares and products"
+    (1962).
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._mean = 0.0
+        self._squares = 0.0
+        self._max = -math.inf
+        self._min = math.inf
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        delta = value - self._mean
+        self._mean += delta / self.count
+        self._squares += delta * (value - self._mean)
+        self._max = max(self._max, value)
+        self._min = min(self._min, value)
+
+    def scalars(self, name: str) -> dict[str, float]:
+        """`{name_mean, name_std, name_max, name_min}`; the deviation is that of the population."""
+        std = math.sqrt(self._squares / self.count) if self.count else 0.0
+        return {f"{name}_mean": self._mean, f"{name}_std": std, f"{name}_max": self._max, f"{name}_min": self._min}
+
+
+class EpisodeStatistics(Listener):
+    """Sums up the finished episodes until they are logged.
+
+    Attributes:
+        train_samples: `{env_id: number}` of samples made of the episodes under way.
+        finished: number of episodes that ended since the last `take_finished`.
+        seconds: their total duration.
+    """
+
+    def __init__(self, return_of: Callable[[Any, int], float] = episode_return) -> None:
+        self._return_of = return_of
+        self.train_samples: Counter[int] = Counter()
+        self.finished = 0
+        self.seconds = 0.0
+        self.clear_summary()
+
+    def on_samples(self, env_id: int, number: int) -> None:
+        """`number` train samples were made of this env's episode."""
+        self.train_samples[env_id] += number
+
+    def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
+        self._returns.add(self._return_of(timestep, env_id))
+        self._steps += steps
+        self._samples += self.train_samples.pop(env_id, 0)
+        self._seconds += seconds
+        self.finished += 1
+        self.seconds += seconds
+
+    def on_abnormal(self, env_id: int) -> None:
+        self.train_samples.pop(env_id, None)
+
+    def take_finished(self) -> tuple[int, float]:
+        """Number and total duration (seconds) of the episodes that ended since the last call."""
+        taken = self.finished, self.seconds
+        self.finished, self.seconds = 0, 0.0
+        return taken
+
+    def clear_summary(self) -> None:
+        """Begin a new summary."""
+        self._returns = ReturnSummary()
+        self._steps = 0
+        self._samples = 0
+        self._seconds = 0.0
+
+    @property
+    def summary_count(self) -> int:
+        """Episodes in the summary."""
+        return self._returns.count
+
+    def summary(self) -> dict[str, float]:
+        """The finished episodes since `clear_summary`: counts, averages, speeds, returns."""
+        episodes = self._returns.count
+        return {
+            "episode_count": episodes,
+            "envstep_count": self._steps,
+            "train_sample_count": self._samples,
+            "avg_envstep_per_episode": per(self._steps, episodes),
+            "avg_sample_per_episode": per(self._samples, episodes),
+            "avg_envstep_per_sec": per(self._steps, self._seconds),
+            "avg_train_sample_per_sec": per(self._samples, self._seconds),
+            "avg_episode_per_sec": per(episodes, self._seconds),
+            **self._returns.scalars("reward"),
+        }

@@ -1,0 +1,218 @@
+"""Deterministic envs, env managers and policies for the worker tests: what comes out can be told in advance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from easydict import EasyDict
+
+from ding.utils.data.env_batch import EnvBatch
+
+
+class Timestep(NamedTuple):
+    obs: Any
+    reward: Any
+    done: Any
+    info: Any
+
+
+class CountingEnv:
+    """Observations are [env id, episode, step]; an episode of env i has `lengths[i]` steps of reward 1.
+
+    Args:
+        reuse: write every observation and reward into the same arrays, as envs with own buffers do.
+        mark: `(env_id, episode, step) -> dict`, merged into the info of that step.
+    """
+
+    def __init__(
+        self,
+        env_id: int,
+        length: int,
+        reuse: bool = False,
+        mark: Callable[[int, int, int], dict[str, Any]] | None = None,
+    ) -> None:
+        self.env_id, self.length, self.reuse, self.mark = env_id, length, reuse, mark
+        self.episode, self.count = -1, 0
+        self.actions: list[Any] = []
+        self._obs, self._reward = np.zeros(3, np.float32), np.zeros(1, np.float32)
+
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        if not self.reuse:
+            self._obs, self._reward = np.zeros(3, np.float32), np.zeros(1, np.float32)
+        self._obs[:] = self.env_id, self.episode, self.count
+        self._reward[:] = 1.0
+        return self._obs, self._reward
+
+    def reset(self) -> np.ndarray:
+        self.episode, self.count = self.episode + 1, 0
+        return self._arrays()[0]
+
+    def step(self, action: Any) -> Timestep:
+        self.actions.append(action)
+        self.count += 1
+        obs, reward = self._arrays()
+        done = self.count >= self.length
+        info: dict[str, Any] = {"eval_episode_return": float(self.count)} if done else {}
+        if self.mark is not None:
+            info.update(self.mark(self.env_id, self.episode, self.count))
+        return Timestep(obs, reward, done, info)
+
+
+class FakeManager:
+    """An env manager over `CountingEnv`s: resets an env after its episode, and tells what was asked of it.
+
+    Args:
+        lengths: length of the episodes of each env.
+        episode_num: episodes an env may play.
+        after_step: called with the timesteps of a round before they are returned.
+    """
+
+    def __init__(
+        self,
+        lengths: list[int],
+        episode_num: float = float("inf"),
+        after_step: Callable[[dict[int, Timestep]], dict[int, Timestep]] | None = None,
+        **env_kwargs: Any,
+    ) -> None:
+        self.envs = [CountingEnv(i, length, **env_kwargs) for i, length in enumerate(lengths)]
+        self.env_num = len(lengths)
+        self.closed = True
+        self.calls: list[Any] = []
+        self._episode_num = episode_num
+        self._after_step = after_step
+        self._obs: dict[int, Any] = {}
+        self._played = dict.fromkeys(range(self.env_num), 0)
+
+    @property
+    def ready_obs(self) -> dict[int, Any]:
+        return dict(self._obs)
+
+    @property
+    def ready_imgs(self) -> dict[int, Any]:
+        return {i: np.full((2, 4, 3), env.count, np.uint8) for i, env in enumerate(self.envs) if i in self._obs}
+
+    @property
+    def done(self) -> bool:
+        return not self._obs
+
+    def launch(self) -> None:
+        assert self.closed, "launched twice"
+        self.closed = False
+        self.calls.append("launch")
+        self._obs = {i: env.reset() for i, env in enumerate(self.envs)}
+
+    def reset(self, reset_param: dict[int, Any] | None = None) -> None:
+        self.calls.append(("reset", reset_param))
+        for i in range(self.env_num) if reset_param is None else reset_param:
+            self._obs[i] = self.envs[i].reset()
+
+    def step(self, actions: dict[int, Any]) -> dict[int, Timestep]:
+        timesteps = {i: self.envs[i].step(action) for i, action in actions.items()}
+        for i, timestep in timesteps.items():
+            if timestep.done:  # the env's next reset may write into the arrays of its last step
+                timesteps[i] = timestep._replace(obs=timestep.obs.copy(), reward=timestep.reward.copy())
+        copies = timesteps
+        if self._after_step is not None:
+            copies = self._after_step(timesteps)
+        for i, timestep in timesteps.items():
+            if not timestep.done:
+                self._obs[i] = timestep.obs
+                continue
+            self._played[i] += 1
+            if self._played[i] < self._episode_num:
+                self._obs[i] = self.envs[i].reset()
+            else:
+                self._obs.pop(i, None)
+        return copies
+
+    def enable_save_figure(self, env_id: int, path: str) -> None:
+        self.calls.append(("figure", env_id, path))
+
+    def close(self) -> None:
+        self.calls.append("close")
+        self.closed = True
+
+
+class ScriptedPolicy:
+    """A collect and eval mode whose k-th forward gives every env the action k, and that logs what is asked of it.
+
+    Args:
+        n_sample: default number of samples.
+        batched: return an `EnvBatch`, as the library's own policies do, instead of a plain dict.
+        sample: `get_train_sample`.
+        attributes: further attributes of the config.
+    """
+
+    def __init__(
+        self,
+        n_sample: int | None = 8,
+        on_policy: bool = False,
+        unroll_len: int = 1,
+        batched: bool = True,
+        sample: Callable[[list[dict]], Any] | None = None,
+        **cfg: Any,
+    ) -> None:
+        self.attributes = {
+            "cfg": EasyDict({"type": "scripted_command", "traj_len_inf": False, **cfg}),
+            "n_sample": n_sample,
+            "n_episode": None,
+            "unroll_len": unroll_len,
+            "on_policy": on_policy,
+        }
+        self.batched = batched
+        self.sample = sample
+        self.seen: list[dict[int, Any]] = []
+        self.kwargs: list[dict[str, Any]] = []
+        self.resets: list[Any] = []
+        self.pieces: list[list[dict]] = []
+
+    def forward(self, obs: dict[int, Any], **kwargs: Any) -> dict[int, Any]:
+        self.kwargs.append(kwargs)
+        self.seen.append({env_id: np.array(o.tolist()) if hasattr(o, "tolist") else o for env_id, o in obs.items()})
+        action = torch.full((len(obs),), len(self.seen))
+        rows = [{"action": part} for part in action.split(1)]
+        return EnvBatch(obs, rows, {"action": action}) if self.batched else dict(zip(obs, rows, strict=True))
+
+    def process_transition(self, obs: Any, output: Any, timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "next_obs": timestep.obs,
+            "action": output["action"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }
+
+    def get_train_sample(self, transitions: list[dict]) -> Any:
+        self.pieces.append(list(transitions))
+        return self.sample(transitions) if self.sample is not None else transitions
+
+    def reset(self, env_ids: Any = None) -> None:
+        self.resets.append(env_ids)
+
+    def get_attribute(self, name: str) -> Any:
+        return self.attributes[name]
+
+
+class FakeWriter:
+    """A TensorBoard writer that remembers."""
+
+    def __init__(self) -> None:
+        self.scalars: list[tuple[str, float, int]] = []
+        self.videos: list[tuple[str, tuple[int, ...], int, int]] = []
+        self.flushed = 0
+        self.closed = 0
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        self.scalars.append((tag, value, step))
+
+    def add_video(self, tag: str, video: np.ndarray, step: int, fps: int) -> None:
+        self.videos.append((tag, video.shape, step, fps))
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+    def close(self) -> None:
+        self.closed += 1

@@ -1,0 +1,184 @@
+"""CachePool, TrajBuffer, to_tensor_transitions and the factories."""
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.worker.collector.base_serial_collector import (
+    INF,
+    CachePool,
+    TrajBuffer,
+    create_serial_collector,
+    get_serial_collector_cls,
+    to_tensor_transitions,
+)
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+
+
+def transitions(n=4, **extra):
+    rng = np.random.default_rng(0)
+    return [
+        {
+            "obs": rng.random((2, 3)),
+            "next_obs": rng.random((2, 3)),
+            "action": np.array([i]),
+            "reward": rng.random((1,)),
+            "done": False,
+            **extra,
+        }
+        for i in range(n)
+    ]
+
+
+def test_cache_pool_holds_an_item_or_the_list_of_items_of_a_slot():
+    pool = CachePool("obs", 3)
+    pool.update({0: "a", 1: "b"})
+    assert (pool[0], pool[1], pool[2]) == ("a", "b", None)
+    pool.update([{0: 1}, {0: 2}])
+    assert pool[0] == [1, 2] and pool[1] == "b"
+    pool.reset(0)
+    assert pool[0] is None
+
+
+def test_cache_pool_starts_a_slot_afresh_that_only_a_later_part_names():
+    pool = CachePool("obs", 2)
+    pool.update({1: "stale"})
+    pool.update([{0: 1}, {0: 2, 1: 3}])
+    assert pool[0] == [1, 2] and pool[1] == 3
+
+
+def test_cache_pool_deep_copies_when_asked():
+    item = [1]
+    pool = CachePool("obs", 1, deepcopy=True)
+    pool.update({0: item})
+    item.append(2)
+    assert pool[0] == [1]
+
+
+def test_traj_buffer_drops_from_the_front():
+    buffer = TrajBuffer(3)
+    for i in range(5):
+        buffer.append(i)
+    assert buffer == [2, 3, 4]
+
+
+@pytest.mark.parametrize("maxlen", [None, INF])
+def test_traj_buffer_without_bound_keeps_all(maxlen):
+    buffer = TrajBuffer(maxlen)
+    for i in range(100):
+        buffer.append(i)
+    assert buffer == list(range(100))
+
+
+def test_traj_buffer_does_not_trim_its_initial_content_but_the_next_append_does():
+    buffer = TrajBuffer(2, [1, 2, 3])
+    assert buffer == [1, 2, 3]
+    buffer.append(4)
+    assert buffer == [3, 4]
+
+
+def test_traj_buffer_deep_copies_when_asked():
+    buffer, item = TrajBuffer(2, deepcopy=True), [1]
+    buffer.append(item)
+    item.append(2)
+    assert buffer == [[1]]
+
+
+def test_shared_next_obs_is_the_following_obs_itself():
+    data = transitions()
+    out = to_tensor_transitions(data)
+    for i, row in enumerate(out):
+        assert all(isinstance(row[key], torch.Tensor) for key in ("obs", "next_obs", "action", "reward"))
+        assert row["obs"].dtype == torch.float32 and type(row["done"]) is bool
+        if i + 1 < len(out):
+            assert row["next_obs"] is out[i + 1]["obs"]
+    assert torch.equal(out[-1]["next_obs"], torch.tensor(data[-1]["next_obs"], dtype=torch.float32))
+    assert all(isinstance(row["obs"], np.ndarray) for row in data)
+
+
+def test_own_next_obs_is_converted_for_each_row():
+    data = transitions()
+    out = to_tensor_transitions(data, shallow_copy_next_obs=False)
+    for i, row in enumerate(out):
+        assert torch.equal(row["next_obs"], torch.tensor(data[i]["next_obs"], dtype=torch.float32))
+        assert i + 1 == len(out) or row["next_obs"] is not out[i + 1]["obs"]
+
+
+def test_a_next_obs_of_another_structure_is_the_rows_own():
+    data = transitions(2)
+    data[0]["next_obs"] = {"other": np.ones(1, np.float32)}
+    assert to_tensor_transitions(data)[0]["next_obs"]["other"].tolist() == [1.0]
+
+
+def test_rows_may_differ_in_having_a_next_obs():
+    data = transitions(3)
+    del data[0]["next_obs"]
+    out = to_tensor_transitions(data)
+    assert "next_obs" not in out[0] and out[1]["next_obs"] is out[2]["obs"]
+
+
+def test_an_inner_key_named_next_obs_is_converted_too():
+    data = transitions(1)
+    data[0]["obs"] = {"next_obs": np.ones(2)}
+    assert isinstance(to_tensor_transitions(data)[0]["obs"]["next_obs"], torch.Tensor)
+
+
+def test_scalars_stay_what_they_are():
+    row = to_tensor_transitions(transitions(1, collect_iter=3, flag=np.bool_(True), value=np.float64(0.5)))[0]
+    assert row["collect_iter"] == 3 and type(row["collect_iter"]) is int
+    assert type(row["flag"]) is np.bool_ and type(row["value"]) is np.float64
+
+
+def test_an_empty_piece_is_refused():
+    with pytest.raises(IndexError, match="at least one transition"):
+        to_tensor_transitions([])
+
+
+def test_the_collector_class_is_found_by_its_registered_type():
+    assert get_serial_collector_cls(EasyDict(type="sample")) is SampleSerialCollector
+
+
+def test_a_missing_type_is_an_assertion_that_lists_the_types():
+    with pytest.raises(AssertionError, match="sample"):
+        get_serial_collector_cls(EasyDict())
+
+
+def test_creating_without_a_type_is_an_attribute_error():
+    with pytest.raises(AttributeError):
+        create_serial_collector(EasyDict())
+
+
+def test_an_unknown_type_names_the_registered_ones():
+    with pytest.raises(KeyError, match="sample"):
+        create_serial_collector(EasyDict(type="smaple"))
+
+
+def test_a_key_error_inside_a_constructor_stays_itself():
+    class Policy:
+        def get_attribute(self, name):
+            raise KeyError(f"inner {name}")
+
+        def reset(self):
+            raise NotImplementedError
+
+    class Env:
+        env_num = 1
+
+        def launch(self):
+            self.launched = True
+
+        def close(self):
+            self.launched = False
+
+    cfg = SampleSerialCollector.default_config()
+    cfg.type = "sample"
+    with pytest.raises(KeyError, match="inner cfg"):
+        create_serial_collector(cfg, env=Env(), policy=Policy())
+
+
+def test_default_config_is_a_fresh_copy_named_after_the_class():
+    cfg = SampleSerialCollector.default_config()
+    assert cfg.cfg_type == "SampleSerialCollectorDict" and cfg.collect_print_freq == 100
+    cfg.collect_print_freq = 1
+    assert SampleSerialCollector.default_config().collect_print_freq == 100

@@ -1,0 +1,108 @@
+"""Policy, env manager and collector of the library together: what envs do to their arrays changes no sample."""
+
+from functools import partial
+
+import numpy as np
+import torch
+from easydict import EasyDict
+
+from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
+from ding.envs.env_manager.base_env_manager import BaseEnvManager
+from ding.policy.dqn import DQNPolicy
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from tests.fakes import FakeWriter
+
+
+class ScribblingEnv(BaseEnv):
+    """Counts [env id, episode, step, 0]. With `scribble`, it fills all it has returned with -9 before it goes on."""
+
+    def __init__(self, cfg):
+        from gymnasium import spaces
+
+        self.observation_space = spaces.Box(-9, 99, (4,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.reward_space = spaces.Box(-1, 1, (1,), np.float32)
+        self._cfg, self._episode, self._returned = cfg, -1, []
+
+    def _give(self, *values):
+        for array in self._returned if self._cfg.scribble else ():
+            array[:] = -9
+        self._returned = [np.array(value, np.float32) for value in values]
+        return self._returned
+
+    def _obs(self):
+        return [self._cfg.env_id, self._episode, self._step, 0]
+
+    def reset(self):
+        self._episode, self._step = self._episode + 1, 0
+        return self._give(self._obs())[0]
+
+    def step(self, action):
+        assert action.shape == (1,) and action.dtype == np.int64
+        self._step += 1
+        obs, reward = self._give(self._obs(), [self._step])
+        action[:] = -9
+        done = self._step >= self._cfg.length
+        info = {"eval_episode_return": float(self._step)} if done else {}
+        return BaseEnvTimestep(obs, reward, done, info)
+
+    def seed(self, seed, dynamic_seed=True):
+        self._seed = seed
+
+    def close(self):
+        self._returned = []
+
+    def __repr__(self):
+        return "ScribblingEnv"
+
+
+def policy_of(cls, nstep):
+    cfg = cls.default_config()
+    cfg.model = EasyDict(obs_shape=4, action_shape=2, encoder_hidden_size_list=[8, 8])
+    cfg.nstep, cfg.collect.n_sample = nstep, 9
+    torch.manual_seed(0)
+    return cls(cfg, enable_field=["collect"])
+
+
+def collected(scribble, cls=DQNPolicy, nstep=1):
+    np.random.seed(0)
+    cfgs = [EasyDict(env_id=i, length=3 + i, scribble=scribble) for i in range(3)]
+    envs = BaseEnvManager([partial(ScribblingEnv, cfg) for cfg in cfgs], BaseEnvManager.default_config())
+    policy = policy_of(cls, nstep)
+    collector = SampleSerialCollector(
+        SampleSerialCollector.default_config(), envs, policy.collect_mode, FakeWriter(), "exp"
+    )
+    samples = [sample for _ in range(6) for sample in collector.collect(policy_kwargs={"eps": 0.5})]
+    collector.close()
+    return samples
+
+
+def plain(samples):
+    return [{k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in sample.items()} for sample in samples]
+
+
+def test_an_env_that_scribbles_on_its_arrays_changes_no_sample():
+    for nstep in (1, 2):
+        assert plain(collected(True, nstep=nstep)) == plain(collected(False, nstep=nstep))
+
+
+def test_samples_are_whole_steps_of_their_env():
+    for sample in plain(collected(True)):
+        env_id, episode, step, _ = sample["obs"]
+        assert sample["next_obs"] == [env_id, episode, step + 1, 0] and sample["reward"] == [step + 1]
+        assert sample["done"] == (step + 1 >= 3 + env_id) and sample["action"] in ([0], [1])
+
+
+def test_a_policy_with_a_transition_of_its_own_gets_the_same_samples():
+    class Own(DQNPolicy):
+        def _process_transition(self, obs, policy_output, timestep):
+            return {
+                "obs": obs,
+                "next_obs": timestep.obs,
+                "action": policy_output["action"],
+                "reward": timestep.reward,
+                "done": timestep.done,
+            }
+
+    for nstep in (1, 3):
+        assert plain(collected(True, Own, nstep)) == plain(collected(True, nstep=nstep))

@@ -1,0 +1,329 @@
+"""InteractionSerialEvaluator: which episodes count, what is told, saved and logged."""
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
+from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+
+
+def build(lengths=(2, 4), policy=None, cfg=(), tb=None, **env_kwargs):
+    config = InteractionSerialEvaluator.default_config()
+    config.update(EasyDict(n_episode=4, stop_value=100.0))
+    config.update(cfg)
+    env = FakeManager(list(lengths), **env_kwargs)
+    policy = ScriptedPolicy() if policy is None else policy
+    return InteractionSerialEvaluator(config, env, policy, tb or FakeWriter(), "exp"), env, policy
+
+
+def test_each_env_plays_its_share_and_no_step_more():
+    evaluator, env, _ = build(lengths=(1, 9))
+    stop, info = evaluator.eval(train_iter=1, envstep=10)
+    assert info == {"eval_episode_return": [1.0, 1.0, 9.0, 9.0], "eval_episode_return_mean": 5.0}
+    assert [len(one.actions) for one in env.envs] == [2, 18]
+    assert stop is False
+
+
+def test_step_statistics_are_those_of_the_counted_episodes():
+    tb = FakeWriter()
+    evaluator, _, _ = build(lengths=(2, 9), cfg={"n_episode": 2}, tb=tb)
+    evaluator.eval(train_iter=3, envstep=70)
+    values = {tag: value for tag, value, _ in tb.scalars}
+    assert values["evaluator_iter/envstep_count"] == 11
+    assert values["evaluator_iter/avg_envstep_per_episode"] == 5.5
+    assert values["evaluator_iter/avg_time_per_episode"] == values["evaluator_iter/evaluate_time"] / 2
+
+
+def test_the_last_evaluation_is_kept_as_a_record():
+    evaluator, _, _ = build(lengths=(2, 4))
+    assert evaluator.last_eval is None
+    evaluator.eval(train_iter=3, envstep=70)
+    record = evaluator.last_eval
+    assert (record.train_iter, record.envstep) == (3, 70)
+    assert (record.returns, record.lengths) == ([2.0, 2.0, 4.0, 4.0], [2, 2, 4, 4])
+    assert record.seconds > 0
+
+
+def test_every_evaluation_begins_with_fresh_episodes():
+    evaluator, env, policy = build()
+    evaluator.eval()
+    evaluator.eval()
+    assert env.calls.count(("reset", None)) == 2
+    assert [call for call in policy.resets if call is None] == [None] * 3
+    assert all(seen[i][2] == 0 for seen in (policy.seen[0],) for i in seen)
+
+
+def test_the_policy_sees_float32_tensors():
+    class Typed(ScriptedPolicy):
+        def forward(self, obs, **kwargs):
+            assert all(isinstance(o, torch.Tensor) and o.dtype == torch.float32 for o in obs.values())
+            return super().forward(obs, **kwargs)
+
+    build(policy=Typed())[0].eval()
+
+
+@pytest.mark.parametrize("kwargs", [None, {}])
+def test_policy_kwargs_may_be_none(kwargs):
+    evaluator, _, policy = build()
+    evaluator.eval(policy_kwargs=kwargs)
+    assert policy.kwargs[0] == {}
+
+
+def test_policy_kwargs_reach_the_policy():
+    evaluator, _, policy = build()
+    evaluator.eval(policy_kwargs={"world_model": 1})
+    assert policy.kwargs[0] == {"world_model": 1}
+
+
+def test_an_abnormal_step_resets_the_env_and_its_episode_does_not_count():
+    def mark(env_id, episode, step):
+        return {"abnormal": True} if (env_id, episode, step) == (0, 1, 2) else {}
+
+    evaluator, env, policy = build(lengths=(3, 3), mark=mark)
+    _, info = evaluator.eval()
+    assert ("reset", {0: None}) in env.calls and [0] in policy.resets
+    assert info["eval_episode_return"] == [3.0] * 4 and evaluator.last_eval.lengths == [3] * 4
+
+
+def with_info(**extra):
+    return lambda env_id, episode, step: {"episode_info": extra}
+
+
+def test_episode_infos_are_told_in_lists_with_the_mean_of_numbers_only():
+    evaluator, _, _ = build(mark=with_info(score=2, result="wins"))
+    _, info = evaluator.eval()
+    assert info["score"] == [2] * 4 and info["score_mean"] == 2.0
+    assert info["result"] == ["wins"] * 4 and "result_mean" not in info
+
+
+def test_an_exotic_value_in_the_info_does_no_harm():
+    evaluator, _, _ = build(mark=lambda *_: {"visited": {1, 2}, "env": object()})
+    assert evaluator.eval()[1]["eval_episode_return"] == [2.0, 2.0, 4.0, 4.0]
+
+
+def test_integer_observations_are_evaluated():
+    def after_step(timesteps):
+        return {i: ts._replace(obs=ts.obs.astype(np.int64)) for i, ts in timesteps.items()}
+
+    assert build(after_step=after_step)[0].eval()[1]["eval_episode_return"] == [2.0, 2.0, 4.0, 4.0]
+
+
+def test_returns_of_shape_one_are_lists_without_a_mean():
+    def after_step(timesteps):
+        return {
+            i: ts._replace(info={"eval_episode_return": np.array([1.5], np.float32)} if ts.done else {})
+            for i, ts in timesteps.items()
+        }
+
+    _, info = build(lengths=(1, 1), cfg={"n_episode": 2}, after_step=after_step)[0].eval()
+    assert info == {"eval_episode_return": [[1.5], [1.5]]}
+
+
+def test_the_best_mean_return_so_far_saves_a_checkpoint():
+    saved = []
+    evaluator, env, _ = build(lengths=(2, 2))
+    for length in (2, 2, 3, 1):
+        for one in env.envs:
+            one.length = length
+        evaluator.eval(saved.append, train_iter=1)
+    assert saved == ["ckpt_best.pth.tar"] * 2
+    assert evaluator._max_episode_return == 3.0
+
+
+@pytest.mark.parametrize(("train_iter", "expected"), [(0, False), (-1, False), (1, True)])
+def test_stopping_needs_the_stop_value_and_an_iteration(train_iter, expected):
+    evaluator, _, _ = build(lengths=(2, 2), cfg={"stop_value": 2.0})
+    stop, _ = evaluator.eval(train_iter=train_iter)
+    assert stop is expected
+
+
+def test_the_stop_text_names_this_evaluators_own_log(own_folder):
+    cfg = InteractionSerialEvaluator.default_config()
+    cfg.update(EasyDict(n_episode=1, stop_value=1.0))
+    evaluator = InteractionSerialEvaluator(cfg, FakeManager([2]), ScriptedPolicy(), FakeWriter(), "exp", "judge")
+    evaluator.eval(train_iter=5)
+    assert "./exp/log/judge/" in (own_folder / "exp/log/judge/judge_logger.txt").read_text()
+
+
+def test_should_eval_at_zero_once_then_every_eval_freq():
+    evaluator, _, _ = build(cfg={"eval_freq": 10})
+    asked = [0, 0, 5, 9, 10, 10, 15, 19, 20]
+    assert [evaluator.should_eval(i) for i in asked] == [True, False, False, False, True, False, False, False, True]
+
+
+def test_without_an_evaluation_at_zero_the_first_is_one_iteration_early():
+    evaluator, _, _ = build(cfg={"eval_freq": 10})
+    assert [evaluator.should_eval(i) for i in (8, 9)] == [False, True]
+
+
+def test_eval_freq_of_minus_one_is_every_new_iteration():
+    evaluator, _, _ = build(cfg={"eval_freq": -1})
+    assert [evaluator.should_eval(i) for i in (0, 0, 1, 1, 2)] == [True, False, True, False, True]
+
+
+def test_should_render_counts_its_own_axis():
+    evaluator, _, _ = build(cfg={"render": EasyDict(render_freq=10, mode="train_iter")})
+    assert [i for i in range(25) if evaluator._should_render(0, i)] == [9, 19]
+    evaluator, _, _ = build(cfg={"render": EasyDict(render_freq=10, mode="envstep")})
+    assert [i for i in range(25) if evaluator._should_render(i, 0)] == [9, 19]
+    assert not build()[0]._should_render(100, 100)
+
+
+def test_a_forced_video_shows_each_counted_episode():
+    tb = FakeWriter()
+    evaluator, _, _ = build(lengths=(2, 3), cfg={"n_episode": 2}, tb=tb)
+    evaluator.eval(train_iter=7, envstep=9, force_render=True)
+    assert tb.videos == [("evaluator_train_iter/", (2, 3, 3, 2, 4), 7, 30)]
+
+
+def test_figures_are_asked_for_at_the_end_of_each_counted_episode():
+    evaluator, env, _ = build(cfg={"figure_path": "figures"})
+    evaluator.eval()
+    assert [call for call in env.calls if call[0] == "figure"].count(("figure", 1, "figures")) == 2
+
+
+def test_logged_tags():
+    tb = FakeWriter()
+    evaluator, _, _ = build(tb=tb, mark=with_info(score=1, result="x"))
+    evaluator.eval(train_iter=4, envstep=40)
+    names = [tag for tag, _, step in tb.scalars if tag.startswith("evaluator_iter/") and step == 4]
+    assert names == [
+        "evaluator_iter/" + name
+        for name in (
+            "episode_count", "envstep_count", "avg_envstep_per_episode", "evaluate_time", "avg_envstep_per_sec",
+            "avg_time_per_episode", "reward_mean", "reward_std", "reward_max", "reward_min",
+            "eval_episode_return_mean", "score_mean",
+        )
+    ]  # fmt: skip
+    by_step = [tag.split("/")[1] for tag, _, step in tb.scalars if tag.startswith("evaluator_step/") and step == 40]
+    assert by_step == [name.split("/")[1] for name in names]
+
+
+def test_the_number_of_episodes_comes_from_the_call_the_config_or_nowhere():
+    evaluator, _, _ = build(cfg={"n_episode": None})
+    with pytest.raises(AssertionError, match="eval needs n_episode"):
+        evaluator.eval()
+    assert len(evaluator.eval(n_episode=2)[1]["eval_episode_return"]) == 2
+
+
+def test_fewer_episodes_than_envs_is_refused():
+    with pytest.raises(AssertionError, match="n_episode = 1 is below the number of envs, 2"):
+        build()[0].eval(n_episode=1)
+
+
+def test_the_bare_default_config_constructs_and_evaluates():
+    evaluator = InteractionSerialEvaluator(
+        InteractionSerialEvaluator.default_config(), FakeManager([2]), ScriptedPolicy(), FakeWriter(), "exp"
+    )
+    assert evaluator.eval(n_episode=1, train_iter=1) == (
+        False,
+        {"eval_episode_return": [2.0], "eval_episode_return_mean": 2.0},
+    )
+
+
+@pytest.mark.parametrize(
+    "bad", [{"eval_freq": "often"}, {"render": {"mode": "steps"}}, {"n_episode": 0}, {"n_episodes": 3}]
+)
+def test_wrong_config_is_refused_at_construction(bad):
+    with pytest.raises(ConfigError):
+        build(cfg=EasyDict(bad))
+
+
+def test_env_and_policy_are_properties_that_can_be_set():
+    evaluator, env, policy = build()
+    assert evaluator.env is env and evaluator.policy is policy
+    other, new_env = ScriptedPolicy(), FakeManager([1])
+    evaluator.policy, evaluator.env = other, new_env
+    assert evaluator.policy is other and env.closed and not new_env.closed
+    assert evaluator.eval(n_episode=1)[1]["eval_episode_return"] == [1.0]
+
+
+def test_reset_of_a_live_evaluator_forgets_the_best_return():
+    evaluator, env, policy = build()
+    evaluator.eval(train_iter=1)
+    evaluator.should_eval(5000)
+    evaluator.reset()
+    assert evaluator._max_episode_return == -np.inf and evaluator._last_eval_iter == -1
+    assert env.calls[-1] == ("reset", None) and policy.resets[-1] is None
+
+
+def test_construction_without_env_or_policy_says_what_is_missing():
+    cfg = InteractionSerialEvaluator.default_config()
+    with pytest.raises(AttributeError, match="needs an env manager and a policy"):
+        InteractionSerialEvaluator(cfg)
+    with pytest.raises(AssertionError, match="set an env first"):
+        InteractionSerialEvaluator(cfg, None, ScriptedPolicy())
+
+
+def test_exhausted_envs_end_the_evaluation_with_an_error():
+    with pytest.raises(RuntimeError, match="no env is ready"):
+        build(lengths=(2, 2), episode_num=1)[0].eval()
+
+
+def test_an_env_that_reports_no_return_is_named():
+    def after_step(timesteps):
+        return {i: ts._replace(info={"x": 1}) for i, ts in timesteps.items()}
+
+    with pytest.raises(KeyError, match="env 0 ended an episode without info"):
+        build(lengths=(1, 1), after_step=after_step)[0].eval()
+
+
+def test_a_nan_observation_stops_the_evaluation_with_the_env_id():
+    def after_step(timesteps):
+        return {i: ts._replace(obs=ts.obs * np.nan) if i == 1 else ts for i, ts in timesteps.items()}
+
+    with pytest.raises(FloatingPointError, match="env 1 holds NaN"):
+        build(after_step=after_step)[0].eval()
+
+
+def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monkeypatch):
+    told = [True, {"eval_episode_return": [5.0]}]
+    module = "ding.worker.collector.interaction_serial_evaluator"
+    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: 1)
+    monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
+    monkeypatch.setattr(f"{module}.broadcast_object_list", lambda objects, src: objects.__setitem__(slice(None), told))
+    tb = FakeWriter()
+    evaluator, env, _ = build(tb=tb)
+    assert env.calls == [] and evaluator._tb_logger is None
+    assert evaluator.eval(train_iter=1) == (True, {"eval_episode_return": [5.0]})
+
+
+def test_the_dreamer_policy_starts_every_evaluation_without_state():
+    class Dreamer(ScriptedPolicy):
+        def forward(self, obs, reset=None, state=None, **kwargs):
+            calls.append((list(obs), reset.tolist(), state))
+            return {i: {**out, "state": i} for i, out in super().forward(obs, **kwargs).items()}
+
+    calls = []
+    evaluator, _, _ = build(lengths=(1, 2), policy=Dreamer(type="dreamer_command"))
+    evaluator.eval(n_episode=2)
+    evaluator.eval(n_episode=2)
+    once = [([0, 1], [False, False], None), ([1], [False], [1])]
+    assert calls == once + once
+
+
+def test_creating_without_a_type_writes_interaction_into_the_config():
+    cfg = InteractionSerialEvaluator.default_config()
+    evaluator = create_serial_evaluator(
+        cfg, env=FakeManager([1]), policy=ScriptedPolicy(), tb_logger=FakeWriter(), exp_name="exp"
+    )
+    assert cfg.type == "interaction" and type(evaluator) is InteractionSerialEvaluator
+
+
+def test_an_unknown_type_names_the_registered_ones():
+    with pytest.raises(KeyError, match="interaction"):
+        create_serial_evaluator(EasyDict(type="interactoin"))
+
+
+def test_garbage_collecting_an_evaluator_closes_its_env_and_no_shared_writer():
+    tb = FakeWriter()
+    evaluator, env, _ = build(tb=tb)
+    del evaluator
+    gc.collect()
+    assert env.closed and tb.closed == 0

@@ -1,0 +1,144 @@
+"""Transitions made from whole batches equal those that the policy is asked for one by one."""
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.policy.dqn import DQNPolicy
+from ding.policy.modes import plain_transition
+from ding.worker.collector.frames import tensor_rows
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+
+
+class PlainPolicy(ScriptedPolicy):
+    @plain_transition
+    def process_transition(self, obs, output, timestep):
+        raise AssertionError("a plain transition is asked for")
+
+
+class LateManager(FakeManager):
+    """Env 1 answers one step late, and is not ready until then."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._late = {}
+
+    @property
+    def ready_obs(self):
+        return {env_id: obs for env_id, obs in super().ready_obs.items() if env_id not in self._late}
+
+    def step(self, actions):
+        due, self._late = self._late, {}
+        timesteps = super().step(actions)
+        if 1 in timesteps:
+            self._late[1] = timesteps.pop(1)
+        return {**timesteps, **due}
+
+
+class ReversedManager(FakeManager):
+    """Answers in another order than it was asked."""
+
+    def step(self, actions):
+        return dict(reversed(super().step(actions).items()))
+
+
+class AskedDQN(DQNPolicy):
+    def _process_transition(self, obs, policy_output, timestep):
+        return super()._process_transition(obs, policy_output, timestep)
+
+
+def collect(policy, env, counts=(5, 12, 7), **kwargs):
+    collector = SampleSerialCollector(SampleSerialCollector.default_config(), env, policy, FakeWriter(), "exp")
+    rows = [row for i, n in enumerate(counts) for row in collector.collect(n, train_iter=i, drop_extra=False, **kwargs)]
+    return rows, env
+
+
+def assert_same(ours, theirs):
+    assert len(ours) == len(theirs) > 0
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.keys() == other.keys()
+        for key, value in mine.items():
+            assert type(value) is type(other[key])
+            if isinstance(value, torch.Tensor):
+                assert value.dtype == other[key].dtype and value.shape == other[key].shape
+                assert torch.equal(value, other[key])
+            else:
+                assert value == other[key]
+    # Within a piece both share; plain ones do so from piece to piece too.
+    assert all(mine or not other for mine, other in zip(shared(ours), shared(theirs), strict=True))
+
+
+def shared(rows):
+    return [a["next_obs"] is b["obs"] for a, b in zip(rows[:-1], rows[1:], strict=True)]
+
+
+def mark(env_id, episode, step):
+    if (env_id, episode, step) == (2, 1, 2):
+        return {"abnormal": True}
+    return {"terminated": step == 3, "truncated": np.bool_(step == 5)} if env_id else {}
+
+
+@pytest.mark.parametrize("manager", [FakeManager, LateManager, ReversedManager])
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("reuse", [True, False])
+def test_plain_and_asked_transitions_are_equal(manager, batched, reuse):
+    def run(policy_cls):
+        env = manager([3, 5, 4], reuse=reuse, mark=mark)
+        return collect(policy_cls(n_sample=12, batched=batched), env, level_seeds=torch.tensor([5.0, 6.0, 7.0]))[0]
+
+    ours = run(PlainPolicy)
+    assert_same(ours, run(ScriptedPolicy))
+    assert any(shared(ours))
+
+
+@pytest.mark.parametrize("nstep", [1, 3])
+@pytest.mark.parametrize("action_shape", [2, [2, 3]])
+def test_a_dqn_that_defines_its_own_transition_collects_the_same(nstep, action_shape):
+    def run(policy_cls):
+        np.random.seed(0)
+        torch.manual_seed(0)
+        cfg = policy_cls.default_config()
+        cfg.model = EasyDict(obs_shape=3, action_shape=action_shape, encoder_hidden_size_list=[8])
+        cfg.nstep, cfg.collect.n_sample = nstep, 12
+        policy = policy_cls(cfg, enable_field=["collect"])
+        return collect(policy.collect_mode, FakeManager([3, 5, 4], mark=mark), policy_kwargs={"eps": 0.5})[0]
+
+    rows = run(DQNPolicy)
+    if action_shape == 2:
+        assert_same(rows, run(AskedDQN))
+    else:
+        for ours, theirs in zip(rows, run(AskedDQN), strict=True):
+            assert [head.tolist() for head in ours["action"]] == [head.tolist() for head in theirs["action"]]
+
+
+def test_each_answer_that_comes_late_is_stored_with_the_action_it_answers():
+    rows, env = collect(PlainPolicy(n_sample=6), LateManager([4, 3]))
+    mine = [row for row in rows if int(row["obs"][0]) == 1]
+    assert len(mine) >= 4
+    assert [row["action"].tolist() for row in mine] == [a.tolist() for a in env.envs[1].actions[: len(mine)]]
+    assert [int(row["next_obs"][2]) - int(row["obs"][2]) for row in mine] == [1] * len(mine)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 4), (3, 2, 2), (3, 0), (1,)])
+def test_rows_of_a_batch_share_its_memory(shape):
+    for batch in (np.zeros(shape, np.float32), torch.zeros(shape)):
+        rows = tensor_rows(batch)
+        assert [tuple(row.shape) for row in rows] == [shape[1:] or (1,)] * shape[0]
+        batch[0] = 7.0
+        assert rows[0].eq(7.0).all() and (len(rows) == 1 or rows[1].eq(0.0).all())
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8])
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 1, 3)])
+def test_observations_of_any_dtype_and_shape_become_the_same_tensors(dtype, shape):
+    def run(policy_cls):
+        env = FakeManager([3, 5], reuse=True)
+        for one in env.envs:
+            one._obs = np.zeros(shape, dtype)
+        return collect(policy_cls(n_sample=12), env)[0]
+
+    ours, theirs = run(PlainPolicy), run(ScriptedPolicy)
+    assert ours[0]["obs"].shape == shape
+    assert_same(ours, theirs)

@@ -1,0 +1,546 @@
+"""SampleSerialCollector: what is collected, counted and logged."""
+
+import gc
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector.base_serial_collector import INF
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy, Timestep
+
+
+def build(lengths=(5, 5), policy=None, cfg=(), tb=None, env=None, **env_kwargs):
+    config = SampleSerialCollector.default_config()
+    config.update(cfg)
+    env = FakeManager(list(lengths), **env_kwargs) if env is None else env
+    policy = ScriptedPolicy() if policy is None else policy
+    return SampleSerialCollector(config, env, policy, tb or FakeWriter(), "exp"), env, policy
+
+
+def key(row):
+    """(env, episode, step acted on, step arrived at) of a sample of a CountingEnv."""
+    env_id, episode, step = (int(x) for x in row["obs"])
+    assert [env_id, episode] == [int(x) for x in row["next_obs"][:2]]
+    return env_id, episode, step, int(row["next_obs"][2])
+
+
+def test_samples_are_the_steps_of_the_envs_each_once_and_in_order():
+    collector, _, _ = build()
+    rows = [key(row) for row in collector.collect(8) + collector.collect(8)]
+    expected = [(env_id, episode, step, step + 1) for env_id in range(2) for episode in range(2) for step in range(5)]
+    per_env = {i: [row for row in rows if row[0] == i] for i in range(2)}
+    assert len(rows) == len(set(rows)) == 16
+    for env_id, mine in per_env.items():
+        assert mine == [row for row in expected if row[0] == env_id][: len(mine)]
+
+
+def test_a_sample_has_the_action_reward_done_and_collect_iter_of_its_step():
+    collector, _, _ = build(lengths=(2,), policy=ScriptedPolicy(n_sample=4))
+    rows = collector.collect(4, train_iter=7)
+    assert [row["action"].tolist() for row in rows] == [[1], [2], [3], [4]]
+    assert [row["done"] for row in rows] == [False, True, False, True]
+    assert all(row["reward"].tolist() == [1.0] and row["collect_iter"] == 7 for row in rows)
+    assert type(rows[0]["collect_iter"]) is int
+
+
+def test_the_env_gets_the_action_as_an_array_of_its_own():
+    collector, env, _ = build(lengths=(5,), policy=ScriptedPolicy(n_sample=2))
+    rows = collector.collect(2)
+    assert [a.tolist() for a in env.envs[0].actions] == [[1], [2]]
+    env.envs[0].actions[0][:] = 99
+    assert rows[0]["action"].tolist() == [1]
+
+
+def test_a_policy_that_returns_a_plain_dict_collects_the_same():
+    first, _, _ = build(policy=ScriptedPolicy(batched=True))
+    second, env, _ = build(policy=ScriptedPolicy(batched=False))
+    assert [key(r) for r in first.collect(8)] == [key(r) for r in second.collect(8)]
+    assert env.envs[0].actions[0].tolist() == [1]
+
+
+@pytest.mark.parametrize("deepcopy_obs", [False, True])
+def test_an_env_may_write_into_the_arrays_it_returned(deepcopy_obs):
+    clean, _, _ = build(lengths=(3, 4), cfg={"deepcopy_obs": deepcopy_obs})
+    reusing, env, _ = build(lengths=(3, 4), cfg={"deepcopy_obs": deepcopy_obs}, reuse=True)
+    rows = reusing.collect(24)
+    for one in env.envs:
+        one._obs[:], one._reward[:] = -1.0, -1.0
+    for ours, theirs in zip(rows, clean.collect(24), strict=True):
+        assert key(ours) == key(theirs) and ours["reward"].tolist() == [1.0]
+
+
+def test_arrays_scribbled_on_after_each_step_change_no_sample():
+    def scribble(timesteps):
+        copies = {i: ts._replace(obs=ts.obs.copy(), reward=ts.reward.copy()) for i, ts in timesteps.items()}
+        scribbled.extend((ts.obs, ts.reward) for ts in copies.values())
+        return copies
+
+    scribbled = []
+    policy = ScriptedPolicy()
+    forward = policy.forward
+
+    def spoil_then_act(obs, **kwargs):
+        for arrays in scribbled:
+            for array in arrays:
+                array[:] = np.float32(-7)
+        return forward(obs, **kwargs)
+
+    policy.forward = spoil_then_act
+    collector, _, _ = build(lengths=(3, 4), policy=policy, after_step=scribble)
+    rows = collector.collect(24)
+    clean, _, _ = build(lengths=(3, 4))
+    assert [key(row) for row in rows] == [key(row) for row in clean.collect(24)]
+
+
+def test_next_obs_within_a_piece_is_the_following_obs_itself():
+    collector, _, _ = build(lengths=(9,), policy=ScriptedPolicy(n_sample=4))
+    rows = collector.collect(4)
+    assert all(rows[i]["next_obs"] is rows[i + 1]["obs"] for i in range(3))
+
+
+def test_a_next_obs_that_the_policy_made_is_kept():
+    class Own(ScriptedPolicy):
+        def process_transition(self, obs, output, timestep):
+            return {**super().process_transition(obs, output, timestep), "next_obs": timestep.obs + 100}
+
+    collector, _, _ = build(lengths=(9,), policy=Own(n_sample=3))
+    assert [int(row["next_obs"][2]) for row in collector.collect(3)] == [101, 102, 103]
+
+
+def test_deepcopy_obs_shares_no_memory_between_rows():
+    collector, _, _ = build(lengths=(9,), policy=ScriptedPolicy(n_sample=3), cfg={"deepcopy_obs": True})
+    rows = collector.collect(3)
+    rows[1]["obs"].fill_(-1)
+    assert int(rows[0]["next_obs"][2]) == 1
+
+
+def test_time_limits_travel_as_keys_of_the_transition():
+    def mark(env_id, episode, step):
+        return {"terminated": False, "truncated": step == 3}
+
+    collector, _, _ = build(lengths=(3,), policy=ScriptedPolicy(n_sample=3), mark=mark)
+    rows = collector.collect(3)
+    assert [row["truncated"] for row in rows] == [False, False, True]
+    assert [row["terminated"] for row in rows] == [False, False, False]
+
+
+def test_an_env_without_time_limit_flags_gives_no_such_keys():
+    collector, _, _ = build()
+    assert not {"terminated", "truncated"} & collector.collect(2)[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("n_sample", "unroll_len", "traj_len_inf", "expected"),
+    [(8, 1, False, 4), (9, 1, False, 5), (2, 4, False, 4), (None, 1, False, INF), (8, 1, True, INF)],
+)
+def test_the_length_of_a_piece(n_sample, unroll_len, traj_len_inf, expected):
+    policy = ScriptedPolicy(n_sample=n_sample, unroll_len=unroll_len, traj_len_inf=traj_len_inf)
+    collector, _, _ = build(lengths=(9, 9), policy=policy)
+    assert collector._traj_len == expected
+    collector.collect(1)
+    assert collector._traj_len == expected
+
+
+@pytest.mark.parametrize(("of_collect", "expected"), [(True, INF), (False, 4)])
+def test_traj_len_inf_of_the_collect_section_comes_first(of_collect, expected):
+    policy = ScriptedPolicy(n_sample=8, traj_len_inf=not of_collect, collect={"traj_len_inf": of_collect})
+    assert build(lengths=(9, 9), policy=policy)[0]._traj_len == expected
+
+
+def test_pieces_end_at_the_end_of_an_episode_and_at_the_piece_length():
+    policy = ScriptedPolicy(n_sample=6)
+    collector, _, _ = build(lengths=(4, 99), policy=policy)
+    collector.collect(12)
+    pieces = [[key(row)[:3] for row in piece] for piece in policy.pieces if key(piece[0])[0] == 0]
+    assert pieces[:2] == [[(0, 0, 0), (0, 0, 1), (0, 0, 2)], [(0, 0, 3)]]
+    assert pieces[2] == [(0, 1, 0), (0, 1, 1), (0, 1, 2)]
+
+
+def test_fragments_of_an_off_policy_collect_survive_to_the_next():
+    collector, _, policy = build(lengths=(99, 99), policy=ScriptedPolicy(n_sample=8))
+    collector.collect(8)
+    collector.collect(2)
+    assert [len(collector._traj_buffer[i]) for i in range(2)] == [0, 0]
+    assert [key(piece[0])[:3] for piece in policy.pieces[2:]] == [(0, 0, 4), (1, 0, 4)]
+
+
+def test_fragments_of_an_on_policy_collect_are_thrown_away():
+    policy = ScriptedPolicy(n_sample=6, on_policy=True)
+    collector, _, _ = build(lengths=(2, 99), policy=policy)
+    collector.collect()
+    assert all(not buffer for buffer in collector._traj_buffer.values())
+
+
+def test_an_on_policy_episode_over_several_collects_is_logged_with_its_full_length():
+    policy, tb = ScriptedPolicy(n_sample=4, on_policy=True), FakeWriter()
+    collector, _, _ = build(lengths=(10,), policy=policy, tb=tb, cfg={"collect_print_freq": 1})
+    for i in range(3):
+        collector.collect(train_iter=i + 1)
+    assert ("collector_iter/avg_envstep_per_episode", 10.0, 3) in tb.scalars
+
+
+def test_drop_extra_cuts_to_n_sample_and_false_returns_all():
+    lengths = (9, 9, 9)
+    assert len(build(lengths)[0].collect(4)) == 4
+    assert len(build(lengths)[0].collect(4, drop_extra=False)) == 9
+
+
+def test_dropped_samples_are_counted():
+    collector, _, _ = build((9, 9, 9))
+    collector.collect(4)
+    assert collector.envstep == 9 and collector._total_train_sample_count == 9
+
+
+def test_policy_kwargs_reach_every_forward():
+    collector, _, policy = build()
+    collector.collect(4, policy_kwargs={"eps": 0.5})
+    collector.collect(4)
+    assert policy.kwargs[0] == {"eps": 0.5} and policy.kwargs[-1] == {}
+
+
+def test_level_seeds_are_noted_by_env_for_every_policy_type():
+    class WithEnvId(ScriptedPolicy):
+        def process_transition(self, obs, output, timestep, env_id):
+            return {**super().process_transition(obs, output, timestep), "env_id": env_id}
+
+    for policy in (ScriptedPolicy(n_sample=4), WithEnvId(n_sample=4, type="ngu_command")):
+        collector, _, _ = build(lengths=(9, 9), policy=policy)
+        rows = collector.collect(4, level_seeds=torch.tensor([10.0, 11.0]))
+        assert [float(row["seed"]) for row in rows] == [10.0, 10.0, 11.0, 11.0]
+    assert [row["env_id"] for row in rows] == [0, 0, 1, 1]
+
+
+def test_transform_obs_shows_the_policy_float32_tensors():
+    class Typed(ScriptedPolicy):
+        def forward(self, obs, **kwargs):
+            assert all(isinstance(o, torch.Tensor) and o.dtype == torch.float32 for o in obs.values())
+            return super().forward(obs, **kwargs)
+
+    collector, _, _ = build(policy=Typed(), cfg={"transform_obs": True})
+    assert len(collector.collect(4)) == 4
+
+
+def test_observations_reach_the_policy_as_they_are_by_default():
+    class Typed(ScriptedPolicy):
+        def forward(self, obs, **kwargs):
+            assert all(isinstance(o, np.ndarray) for o in obs.values()) and obs.stacked.shape == (2, 3)
+            return super().forward(obs, **kwargs)
+
+    build(policy=Typed())[0].collect(4)
+
+
+def test_policy_is_reset_for_each_env_that_ends_its_episode():
+    policy = ScriptedPolicy(n_sample=4)
+    collector, _, _ = build(lengths=(2, 3), policy=policy)
+    collector.collect(12)
+    assert policy.resets[0] is None
+    assert policy.resets[1:5] == [[0], [1], [0], [0]]
+
+
+def test_envstep_grows_only_at_the_end_of_a_collect_and_can_be_set():
+    collector, _, policy = build(lengths=(50, 50))
+    seen, process = [], policy.process_transition
+
+    def process_transition(*args):
+        seen.append(collector.envstep)
+        return process(*args)
+
+    policy.process_transition = process_transition
+    collector.collect(8)
+    assert set(seen) == {0} and collector.envstep == 8
+    collector.envstep = 100
+    collector.collect(8)
+    assert collector.envstep == 108
+
+
+def abnormal_at(*where):
+    return lambda env_id, episode, step: {"abnormal": True} if (env_id, episode, step) in where else {}
+
+
+def test_an_abnormal_step_resets_env_and_policy_and_drops_the_fragment():
+    policy = ScriptedPolicy(n_sample=8)
+    collector, env, _ = build(lengths=(9, 9), policy=policy, mark=abnormal_at((1, 0, 3)))
+    rows = [key(row) for row in collector.collect(8)]
+    assert ("reset", {1: None}) in env.calls and [1] in policy.resets
+    assert [row[:3] for row in rows if row[0] == 1] == [(1, 1, 0), (1, 1, 1), (1, 1, 2), (1, 1, 3)][: len(rows) - 4]
+    assert collector.envstep == sum(len(one.actions) for one in env.envs) - 1
+
+
+def test_an_abnormal_step_may_carry_no_observation():
+    def after_step(timesteps):
+        return {
+            i: Timestep(None, None, None, {"abnormal": True}) if ts.info.get("abnormal") else ts
+            for i, ts in timesteps.items()
+        }
+
+    collector, _, _ = build(lengths=(9, 9), mark=abnormal_at((0, 0, 1)), after_step=after_step)
+    rows = [key(row)[:2] for row in collector.collect(8)]
+    assert (0, 0) not in rows and (0, 1) in rows
+
+
+def test_samples_flushed_before_an_abnormal_step_are_kept():
+    collector, _, _ = build(lengths=(9,), policy=ScriptedPolicy(n_sample=2), mark=abnormal_at((0, 0, 3)))
+    assert [key(row)[:3] for row in collector.collect(4)] == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]
+
+
+def test_a_new_policy_does_not_finish_the_fragments_of_the_old_one():
+    collector, _, _ = build(lengths=(99, 99, 99), policy=ScriptedPolicy(n_sample=9))
+    collector.collect(1)
+    collector._cutter.on_step(
+        0, np.zeros(3), {"action": torch.tensor([0])}, Timestep(np.zeros(3), np.ones(1), False, {})
+    )
+    other = ScriptedPolicy(n_sample=9)
+    collector.reset_policy(other)
+    rows = collector.collect(9)
+    assert all(len(piece) == 3 for piece in other.pieces) and len(rows) == 9
+
+
+def test_reset_env_with_another_number_of_envs_rebuilds_and_closes_the_old_one():
+    collector, old, _ = build(lengths=(9, 9))
+    new = FakeManager([9, 9, 9, 9])
+    collector.reset_env(new)
+    assert old.closed and not new.closed
+    assert collector._traj_len == 2 and set(collector._traj_buffer) == {0, 1, 2, 3}
+    assert {key(row)[0] for row in collector.collect(8)} == {0, 1, 2, 3}
+
+
+def test_reset_with_another_env_recomputes_the_piece_length():
+    collector, _, _ = build(lengths=(9, 9))
+    collector.reset(None, FakeManager([9] * 8))
+    assert collector._traj_len == 1
+
+
+def test_reset_of_a_live_collector_resets_env_and_policy_and_zeroes_the_counters():
+    collector, env, policy = build()
+    collector.collect(8)
+    collector.reset()
+    assert env.calls[-1] == ("reset", None) and policy.resets[-1] is None
+    assert collector.envstep == 0
+    assert all(int(row["obs"][2]) < 4 for row in collector.collect(8))
+
+
+def test_a_launched_env_is_refused_by_its_own_assertion():
+    env = FakeManager([3])
+    env.launch()
+    with pytest.raises(AssertionError, match="launched twice"):
+        build(env=env)
+
+
+def test_construction_without_env_or_policy_says_what_is_missing():
+    cfg = SampleSerialCollector.default_config()
+    with pytest.raises(AttributeError, match="needs an env manager and a policy"):
+        SampleSerialCollector(cfg)
+    with pytest.raises(AssertionError, match="set an env first"):
+        SampleSerialCollector(cfg, None, ScriptedPolicy())
+    with pytest.raises(AttributeError, match="needs an env manager and a policy"):
+        SampleSerialCollector(cfg, FakeManager([3]))
+
+
+def test_a_half_built_collector_is_collected_quietly(recwarn):
+    with pytest.raises(AttributeError):
+        SampleSerialCollector(SampleSerialCollector.default_config())
+    gc.collect()
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"deepcopy_obs": 1}, {"transform_obs": "no"}, {"collect_print_freq": 0}, {"colect_print_freq": 5}],
+)
+def test_wrong_config_is_refused_at_construction(bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))[-9:]):
+        build(cfg=bad)
+
+
+def test_a_missing_key_is_named():
+    cfg = SampleSerialCollector.default_config()
+    del cfg["deepcopy_obs"]
+    with pytest.raises(ConfigError, match="'deepcopy_obs' is missing"):
+        SampleSerialCollector(cfg, FakeManager([1]), ScriptedPolicy())
+
+
+def test_no_number_of_samples_anywhere_is_a_runtime_error():
+    with pytest.raises(RuntimeError, match="n_sample"):
+        build(policy=ScriptedPolicy(n_sample=None))[0].collect()
+
+
+def test_a_number_of_samples_below_one_is_refused():
+    with pytest.raises(ValueError, match="n_sample = 0"):
+        build()[0].collect(0)
+
+
+def test_exhausted_envs_are_a_clear_error_and_lose_no_sample():
+    collector, _, _ = build(lengths=(3,), policy=ScriptedPolicy(n_sample=3), episode_num=1)
+    with pytest.raises(RuntimeError, match="no env is ready"):
+        collector.collect(5)
+    assert [key(row)[2] for row in collector.collect(3)] == [0, 1, 2]
+
+
+def test_an_exception_of_the_env_reaches_the_caller_and_loses_no_sample():
+    def mark(env_id, episode, step):
+        if (episode, step) == (1, 1) and not failed:
+            failed.append(True)
+            raise ZeroDivisionError("in the env")
+        return {}
+
+    failed = []
+    collector, _, _ = build(lengths=(3,), policy=ScriptedPolicy(n_sample=3), mark=mark)
+    with pytest.raises(ZeroDivisionError, match="in the env"):
+        collector.collect(6)
+    assert [key(row)[1:3] for row in collector.collect(3)] == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_policy_that_makes_no_samples_is_told_apart_from_one_that_is_slow(monkeypatch):
+    monkeypatch.setattr("ding.worker.collector.trajectory.MAX_EMPTY_FLUSHES", 20)
+    with pytest.raises(RuntimeError, match="made no sample of 20 trajectory pieces"):
+        build(policy=ScriptedPolicy(sample=lambda piece: []))[0].collect(1)
+
+
+def test_none_from_get_train_sample_means_no_samples():
+    answers = iter([None, None])
+    policy = ScriptedPolicy(n_sample=4, sample=lambda piece: next(answers, piece))
+    assert len(build(lengths=(9, 9), policy=policy)[0].collect(4)) == 4
+
+
+def test_a_nan_observation_stops_with_the_env_id():
+    def after_step(timesteps):
+        return {i: ts._replace(obs=ts.obs * np.nan) if i == 1 else ts for i, ts in timesteps.items()}
+
+    with pytest.raises(FloatingPointError, match="env 1 holds NaN"):
+        build(after_step=after_step)[0].collect(8)
+
+
+def test_an_env_that_reports_no_return_is_named():
+    def after_step(timesteps):
+        return {i: ts._replace(info={}) for i, ts in timesteps.items()}
+
+    with pytest.raises(KeyError, match="env 0 ended an episode without info"):
+        build(lengths=(2, 9), after_step=after_step)[0].collect(8)
+
+
+def test_a_policy_output_without_action_is_named():
+    policy = ScriptedPolicy()
+    policy.forward = lambda obs: {i: {"logit": 0} for i in obs}
+    with pytest.raises(KeyError, match="env 0; it must return"):
+        build(policy=policy)[0].collect(1)
+
+
+def test_logged_keys_and_their_order():
+    tb = FakeWriter()
+    collector, _, _ = build(lengths=(2, 4), tb=tb)
+    collector.collect(8, train_iter=100)
+    order = [tag.split("/")[1] for tag, _, _ in tb.scalars if tag.startswith("collector_iter/")]
+    assert order == [
+        "episode_count", "envstep_count", "train_sample_count", "avg_envstep_per_episode", "avg_sample_per_episode",
+        "avg_envstep_per_sec", "avg_train_sample_per_sec", "avg_episode_per_sec", "reward_mean", "reward_std",
+        "reward_max", "reward_min", "total_envstep_count", "total_train_sample_count", "total_episode_count",
+    ]  # fmt: skip
+    by_step = [tag.split("/")[1] for tag, _, _ in tb.scalars if tag.startswith("collector_step/")]
+    assert by_step == [name for name in order if name != "total_envstep_count"]
+    values = {tag: value for tag, value, _ in tb.scalars}
+    assert values["collector_iter/episode_count"] == 3 and values["collector_iter/envstep_count"] == 8
+    assert values["collector_iter/reward_mean"] == pytest.approx(8 / 3)
+    assert values["collector_iter/reward_max"] == 4.0 and values["collector_iter/reward_min"] == 2.0
+    assert {step for tag, _, step in tb.scalars if "_iter/" in tag} == {100}
+    assert {step for tag, _, step in tb.scalars if "_step/" in tag} == {8}
+
+
+def test_nothing_is_logged_before_the_print_frequency_or_without_a_finished_episode():
+    tb = FakeWriter()
+    collector, _, _ = build(lengths=(50,), tb=tb, policy=ScriptedPolicy(n_sample=1))
+    collector.collect(10, train_iter=99)
+    collector.collect(10, train_iter=100)
+    assert not tb.scalars
+    collector.collect(30, train_iter=101)
+    assert tb.scalars
+
+
+def test_unrecorded_random_episodes_are_not_logged_but_counted():
+    tb = FakeWriter()
+    collector, _, _ = build(lengths=(2, 2), tb=tb)
+    collector.collect(8, train_iter=100, random_collect=True, record_random_collect=False)
+    assert not tb.scalars and collector._total_episode_count == 4 and collector.envstep == 8
+    collector.collect(4, train_iter=200)
+    assert ("collector_iter/episode_count", 2, 200) in tb.scalars
+
+
+def test_total_duration_counts_each_episode_once():
+    collector, _, _ = build(lengths=(2,), policy=ScriptedPolicy(n_sample=2))
+    durations = []
+    for _ in range(5):
+        before = collector._total_duration
+        collector.collect(2)
+        durations.append(collector._total_duration - before)
+    assert all(d > 0 for d in durations) and sum(durations) == pytest.approx(collector._total_duration)
+    assert max(durations) < collector._total_duration
+
+
+def test_episode_statistics_stay_small_while_the_iteration_stands_still():
+    collector, _, _ = build(lengths=(1, 1))
+    collector.collect(4000)
+    statistics = collector._statistics
+    assert statistics.summary_count == 4000
+    assert not [value for value in vars(statistics).values() if isinstance(value, list)]
+
+
+def test_the_text_log_is_written_under_the_experiment_and_can_be_silenced(own_folder):
+    collector, _, _ = build(lengths=(2,), policy=ScriptedPolicy(n_sample=2))
+    collector.collect(2, train_iter=100)
+    text = (own_folder / "exp/log/collector/collector_logger.txt").read_text()
+    assert "reward_mean: 2.0" in text
+    logging.getLogger("collector_logger").disabled = True
+    try:
+        collector.collect(2, train_iter=200)
+    finally:
+        logging.getLogger("collector_logger").disabled = False
+    assert (own_folder / "exp/log/collector/collector_logger.txt").read_text() == text
+
+
+def test_close_ends_the_env_once_and_only_flushes_a_shared_writer():
+    tb = FakeWriter()
+    collector, env, _ = build(tb=tb)
+    collector.close()
+    collector.close()
+    assert env.calls.count("close") == 1 and tb.flushed == 1 and tb.closed == 0
+
+
+def test_garbage_collecting_a_collector_closes_its_env_and_no_shared_writer():
+    tb = FakeWriter()
+    collector, env, _ = build(tb=tb)
+    del collector
+    gc.collect()
+    assert env.closed and tb.closed == 0
+
+
+def test_the_dreamer_policy_is_handed_its_states_by_env():
+    class Dreamer(ScriptedPolicy):
+        def forward(self, obs, reset=None, state=None, **kwargs):
+            calls.append((list(obs), None if reset is None else reset.tolist(), state))
+            out = super().forward(obs, **kwargs)
+            return {i: {**o, "state": f"s{i}-{len(calls)}"} for i, o in out.items()}
+
+    calls = []
+    collector, _, _ = build(lengths=(2, 3), policy=Dreamer(n_sample=2, type="dreamer_command"))
+    collector.collect(6)
+    assert calls[0] == ([0, 1], [False, False], None)
+    assert calls[1] == ([0, 1], [False, False], ["s0-1", "s1-1"])
+    assert calls[2] == ([0, 1], [True, False], ["s0-2", "s1-2"])
+    calls.clear()
+    collector.collect(2, random_collect=True)
+    assert calls[0] == ([0, 1], None, None)
+
+
+def test_a_done_flag_of_numpy_or_one_per_player_ends_the_episode():
+    for done in (np.bool_, lambda flag: (flag, flag)):
+
+        def after_step(timesteps, done=done):
+            return {i: ts._replace(done=done(ts.done)) for i, ts in timesteps.items()}
+
+        policy = ScriptedPolicy(n_sample=None)
+        collector, _, _ = build(lengths=(3,), policy=policy, after_step=after_step)
+        collector.collect(3)
+        assert len(policy.pieces[0]) == 3

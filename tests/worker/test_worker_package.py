@@ -1,0 +1,25 @@
+"""What `ding.worker` offers, and what importing it registers."""
+
+import ding.worker
+from ding.utils.registry_factory import (
+    BUFFER_REGISTRY,
+    LEARNER_REGISTRY,
+    SERIAL_COLLECTOR_REGISTRY,
+    SERIAL_EVALUATOR_REGISTRY,
+)
+
+
+def test_every_exported_name_is_there():
+    assert [name for name in ding.worker.__all__ if not hasattr(ding.worker, name)] == []
+
+
+def test_the_deque_buffer_is_exported_and_registered():
+    from ding.worker import DequeBufferWrapper
+
+    assert BUFFER_REGISTRY.get("deque") is DequeBufferWrapper
+
+
+def test_importing_the_package_registers_its_classes():
+    assert {"naive", "advanced", "deque"} <= set(BUFFER_REGISTRY)
+    assert "sample" in SERIAL_COLLECTOR_REGISTRY and "interaction" in SERIAL_EVALUATOR_REGISTRY
+    assert "base" in LEARNER_REGISTRY
