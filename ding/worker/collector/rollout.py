@@ -52,6 +52,9 @@ class Listener:
     def on_abnormal(self, env_id: int) -> None:
         """The env broke off; its running episode is void and the env has been reset."""
 
+    def on_interrupt(self) -> None:
+        """An exception ended a round whose envs may have stepped unseen: what is under way may have a gap."""
+
 
 _BEGIN = (0, 0.0)
 
@@ -122,6 +125,15 @@ class Rollout:
             before_act()
         obs = self._frames.observe(chosen)
         output, actions = self.actor.act(as_float_batch(obs) if self._float_obs else obs, kwargs)
+        try:
+            self._step(obs, output, actions, start)
+        except BaseException:
+            self._frames.clear()
+            for listener in self._listeners:
+                listener.on_interrupt()
+            raise
+
+    def _step(self, obs: Rows, output: Mapping[int, Any], actions: Mapping[int, Any], start: float) -> None:
         timesteps = self._env.step(actions)
         if self._obs or timesteps.keys() != obs.keys():
             obs, output = self._answered(timesteps, obs, output)

@@ -247,6 +247,9 @@ class TrajectoryCutter(Listener):
         self.buffers[env_id].clear()
         self._altered.discard(env_id)
 
+    def on_interrupt(self) -> None:
+        self.clear()  # a piece with a gap would make wrong samples; those made before are kept
+
     def _flush(self, env_id: int) -> None:
         buffer = self.buffers[env_id]
         if self._is_plain:

@@ -394,6 +394,32 @@ def test_an_exception_of_the_env_reaches_the_caller_and_loses_no_sample():
     assert [key(row)[1:3] for row in collector.collect(3)] == [(0, 0), (0, 1), (0, 2)]
 
 
+@pytest.mark.parametrize("where", ["process_transition", "get_train_sample"])
+@pytest.mark.parametrize("reuse", [False, True])
+def test_after_an_exception_within_a_round_no_sample_spans_the_gap(where, reuse):
+    class Failing(ScriptedPolicy):
+        calls = 0
+
+        def process_transition(self, obs, output, timestep):
+            self.calls += 1
+            if where == "process_transition" and self.calls == 5:
+                raise ZeroDivisionError
+            return super().process_transition(obs, output, timestep)
+
+        def get_train_sample(self, transitions):
+            if where == "get_train_sample" and len(self.pieces) == 2:
+                self.pieces.append([])
+                raise ZeroDivisionError
+            return super().get_train_sample(transitions)
+
+    collector, _, _ = build(lengths=(7, 7, 7), policy=Failing(n_sample=9), reuse=reuse)
+    with pytest.raises(ZeroDivisionError):
+        collector.collect(30)
+    for row in collector.collect(30):
+        env_id, episode, step, arrived = key(row)
+        assert arrived == step + 1
+
+
 def test_a_policy_that_makes_no_samples_is_told_apart_from_one_that_is_slow(monkeypatch):
     monkeypatch.setattr("ding.worker.collector.trajectory.MAX_EMPTY_FLUSHES", 20)
     with pytest.raises(RuntimeError, match="made no sample of 20 trajectory pieces"):
