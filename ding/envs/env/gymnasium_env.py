@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
-from ding.envs.env.episode_seeds import episode_seeds
 from ding.envs.env.gymnasium_source import GymnasiumSource, peel, require_video
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation, float32_space, unit_space
 from ding.utils.registry_factory import ENV_REGISTRY
@@ -55,8 +54,6 @@ class GymnasiumEnv(BaseEnv):
         self._replay_path: str | None = None
         self._is_recording = False
         self._seed: tuple[int, int] | None = None  # (seed, env index)
-        self._ready_seeds: list[int] = []  # of the episodes from the one with the number _first_ready
-        self._first_ready = 0
         self._is_sampling_seeded = False
         self._episode = 0
         self._episode_return = 0.0
@@ -90,7 +87,6 @@ class GymnasiumEnv(BaseEnv):
         if min(seed, env_index, first_episode) < 0:
             raise ValueError(f"seeds are numbers >= 0; got {seed}, env index {env_index}, episode {first_episode}")
         self._seed = int(seed), int(env_index)
-        self._ready_seeds = []
         self._is_sampling_seeded = False
         self._episode = int(first_episode)
 
@@ -210,11 +206,10 @@ class GymnasiumEnv(BaseEnv):
     def _episode_seed(self) -> int | None:
         if self._seed is None:
             return None
-        index = self._episode - self._first_ready
-        if not 0 <= index < len(self._ready_seeds):
-            self._first_ready, index = self._episode, 0
-            self._ready_seeds = episode_seeds(*self._seed, self._episode, count=128)
-        return self._ready_seeds[index]
+        words = [*self._seed, self._episode]
+        # One uint32 for each number is what SeedSequence makes of a list, at twice the cost.
+        entropy = np.array(words, np.uint32) if max(words) < 2**32 else words
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
 def _reward_space(env: Any) -> Any:

@@ -87,10 +87,10 @@ def _discrete_adapter(space: Any) -> ActionAdapter:
     first = int(space.start)
     stop = first + int(space.n)
 
-    def adapt(action: Any) -> int:
-        # What policies return is an int64 array of one element.
-        if type(action) is np.ndarray and action.size == 1 and action.dtype is _INT64:
-            value: int = action.item()
+    def adapt(action: Any) -> Any:
+        # What policies return is an int64 array of one element; its element is of the type that the space samples.
+        if type(action) is np.ndarray and action.dtype is _INT64 and action.shape == (1,):
+            value = action[0]
         else:
             value = action if type(action) is int else _whole_number(action, space)
         if first <= value < stop:
