@@ -1,0 +1,132 @@
+"""Seconds of a whole `serial_pipeline` call against a bare torch loop that does the same network maths.
+
+3000 double dueling DQN updates of 64 with 4800 env steps in 8 in-process CartPoles, an evaluation at iteration 0 only;
+uniform and prioritized. Torch's optimizer is warmed before both. `python -m tests.benchmarks.serial`
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.entry import serial_pipeline
+from tests.benchmarks.report import Report
+
+UPDATES, UPDATES_PER_COLLECT, BATCH, ENVS, ROUNDS = 3000, 5, 64, 8, 3
+
+
+class Net(nn.Module):
+    """The network that the config below describes, written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU()
+        )
+        self.adv = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+        self.val = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.body(x)
+        a = self.adv(h)
+        return a - a.mean(-1, keepdim=True) + self.val(h)
+
+
+def bare_loop() -> float:
+    """Seconds of the floor: 3000 updates on one fixed batch and 600 forwards of 8 observations."""
+    torch.manual_seed(0)
+    q, target = Net(), Net()
+    target.load_state_dict(q.state_dict())
+    optimizer = torch.optim.Adam(q.parameters(), 1e-3)
+    obs, next_obs = torch.rand(BATCH, 4), torch.rand(BATCH, 4)
+    action, reward, done = torch.randint(0, 2, (BATCH,)), torch.ones(BATCH), torch.zeros(BATCH)
+    start = time.perf_counter()
+    for _ in range(UPDATES // UPDATES_PER_COLLECT):
+        with torch.no_grad():
+            q(obs[:ENVS])
+        for _ in range(UPDATES_PER_COLLECT):
+            with torch.no_grad():
+                best = q(next_obs).argmax(-1)
+                y = reward + 0.97 * (1 - done) * target(next_obs).gather(1, best[:, None]).squeeze(1)
+            loss = ((q(obs).gather(1, action[:, None]).squeeze(1) - y) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return time.perf_counter() - start
+
+
+def pipeline(priority: bool) -> float:
+    """Seconds of the whole `serial_pipeline` call."""
+    main_config = EasyDict(
+        exp_name=f"bench_{priority}",
+        env={
+            "env_id": "CartPole-v1",
+            "collector_env_num": ENVS,
+            "evaluator_env_num": 5,
+            "n_evaluator_episode": 5,
+            "stop_value": 1e9,
+        },
+        policy={
+            "cuda": False,
+            "priority": priority,
+            "priority_IS_weight": priority,
+            "model": {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [128, 128, 64], "dueling": True},
+            "nstep": 1,
+            "discount_factor": 0.97,
+            "learn": {"update_per_collect": UPDATES_PER_COLLECT, "batch_size": BATCH, "learning_rate": 0.001},
+            "collect": {"n_sample": ENVS},
+            "eval": {"evaluator": {"eval_freq": 10**9}},
+            "other": {
+                "eps": {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000},
+                "replay_buffer": {"replay_buffer_size": 20000},
+            },
+        },
+    )
+    create_config = EasyDict(
+        env={"type": "gymnasium", "import_names": ["ding.envs.env.gymnasium_env"]},
+        env_manager={"type": "base"},
+        policy={"type": "dqn"},
+        replay_buffer={"type": "advanced"},
+    )
+    start = time.perf_counter()
+    serial_pipeline((main_config, create_config), seed=0, max_train_iter=UPDATES)
+    return time.perf_counter() - start
+
+
+def warm_up() -> None:
+    """The first optimizer of a process makes torch load its compiler: neither side should pay for that."""
+    weight = nn.Parameter(torch.zeros(1))
+    for fused in (False, True):
+        optimizer = torch.optim.Adam([weight], fused=fused)
+        weight.sum().backward()
+        optimizer.step()
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    os.chdir(tempfile.mkdtemp())
+    warm_up()
+    bare_loop()
+    floors, uniform, prioritized = [], [], []
+    for _ in range(ROUNDS):
+        floors.append(bare_loop())
+        uniform.append(pipeline(priority=False))
+        floors.append(bare_loop())
+        prioritized.append(pipeline(priority=True))
+    floor = statistics.median(floors)
+    report = Report()
+    what = "serial_pipeline, 3000 DQN updates and 4800 env steps"
+    report.line(what, "s", statistics.median(uniform), "bare torch loop", floor, at_most=1.2)
+    report.line(f"{what}, prioritized", "s", statistics.median(prioritized), "bare torch loop", floor, at_most=1.4)
+    return report.exit_status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
