@@ -1,7 +1,8 @@
 """Seconds of a whole `serial_pipeline` call against a bare torch loop that does the same network maths.
 
 3000 double dueling DQN updates of 64 with 4800 env steps in 8 in-process CartPoles, an evaluation at iteration 0 only;
-uniform and prioritized. Torch's optimizer is warmed before both. `python -m tests.benchmarks.serial`
+uniform (through the naive buffer) and prioritized (through the advanced one). Torch's optimizer is warmed before both.
+`python -m tests.benchmarks.serial`
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def pipeline(priority: bool) -> float:
         env={"type": "gymnasium", "import_names": ["ding.envs.env.gymnasium_env"]},
         env_manager={"type": "base"},
         policy={"type": "dqn"},
-        replay_buffer={"type": "advanced"},
+        replay_buffer={"type": "advanced" if priority else "naive"},
     )
     start = time.perf_counter()
     serial_pipeline((main_config, create_config), seed=0, max_train_iter=UPDATES)
