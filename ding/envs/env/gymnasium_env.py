@@ -54,6 +54,8 @@ class GymnasiumEnv(BaseEnv):
         self._replay_path: str | None = None
         self._is_recording = False
         self._seed: tuple[int, int] | None = None  # (seed, env index)
+        self._known_seeds: list[int] = []  # of the episodes from number _first_known on
+        self._first_known = 0
         self._is_sampling_seeded = False
         self._episode = 0
         self._episode_return = 0.0
@@ -87,6 +89,7 @@ class GymnasiumEnv(BaseEnv):
         if min(seed, env_index, first_episode) < 0:
             raise ValueError(f"seeds are numbers >= 0; got {seed}, env index {env_index}, episode {first_episode}")
         self._seed = int(seed), int(env_index)
+        self._known_seeds = []
         self._is_sampling_seeded = False
         self._episode = int(first_episode)
 
@@ -97,7 +100,10 @@ class GymnasiumEnv(BaseEnv):
         if self._env is None:
             self._open()
         seed = self._episode_seed()
-        obs, _ = self._env.reset(seed=seed, options=options)
+        # The wrappers that check the order of calls see the first reset; that is all they ask for.
+        env = self._inner if self._is_begun else self._env
+        obs, _ = env.reset(seed=seed, options=options)
+        self._is_begun = True
         if seed is not None and not self._is_sampling_seeded:
             # Once: samples of the action space are one stream over all episodes.
             self._env.action_space.seed(seed)
@@ -183,7 +189,9 @@ class GymnasiumEnv(BaseEnv):
             self._discard(env)
             raise
         self._is_recording = self._replay_path is not None
-        self._inner_step, self._step_limit = peel(env)
+        self._inner, self._step_limit = peel(env)
+        self._inner_step = self._inner.step
+        self._is_begun = False
         self._env = env
 
     def _read_spaces(self) -> _Spaces:
@@ -206,10 +214,19 @@ class GymnasiumEnv(BaseEnv):
     def _episode_seed(self) -> int | None:
         if self._seed is None:
             return None
-        words = [*self._seed, self._episode]
-        # One uint32 for each number is what SeedSequence makes of a list, at twice the cost.
-        entropy = np.array(words, np.uint32) if max(words) < 2**32 else words
-        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+        index = self._episode - self._first_known
+        if not 0 <= index < len(self._known_seeds):
+            self._first_known, index = self._episode, 0
+            self._known_seeds = _episode_seeds(*self._seed, self._episode)
+        return self._known_seeds[index]
+
+
+def _episode_seeds(seed: int, env_index: int, first: int, count: int = 32) -> list[int]:
+    """The seeds of `count` episodes; derived one by one, between steps, each would cost twice as much."""
+    words = [[seed, env_index, episode] for episode in range(first, first + count)]
+    # One uint32 for each number is what SeedSequence makes of a list, at twice the cost.
+    entropies = np.array(words, np.uint32) if max(words[-1]) < 2**32 else words
+    return [int(np.random.SeedSequence(entropy).generate_state(1)[0]) for entropy in entropies]
 
 
 def _reward_space(env: Any) -> Any:

@@ -124,10 +124,10 @@ def resolve_id(env_id: str) -> tuple[str, int | None]:
     return newer.id, old.max_episode_steps
 
 
-def peel(env: Any) -> tuple[Callable[[Any], Any], float]:
-    """`(step, limit)`: the step inside the outermost time limits and order checks of `env`, and the step limit.
+def peel(env: Any) -> tuple[Any, float]:
+    """`(inner, limit)`: what is inside the outermost time limits and order checks of `env`, and the step limit.
 
-    Who calls that step truncates the episode at `limit` steps since the reset of `env`, and never steps before a reset.
+    Who steps `inner` truncates the episode at `limit` steps since its reset, and never steps before a reset.
     """
     from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
@@ -136,7 +136,7 @@ def peel(env: Any) -> tuple[Callable[[Any], Any], float]:
         if type(env) is TimeLimit:
             limit = min(limit, env._max_episode_steps)
         env = env.env
-    return env.step, limit
+    return env, limit
 
 
 def require_video() -> None:

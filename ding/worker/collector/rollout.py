@@ -56,7 +56,14 @@ class Listener:
         """An exception ended a round whose envs may have stepped unseen: what is under way may have a gap."""
 
 
-_BEGIN = (0, 0.0)
+class _Episode:
+    """What a running episode has cost."""
+
+    __slots__ = ("seconds", "steps")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.seconds = 0.0
 
 
 class Rollout:
@@ -90,7 +97,7 @@ class Rollout:
         # What the envs were acted on with that have not answered yet; an asynchronous manager answers in later rounds.
         self._obs: dict[int, tuple[Rows, int]] = {}
         self._output: dict[int, Mapping[int, Any]] = {}
-        self._episodes: dict[int, tuple[int, float]] = {}  # steps and seconds of the running ones
+        self._episodes: dict[int, _Episode] = {}  # the running ones
 
     def forget(self) -> None:
         """Forget the current observations: the envs or the policy were reset from outside."""
@@ -146,8 +153,11 @@ class Rollout:
         seconds = (perf_counter() - start) / len(timesteps)
         episodes = self._episodes
         for env_id, timestep in timesteps.items():
-            length, cost = episodes.get(env_id, _BEGIN)
-            episodes[env_id] = length + 1, cost + seconds
+            episode = episodes.get(env_id)
+            if episode is None:
+                episode = episodes[env_id] = _Episode()
+            episode.steps += 1
+            episode.seconds += seconds
             if timestep.done is not False and is_done(timestep):
                 self._finish(env_id, timestep)
 
@@ -186,8 +196,9 @@ class Rollout:
             self._info(f"env {env_id} returned an abnormal step; it was reset and its running episode dropped")
 
     def _finish(self, env_id: int, timestep: Any) -> None:
+        episode = self._episodes[env_id]
         for listener in self._listeners:
-            listener.on_done(env_id, timestep, *self._episodes[env_id])
+            listener.on_done(env_id, timestep, episode.steps, episode.seconds)
         self.actor.reset([env_id])
         self._drop(env_id)
 

@@ -202,7 +202,7 @@ class TrajectoryCutter(Listener):
         if transition.get("next_obs") is not timestep.obs or transition.get("obs") is not obs:
             self._altered.add(env_id)
         transition["collect_iter"] = self.collect_iter
-        self._append(env_id, transition, timestep)
+        self._append(env_id, transition, timestep.info, is_done(timestep))
 
     def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
         if not self._is_plain:
@@ -219,20 +219,20 @@ class TrajectoryCutter(Listener):
         )
         collect_iter = self.collect_iter
         for env_id, timestep, before, after, action, reward in zip(*columns, strict=True):
+            done = timestep.done
             transition = {
                 "obs": before,
                 "next_obs": after,
                 "action": action,
                 "reward": reward,
-                "done": timestep.done,
+                "done": done,
                 "collect_iter": collect_iter,
             }
-            self._append(env_id, transition, timestep)
+            self._append(env_id, transition, timestep.info, done is not False and is_done(timestep))
 
-    def _append(self, env_id: int, transition: dict[str, Any], timestep: Any) -> None:
+    def _append(self, env_id: int, transition: dict[str, Any], info: Any, is_last: bool) -> None:
         if self.level_seeds is not None:
             transition["seed"] = self.level_seeds[env_id]
-        info = timestep.info
         if "terminated" in info:
             transition["terminated"] = bool(info["terminated"])
         if "truncated" in info:
@@ -240,7 +240,7 @@ class TrajectoryCutter(Listener):
         buffer = self.buffers[env_id]
         list.append(buffer, transition)  # a piece is cut before it outgrows its buffer
         self.steps += 1
-        if len(buffer) >= self._traj_len or (timestep.done is not False and is_done(timestep)):
+        if is_last or len(buffer) >= self._traj_len:
             self._flush(env_id)
 
     def on_abnormal(self, env_id: int) -> None:
