@@ -50,6 +50,7 @@ class GymnasiumEnv(BaseEnv):
         self._source = GymnasiumSource.from_config(cfg)
         self._act_scale = bool(cfg.get("act_scale", False))
         self._env: Any = None
+        self._is_begun = False  # whether _env has been reset
         self._spaces: _Spaces | None = None
         self._replay_path: str | None = None
         self._is_recording = False
