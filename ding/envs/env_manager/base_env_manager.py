@@ -95,6 +95,7 @@ class BaseEnvManager(ManagerView):
             RuntimeError: an env id is unknown, or an env cannot be reset; then the manager is closed.
         """
         self._check_open()
+        self._reset_count += 1
         if reset_param is not None:
             self._check_ids(reset_param)
             self._reset_param.update(reset_param)

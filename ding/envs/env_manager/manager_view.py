@@ -95,6 +95,7 @@ class ManagerView(ABC):
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
         self._ready_obs: dict[int, Any] = {}
         self._env_replay_path: list[str] | None = None
+        self._reset_count = 0
         self._seeds = SeedBook(self._env_num)
         if not self._env_fn:
             raise IndexError(
@@ -138,6 +139,11 @@ class ManagerView(ABC):
         """`{env_id: obs}` of the envs that wait for an action; empty when there are none."""
         obs, run = self._ready_obs, EnvState.RUN
         return {env_id: obs[env_id] for env_id, state in self._env_states.items() if state is run}
+
+    @property
+    def reset_count(self) -> int:
+        """How often `reset` was called; the resets after finished episodes do not count."""
+        return self._reset_count
 
     @property
     def ready_obs_id(self) -> list[int]:

@@ -53,7 +53,7 @@ class Listener:
         """The env broke off; its running episode is void and the env has been reset."""
 
     def on_interrupt(self) -> None:
-        """An exception ended a round whose envs may have stepped unseen: what is under way may have a gap."""
+        """What is under way may have a gap: an exception ended a round, or somebody else has reset envs."""
 
 
 class _Episode:
@@ -98,12 +98,7 @@ class Rollout:
         self._obs: dict[int, tuple[Rows, int]] = {}
         self._output: dict[int, Mapping[int, Any]] = {}
         self._episodes: dict[int, _Episode] = {}  # the running ones
-
-    def forget(self) -> None:
-        """Forget the current observations: the envs or the policy were reset from outside."""
-        self._frames.clear()
-        for of_env in (self._obs, self._output, self._episodes):
-            of_env.clear()
+        self._reset_count = getattr(env, "reset_count", None)
 
     def run(self, quota: Quota, policy_kwargs: Mapping[str, Any], before_act: Callable[[], None] | None = None) -> None:
         """Step rounds until `quota` is filled; a round is always finished.
@@ -116,8 +111,19 @@ class Rollout:
             RuntimeError: no env is ready that the quota could step.
             FloatingPointError: an env returned NaN.
         """
-        while not quota.is_filled():
-            self._round(quota, policy_kwargs, before_act)
+        if getattr(self._env, "reset_count", None) != self._reset_count:
+            self._interrupt()  # somebody else reset envs since the last run
+        try:
+            while not quota.is_filled():
+                self._round(quota, policy_kwargs, before_act)
+        finally:
+            self._reset_count = getattr(self._env, "reset_count", None)
+
+    def _interrupt(self) -> None:
+        """What the envs show next is not what followed the last step that was recorded."""
+        self._frames.clear()
+        for listener in self._listeners:
+            listener.on_interrupt()
 
     def _round(self, quota: Quota, kwargs: Mapping[str, Any], before_act: Callable[[], None] | None) -> None:
         start = perf_counter()
@@ -135,9 +141,7 @@ class Rollout:
         try:
             self._step(obs, output, actions, start)
         except BaseException:
-            self._frames.clear()
-            for listener in self._listeners:
-                listener.on_interrupt()
+            self._interrupt()
             raise
 
     def _step(self, obs: Rows, output: Mapping[int, Any], actions: Mapping[int, Any], start: float) -> None:

@@ -27,7 +27,12 @@ class ScribblingEnv(BaseEnv):
     def _give(self, *values):
         for array in self._returned if self._cfg.scribble else ():
             array[:] = -9
-        self._returned = [np.array(value, np.float32) for value in values]
+        if self._cfg.get("reuse") and self._returned:
+            for array, value in zip(self._returned, values, strict=False):
+                array[:] = value
+            self._returned += [np.array(value, np.float32) for value in values[len(self._returned) :]]
+        else:
+            self._returned = [np.array(value, np.float32) for value in values]
         return self._returned
 
     def _obs(self):
@@ -91,6 +96,29 @@ def test_samples_are_whole_steps_of_their_env():
         env_id, episode, step, _ = sample["obs"]
         assert sample["next_obs"] == [env_id, episode, step + 1, 0] and sample["reward"] == [step + 1]
         assert sample["done"] == (step + 1 >= 3 + env_id) and sample["action"] in ([0], [1])
+
+
+def test_a_reset_by_somebody_else_between_collects_begins_new_pieces():
+    for cls in (DQNPolicy, asked_policy()):
+        cfgs = [EasyDict(env_id=i, length=50, scribble=True, reuse=True) for i in range(3)]
+        envs = BaseEnvManager([partial(ScribblingEnv, cfg) for cfg in cfgs], BaseEnvManager.default_config())
+        collector = SampleSerialCollector(
+            SampleSerialCollector.default_config(), envs, policy_of(cls, 2).collect_mode, FakeWriter(), "exp"
+        )
+        collector.collect(4, policy_kwargs={"eps": 0.5}, drop_extra=False)
+        envs.reset({1: None})
+        for sample in plain(collector.collect(30, policy_kwargs={"eps": 0.5})):
+            assert sample["next_obs"][:2] == sample["obs"][:2]
+            assert sample["next_obs"][2] - sample["obs"][2] in (1, 2)
+        collector.close()
+
+
+def asked_policy():
+    class Asked(DQNPolicy):
+        def _process_transition(self, obs, policy_output, timestep):
+            return {**super()._process_transition(obs, policy_output, timestep)}
+
+    return Asked
 
 
 def test_a_policy_with_a_transition_of_its_own_gets_the_same_samples():

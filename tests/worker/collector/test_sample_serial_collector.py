@@ -420,6 +420,19 @@ def test_after_an_exception_within_a_round_no_sample_spans_the_gap(where, reuse)
         assert arrived == step + 1
 
 
+def test_an_exception_leaves_the_lengths_of_running_episodes_whole():
+    failing, tb = ScriptedPolicy(n_sample=4), FakeWriter()
+    collector, _, _ = build(lengths=(6, 6), policy=failing, tb=tb)
+    collector.collect(4)
+    make, failing.get_train_sample = failing.get_train_sample, lambda transitions: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        collector.collect(4)
+    failing.get_train_sample = make
+    collector.collect(8, train_iter=100)
+    lengths = [value for tag, value, _ in tb.scalars if tag == "collector_iter/avg_envstep_per_episode"]
+    assert lengths == [5.0]  # of six steps, the one that raised is not recorded
+
+
 def test_a_policy_that_makes_no_samples_is_told_apart_from_one_that_is_slow(monkeypatch):
     monkeypatch.setattr("ding.worker.collector.trajectory.MAX_EMPTY_FLUSHES", 20)
     with pytest.raises(RuntimeError, match="made no sample of 20 trajectory pieces"):
