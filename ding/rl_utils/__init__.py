@@ -1,9 +1,33 @@
 """Reinforcement learning maths: TD errors, advantages, trajectory adders, exploration."""
 
+from ding.rl_utils.a2c import a2c_data, a2c_error, a2c_error_continuous
 from ding.rl_utils.adder import get_gae, get_gae_with_default_last_value, get_nstep_return_data, get_train_sample
 from ding.rl_utils.exploration import create_noise_generator, get_epsilon_greedy_fn
 from ding.rl_utils.gae import gae, gae_data
+from ding.rl_utils.ppg import ppg_data, ppg_joint_error, ppg_joint_loss
+from ding.rl_utils.ppo import (
+    ppo_data,
+    ppo_data_continuous,
+    ppo_error,
+    ppo_error_continuous,
+    ppo_info,
+    ppo_loss,
+    ppo_policy_data,
+    ppo_policy_data_continuous,
+    ppo_policy_error,
+    ppo_policy_error_continuous,
+    ppo_value_data,
+    ppo_value_error,
+)
 from ding.rl_utils.td import (
+    dist_1step_td_data,
+    dist_1step_td_error,
+    dist_nstep_td_data,
+    dist_nstep_td_error,
+    evaluate_quantile_at_action,
+    fqf_calculate_fraction_loss,
+    fqf_nstep_td_data,
+    fqf_nstep_td_error,
     nstep_return,
     nstep_return_data,
     q_1step_td_data,
@@ -21,7 +45,18 @@ from ding.rl_utils.td import (
 from ding.rl_utils.value_rescale import inv_symlog, symlog, value_inv_transform, value_transform
 
 __all__ = [
+    "a2c_data",
+    "a2c_error",
+    "a2c_error_continuous",
     "create_noise_generator",
+    "dist_1step_td_data",
+    "dist_1step_td_error",
+    "dist_nstep_td_data",
+    "dist_nstep_td_error",
+    "evaluate_quantile_at_action",
+    "fqf_calculate_fraction_loss",
+    "fqf_nstep_td_data",
+    "fqf_nstep_td_error",
     "gae",
     "gae_data",
     "get_epsilon_greedy_fn",
@@ -32,6 +67,21 @@ __all__ = [
     "inv_symlog",
     "nstep_return",
     "nstep_return_data",
+    "ppg_data",
+    "ppg_joint_error",
+    "ppg_joint_loss",
+    "ppo_data",
+    "ppo_data_continuous",
+    "ppo_error",
+    "ppo_error_continuous",
+    "ppo_info",
+    "ppo_loss",
+    "ppo_policy_data",
+    "ppo_policy_data_continuous",
+    "ppo_policy_error",
+    "ppo_policy_error_continuous",
+    "ppo_value_data",
+    "ppo_value_error",
     "q_1step_td_data",
     "q_1step_td_error",
     "q_nstep_td_data",

@@ -25,17 +25,25 @@ from ding.torch_utils.data_helper import (
     unsqueeze,
     zeros_like,
 )
+from ding.torch_utils.dataparallel import DataParallel
 from ding.torch_utils.network import (
     MLP,
+    GRUGatingUnit,
     NoiseLinearLayer,
     ResBlock,
     ResFCBlock,
+    ResNet,
+    ScatterConnection,
+    Transformer,
     build_activation,
     build_normalization,
     conv2d_block,
     fc_block,
+    get_lstm,
     noise_block,
     one_hot,
+    resnet18,
+    sequential_pack,
 )
 from ding.torch_utils.nn_test_helper import is_differentiable
 from ding.torch_utils.optimizer_helper import (
@@ -48,16 +56,21 @@ from ding.torch_utils.optimizer_helper import (
 )
 
 __all__ = [
-    "MLP",
     "Adam",
     "CheckpointHelper",
     "CountVar",
     "CudaFetcher",
+    "DataParallel",
+    "GRUGatingUnit",
     "LogDict",
+    "MLP",
     "NoiseLinearLayer",
     "RMSprop",
     "ResBlock",
     "ResFCBlock",
+    "ResNet",
+    "ScatterConnection",
+    "Transformer",
     "auto_checkpoint",
     "build_activation",
     "build_checkpoint_helper",
@@ -67,6 +80,7 @@ __all__ = [
     "calculate_grad_norm_without_bias_two_norm",
     "conv2d_block",
     "fc_block",
+    "get_lstm",
     "get_null_data",
     "get_tensor_data",
     "grad_ignore_norm",
@@ -75,7 +89,9 @@ __all__ = [
     "is_differentiable",
     "noise_block",
     "one_hot",
+    "resnet18",
     "same_shape",
+    "sequential_pack",
     "squeeze",
     "tensor_to_list",
     "to_device",

@@ -1,21 +1,32 @@
 """Network blocks."""
 
 from ding.torch_utils.network.activation import build_activation
+from ding.torch_utils.network.gtrxl import GRUGatingUnit
 from ding.torch_utils.network.nn_module import MLP, conv2d_block, fc_block, noise_block, one_hot, sequential_pack
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.network.normalization import build_normalization
 from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
+from ding.torch_utils.network.resnet import ResNet, resnet18
+from ding.torch_utils.network.rnn import get_lstm
+from ding.torch_utils.network.scatter_connection import ScatterConnection
+from ding.torch_utils.network.transformer import Transformer
 
 __all__ = [
+    "GRUGatingUnit",
     "MLP",
     "NoiseLinearLayer",
     "ResBlock",
     "ResFCBlock",
+    "ResNet",
+    "ScatterConnection",
+    "Transformer",
     "build_activation",
     "build_normalization",
     "conv2d_block",
     "fc_block",
+    "get_lstm",
     "noise_block",
     "one_hot",
+    "resnet18",
     "sequential_pack",
 ]

@@ -1,4 +1,4 @@
-"""Batches: collate functions, the asynchronous dataloader, per-env batches."""
+"""Batches: collate functions, the asynchronous dataloader, per-env batches; demonstrations on disk."""
 
 from ding.utils.data.base_dataloader import IDataLoader
 from ding.utils.data.collate_fn import (
@@ -9,15 +9,29 @@ from ding.utils.data.collate_fn import (
     ttorch_collate,
 )
 from ding.utils.data.dataloader import AsyncDataLoader
+from ding.utils.data.dataset import (
+    HDF5Dataset,
+    NaiveRLDataset,
+    create_dataset,
+    hdf5_save,
+    naive_save,
+    offline_data_save_type,
+)
 from ding.utils.data.env_batch import EnvBatch
 
 __all__ = [
     "AsyncDataLoader",
     "EnvBatch",
+    "HDF5Dataset",
     "IDataLoader",
+    "NaiveRLDataset",
+    "create_dataset",
     "default_collate",
     "default_decollate",
     "diff_shape_collate",
+    "hdf5_save",
+    "naive_save",
+    "offline_data_save_type",
     "timestep_collate",
     "ttorch_collate",
 ]

@@ -1,0 +1,129 @@
+"""Errors of categorical value distributions, of "A Distributional Perspective on Reinforcement Learning" (C51).
+
+A distribution is a probability for each of `n_atom` values, its atoms, evenly spaced from `v_min` to `v_max`; see
+https://arxiv.org/abs/1707.06887. Shapes: B batch, N discrete actions, n steps. Actions [B, A] of A agents fold the
+agents into the batch (sample 0's agents first); reward, done and weight are then repeated for each agent. Every target
+is detached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean
+
+
+class dist_1step_td_data(NamedTuple):
+    dist: Tensor  # [B, N, n_atom] or [B, A, N, n_atom]
+    next_dist: Tensor  # as dist
+    act: Tensor  # [B] or [B, A] int64
+    next_act: Tensor  # as act
+    reward: Tensor  # [B]
+    done: Tensor  # [B]
+    weight: Tensor | float | None  # [B] or [B, 1]
+
+
+class dist_nstep_td_data(NamedTuple):
+    dist: Tensor  # [B, N, n_atom] or [B, A, N, n_atom]
+    next_n_dist: Tensor  # as dist, n steps later
+    act: Tensor  # [B] or [B, A] int64
+    next_n_act: Tensor  # as act
+    reward: Tensor  # [n, B]
+    done: Tensor  # [B]
+    weight: Tensor | float | None  # [B]
+
+
+def dist_nstep_td_error(
+    data: dist_nstep_td_data,
+    gamma: float | Sequence[Any],
+    v_min: float,
+    v_max: float,
+    n_atom: int,
+    nstep: int = 1,
+    value_gamma: float | Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`(loss, error [B])`: the cross-entropy between the projected target distribution and `dist` of the action.
+
+    Each atom z of the next distribution moves to clip(n-step return with z as next value, v_min, v_max), and its
+    probability is shared between the two atoms around that place, in proportion to how near they are. See
+    `nstep_return` for the discounts. `loss` is the mean of error * weight.
+
+    Raises:
+        AssertionError: a probability of a chosen action is not positive.
+        ValueError: the atoms are fewer than two or other in number than those of `dist`, or v_min >= v_max.
+
+    Example:
+        >>> dist = torch.full((1, 1, 3), 1 / 3)
+        >>> action = torch.tensor([0])
+        >>> data = dist_nstep_td_data(dist, dist, action, action, torch.ones(1, 1), torch.ones(1), None)
+        >>> loss, error = dist_nstep_td_error(data, 0.9, v_min=-1, v_max=1, n_atom=3)
+        >>> error
+        tensor([1.0986])
+    """
+    dist, next_dist, act, next_act, reward, done, weight = data
+    agents = 1 if act.dim() == 1 else act.shape[1]
+    if isinstance(value_gamma, Tensor) and value_gamma.dim() > 0:
+        value_gamma = _repeat(value_gamma, agents)
+    if isinstance(gamma, list | tuple):
+        gamma = [discount for discount in gamma for _ in range(agents)]
+    _check_atoms(dist, v_min, v_max, n_atom)
+    with torch.no_grad():
+        atoms = torch.linspace(v_min, v_max, n_atom, device=dist.device, dtype=dist.dtype)
+        next_probability = _of_action(next_dist, next_act)
+        rewards = reward if agents == 1 else reward.repeat_interleave(agents, dim=1)
+        next_value = atoms.expand_as(next_probability)
+        moved = nstep_return(nstep_return_data(rewards, next_value, _repeat(done, agents)), gamma, nstep, value_gamma)
+        target = _project(next_probability, (moved.clamp(v_min, v_max) - v_min) / (v_max - v_min) * (n_atom - 1))
+    probability = _of_action(dist, act)
+    if not bool((probability > 0).all()):
+        raise AssertionError(
+            "the probabilities in dist must be > 0: the loss takes their logarithm; add a small number"
+        )
+    error = -(target * probability.log()).sum(-1)
+    return weighted_mean(error, _repeat(weight, agents) if isinstance(weight, Tensor) else weight), error
+
+
+def dist_1step_td_error(data: dist_1step_td_data, gamma: float, v_min: float, v_max: float, n_atom: int) -> Tensor:
+    """The one-step loss, a scalar; see `dist_nstep_td_error`.
+
+    Raises:
+        AssertionError: the reward is not [B], or a probability of a chosen action is not positive.
+        ValueError: the atoms are fewer than two or other in number than those of `dist`, or v_min >= v_max.
+    """
+    if data.reward.dim() != 1:
+        raise AssertionError(f"the reward has shape {tuple(data.reward.shape)}; it must be (B,)")
+    one_step = dist_nstep_td_data(*data)._replace(reward=data.reward.unsqueeze(0))
+    return dist_nstep_td_error(one_step, gamma, v_min, v_max, n_atom)[0]
+
+
+def _check_atoms(dist: Tensor, v_min: float, v_max: float, n_atom: int) -> None:
+    if dist.shape[-1] != n_atom or n_atom < 2:
+        raise ValueError(f"dist has shape {tuple(dist.shape)}; its last axis must be n_atom = {n_atom}, 2 or more")
+    if not v_min < v_max:
+        raise ValueError(f"v_min = {v_min} and v_max = {v_max} are not allowed; v_min must be less than v_max")
+
+
+def _repeat(per_sample: Tensor, agents: int) -> Tensor:
+    """[B] or [B, 1] to [B * agents]."""
+    flat = per_sample.reshape(-1)
+    return flat if agents == 1 else flat.repeat_interleave(agents)
+
+
+def _of_action(dist: Tensor, action: Tensor) -> Tensor:
+    """The distribution [B, n_atom] of each action; agents are folded into B."""
+    flat = dist.reshape(-1, *dist.shape[-2:])
+    return flat[torch.arange(flat.shape[0], device=dist.device), action.reshape(-1)]
+
+
+def _project(probability: Tensor, position: Tensor) -> Tensor:
+    """Share each probability [B, n] between the two atoms around its `position` (in units of atoms), [B, n]."""
+    last = probability.shape[-1] - 1
+    lower = position.floor().clamp(0, last)
+    upper_share = probability * (position - lower)
+    target = torch.zeros_like(probability)
+    target.scatter_add_(-1, lower.long(), probability - upper_share)
+    return target.scatter_add_(-1, (lower.long() + 1).clamp(max=last), upper_share)

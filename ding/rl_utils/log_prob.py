@@ -1,0 +1,65 @@
+"""Log-probabilities and entropies of the actions that policies draw.
+
+Written out, since a distribution object costs more than the loss that is made of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class ActionTerms(NamedTuple):
+    """What a policy gradient needs to know of a batch of actions."""
+
+    log_prob: Tensor  # [*B]
+    entropy: Tensor  # [*B], of the distribution that the action was drawn from
+
+
+def categorical_terms(logit: Tensor | Sequence[Tensor], action: Any) -> ActionTerms:
+    """Terms of int64 actions [*B] under softmax(logit [*B, N]).
+
+    Of a multi-discrete action, K logits with K actions [B] or [B, 1] or one [B, K], they are the sums over its parts,
+    which are drawn independently. A logit of minus infinity is an action that cannot be drawn.
+
+    Example:
+        >>> terms = categorical_terms(torch.zeros(1, 4), torch.tensor([2]))
+        >>> [round(term.exp().item(), 2) for term in terms]
+        [0.25, 4.0]
+    """
+    if not isinstance(logit, Tensor):
+        parts = action.unbind(-1) if isinstance(action, Tensor) else [part.reshape(-1) for part in action]
+        terms = [categorical_terms(*pair) for pair in zip(logit, parts, strict=True)]
+        return ActionTerms(*(torch.stack(columns).sum(0) for columns in zip(*terms, strict=True)))
+    log_prob = torch.log_softmax(logit, -1)
+    if action.dim() == logit.dim():
+        action = action.squeeze(-1)
+    chosen = log_prob.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+    # 0 log 0 = 0, and no NaN in its gradient.
+    finite = log_prob.clamp(min=torch.finfo(log_prob.dtype).min)
+    return ActionTerms(chosen, -(finite.exp() * finite).sum(-1))
+
+
+def gaussian_terms(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Tensor) -> ActionTerms:
+    """Terms of real-valued actions [*B, A] under independent Gaussians; `{'mu', 'sigma'}` or the pair, both [*B, A].
+
+    With one dimension the action may be [*B].
+
+    Example:
+        >>> terms = gaussian_terms({"mu": torch.zeros(1, 2), "sigma": torch.ones(1, 2)}, torch.zeros(1, 2))
+        >>> round(terms.log_prob.item(), 4), round(terms.entropy.item(), 4)
+        (-1.8379, 2.8379)
+    """
+    mu, sigma = (mu_sigma["mu"], mu_sigma["sigma"]) if isinstance(mu_sigma, Mapping) else mu_sigma
+    if action.dim() < mu.dim():
+        action = action.unsqueeze(-1)
+    log_sigma = sigma.log()
+    deviation = (action - mu) / sigma
+    log_prob = (-0.5 * deviation.square() - log_sigma - _HALF_LOG_2PI).sum(-1)
+    return ActionTerms(log_prob, (log_sigma + (0.5 + _HALF_LOG_2PI)).sum(-1))

@@ -1,0 +1,83 @@
+"""n-step returns, and what all TD errors share: the weighted mean of errors, flags and axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class nstep_return_data(NamedTuple):
+    reward: Tensor  # [n, B, ...]
+    next_value: Tensor  # [B, ...]
+    done: Tensor  # [B]
+
+
+def view_similar(x: Tensor, target: Tensor) -> Tensor:
+    """`x` with singleton axes appended until it has as many as `target`."""
+    missing = target.dim() - x.dim()
+    return x.reshape(*x.shape, *([1] * missing)) if missing > 0 else x
+
+
+def nstep_return(
+    data: nstep_return_data,
+    gamma: float | Sequence[Any],
+    nstep: int,
+    value_gamma: float | Tensor | None = None,
+) -> Tensor:
+    """sum_i gamma^i r_i + value_gamma (1 - done) v', [B, ...]; `value_gamma` is gamma^n where not given.
+
+    A list `gamma` has one discount per sample, and `value_gamma` is then not used. `done` and a `value_gamma` per
+    sample get trailing axes to match `next_value`.
+
+    Raises:
+        AssertionError: the first axis of the reward is not `nstep`.
+
+    Example:
+        >>> data = nstep_return_data(torch.ones(2, 1), torch.ones(1), torch.zeros(1))
+        >>> nstep_return(data, 0.5, 2)
+        tensor([1.7500])
+    """
+    reward, next_value, done = data
+    if reward.shape[0] != nstep:
+        raise AssertionError(f"the reward has shape {tuple(reward.shape)}; its first axis must be nstep = {nstep}")
+    factor: float | Tensor
+    if isinstance(gamma, list | tuple):
+        per_sample = torch.stack([torch.as_tensor(g) for g in gamma]).to(reward)  # [B]
+        powers = torch.stack([per_sample**i for i in range(nstep)])  # [n, B]
+        discounted, factor = (view_similar(powers, reward) * reward).sum(0), per_sample**nstep
+    else:
+        discount = float(gamma)  # type: ignore[arg-type]
+        discounted = _discounted_sum(reward, discount)
+        factor = discount**nstep if value_gamma is None else value_gamma
+    if isinstance(factor, Tensor):
+        factor = view_similar(factor, next_value)
+    return view_similar(discounted, next_value) + factor * next_value * view_similar(alive(done), next_value)
+
+
+def _discounted_sum(reward: Tensor, gamma: float) -> Tensor:
+    if reward.shape[0] == 1:
+        return reward[0]
+    discounts = _discounts(gamma, reward.shape[0], reward.dtype, reward.device)
+    return (view_similar(discounts, reward) * reward).sum(0)
+
+
+@lru_cache(maxsize=64)
+def _discounts(gamma: float, nstep: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # the cached tensor outlives the mode of the call that first needs it
+        return torch.tensor([gamma**i for i in range(nstep)], dtype=dtype, device=device)
+
+
+def alive(done: Tensor) -> Tensor:
+    """1 - done, also of boolean flags."""
+    return 1 - (done.float() if done.dtype == torch.bool else done)
+
+
+def weighted_mean(error: Tensor, weight: Tensor | float | None) -> Tensor:
+    """The mean of error * weight; the weight, if it is one per sample, gets trailing axes to match the error."""
+    if weight is None:
+        return error.mean()
+    return (error * (view_similar(weight, error) if isinstance(weight, Tensor) else weight)).mean()

@@ -1,0 +1,99 @@
+"""Residual networks that classify images (https://arxiv.org/abs/1512.03385)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions with batch norm, and a shortcut: [B, in_channels, H, W] to [B, channels, H/s, W/s].
+
+    Where `stride` or the number of channels change, the shortcut is a 1x1 convolution with batch norm.
+    """
+
+    def __init__(self, in_channels: int, channels: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.act = nn.ReLU(inplace=True)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or in_channels != channels:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(in_channels, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = self.act(self.bn1(self.conv1(x)))
+        x = self.bn2(self.conv2(x))
+        out: torch.Tensor = self.act(x + shortcut)
+        return out
+
+
+class ResNet(nn.Module):
+    """A stem that quarters the resolution, stages of blocks, a mean over pixels, a linear layer.
+
+    The first stage has 64 channels and keeps the resolution, each further one doubles the channels and halves it.
+    Convolutions start He-normal in the fan-out, the last norm of each block at zero, so that each block starts as its
+    shortcut.
+
+    Args:
+        block: the class of the blocks, called with (in_channels, channels, stride); it has a last norm `bn2`.
+        layers: the number of blocks in each stage.
+        num_classes: width of the output.
+        in_chans: channels of the image.
+        zero_init_last_bn: whether the last norm of each block starts at zero.
+
+    Example:
+        >>> ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10)(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        block: type[BasicBlock],
+        layers: Sequence[int],
+        num_classes: int = 1000,
+        in_chans: int = 3,
+        zero_init_last_bn: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.conv1 = nn.Conv2d(in_chans, 64, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.act1 = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        width = 64
+        for stage, depth in enumerate(layers):
+            channels, stride = 64 * 2**stage, 1 if stage == 0 else 2
+            blocks = [block(width, channels, stride), *(block(channels, channels) for _ in range(depth - 1))]
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+            width = channels
+        self._stages = [f"layer{stage + 1}" for stage in range(len(layers))]
+        self.fc = nn.Linear(width, num_classes)
+        self._init_weights(zero_init_last_bn)
+
+    def _init_weights(self, zero_init_last_bn: bool) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif zero_init_last_bn and isinstance(module, BasicBlock):
+                nn.init.zeros_(module.bn2.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits [B, num_classes] of images [B, in_chans, H, W]."""
+        x = self.maxpool(self.act1(self.bn1(self.conv1(x))))
+        for stage in self._stages:
+            x = getattr(self, stage)(x)
+        logits: torch.Tensor = self.fc(x.mean((2, 3)))
+        return logits
+
+
+def resnet18() -> ResNet:
+    """ResNet-18 for ImageNet: RGB images, 1000 classes, 11 689 512 parameters."""
+    return ResNet(BasicBlock, [2, 2, 2, 2])

@@ -1,0 +1,45 @@
+"""The losses of A2C against torch's distributions."""
+
+import pytest
+import torch
+from torch.distributions import Categorical, Independent, Normal
+
+from ding.rl_utils.a2c import a2c_data, a2c_error, a2c_error_continuous, a2c_loss
+
+
+def check(loss, dist, data):
+    weight = torch.ones(5) if data.weight is None else data.weight
+    assert type(loss) is a2c_loss
+    expected = -(dist.log_prob(data.action) * data.adv * weight).mean()
+    assert loss.policy_loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert loss.value_loss.item() == pytest.approx(((data.return_ - data.value) ** 2 * weight).mean().item(), rel=1e-5)
+    assert loss.entropy_loss.item() == pytest.approx((dist.entropy() * weight).mean().item(), rel=1e-5)
+
+
+def columns(weighted):
+    """Value, advantage, return and weight of 5 samples."""
+    torch.manual_seed(0)
+    return *torch.randn(3, 5).unbind(0), torch.rand(5) if weighted else None
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_discrete_losses(weighted):
+    rest = columns(weighted)
+    logit = torch.randn(5, 3)
+    data = a2c_data(logit, torch.randint(3, (5,)), *rest)
+    check(a2c_error(data), Categorical(logits=logit), data)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_continuous_losses(weighted):
+    rest = columns(weighted)
+    mu, sigma = torch.randn(5, 2), torch.rand(5, 2) + 0.1
+    data = a2c_data({"mu": mu, "sigma": sigma}, torch.randn(5, 2), *rest)
+    check(a2c_error_continuous(data), Independent(Normal(mu, sigma), 1), data)
+
+
+def test_gradients_reach_the_policy_and_the_value():
+    logit, value = torch.zeros(2, 3, requires_grad=True), torch.zeros(2, requires_grad=True)
+    loss = a2c_error(a2c_data(logit, torch.tensor([0, 1]), value, torch.ones(2), torch.ones(2), None))
+    (loss.policy_loss + loss.value_loss).backward()
+    assert logit.grad.abs().sum() > 0 and value.grad.tolist() == [-1.0, -1.0]

@@ -1,0 +1,169 @@
+"""Losses of categorical value distributions against a loop over samples and atoms."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.rl_utils.distributional import (
+    dist_1step_td_data,
+    dist_1step_td_error,
+    dist_nstep_td_data,
+    dist_nstep_td_error,
+)
+
+
+def make_data(batch, actions, n_atom, nstep, seed, agents=None, weight=None):
+    generator = torch.Generator().manual_seed(seed)
+    lead = (batch,) if agents is None else (batch, agents)
+    return dist_nstep_td_data(
+        torch.rand(*lead, actions, n_atom, generator=generator).add(0.1).softmax(-1).requires_grad_(),
+        torch.rand(*lead, actions, n_atom, generator=generator).softmax(-1),
+        torch.randint(actions, lead, generator=generator),
+        torch.randint(actions, lead, generator=generator),
+        torch.randn(nstep, batch, generator=generator) * 2,
+        torch.randint(2, (batch,), generator=generator).float(),
+        weight,
+    )
+
+
+def naive_error(dist, next_dist, rewards, done, gamma, value_gamma, v_min, v_max):
+    """The cross-entropy of one sample; everything is a plain list or number."""
+    last = len(dist) - 1
+    step = (v_max - v_min) / last
+    target = [0.0] * (last + 1)
+    reward = sum(gamma**i * r for i, r in enumerate(rewards))
+    for j, probability in enumerate(next_dist):
+        moved = reward + (1 - done) * value_gamma * (v_min + j * step)
+        place = (min(max(moved, v_min), v_max) - v_min) / step
+        lower = min(math.floor(place), last)
+        target[lower] += probability * (1 - (place - lower))
+        target[min(lower + 1, last)] += probability * (place - lower)
+    return -sum(m * math.log(p) for m, p in zip(target, dist, strict=True))
+
+
+def naive_errors(data, gamma, v_min, v_max, value_gamma):
+    return [
+        naive_error(
+            data.dist[b, data.act[b]].tolist(),
+            data.next_n_dist[b, data.next_n_act[b]].tolist(),
+            data.reward[:, b].tolist(),
+            data.done[b].item(),
+            gamma,
+            value_gamma[b],
+            v_min,
+            v_max,
+        )
+        for b in range(len(data.act))
+    ]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    batch=st.integers(1, 4),
+    actions=st.integers(1, 3),
+    n_atom=st.integers(2, 7),
+    nstep=st.integers(1, 3),
+    gamma=st.sampled_from([0, 0.5, 0.97, 1]),
+    seed=st.integers(0, 100),
+)
+def test_the_nstep_error_equals_its_naive_twin(batch, actions, n_atom, nstep, gamma, seed):
+    data = make_data(batch, actions, n_atom, nstep, seed)
+    loss, error = dist_nstep_td_error(data, gamma, -1.5, 2.0, n_atom, nstep)
+    expected = naive_errors(data, gamma, -1.5, 2.0, [gamma**nstep] * batch)
+    assert error.tolist() == pytest.approx(expected, abs=1e-4)
+    assert loss.item() == pytest.approx(sum(expected) / batch, abs=1e-4)
+
+
+def test_a_value_gamma_replaces_the_power_of_gamma_for_all_or_for_each_sample():
+    data = make_data(3, 2, 5, 2, seed=1)
+    _, error = dist_nstep_td_error(data, 0.9, -2, 2, 5, 2, value_gamma=torch.tensor([0.1, 0.5, 1.0]))
+    assert error.tolist() == pytest.approx(naive_errors(data, 0.9, -2, 2, [0.1, 0.5, 1.0]), abs=1e-5)
+    for value_gamma in (0.3, torch.tensor(0.3)):
+        _, error = dist_nstep_td_error(data, 0.9, -2, 2, 5, 2, value_gamma=value_gamma)
+        assert error.tolist() == pytest.approx(naive_errors(data, 0.9, -2, 2, [0.3] * 3), abs=1e-5)
+
+
+def test_an_atom_that_is_hit_exactly_keeps_all_its_mass():
+    dist = torch.tensor([[[0.2, 0.3, 0.5]]])
+    certain = torch.tensor([[[0.0, 1.0, 0.0]]])
+    zero = torch.tensor([0])
+    for reward, hit in ((-1.0, 0.2), (0.0, 0.3), (1.0, 0.5), (7.0, 0.5), (-7.0, 0.2)):
+        data = dist_nstep_td_data(dist, certain, zero, zero, torch.tensor([[reward]]), torch.zeros(1), None)
+        assert dist_nstep_td_error(data, 0.9, -1, 1, 3)[1].item() == pytest.approx(-math.log(hit), abs=1e-6)
+
+
+def test_a_final_step_does_not_look_at_the_next_distribution():
+    data = make_data(2, 2, 5, 1, seed=2)._replace(done=torch.tensor([True, True]))
+    _, error = dist_nstep_td_error(data, 0.9, -3, 3, 5)
+    other = data._replace(next_n_dist=data.next_n_dist.flip(-1))
+    assert torch.allclose(error, dist_nstep_td_error(other, 0.9, -3, 3, 5)[1])
+
+
+def test_only_the_distribution_of_the_action_gets_a_gradient():
+    data = make_data(2, 3, 5, 1, seed=3)
+    raw = data.dist.detach().clone().requires_grad_()
+    data = data._replace(dist=raw, next_n_dist=data.next_n_dist.requires_grad_())
+    dist_nstep_td_error(data, 0.9, -1, 1, 5)[0].backward()
+    assert data.next_n_dist.grad is None
+    touched = (raw.grad != 0).any(-1)
+    assert [row.nonzero().flatten().tolist() for row in touched] == data.act.unsqueeze(1).tolist()
+
+
+@pytest.mark.parametrize("weight", [torch.tensor([0.5, 2.0, 0.0]), torch.tensor([[0.5], [2.0], [0.0]]), 3.0])
+def test_a_weight_scales_the_loss_but_not_the_error(weight):
+    plain = make_data(3, 2, 5, 1, seed=4)
+    _, error = dist_nstep_td_error(plain, 0.9, -1, 1, 5)
+    loss, weighted = dist_nstep_td_error(plain._replace(weight=weight), 0.9, -1, 1, 5)
+    assert torch.equal(error, weighted)
+    factors = weight.flatten() if isinstance(weight, torch.Tensor) else weight
+    assert loss.item() == pytest.approx((error * factors).mean().item())
+
+
+def test_agents_are_folded_into_the_batch():
+    weight, value_gamma = torch.tensor([1.0, 0.5]), torch.tensor([0.9, 0.2])
+    data = make_data(2, 3, 5, 2, seed=5, agents=3, weight=weight)
+    loss, error = dist_nstep_td_error(data, 0.9, -2, 2, 5, 2, value_gamma=value_gamma)
+    assert error.shape == (6,)
+    for agent in range(3):
+        alone = data._replace(
+            dist=data.dist[:, agent],
+            next_n_dist=data.next_n_dist[:, agent],
+            act=data.act[:, agent],
+            next_n_act=data.next_n_act[:, agent],
+        )
+        _, own = dist_nstep_td_error(alone, 0.9, -2, 2, 5, 2, value_gamma=value_gamma)
+        assert torch.allclose(error.reshape(2, 3)[:, agent], own)
+    assert loss.item() == pytest.approx((error.reshape(2, 3) * weight[:, None]).mean().item())
+
+
+def test_each_sample_may_have_its_own_discount():
+    data = make_data(2, 3, 5, 2, seed=6, agents=2)
+    _, error = dist_nstep_td_error(data, [torch.tensor(0.5), torch.tensor(0.9)], -2, 2, 5, 2)
+    for b, gamma in enumerate((0.5, 0.9)):
+        assert torch.allclose(error.reshape(2, 2)[b], dist_nstep_td_error(data, gamma, -2, 2, 5, 2)[1].reshape(2, 2)[b])
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([0.5, 2.0, 0.0]), torch.tensor([[0.5], [2.0], [0.0]])])
+def test_the_one_step_loss_is_the_nstep_loss_of_one_step_with_weights_per_sample(weight):
+    data = make_data(3, 2, 5, 1, seed=7, weight=weight)
+    one_step = dist_1step_td_data(*data)._replace(reward=data.reward[0])
+    loss = dist_1step_td_error(one_step, 0.9, -1, 1, 5)
+    assert loss.dim() == 0
+    assert torch.equal(loss, dist_nstep_td_error(data, 0.9, -1, 1, 5)[0])
+
+
+def test_what_cannot_be_right_is_refused():
+    data = make_data(2, 2, 5, 1, seed=8)
+    with pytest.raises(AssertionError, match=r"must be \(B,\)"):
+        dist_1step_td_error(dist_1step_td_data(*data), 0.9, -1, 1, 5)
+    with pytest.raises(AssertionError, match="must be > 0"):
+        dist_nstep_td_error(data._replace(dist=torch.zeros(2, 2, 5)), 0.9, -1, 1, 5)
+    with pytest.raises(ValueError, match="n_atom = 4"):
+        dist_nstep_td_error(data, 0.9, -1, 1, 4)
+    with pytest.raises(ValueError, match="n_atom = 1"):
+        dist_nstep_td_error(data._replace(dist=torch.ones(2, 2, 1)), 0.9, -1, 1, 1)
+    with pytest.raises(ValueError, match="v_min = 1 and v_max = 1"):
+        dist_nstep_td_error(data, 0.9, 1, 1, 5)

@@ -1,0 +1,74 @@
+"""Residual networks for images."""
+
+import math
+
+import torch
+from torch.nn import functional as F
+
+from ding.torch_utils.network.resnet import BasicBlock, ResNet, resnet18
+
+
+def functional_resnet(state, x, layers):
+    """The network in evaluation mode, written out with the tensors of its state dict."""
+
+    def conv(name, x, stride=1, padding=1):
+        return F.conv2d(x, state[f"{name}.weight"], stride=stride, padding=padding)
+
+    def norm(name, x):
+        tensors = [state[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")]
+        return F.batch_norm(x, *tensors)
+
+    x = F.max_pool2d(F.relu(norm("bn1", conv("conv1", x, 2, 3))), 3, 2, 1)
+    for stage, depth in enumerate(layers, 1):
+        for index in range(depth):
+            name = f"layer{stage}.{index}"
+            stride = 2 if stage > 1 and index == 0 else 1
+            shortcut = x
+            if f"{name}.downsample.0.weight" in state:
+                shortcut = norm(f"{name}.downsample.1", conv(f"{name}.downsample.0", x, stride, 0))
+            x = F.relu(norm(f"{name}.bn1", conv(f"{name}.conv1", x, stride)))
+            x = F.relu(norm(f"{name}.bn2", conv(f"{name}.conv2", x)) + shortcut)
+    return F.linear(F.adaptive_avg_pool2d(x, 1).flatten(1), state["fc.weight"], state["fc.bias"])
+
+
+def randomized(net):
+    """No tensor at a value that would hide its effect, such as the zero weights of last norms."""
+    torch.manual_seed(0)
+    for name, tensor in net.state_dict().items():
+        if tensor.dtype.is_floating_point:
+            tensor.copy_(torch.rand_like(tensor) * 0.2 + (0.5 if "running_var" in name else -0.1))
+    return net.eval()
+
+
+def test_the_forward_pass_equals_its_functional_twin():
+    net = randomized(ResNet(BasicBlock, [2, 1, 2], num_classes=7, in_chans=2))
+    x = torch.randn(2, 2, 40, 40)
+    with torch.no_grad():
+        assert torch.allclose(net(x), functional_resnet(net.state_dict(), x, [2, 1, 2]), rtol=1e-4, atol=1e-5)
+
+
+def test_resnet18_has_the_documented_names_and_number_of_parameters():
+    net = resnet18()
+    assert sum(parameter.numel() for parameter in net.parameters()) == 11_689_512
+    names = {name.rsplit(".", 1)[0] for name in net.state_dict()}
+    blocks = {
+        f"layer{stage}.{i}.{part}" for stage in range(1, 5) for i in (0, 1) for part in ("conv1", "bn1", "conv2", "bn2")
+    }
+    shortcuts = {f"layer{stage}.0.downsample.{i}" for stage in (2, 3, 4) for i in (0, 1)}
+    assert names == blocks | shortcuts | {"conv1", "bn1", "fc"}
+
+
+def test_resnet18_gives_logits_of_a_thousand_classes():
+    assert resnet18().eval()(torch.rand(1, 3, 64, 64)).shape == (1, 1000)
+
+
+def test_convolutions_start_he_normal_in_the_fan_out_and_blocks_as_their_shortcut():
+    torch.manual_seed(0)
+    net = ResNet(BasicBlock, [1, 1])
+    assert torch.equal(net.layer1[0].bn2.weight, torch.zeros(64))
+    assert torch.equal(net.layer1[0].bn1.weight, torch.ones(64))
+    std = net.layer2[0].conv1.weight.std().item()
+    assert math.isclose(std, math.sqrt(2 / (128 * 9)), rel_tol=0.03)
+    x = torch.rand(2, 64, 4, 4)
+    assert torch.equal(net.layer1(x), x)
+    assert torch.equal(ResNet(BasicBlock, [1], zero_init_last_bn=False).layer1[0].bn2.weight, torch.ones(64))
