@@ -9,21 +9,21 @@ _FORMAT = "ding-buffer"
 _VERSION = 1
 
 
-def write_data_file(file_name: str, kind: str, items: list[Any]) -> None:
+def write_data_file(file_name: str, kind: str, items: list[Any], notes: dict[str, Any] | None = None) -> None:
     """Write `items` to `file_name`; parent folders are created, an existing file is replaced in one step.
 
-    `kind` says what the items are; who reads the file has to expect the same.
+    `kind` says what the items are; who reads the file has to expect the same. `notes` is what else is known of them.
     """
     from ding.utils.file_helper import atomic_write
     from ding.utils.msgpack_helper import pack
 
-    packed = pack({"format": _FORMAT, "version": _VERSION, "kind": kind, "items": items})
+    packed = pack({"format": _FORMAT, "version": _VERSION, "kind": kind, "items": items, "notes": notes or {}})
     with atomic_write(file_name, mode="wb") as file:
         file.write(packed)
 
 
-def read_data_file(file_name: str, kind: str) -> list[Any]:
-    """The items of a file of that `kind` that `write_data_file` wrote.
+def read_data_file(file_name: str, kind: str) -> tuple[list[Any], dict[str, Any]]:
+    """The items, and the notes on them, of a file of that `kind` that `write_data_file` wrote.
 
     Raises:
         ValueError: the file is of another kind or of a newer version.
@@ -39,5 +39,4 @@ def read_data_file(file_name: str, kind: str) -> list[Any]:
         raise ValueError(f"{file_name!r} is not a buffer data file of version {_VERSION}; write it with save_data")
     if data["kind"] != kind:
         raise ValueError(f"{file_name!r} holds {data['kind']}, not {kind}: it was saved by another type of buffer")
-    items: list[Any] = data["items"]
-    return items
+    return data["items"], data.get("notes", {})

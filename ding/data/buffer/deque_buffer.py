@@ -11,6 +11,7 @@ from typing import Any
 from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
 from ding.data.buffer.storage import BufferIndex, MetaIndex, RecordRing
 from ding.data.data_file import read_data_file, write_data_file
+from ding.data.memory_check import MemoryCheck
 from ding.data.random_source import new_generator
 from ding.utils.fast_copy import fastcopy
 
@@ -26,6 +27,7 @@ class DequeBuffer(Buffer):
         storage: the records, oldest first.
         indices: ids to positions in `storage`.
         meta_index: for each key samples were grouped by, the values of all records.
+        memory_check: looks at what is pushed first; who pushes several items may let it look at all of them before.
 
     Example:
         >>> buffer = DequeBuffer(size=2)
@@ -44,6 +46,7 @@ class DequeBuffer(Buffer):
         self.meta_index = MetaIndex(self.storage)
         self.sliced = sliced
         self.rng = new_generator()
+        self.memory_check = MemoryCheck(logging.getLogger("ding"))
 
     @property
     def size(self) -> int:
@@ -57,6 +60,8 @@ class DequeBuffer(Buffer):
     @apply_middleware("push")
     def push(self, data: Any, meta: dict[str, Any] | None = None) -> BufferedData:
         """Append `data` with `meta`; returns the record."""
+        if not self.memory_check.is_done:
+            self.memory_check.look_at([(data, meta)], self.size)
         return self.storage.append(data, meta)
 
     @apply_middleware("sample")
@@ -213,7 +218,7 @@ class DequeBuffer(Buffer):
         Raises:
             ValueError: it is another kind of file.
         """
-        header, *records = read_data_file(file_name, "records")
+        (header, *records), _ = read_data_file(file_name, "records")
         self.size = header["size"]
         self.replace_records(records)
 

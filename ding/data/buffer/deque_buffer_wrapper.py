@@ -119,6 +119,7 @@ class DequeBufferWrapper(IBuffer):
         """Store one item, or each item of a list; `cur_collector_envstep` is not used."""
         items = data if isinstance(data, list) else [data]
         with self._lock:
+            self.buffer.memory_check.look_at(items, self.buffer.size)
             for item in items:
                 self.buffer.push(item)
             self._push_count += len(items)

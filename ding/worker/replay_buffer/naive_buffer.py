@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from importlib import import_module
 from typing import Any
 
 from ding.data.random_source import generator_state, set_generator_state
@@ -16,6 +17,12 @@ NAIVE_RULES = {
     "deepcopy": boolean,
     "enable_track_used_data": boolean,
     "periodic_thruput_seconds": number(1e-3),
+}
+
+# What DI-engine has in its module of this name, and what is built here on the naive buffer.
+_ELSEWHERE = {
+    "ElasticReplayBuffer": "ding.worker.replay_buffer.elastic_buffer",
+    "SequenceReplayBuffer": "ding.worker.replay_buffer.sequence_buffer",
 }
 
 
@@ -57,12 +64,16 @@ class NaiveReplayBuffer(RingBuffer):
         replaced_count = 0
         for start in range(0, len(items), ring.size):
             chunk = items[start : start + ring.size]
+            self._note(chunk)
             replaced = ring.put(chunk)
             ring.valid_count += len(chunk) - len(replaced)
             replaced_count += len(replaced)
             self._drop(replaced)
         self._count_thruput(pushed=len(items), removed=replaced_count)
         return len(items)
+
+    def _note(self, items: list[Any]) -> None:
+        """Take note of the items that the ring takes in next."""
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -84,7 +95,7 @@ class NaiveReplayBuffer(RingBuffer):
         if size == 0:
             return []
         with self._lock:
-            have = self._ring.valid_count
+            have = self._drawable_count()
             if have >= size or (replace and have > 0):
                 slots = self._draw(size, sample_range, replace)
                 items: list[Any] = [self._ring.slots[slot] for slot in slots.tolist()]
@@ -94,22 +105,32 @@ class NaiveReplayBuffer(RingBuffer):
         if not items:
             self._logger.info("too few items to sample: %d are there, %d are asked for", have, size)
             return None
+        return self._hand_out(items)
+
+    def _drawable_count(self) -> int:
+        """How many items `sample` draws from, when no range is given."""
+        return self._ring.valid_count
+
+    def _hand_out(self, items: list[Any]) -> list[Any]:
+        """Stored items as the caller gets them; called without the lock."""
         return copy.deepcopy(items) if self._deepcopy else items
 
     def _draw(self, size: int, sample_range: slice | None, replace: bool) -> IntArray:
+        if sample_range is None:
+            sample_range = slice(None)
+        elif not isinstance(sample_range, slice):
+            raise TypeError(f"sample_range = {sample_range!r} is not allowed; it must be a slice or None")
         ring = self._ring
-        if sample_range is None and ring.valid_count == ring.filled:
-            return ring.positions_to_slots(self._choose(ring.filled, size, replace))
-        slots = ring.occupied()
-        if sample_range is not None:
-            if not isinstance(sample_range, slice):
-                raise TypeError(f"sample_range = {sample_range!r} is not allowed; it must be a slice or None")
-            slots = slots[sample_range]
-        if len(slots) == 0 or (len(slots) < size and not replace):
-            raise ValueError(f"{size} items are asked for, but sample_range = {sample_range} holds {len(slots)}")
-        return slots[self._choose(len(slots), size, replace)]
+        if ring.valid_count == ring.filled:
+            positions = range(ring.filled)[sample_range]
+            chosen = self._choose(len(positions), size, sample_range, replace)
+            return ring.positions_to_slots(positions.start + positions.step * chosen)
+        slots = ring.occupied()[sample_range]
+        return slots[self._choose(len(slots), size, sample_range, replace)]
 
-    def _choose(self, count: int, size: int, replace: bool) -> IntArray:
+    def _choose(self, count: int, size: int, sample_range: slice, replace: bool) -> IntArray:
+        if count == 0 or (count < size and not replace):
+            raise ValueError(f"{size} items are asked for, but sample_range = {sample_range} holds {count}")
         if replace:
             return self._rng.integers(0, count, size)
         return self._rng.choice(count, size, replace=False)
@@ -155,3 +176,14 @@ class NaiveReplayBuffer(RingBuffer):
             self._ring.load(state["data"], state["tail"], state["valid_count"], state["push_count"])
             if "rng" in state:
                 set_generator_state(self._rng, state["rng"])
+
+
+def shallow_copies(items: list[Any]) -> list[Any]:
+    """`items` with each dict copied; the copies share what the dicts hold."""
+    return [item.copy() if isinstance(item, dict) else item for item in items]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        return getattr(import_module(_ELSEWHERE[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

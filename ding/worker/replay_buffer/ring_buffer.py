@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import index
 from types import TracebackType
 from typing import Any, TypeVar
@@ -14,12 +14,12 @@ from easydict import EasyDict
 
 from ding.data.buffer_interface import IBuffer
 from ding.data.data_file import read_data_file, write_data_file
+from ding.data.memory_check import MemoryCheck
 from ding.data.random_source import new_generator
 from ding.utils.config_helper import Rule, check_config
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.worker.replay_buffer.forwarded import Forwarded
-from ding.worker.replay_buffer.memory_check import warn_if_too_large
 from ding.worker.replay_buffer.ring import Ring
 from ding.worker.replay_buffer.utils import PeriodicThruputMonitor, UsedDataRemover
 from ding.worker.worker_log import WorkerLog
@@ -38,6 +38,9 @@ class RingBuffer(IBuffer):
         tb_logger: a shared TensorBoard writer; without one, a writer is made and closed with the buffer.
         exp_name: folder of the experiment, for the logs.
         instance_name: name of this buffer in files, tags and ids.
+
+    Attributes:
+        on_dropped: given the items that have left the buffer, under its lock; may be set.
     """
 
     config_rules: Mapping[str, Rule] = {}
@@ -67,7 +70,8 @@ class RingBuffer(IBuffer):
         self._enable_track_used_data = self._cfg.enable_track_used_data
         self._used_data_remover = UsedDataRemover()
         self._periodic_thruput_monitor = self._make_periodic_monitor() if self._is_monitor else None
-        self._is_memory_checked = False
+        self._memory_check = MemoryCheck(self._logger)
+        self.on_dropped: Callable[[list[Any]], None] | None = None
         self._closed = False
 
     def _make_periodic_monitor(self) -> PeriodicThruputMonitor:
@@ -126,8 +130,8 @@ class RingBuffer(IBuffer):
     def save_data(self, file_name: str) -> None:
         """Write the items that can be sampled to `file_name`, oldest first, as code-free msgpack."""
         with self._lock:
-            items = self._items_to_save()
-        write_data_file(file_name, "items", items)
+            items, notes = self._items_to_save(), self._notes_to_save()
+        write_data_file(file_name, "items", items, notes)
 
     def load_data(self, file_name: str) -> None:
         """Push the items of a file that `save_data` wrote.
@@ -135,9 +139,18 @@ class RingBuffer(IBuffer):
         Raises:
             ValueError: it is another kind of file.
         """
-        items = [item for item in read_data_file(file_name, "items") if item is not None]
+        items, notes = read_data_file(file_name, "items")
+        items = [item for item in items if item is not None]
+        self._memory_check.look_at(items, self._ring.size)
         with self._lock:
-            self._take_in(items)
+            self._take_in_saved(items, notes)
+
+    def _notes_to_save(self) -> dict[str, Any]:
+        """What a file keeps about the items as a whole."""
+        return {}
+
+    def _take_in_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
+        self._take_in(items)
 
     def _items_to_save(self) -> list[Any]:
         return [self._ring.slots[slot] for slot in self._ring.occupied().tolist()]
@@ -155,13 +168,15 @@ class RingBuffer(IBuffer):
         items = data if isinstance(data, list) else [data]
         if any(item is None for item in items):
             raise ValueError("None cannot be pushed into a buffer: it marks an empty slot; leave it out of the data")
-        if items and not self._is_memory_checked:
-            self._is_memory_checked = True
-            warn_if_too_large(items[0], self._ring.size, self._logger)
-        return copy.deepcopy(items) if self._deepcopy else items
+        if self._deepcopy:
+            items = copy.deepcopy(items)
+        self._memory_check.look_at(items, self._ring.size)
+        return items
 
     def _drop(self, items: list[Any]) -> None:
         """Account for items that left the buffer."""
+        if items and self.on_dropped is not None:
+            self.on_dropped(items)
         if self._enable_track_used_data:
             for item in items:
                 self._used_data_remover.add_used_data(item)

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer
+from ding.worker.replay_buffer import (
+    AdvancedReplayBuffer,
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    NaiveReplayBuffer,
+    SequenceReplayBuffer,
+)
 
 
 class FakeTb:
@@ -72,3 +78,18 @@ def make_naive() -> Iterator[Callable[..., NaiveReplayBuffer]]:
 @pytest.fixture
 def make_advanced() -> Iterator[Callable[..., AdvancedReplayBuffer]]:
     yield from _maker(AdvancedReplayBuffer)
+
+
+@pytest.fixture
+def make_sequence() -> Iterator[Callable[..., SequenceReplayBuffer]]:
+    yield from _maker(SequenceReplayBuffer)
+
+
+@pytest.fixture
+def make_episode() -> Iterator[Callable[..., EpisodeReplayBuffer]]:
+    yield from _maker(EpisodeReplayBuffer)
+
+
+@pytest.fixture
+def make_elastic() -> Iterator[Callable[..., ElasticReplayBuffer]]:
+    yield from _maker(ElasticReplayBuffer)

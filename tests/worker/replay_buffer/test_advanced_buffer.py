@@ -329,6 +329,15 @@ def test_stale_items_are_found_again_after_all_were_removed_and_new_ones_pushed(
     assert_consistent(buffer)
 
 
+def test_the_search_for_stale_items_passes_over_empty_slots(make_advanced):
+    buffer = make_advanced(8, max_staleness=5)
+    buffer.push([{"collect_iter": i} for i in (0, 0, 0, 9)], 0)
+    buffer._data[1] = None
+    buffer._valid_count -= 1
+    assert [item["collect_iter"] for item in buffer.sample(1, 9)] == [9]
+    assert (buffer.count(), buffer._head) == (1, 3)
+
+
 def test_a_slot_emptied_by_hand_is_not_drawn_and_not_updated(make_advanced):
     buffer = make_advanced(4)
     buffer.push(items(0, 4), 0)

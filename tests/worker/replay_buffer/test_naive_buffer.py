@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ding.data.buffer import DequeBuffer
 from ding.utils.config_helper import ConfigError
 from ding.utils.msgpack_helper import pack
 from ding.worker.replay_buffer import NaiveReplayBuffer
+from tests.worker.replay_buffer.conftest import FakeTb
 
 
 def items(start: int, stop: int) -> list[dict]:
@@ -104,11 +107,36 @@ def test_sample_range_counts_from_the_oldest_item_also_after_wrapping(make_naive
     assert inner == {5, 6, 7, 8}
 
 
+def test_a_sample_range_may_have_a_step(make_naive):
+    buffer = make_naive(8)
+    buffer.push(items(0, 11), 0)
+    batch = buffer.sample(4, 0, sample_range=slice(1, None, 2))
+    assert sorted(item["n"] for item in batch) == [4, 6, 8, 10]
+    assert len(buffer.sample(9, 0, sample_range=slice(-1, None), replace=True)) == 9
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.integers(0, 20), st.builds(slice, *[st.one_of(st.none(), st.integers(-12, 12))] * 2, st.sampled_from([1, 2, -1]))
+)
+def test_a_sample_range_selects_what_slicing_the_items_from_the_oldest_selects(pushed, sample_range):
+    with NaiveReplayBuffer({"replay_buffer_size": 8}, FakeTb(), "exp") as buffer:
+        buffer.push(items(0, pushed), 0)
+        selected = [item["n"] for item in items(max(0, pushed - 8), pushed)[sample_range]]
+        if selected:
+            assert sorted(i["n"] for i in buffer.sample(len(selected), 0, sample_range)) == sorted(selected)
+        elif pushed:
+            with pytest.raises(ValueError, match="holds 0"):
+                buffer.sample(1, 0, sample_range)
+
+
 def test_a_sample_range_with_too_few_items_is_an_error(make_naive):
     buffer = make_naive(8)
     buffer.push(items(0, 8), 0)
     with pytest.raises(ValueError, match="holds 2"):
         buffer.sample(3, 0, sample_range=slice(0, 2))
+    with pytest.raises(ValueError, match="holds 0"):
+        buffer.sample(3, 0, sample_range=slice(8, None), replace=True)
     with pytest.raises(TypeError, match="must be a slice"):
         buffer.sample(1, 0, sample_range=3)
 
@@ -119,6 +147,7 @@ def test_a_slot_emptied_by_hand_is_not_drawn(make_naive):
     buffer._data[2] = None
     buffer._valid_count -= 1
     assert sorted(item["n"] for item in buffer.sample(3, 0)) == [0, 1, 3]
+    assert sorted(item["n"] for item in buffer.sample(2, 0, sample_range=slice(-2, None))) == [1, 3]
 
 
 def test_update_changes_nothing_and_says_so(make_naive):
@@ -246,6 +275,17 @@ def test_an_object_that_failed_to_construct_can_be_deleted():
     buffer.__del__()
 
 
+def test_at_interpreter_exit_nothing_is_closed(make_naive, tb, monkeypatch):
+    buffer = make_naive(4, tb_logger=tb)
+    buffer.push({"n": 0}, 0)
+    monkeypatch.setattr("sys.is_finalizing", lambda: True)
+    buffer.__del__()
+    assert (tb.flushed, buffer.count()) == (0, 1)
+    monkeypatch.undo()
+    buffer.__del__()
+    assert (tb.flushed, buffer.count()) == (1, 0)
+
+
 @pytest.mark.parametrize(
     "cfg",
     [
@@ -272,15 +312,6 @@ def test_the_default_configuration():
     }
 
 
-def test_the_first_push_warns_when_the_full_buffer_would_not_fit_into_memory(make_naive, monkeypatch):
-    monkeypatch.setattr("ding.worker.replay_buffer.memory_check.free_memory", lambda: 10**6)
-    big, small = make_naive(10**5, name="big"), make_naive(10, name="small")
-    for buffer in (big, small):
-        buffer.push([{"obs": torch.zeros(100), "next": (np.zeros(10), [1.0])}] * 2, 0)
-    assert "lower replay_buffer_size" in Path("exp/log/big/big_logger.txt").read_text()
-    assert "lower replay_buffer_size" not in Path("exp/log/small/small_logger.txt").read_text()
-
-
 def test_pushes_and_samples_from_many_threads_lose_nothing(make_naive):
     buffer = make_naive(100)
     threads = [threading.Thread(target=lambda: [buffer.push({"n": 0}, 0) for _ in range(200)]) for _ in range(4)]
@@ -292,3 +323,11 @@ def test_pushes_and_samples_from_many_threads_lose_nothing(make_naive):
     for thread in threads:
         thread.join()
     assert (buffer.push_count, buffer.count()) == (800, 100)
+
+
+def test_the_module_knows_the_buffers_that_are_built_on_it():
+    from ding.worker.replay_buffer.naive_buffer import ElasticReplayBuffer, SequenceReplayBuffer
+
+    assert issubclass(ElasticReplayBuffer, NaiveReplayBuffer) and issubclass(SequenceReplayBuffer, NaiveReplayBuffer)
+    with pytest.raises(ImportError, match="OtherReplayBuffer"):
+        from ding.worker.replay_buffer.naive_buffer import OtherReplayBuffer  # noqa: F401

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.autolog import TickTime
-from ding.worker.replay_buffer import memory_check
 from ding.worker.replay_buffer.advanced_buffer import to_positive_index
 from ding.worker.replay_buffer.utils import (
     PeriodicThruputMonitor,
@@ -197,15 +196,3 @@ def test_a_file_that_cannot_be_removed_is_named_and_the_next_one_is_removed(tmp_
 def test_used_data_needs_a_data_id(wrong):
     with pytest.raises(AssertionError, match="'data_id'"):
         UsedDataRemover().add_used_data(wrong)
-
-
-def test_sizes_count_the_memory_of_tensors_and_views():
-    array = np.zeros(1000)
-    for item in (array, array[:], {"a": [array]}, (array,)):
-        assert 8000 < memory_check.size_of(item) < 9000
-
-
-def test_free_memory_is_unknown_where_the_system_does_not_tell(monkeypatch):
-    assert memory_check.free_memory() is None or memory_check.free_memory() > 0
-    monkeypatch.setattr("builtins.open", lambda *args, **kwargs: (_ for _ in ()).throw(FileNotFoundError()))
-    assert memory_check.free_memory() is None

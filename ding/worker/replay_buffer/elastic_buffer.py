@@ -1,0 +1,105 @@
+"""A buffer that draws from as many of the newest items as it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+from ding.utils.config_helper import number
+from ding.utils.registry_factory import BUFFER_REGISTRY
+from ding.utils.segment_tree import IntArray
+from ding.worker.replay_buffer.naive_buffer import NAIVE_RULES, NaiveReplayBuffer
+
+_SIZE_RULE = number(0)
+
+
+def _function(value: Any) -> str | None:
+    """A function of the number of env steps."""
+    return None if callable(value) else "a function that takes the number of env steps and returns a number of items"
+
+
+@BUFFER_REGISTRY.register("elastic")
+class ElasticReplayBuffer(NaiveReplayBuffer):
+    """Naive buffer that draws from its newest items alone, as many as `cfg.set_buffer_size(envstep)` says.
+
+    The function is asked at construction, for env step 0, and at each `update`. Items beyond that number stay, as far
+    as `replay_buffer_size` goes: a larger number makes them drawable again.
+
+    Raises:
+        AttributeError: the config has no `set_buffer_size`.
+
+    Example:
+        >>> import os, tempfile
+        >>> cfg = ElasticReplayBuffer.default_config()
+        >>> cfg.set_buffer_size = lambda envstep: 2 if envstep < 100 else 4
+        >>> with ElasticReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
+        ...     buffer.push([{"obs": i} for i in range(4)], cur_collector_envstep=4)
+        ...     newest = sorted(item["obs"] for item in buffer.sample(2, cur_learner_iter=0))
+        ...     buffer.update(100)
+        ...     newest, sorted(item["obs"] for item in buffer.sample(4, cur_learner_iter=0))
+        ([2, 3], [0, 1, 2, 3])
+    """
+
+    config = {**NaiveReplayBuffer.config, "type": "elastic"}
+    config_rules = {**NAIVE_RULES, "set_buffer_size": _function}
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        tb_logger: Any = None,
+        exp_name: str = "default_experiment",
+        instance_name: str = "buffer",
+    ) -> None:
+        if "set_buffer_size" not in cfg:
+            raise AttributeError(
+                f"{type(self).__name__} needs set_buffer_size in its config, "
+                f"{_function(None)}: the newest so many are sampled from"
+            )
+        super().__init__(cfg, tb_logger, exp_name, instance_name)
+        self._set_buffer_size = self._cfg.set_buffer_size
+        self._current_buffer_size = self._size_at(0)
+
+    def _size_at(self, envstep: float) -> float:
+        size = self._set_buffer_size(envstep)
+        allowed = _SIZE_RULE(size)
+        if allowed is not None:
+            raise ValueError(f"set_buffer_size({envstep}) = {size!r} is not allowed; it must be {allowed}")
+        return float(size)
+
+    def update(self, envstep: float) -> None:  # type: ignore[override]  # the documented signature
+        """Ask `set_buffer_size` how many of the newest items to draw from, now that there were `envstep` env steps.
+
+        Raises:
+            TypeError: `envstep` is no number.
+            ValueError: the function returned no number, or a negative one.
+        """
+        if not isinstance(envstep, Real):
+            raise TypeError(f"update of an elastic buffer takes the number of env steps so far, not {envstep!r}")
+        size = self._size_at(envstep)
+        with self._lock:
+            self._current_buffer_size = size
+
+    def _drawable_count(self) -> int:
+        return int(min(self._ring.valid_count, self._current_buffer_size))
+
+    def _draw(self, size: int, sample_range: slice | None, replace: bool) -> IntArray:
+        if sample_range is not None:
+            raise AssertionError("an elastic buffer chooses its range itself; sample_range must be None")
+        return super()._draw(size, slice(-self._drawable_count(), None), replace)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A snapshot: the items by slot (not copied), the counters, the random state and the current size."""
+        with self._lock:
+            return {**super().state_dict(), "current_buffer_size": self._current_buffer_size}
+
+    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
+        """Take over a state; one with `data` alone is a list of items to push.
+
+        Raises:
+            AssertionError: `data` is missing.
+            ValueError: the state is of a buffer of another size.
+        """
+        with self._lock:
+            super().load_state_dict(_state_dict)
+            self._current_buffer_size = _state_dict.get("current_buffer_size", self._current_buffer_size)

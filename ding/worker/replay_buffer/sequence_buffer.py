@@ -1,0 +1,159 @@
+"""A buffer that draws windows of transitions in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import index
+from typing import Any
+
+from ding.utils.config_helper import integer
+from ding.utils.registry_factory import BUFFER_REGISTRY
+from ding.worker.replay_buffer.episode_ends import EpisodeEnds
+from ding.worker.replay_buffer.naive_buffer import NAIVE_RULES, NaiveReplayBuffer, shallow_copies
+
+
+@BUFFER_REGISTRY.register("sequence")
+class SequenceReplayBuffer(NaiveReplayBuffer):
+    """Replay buffer of transitions in order, drawn in windows that lie within one episode. Thread-safe.
+
+    An episode ends with a transition whose `done` is true, and after `episode_length` transitions in any case (None:
+    only `done` ends it). Whoever pushes keeps the transitions of an episode together and in order.
+
+    Example:
+        >>> import os, tempfile
+        >>> cfg = SequenceReplayBuffer.default_config()
+        >>> cfg.replay_buffer_size = 8
+        >>> with SequenceReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
+        ...     buffer.push([{"obs": i, "done": i == 2} for i in range(4)], cur_collector_envstep=4)
+        ...     [[item["obs"] for item in window] for window in buffer.sample(1, 3, cur_learner_iter=0)]
+        [[0, 1, 2]]
+    """
+
+    config = {
+        **NaiveReplayBuffer.config,
+        # An episode has at most so many transitions.
+        "episode_length": 500,
+    }
+    config_rules = {**NAIVE_RULES, "episode_length": integer(1, optional=True)}
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        tb_logger: Any = None,
+        exp_name: str = "default_experiment",
+        instance_name: str = "buffer",
+    ) -> None:
+        super().__init__(cfg, tb_logger, exp_name, instance_name)
+        length = self._cfg.episode_length
+        self._episode_length = None if length is None else int(length)
+        self._ends = EpisodeEnds(self._ring, self._episode_length)
+
+    def sample(  # type: ignore[override]  # the documented signature
+        self,
+        batch: int,
+        sequence: int,
+        cur_learner_iter: int,
+        sample_range: slice | None = None,
+        replace: bool = False,
+    ) -> list[list[Any]] | None:
+        """Draw `batch` windows; None (and a log line) when there are too few transitions, or no episode is long enough.
+
+        For each window an episode is drawn uniformly among those that are long enough, then the window within it. So
+        windows may overlap or come up again; the dicts in them are copies, which share tensors and arrays with the
+        stored ones.
+
+        Args:
+            batch: number of windows.
+            sequence: transitions in a row, the length of each window.
+            cur_learner_iter: not used.
+            sample_range: must be None.
+            replace: whether fewer than `batch` * `sequence` transitions are enough.
+
+        Returns:
+            `batch` lists of `sequence` transitions each.
+
+        Raises:
+            ValueError: there can never be such windows: `sequence` is above `episode_length`, or `batch` * `sequence`
+                above the capacity.
+            NotImplementedError: a `sample_range` is given.
+        """
+        batch, sequence = self._check_windows(batch, sequence, replace)
+        if sample_range is not None:
+            raise NotImplementedError("a sequence buffer draws from all its episodes; sample_range must be None")
+        if batch == 0:
+            return []
+        with self._lock:
+            windows, reason = self._draw_windows(batch, sequence, replace)
+        if windows is None:
+            self._logger.info("%d windows of %d transitions cannot be sampled: %s", batch, sequence, reason)
+            return None
+        return [self._hand_out(window) for window in windows]
+
+    def _check_windows(self, batch: int, sequence: int, replace: bool) -> tuple[int, int]:
+        batch, sequence = index(batch), index(sequence)
+        longest = min(self._ring.size, self._episode_length or self._ring.size)
+        if batch < 0 or not 1 <= sequence <= longest:
+            raise ValueError(
+                f"{batch} windows of {sequence} transitions are not allowed; windows must be of 1 to {longest}, the "
+                "smaller of episode_length and replay_buffer_size, and at least 0 of them"
+            )
+        self._check_size(batch * sequence, can_exceed=replace)
+        return batch, sequence
+
+    def _draw_windows(self, batch: int, sequence: int, replace: bool) -> tuple[list[list[Any]] | None, str]:
+        """Windows of stored transitions; or None, and why."""
+        have, needed = self._ring.valid_count, batch * sequence
+        if have < needed and not replace:
+            return None, f"{have} transitions are there, {needed} are needed"
+        slots = self._ends.draw(batch, sequence, self._rng)
+        if slots is None:
+            return None, f"the longest episode there has {max(self._ends.episodes()[1])}"
+        self._count_thruput(sampled=batch)
+        stored = self._ring.slots
+        return [[stored[slot] for slot in row] for row in slots.tolist()], ""
+
+    def _hand_out(self, items: list[Any]) -> list[Any]:
+        return super()._hand_out(items) if self._deepcopy else shallow_copies(items)
+
+    def _note(self, items: list[Any]) -> None:
+        self._ends.expect(items)
+
+    def clear(self) -> None:
+        """Drop all transitions and start `push_count` at 0 again."""
+        with self._lock:
+            super().clear()
+            self._ends.clear()
+
+    def _notes_to_save(self) -> dict[str, Any]:
+        return {"episode_ends": self._ends.is_last[self._ring.occupied()]}
+
+    def _take_in_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
+        # What comes from a file neither goes on with the episode under way, nor is it gone on with.
+        self._ends.cut()
+        super()._take_in_saved(items, notes)
+        self._ends.cut()
+        if "episode_ends" in notes:
+            self._ends.mark_newest(notes["episode_ends"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """A snapshot: the transitions by slot (not copied), where episodes end, the counters and the random state."""
+        with self._lock:
+            own = {"episode_ends": self._ends.is_last.copy(), "episode_steps": self._ends.steps}
+            return {**super().state_dict(), **own}
+
+    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
+        """Take over a state; one with `data` alone is a list of transitions to push.
+
+        Where the state does not tell where episodes end, it is found out as for transitions that are pushed.
+
+        Raises:
+            AssertionError: `data` is missing.
+            ValueError: the state is of a buffer of another size.
+        """
+        with self._lock:
+            super().load_state_dict(_state_dict)
+            if "episode_ends" in _state_dict:
+                self._ends.is_last[:] = _state_dict["episode_ends"]
+                self._ends.steps = int(_state_dict["episode_steps"])
+            elif set(_state_dict) != {"data"}:
+                self._ends.find_all()

@@ -1,0 +1,112 @@
+"""The episode buffer: whole episodes in, whole episodes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ding.worker.replay_buffer import EpisodeReplayBuffer, NaiveReplayBuffer
+
+
+def episode(number: int, length: int) -> list[dict]:
+    return [{"obs": torch.tensor([float(number), float(i)]), "n": number} for i in range(length)]
+
+
+def episodes(*lengths: int, first: int = 0) -> list[list[dict]]:
+    return [episode(first + i, length) for i, length in enumerate(lengths)]
+
+
+def warnings_of(name: str) -> list[str]:
+    lines = Path(f"exp/log/{name}/{name}_logger.txt").read_text().splitlines()
+    return [line for line in lines if "should be a whole episode" in line]
+
+
+def test_lengths_are_those_of_the_stored_episodes_by_slot(make_episode):
+    buffer = make_episode(3)
+    assert buffer.episode_len == []
+    buffer.push(episodes(4, 2), 6)
+    assert buffer.episode_len == [4, 2]
+    buffer.push(episodes(7, 5, first=2), 18)
+    assert buffer.episode_len == [5, 2, 7]
+    buffer._data[1] = None
+    buffer._valid_count -= 1
+    assert buffer.episode_len == [5, 7]
+
+
+def test_sampling_gives_whole_episodes(make_episode):
+    buffer = make_episode(4)
+    buffer.push(episodes(4, 2, 3), 9)
+    batch = buffer.sample(3, 0)
+    assert sorted((each[0]["n"], len(each)) for each in batch) == [(0, 4), (1, 2), (2, 3)]
+    assert buffer.sample(4, 0) is None
+    assert len(buffer.sample(4, 0, replace=True)) == 4
+
+
+def test_sample_range_counts_episodes_from_the_oldest(make_episode):
+    buffer = make_episode(3)
+    buffer.push(episodes(1, 1, 1, 1, 1), 5)
+    assert [each[0]["n"] for each in buffer.sample(1, 0, sample_range=slice(-1, None))] == [4]
+    assert sorted(each[0]["n"] for each in buffer.sample(2, 0, sample_range=slice(0, 2))) == [2, 3]
+    buffer._data[0] = None  # episode 3
+    buffer._valid_count -= 1
+    assert sorted(each[0]["n"] for each in buffer.sample(2, 0, sample_range=slice(-2, None))) == [2, 4]
+
+
+def test_what_is_handed_out_is_the_callers(make_episode):
+    buffer = make_episode(2)
+    buffer.push(episodes(2), 2)
+    first, second = buffer.sample(2, 0, replace=True)
+    first[0]["adv"] = 1.0
+    first.pop()
+    assert len(second) == 2 and "adv" not in second[0]
+    assert buffer.episode_len == [2] and "adv" not in buffer._data[0][0]
+    assert second[1]["obs"] is buffer._data[0][1]["obs"]
+
+
+def test_deepcopy_separates_tensors_too(make_episode):
+    buffer = make_episode(2, deepcopy=True)
+    buffer.push(episodes(1), 1)
+    buffer.sample(1, 0)[0][0]["obs"] += 5
+    assert buffer._data[0][0]["obs"].tolist() == [0, 0]
+
+
+def test_a_dict_that_is_pushed_is_stored_with_one_warning(make_episode):
+    buffer = make_episode(8, name="flat")
+    buffer.push(episodes(2), 2)
+    assert warnings_of("flat") == []
+    buffer.push(episode(0, 3), 3)  # one episode, not in a list
+    buffer.push({"n": 9}, 1)
+    assert buffer.count() == 5 and len(warnings_of("flat")) == 1
+    sampled = next(item for item in buffer.sample(5, 0) if isinstance(item, dict) and item["n"] == 9)
+    sampled["seen"] = True
+    assert buffer._data[4] == {"n": 9}
+
+
+def test_episodes_survive_save_and_load(make_episode):
+    buffer, other = make_episode(4), make_episode(4, name="other")
+    buffer.push(episodes(3, 1), 4)
+    buffer.save_data("data")
+    other.load_data("data")
+    assert other.episode_len == [3, 1]
+    assert torch.equal(other._data[0][2]["obs"], torch.tensor([0.0, 2.0]))
+    third = make_episode(4, name="third")
+    third.load_state_dict(buffer.state_dict())
+    assert third.episode_len == [3, 1]
+
+
+def test_an_episode_subclass_can_cut_what_it_hands_out():
+    class Cut(EpisodeReplayBuffer):
+        def sample(self, size, cur_learner_iter):
+            return [each[:1] for each in super().sample(size, cur_learner_iter, replace=True)]
+
+    with Cut({"replay_buffer_size": 4}, exp_name="exp") as buffer:
+        buffer.push(episodes(3), 3)
+        assert [len(each) for each in buffer.sample(2, 0)] == [1, 1]
+
+
+@pytest.mark.parametrize("key", ["type", "replay_buffer_size", "deepcopy"])
+def test_the_defaults_are_those_of_the_naive_buffer(key):
+    assert EpisodeReplayBuffer.default_config()[key] == NaiveReplayBuffer.default_config()[key]
+    assert EpisodeReplayBuffer.default_config().cfg_type == "EpisodeReplayBufferDict"

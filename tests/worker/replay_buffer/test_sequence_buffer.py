@@ -1,0 +1,235 @@
+"""The sequence buffer: windows of transitions in a row, never across the end of an episode."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.replay_buffer import NaiveReplayBuffer, SequenceReplayBuffer
+
+
+def steps(start: int, stop: int, ends: tuple[int, ...] = ()) -> list[dict]:
+    return [{"n": i, "done": i in ends} for i in range(start, stop)]
+
+
+def numbers(windows: list[list[dict]]) -> list[list[int]]:
+    return [[item["n"] for item in window] for window in windows]
+
+
+def log_of(name: str) -> str:
+    return Path(f"exp/log/{name}/{name}_logger.txt").read_text()
+
+
+def test_windows_are_consecutive_and_end_with_their_episode(make_sequence):
+    buffer = make_sequence(64)
+    buffer.push(steps(0, 40, ends=(9, 12, 29)), 0)
+    windows = numbers(buffer.sample(8, 5, 0, replace=True)) + numbers(buffer.sample(200, 5, 0, replace=True))
+    assert all(window == list(range(window[0], window[0] + 5)) for window in windows)
+    assert {window[0] for window in windows} == {*range(6), *range(13, 26), *range(30, 36)}
+
+
+def test_episodes_have_500_transitions_where_nothing_else_is_said(make_sequence):
+    buffer = make_sequence(1200)
+    buffer.push(steps(0, 1100), 0)
+    starts = {window[0] for window in numbers(buffer.sample(60, 499, 0, replace=True))}
+    assert starts == {0, 1, 500, 501}
+
+
+def test_the_length_of_episodes_is_configurable(make_sequence):
+    buffer = make_sequence(64, episode_length=10)
+    buffer.push(steps(0, 35), 0)
+    assert {window[0] for window in numbers(buffer.sample(100, 9, 0, replace=True))} == {0, 1, 10, 11, 20, 21}
+    unbounded = make_sequence(1000, name="unbounded", episode_length=None)
+    unbounded.push(steps(0, 900), 0)
+    assert numbers(unbounded.sample(1, 900, 0)) == [list(range(900))]
+
+
+def test_episodes_are_counted_over_pushes_and_over_the_end_of_the_ring(make_sequence):
+    buffer = make_sequence(12, episode_length=5)
+    for start in range(0, 28, 2):
+        buffer.push(steps(start, start + 2), 0)
+    windows = numbers(buffer.sample(100, 3, 0, replace=True))  # 16 to 27 are there
+    assert {window[0] for window in windows} == {16, 17, 20, 21, 22, 25}
+
+
+def test_no_episode_is_long_enough_gives_none_and_a_log_line_at_once(make_sequence):
+    buffer = make_sequence(100, name="short", episode_length=500)
+    buffer.push(steps(0, 100, ends=(49,)), 0)
+    assert buffer.sample(1, 51, 0) is None
+    assert "the longest episode there has 50" in log_of("short")
+    buffer.push(steps(100, 101), 0)
+    assert numbers(buffer.sample(1, 50, 0)) in ([list(range(50, 100))], [list(range(51, 101))])
+
+
+def test_an_episode_of_just_the_windows_length_is_drawn(make_sequence):
+    buffer = make_sequence(100)
+    buffer.push(steps(0, 100), 0)
+    assert numbers(buffer.sample(1, 100, 0)) == [list(range(100))]
+
+
+def test_the_lock_is_free_after_every_outcome(make_sequence):
+    buffer = make_sequence(8)
+    outcomes = []
+
+    def use() -> None:
+        buffer.push(steps(0, 8, ends=(3,)), 0)
+        outcomes.append(buffer.sample(1, 5, 0))
+        outcomes.append(len(buffer.sample(2, 4, 0)))
+
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert outcomes == [None, 2]
+    buffer.push(steps(8, 9), 0)
+    assert buffer.count() == 8
+
+
+def test_too_few_transitions_give_none_unless_replaced(make_sequence):
+    buffer = make_sequence(64, name="few")
+    assert buffer.sample(2, 5, 0) is None and buffer.sample(1, 1, 0, replace=True) is None
+    buffer.push(steps(0, 9), 0)
+    assert buffer.sample(2, 5, 0) is None
+    assert "9 transitions are there, 10 are needed" in log_of("few")
+    assert len(buffer.sample(20, 5, 0, replace=True)) == 20
+    assert buffer.sample(0, 5, 0) == []
+
+
+@pytest.mark.parametrize(("batch", "sequence"), [(-1, 4), (1, 0), (1, 33), (1, 65)])
+def test_windows_that_can_never_be_are_refused(make_sequence, batch, sequence):
+    buffer = make_sequence(64, episode_length=32)
+    with pytest.raises(ValueError, match="windows must be of 1 to 32"):
+        buffer.sample(batch, sequence, 0)
+
+
+def test_more_windows_than_the_buffer_can_hold_are_refused(make_sequence):
+    with pytest.raises(ValueError, match=r"sample size = 65 .* must be in \[0, 64\]"):
+        make_sequence(64).sample(13, 5, 0)
+
+
+def test_a_sample_range_is_not_implemented(make_sequence):
+    with pytest.raises(NotImplementedError, match="sample_range must be None"):
+        make_sequence(64).sample(1, 5, 0, sample_range=slice(-10, None))
+
+
+def test_what_is_handed_out_is_the_callers(make_sequence):
+    buffer = make_sequence(8)
+    obs = torch.zeros(1)
+    buffer.push([{"obs": obs, "done": False}, {"obs": obs, "done": False}], 0)
+    first, second = buffer.sample(2, 1, 0)
+    first[0]["seen"] = True
+    first.append("more")
+    assert first[0]["obs"] is obs and "seen" not in second[0]
+    assert all("seen" not in item for item in buffer._data[:2])
+
+
+def test_deepcopy_separates_the_tensors_of_overlapping_windows_too(make_sequence):
+    buffer = make_sequence(8, deepcopy=True)
+    buffer.push([{"obs": torch.zeros(1), "done": False}], 0)
+    first, second = buffer.sample(2, 1, 0, replace=True)
+    first[0]["obs"] += 1
+    assert second[0]["obs"] == 0 and buffer._data[0]["obs"] == 0
+
+
+def test_transitions_may_be_of_any_type(make_sequence):
+    buffer = make_sequence(8, episode_length=4)
+    buffer.push([1, 2, 3, 4, 5], 0)
+    assert buffer.sample(1, 4, 0) == [[1, 2, 3, 4]]
+
+
+def test_clear_begins_a_new_episode(make_sequence):
+    buffer = make_sequence(16, episode_length=4)
+    buffer.push(steps(0, 6), 0)
+    buffer.clear()
+    assert (buffer.count(), buffer.push_count) == (0, 0)
+    buffer.push(steps(0, 8), 0)
+    assert {window[0] for window in numbers(buffer.sample(20, 4, 0, replace=True))} == {0, 4}
+
+
+def test_a_state_rebuilds_episodes_and_draws(make_sequence):
+    buffer, other = make_sequence(12, episode_length=5), make_sequence(12, name="other", episode_length=5)
+    buffer.push(steps(0, 23, ends=(16,)), 0)
+    other.push(steps(0, 3), 0)
+    other.load_state_dict(buffer.state_dict())
+    assert numbers(other.sample(4, 3, 0)) == numbers(buffer.sample(4, 3, 0))
+    for each in (buffer, other):
+        each.push(steps(23, 25), 0)
+    assert (buffer._ends.is_last == other._ends.is_last).all() and buffer._ends.steps == other._ends.steps
+
+
+def test_a_state_of_a_naive_buffer_is_taken_over(make_sequence, make_naive):
+    naive, buffer = make_naive(8), make_sequence(8, name="sequence", episode_length=4)
+    naive.push(steps(0, 10, ends=(6,)), 0)
+    buffer.load_state_dict(naive.state_dict())
+    assert {window[0] for window in numbers(buffer.sample(50, 3, 0, replace=True))} == {2, 3, 7}
+
+
+def test_a_state_with_data_alone_is_pushed(make_sequence):
+    buffer = make_sequence(8)
+    buffer.load_state_dict({"data": steps(0, 4, ends=(1,))})
+    assert buffer.count() == 4 and buffer._ends.episodes()[1].tolist() == [2, 2]
+    with pytest.raises(AssertionError, match="needs the key 'data'"):
+        buffer.load_state_dict({"tail": 0})
+
+
+def test_a_file_keeps_where_episodes_end(make_sequence):
+    buffer, other = make_sequence(12, episode_length=5), make_sequence(32, name="other", episode_length=5)
+    buffer.push(steps(0, 18), 0)  # 6 to 17 are there, in episodes of 4, 5 and 3
+    buffer.save_data("data")
+    other.push(steps(100, 102), 0)
+    other.load_data("data")
+    other.push(steps(200, 204), 0)
+    starts, lengths = other._ends.episodes()
+    assert lengths.tolist() == [2, 4, 5, 3, 4] and starts[-1] == 14
+    small = make_sequence(6, name="small", episode_length=5)
+    small.load_data("data")
+    assert small._ends.episodes()[1].tolist() == [3, 3, 0]
+
+
+def test_a_file_of_a_naive_buffer_is_pushed(make_sequence, make_naive):
+    naive, buffer = make_naive(8), make_sequence(8, name="sequence")
+    naive.push(steps(0, 6, ends=(1,)), 0)
+    naive.save_data("data")
+    buffer.load_data("data")
+    buffer.push(steps(6, 8), 0)
+    assert buffer._ends.episodes()[1].tolist() == [2, 4, 2]
+    make_sequence(8, name="empty").save_data("nothing")
+    buffer.load_data("nothing")
+    assert buffer.count() == 8
+
+
+def test_the_default_configuration_is_that_of_the_naive_buffer_and_the_length_of_episodes():
+    cfg = SequenceReplayBuffer.default_config()
+    assert cfg == {
+        **NaiveReplayBuffer.default_config(),
+        "episode_length": 500,
+        "cfg_type": "SequenceReplayBufferDict",
+    }
+
+
+@pytest.mark.parametrize("cfg", [{"episode_length": 0}, {"episode_length": 2.5}, {"episode_lenght": 5}])
+def test_wrong_configurations_are_refused(cfg):
+    with pytest.raises(ConfigError):
+        SequenceReplayBuffer(cfg, exp_name="exp")
+
+
+def test_pushes_and_samples_from_many_threads_keep_windows_whole(make_sequence):
+    buffer = make_sequence(100, episode_length=10)
+
+    def push() -> None:
+        for start in range(0, 600, 10):
+            buffer.push(steps(start, start + 10), 0)
+
+    threads = [threading.Thread(target=push) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        for window in numbers(buffer.sample(5, 4, 0) or []):
+            assert np.diff(window).tolist() == [1, 1, 1]
+    for thread in threads:
+        thread.join()
+    assert (buffer.push_count, buffer.count()) == (2400, 100)
