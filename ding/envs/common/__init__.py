@@ -14,8 +14,13 @@ from ding.envs.common.common_function import (
     save_frames_as_gif,
     sqrt_one_hot,
 )
+from ding.envs.common.env_element import EnvElement, EnvElementInfo
+from ding.envs.common.env_element_runner import EnvElementRunner
 
 __all__ = [
+    "EnvElement",
+    "EnvElementInfo",
+    "EnvElementRunner",
     "affine_transform",
     "batch_binary_encode",
     "clip_one_hot",

@@ -24,6 +24,16 @@ class BaseEnvTimestep(NamedTuple):
     info: dict[str, Any]
 
 
+class BaseEnvInfo(NamedTuple):
+    """What environments written for early versions tell of themselves; the spaces are `EnvElementInfo`s."""
+
+    agent_num: int
+    obs_space: Any
+    act_space: Any
+    rew_space: Any
+    use_wrappers: Any = None
+
+
 class BaseEnv(ABC):
     """One environment: `reset()` gives an observation, `step(action)` a `BaseEnvTimestep`.
 

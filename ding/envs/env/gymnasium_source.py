@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class GymnasiumSource:
         try:
             for wrapper, kwargs in self.wrappers:
                 env = wrapper(env, **kwargs)
-            return env if video_folder is None else _record(env, video_folder, video_prefix)
+            return env if video_folder is None else record_video(env, video_folder, video_prefix)
         except Exception:
             if not self.is_instance:
                 env.close()
@@ -91,10 +92,9 @@ class GymnasiumSource:
         import gymnasium
 
         if self.env_id is not None:
-            env_id, old_limit = resolve_id(self.env_id)
-            limit = old_limit if self.max_episode_steps is None else self.max_episode_steps
-            kwargs = {"disable_env_checker": True, **({"max_episode_steps": limit} if limit else {}), **self.kwargs}
-            return gymnasium.make(env_id, **({**kwargs, "render_mode": "rgb_array"} if record else kwargs))
+            limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+            kwargs = {"disable_env_checker": True, **limit, **self.kwargs}
+            return make_by_id(self.env_id, **({**kwargs, "render_mode": "rgb_array"} if record else kwargs))
         env = self.env() if _is_factory(self.env) else self.env
         if not isinstance(env, gymnasium.Env):
             raise TypeError(f"env (type gymnasium): {self.env!r} gave {env!r}, which is not a gymnasium.Env")
@@ -124,15 +124,23 @@ def resolve_id(env_id: str) -> tuple[str, int | None]:
     return newer.id, old.max_episode_steps
 
 
-def peel(env: Any) -> tuple[Any, float]:
-    """`(inner, limit)`: what is inside the outermost time limits and order checks of `env`, and the step limit.
+def make_by_id(env_id: str, **kwargs: Any) -> Any:
+    """The environment `env_id`, or its successor with its step limit, as `resolve_id` says; `kwargs` for its making."""
+    import gymnasium
 
-    Who steps `inner` truncates the episode at `limit` steps since its reset, and never steps before a reset.
+    current_id, limit = resolve_id(env_id)
+    return gymnasium.make(current_id, **{**({} if limit is None else {"max_episode_steps": limit}), **kwargs})
+
+
+def peel(env: Any) -> tuple[Any, float]:
+    """`(inner, limit)`: what is inside the outermost time limits and checks of `env`, and the step limit.
+
+    The checks are done within the first episode. Who plays later ones with `inner` truncates them at `limit` steps.
     """
-    from gymnasium.wrappers import OrderEnforcing, TimeLimit
+    from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
     limit = math.inf
-    while type(env) in (OrderEnforcing, TimeLimit):
+    while type(env) in (OrderEnforcing, PassiveEnvChecker, TimeLimit):
         if type(env) is TimeLimit:
             limit = min(limit, env._max_episode_steps)
         env = env.env
@@ -147,7 +155,18 @@ def require_video() -> None:
         raise ImportError("recording videos needs the package moviepy: pip install 'ding-worker[video]'") from e
 
 
-def _record(env: Any, folder: str, prefix: str) -> Any:
+def video_prefix(env: Any) -> str:
+    """What the names of the videos of `env` begin with."""
+    # The process id keeps the files of forked workers apart, whose objects have the same id.
+    return f"rl-video-{os.getpid()}-{id(env)}"
+
+
+def record_video(env: Any, folder: str, prefix: str) -> Any:
+    """The gymnasium env `env`, each episode of which is recorded in a file of its own.
+
+    Raises:
+        ValueError: it was not made for `rgb_array` rendering.
+    """
     from gymnasium.wrappers import RecordVideo
 
     if env.render_mode != "rgb_array":

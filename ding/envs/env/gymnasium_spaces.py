@@ -1,13 +1,14 @@
-"""Between our conventions (arrays, float32, actions in [-1, 1]) and the spaces of a gymnasium environment."""
+"""Between our conventions (arrays, float32, actions in [-1, 1]) and the spaces of gymnasium, or of gym."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ding.envs.common.common_function import affine_transform
+from ding.envs.common.gym_compat import is_gymnasium_env, spaces_like
 
 _FLOAT64 = np.dtype(np.float64)
 _INT64 = np.dtype(np.int64)
@@ -27,10 +28,61 @@ def as_observation(obs: Any) -> Any:
     return obs
 
 
+def fit_observation(obs: Any, space: Any) -> Any:
+    """`obs` as arrays; those for a Box in its shape, and float32 where it or the array is real-valued."""
+    spaces = spaces_like(space)
+    if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
+        return {key: fit_observation(value, space[key]) if key in space.spaces else value for key, value in obs.items()}
+    if isinstance(space, spaces.Tuple) and isinstance(obs, tuple) and len(obs) == len(space.spaces):
+        return tuple(fit_observation(value, member) for value, member in zip(obs, space.spaces, strict=True))
+    if not isinstance(space, spaces.Box):
+        return as_observation(obs)
+    array = np.asarray(obs)
+    if np.issubdtype(space.dtype, np.floating) or array.dtype == _FLOAT64:
+        array = array.astype(np.float32, copy=False)
+    return array.reshape(space.shape) if array.size == int(np.prod(space.shape)) else array
+
+
+def as_arrays(action: Any) -> Any:
+    """`action` with an array of one element for each integer; dicts and tuples keep their form."""
+    if isinstance(action, dict):
+        return {key: as_arrays(value) for key, value in action.items()}
+    if isinstance(action, tuple):
+        return tuple(as_arrays(value) for value in action)
+    return np.array([action]) if isinstance(action, (int, np.integer)) else action
+
+
+def one_float(reward: Any) -> float:
+    """The number that `reward` is, or is an array of.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    array = np.asarray(reward)
+    if array.size != 1 or array.dtype.kind not in "iubf":
+        raise ValueError(f"the environment returned the reward {reward!r}; it must be one number")
+    return float(array.item())
+
+
+def reward_space_of(env: Any) -> Any:
+    """The `reward_space` of `env`, or a Box [1] within its `reward_range`; unbounded where it has neither."""
+    own = _attribute(env, "reward_space")
+    if own is not None:
+        return own
+    low, high = _attribute(env, "reward_range") or (-np.inf, np.inf)
+    spaces = spaces_like(_attribute(env, "action_space"))
+    return spaces.Box(np.float32(low), np.float32(high), (1,), np.float32)
+
+
+def _attribute(env: Any, name: str) -> Any:
+    if is_gymnasium_env(env):  # whose wrappers do not hand attributes on
+        return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
+    return getattr(env, name, None)
+
+
 def float32_space(space: Any) -> Any:
     """`space` with each float64 Box in it replaced by a float32 one."""
-    from gymnasium import spaces
-
+    spaces = spaces_like(space)
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: float32_space(value) for key, value in space.items()})
     if isinstance(space, spaces.Tuple):
@@ -43,8 +95,7 @@ def float32_space(space: Any) -> Any:
 
 def unit_space(space: Any) -> Any:
     """`space` with each real-valued Box in it replaced by [-1, 1] of the same shape."""
-    from gymnasium import spaces
-
+    spaces = spaces_like(space)
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: unit_space(value) for key, value in space.items()})
     if isinstance(space, spaces.Tuple):
@@ -62,8 +113,7 @@ def action_adapter(space: Any, act_scale: bool) -> ActionAdapter:
         ValueError: `act_scale` is set and a Box has no finite bounds. The function itself raises ValueError or
             TypeError for an action that does not fit.
     """
-    from gymnasium import spaces
-
+    spaces = spaces_like(space)
     if isinstance(space, spaces.Discrete):
         return _discrete_adapter(space)
     if isinstance(space, spaces.Box):
@@ -78,9 +128,11 @@ def action_adapter(space: Any, act_scale: bool) -> ActionAdapter:
 
 
 def _is_real_box(space: Any) -> bool:
-    from gymnasium import spaces
-
-    return isinstance(space, spaces.Box) and space.dtype is not None and np.issubdtype(space.dtype, np.floating)
+    return (
+        isinstance(space, spaces_like(space).Box)
+        and space.dtype is not None
+        and np.issubdtype(space.dtype, np.floating)
+    )
 
 
 def _discrete_adapter(space: Any) -> ActionAdapter:
@@ -146,6 +198,8 @@ def _multi_adapter(space: Any) -> ActionAdapter:
 
 def _dict_adapter(space: Any, adapters: dict[str, ActionAdapter]) -> ActionAdapter:
     def adapt(action: Any) -> dict[str, Any]:
+        if hasattr(action, "json"):  # a tree of treetensor
+            action = action.json()
         if not isinstance(action, dict) or action.keys() != adapters.keys():
             raise ValueError(f"action {action!r} must be a dict with the keys of the action space {space}")
         return {key: adapter(action[key]) for key, adapter in adapters.items()}

@@ -1,0 +1,73 @@
+"""Parts of an environment that tell their shape and values: observations, actions, rewards."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+
+class EnvElementInfo(NamedTuple):
+    """What a part of an environment looks like.
+
+    `value` is a dict such as `{'min': 0, 'max': 1, 'dtype': np.float32}`; the processors, where there are any, turn the
+    environment's values into those of an agent and back.
+    """
+
+    shape: Any
+    value: Any
+    to_agent_processor: Any = None
+    from_agent_processor: Any = None
+
+
+class EnvElement(ABC):
+    """A part of an environment: `_init` sets `_shape` and `_value`, and the processors if there are any.
+
+    Raises:
+        AssertionError: `_init` has left `_shape` or `_value` unset.
+
+    Example:
+        >>> class Speed(EnvElement):
+        ...     _name = "Speed"
+        ...     def _init(self, limit):
+        ...         self._shape, self._value = (1,), {"min": 0, "max": limit}
+        ...     def _details(self):
+        ...         return f"up to {self._value['max']}"
+        >>> speed = Speed(limit=3)
+        >>> speed, speed.info.shape
+        (Speed: up to 3, (1,))
+    """
+
+    _name = "EnvElement"
+    _shape: Any
+    _value: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._init(*args, **kwargs)
+        self._check()
+
+    @abstractmethod
+    def _init(self, *args: Any, **kwargs: Any) -> None:
+        """Set `_shape` and `_value`; called with the arguments of the constructor."""
+
+    @abstractmethod
+    def _details(self) -> str:
+        """What the representation says after the name."""
+
+    @property
+    def info(self) -> EnvElementInfo:
+        """Shape, values and processors."""
+        processors = (getattr(self, f"_{way}_agent_processor", None) for way in ("to", "from"))
+        return EnvElementInfo(self._shape, self._value, *processors)
+
+    def _check(self) -> None:
+        require_attributes(self, "_init", "_shape", "_value")
+
+    def __repr__(self) -> str:
+        return f"{self._name}: {self._details()}"
+
+
+def require_attributes(element: Any, method: str, *names: str) -> None:
+    """Raise AssertionError unless `method`, which is to set the attributes `names` of `element`, has done so."""
+    missing = [name for name in names if not hasattr(element, name)]
+    if missing:
+        raise AssertionError(f"{type(element).__name__}.{method} must set {', '.join(missing)}")

@@ -1,0 +1,92 @@
+"""A small environment that shows how to write one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
+
+
+class DemoEnv(BaseEnv):
+    """A walk on a line: action 0 goes left, 1 right; the episode ends two steps away from the middle, or is truncated.
+
+    Observations are [place] float32, the reward is 1 at the right end. The config may hold `max_step` (default 20).
+
+    Example:
+        >>> env = DemoEnv({})
+        >>> env.seed(0)
+        >>> obs = env.reset()
+        >>> [env.step(np.array([1])).done for _ in range(2)]
+        [False, True]
+    """
+
+    def __init__(self, cfg: dict[str, Any]) -> None:
+        self._max_step = cfg.get("max_step", 20)
+        self._env: dict[str, float] | None = None  # made at the first reset
+        self._random = np.random.default_rng()
+        self._steps = 0
+
+    @property
+    def observation_space(self) -> Any:
+        """The place, within [-2, 2]."""
+        from gymnasium.spaces import Box
+
+        return Box(-2.0, 2.0, (1,), np.float32)
+
+    @property
+    def action_space(self) -> Any:
+        """Left or right."""
+        from gymnasium.spaces import Discrete
+
+        return Discrete(2)
+
+    @property
+    def reward_space(self) -> Any:
+        """0 or 1."""
+        from gymnasium.spaces import Box
+
+        return Box(0.0, 1.0, (1,), np.float32)
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        """Seed the random actions; the walk itself has no chance in it."""
+        self._random = np.random.default_rng(seed)
+
+    def reset(self) -> np.ndarray:
+        """Go to the middle."""
+        self._env = {"place": 0.0}
+        self._steps = 0
+        return self._observe()
+
+    def step(self, action: Any) -> BaseEnvTimestep:
+        """Go one step to the left or right.
+
+        Raises:
+            RuntimeError: there was no reset.
+        """
+        if self._env is None:
+            raise RuntimeError("DemoEnv: step() before reset()")
+        self._env["place"] += 1.0 if int(np.asarray(action).item()) == 1 else -1.0
+        self._steps += 1
+        terminated = abs(self._env["place"]) == 2
+        truncated = not terminated and self._steps >= self._max_step
+        reward = np.array([self._env["place"] == 2], np.float32)
+        info: dict[str, Any] = {"terminated": terminated, "truncated": truncated}
+        if terminated or truncated:
+            info["eval_episode_return"] = reward.copy()
+        return BaseEnvTimestep(self._observe(), reward, terminated or truncated, info)
+
+    def random_action(self) -> np.ndarray:
+        """0 or 1, int64 [1]."""
+        return self._random.integers(0, 2, 1)
+
+    def close(self) -> None:
+        """Nothing is held."""
+        self._env = None
+
+    def __repr__(self) -> str:
+        return "DemoEnv"
+
+    def _observe(self) -> np.ndarray:
+        return np.array([0.0 if self._env is None else self._env["place"]], np.float32)

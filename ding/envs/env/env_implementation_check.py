@@ -1,0 +1,222 @@
+"""Checks of an environment's implementation: each raises an error that says what is wrong and how to put it right."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ding.envs.common.gym_compat import spaces_like
+from ding.envs.env.base_env import BaseEnv
+
+_logger = logging.getLogger("ding")
+_EPISODES = 3
+_MAX_STEPS = 100_000
+
+
+def check_space_dtype(env: Any) -> None:
+    """The dtypes of the three spaces: float32 for real numbers, int64 for integers; uint8 passes, for images.
+
+    Raises:
+        AssertionError: a space has another dtype.
+    """
+    env.reset()
+    for name in ("observation_space", "action_space", "reward_space"):
+        for path, space in _leaves(getattr(env, name), name):
+            _check_dtype(path, space)
+
+
+def check_array_space(ndarray: Any, space: Any, name: str) -> bool:
+    """Whether `ndarray`, which the errors call `name`, is in `space`: dtype, shape and bounds. Returns True.
+
+    Arrays are checked against Box, Discrete (one integer, [] or [1]), MultiDiscrete and MultiBinary spaces; sequences
+    against a tuple or list of spaces and dicts against a dict of them, member by member.
+
+    Raises:
+        AssertionError: it is not in `space`.
+        TypeError: there is no such check for data of this type.
+    """
+    if isinstance(ndarray, np.ndarray):
+        _check_one_array(ndarray, space, name)
+    elif isinstance(ndarray, Mapping):
+        members = _members(space)
+        _require(ndarray.keys() == members.keys(), f"{name} has the keys {[*ndarray]}, its space {[*members]}")
+        for key, value in ndarray.items():
+            check_array_space(value, members[key], f"{name}[{key!r}]")
+    elif isinstance(ndarray, (list, tuple)):
+        members = _members(space)
+        _require(len(ndarray) == len(members), f"{name} has {len(ndarray)} members, its space {len(members)}")
+        for i, (value, member) in enumerate(zip(ndarray, members.values(), strict=True)):
+            check_array_space(value, member, f"{name}[{i}]")
+    else:
+        raise TypeError(
+            f"{name} is {ndarray!r}, of type {type(ndarray).__name__}; return arrays, or dicts or lists of them"
+        )
+    return True
+
+
+def check_reset(env: Any) -> None:
+    """Whether the observation of `reset` is in the observation space.
+
+    Raises:
+        AssertionError, TypeError: it is not.
+    """
+    check_array_space(env.reset(), env.observation_space, "the observation of reset()")
+
+
+def check_step(env: Any) -> None:
+    """Whether observations and rewards are in their spaces, over three episodes of one random action.
+
+    Raises:
+        AssertionError: they are not; the last `info` of an episode lacks `eval_episode_return`; an episode has no end.
+        TypeError: the observation is no array, or dict or list of arrays.
+    """
+    action = env.random_action()
+    for _ in range(_EPISODES):
+        env.reset()
+        for timestep in _steps(env, lambda: action):
+            check_array_space(timestep.obs, env.observation_space, "the observation of step()")
+            check_array_space(timestep.reward, env.reward_space, "the reward of step()")
+
+
+def check_different_memory(array1: Any, array2: Any, step_times: int) -> None:
+    """Whether two observations, the later one of step `step_times`, have the same form and share no memory.
+
+    Raises:
+        AssertionError: they differ in type, length or keys, or share memory.
+        TypeError: there is no such check for data of this type.
+    """
+    kinds = type(array1).__name__, type(array2).__name__
+    _require(type(array1) is type(array2), f"observations at step {step_times} are of the types {kinds}; use one")
+    if isinstance(array1, np.ndarray):
+        _require(
+            not np.shares_memory(array1, array2),
+            f"the observations before and after step {step_times} share memory: the later one overwrites the earlier "
+            "one; return a copy",
+        )
+    elif isinstance(array1, Mapping):
+        _require(array1.keys() == array2.keys(), f"observations at step {step_times} have other keys than before")
+        for key in array1:
+            check_different_memory(array1[key], array2[key], step_times)
+    elif isinstance(array1, (list, tuple)):
+        _require(len(array1) == len(array2), f"observations at step {step_times} have another length than before")
+        for one, other in zip(array1, array2, strict=True):
+            check_different_memory(one, other, step_times)
+    else:
+        raise TypeError(
+            f"an observation at step {step_times} is of type {kinds[0]}; return arrays, or dicts or lists of them"
+        )
+
+
+def check_obs_deepcopy(env: BaseEnv) -> None:
+    """Whether each observation of an episode of one random action has memory of its own.
+
+    Raises:
+        AssertionError: two in a row share memory or differ in form; the episode does not end.
+        TypeError: the observation is no array, or dict or list of arrays.
+    """
+    before = env.reset()
+    action = env.random_action()
+    for count, timestep in enumerate(_steps(env, lambda: action), 1):
+        check_different_memory(before, timestep.obs, count)
+        before = timestep.obs
+
+
+def check_all(env: BaseEnv) -> None:
+    """All checks, one after the other, each told in the log.
+
+    Raises:
+        AssertionError, TypeError: as the checks do.
+    """
+    for check in (check_space_dtype, check_reset, check_step, check_obs_deepcopy):
+        check(env)
+        _logger.info("%r has passed %s", env, check.__name__)
+
+
+def demonstrate_correct_procedure(env_fn: Callable[[dict[str, Any]], BaseEnv]) -> None:
+    """Make an environment, seed it and play three episodes, in the order in which the workers do.
+
+    Args:
+        env_fn: takes a config, here an empty one, and returns the environment.
+
+    Raises:
+        AssertionError: it does more at its making than it should; the last `info` of an episode lacks
+            `eval_episode_return`; an episode does not end.
+    """
+    env = env_fn({})
+    _require(getattr(env, "_env", None) is None, f"{env!r} has its _env before reset(); make it in the first reset()")
+    env.seed(4)
+    for _ in range(_EPISODES):
+        env.reset()
+        for _ in _steps(env, env.random_action):
+            pass
+    env.close()
+
+
+def _steps(env: BaseEnv, act: Callable[[], Any]) -> Any:
+    """The timesteps of the rest of an episode."""
+    for _ in range(_MAX_STEPS):
+        timestep = env.step(act())
+        done = timestep.done
+        _require(isinstance(done, bool), f"done is {done!r}; return a bool")
+        _require(
+            not done or "eval_episode_return" in timestep.info,
+            "the info of the last step lacks 'eval_episode_return'; put the sum of the episode's rewards there",
+        )
+        yield timestep
+        if done:
+            return
+    raise AssertionError(f"an episode of {env!r} has not ended after {_MAX_STEPS} steps; set a step limit")
+
+
+def _check_dtype(path: str, space: Any) -> None:
+    dtype = getattr(space, "dtype", None)
+    if dtype is None or isinstance(space, spaces_like(space).MultiBinary):  # which has no choice
+        return
+    wanted = {"f": (np.float32,), "i": (np.int64,), "u": (np.uint8,)}.get(np.dtype(dtype).kind)
+    if wanted is not None:
+        _require(dtype in wanted, f"the dtype of {path} is {dtype}; it must be {np.dtype(wanted[0])}")
+
+
+def _check_one_array(array: np.ndarray, space: Any, name: str) -> None:
+    spaces = spaces_like(space)
+    if isinstance(space, spaces.Box):
+        low, high = space.low, space.high
+    elif isinstance(space, spaces.Discrete):
+        low, high = np.int64(space.start), np.int64(space.start + space.n - 1)
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = getattr(space, "start", np.zeros_like(space.nvec)), space.nvec - 1
+        high = high + low
+    elif isinstance(space, spaces.MultiBinary):
+        low, high = np.int8(0), np.int8(1)
+    else:
+        raise TypeError(f"{name} is one array; there is no check against the space {space!r}")
+    shapes = ((), (1,)) if isinstance(space, spaces.Discrete) else (space.shape,)
+    _require(array.dtype == space.dtype, f"{name} has the dtype {array.dtype}, its space {space.dtype}")
+    _require(array.shape in shapes, f"{name} has the shape {array.shape}, its space {space.shape}")
+    _require(bool(np.all(array >= low)), f"{name} falls below its space {space}: {array}")
+    _require(bool(np.all(array <= high)), f"{name} exceeds its space {space}: {array}")
+
+
+def _members(space: Any) -> Mapping[Any, Any]:
+    """The spaces within `space` by key or place: of a dict or sequence of spaces, or of a Dict or Tuple space."""
+    members = getattr(space, "spaces", space)
+    if isinstance(members, Mapping):
+        return members
+    if isinstance(members, (list, tuple)):
+        return dict(enumerate(members))
+    raise AssertionError(f"the data has members, but the space {space!r} has none")
+
+
+def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:
+    """(path, space) of each space that has no members."""
+    if not isinstance(getattr(space, "spaces", space), (Mapping, list, tuple)):
+        return [(path, space)]
+    return [leaf for key, member in _members(space).items() for leaf in _leaves(member, f"{path}[{key!r}]")]
+
+
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise AssertionError(problem)

@@ -1,0 +1,174 @@
+"""What envs have in common that make the environment they stand for at their first reset."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+from ding.envs.env.base_env import BaseEnv
+from ding.envs.env.episode_seeds import EpisodeSeeds
+from ding.envs.env.gymnasium_source import require_video
+from ding.envs.env.gymnasium_spaces import (
+    action_adapter,
+    as_arrays,
+    as_observation,
+    float32_space,
+    reward_space_of,
+    unit_space,
+)
+
+
+class _Spaces(NamedTuple):
+    observation: Any
+    action: Any
+    reward: Any
+
+
+class LazyEnv(BaseEnv):
+    """Spaces, seeds, videos, begin and end of an environment that is made at the first `reset`.
+
+    Where a space is asked for earlier, an environment is made, looked at and closed.
+
+    Args:
+        act_scale: real-valued actions come in [-1, 1] and are mapped onto the bounds of the action space.
+    """
+
+    def __init__(self, act_scale: bool) -> None:
+        self._act_scale = act_scale
+        self._env: Any = None
+        self._adapt_action: Any = None
+        self._is_begun = False  # whether _env has been reset
+        self._spaces: _Spaces | None = None
+        self._replay_path: str | None = None
+        self._is_recording = False
+        self._seeds = EpisodeSeeds()
+        self._is_sampling_seeded = False
+        self._episode_return = 0.0
+
+    @property
+    def observation_space(self) -> Any:
+        """The space of the observations as they are returned: float32 where the environment has float64."""
+        return self._read_spaces().observation
+
+    @property
+    def action_space(self) -> Any:
+        """The space of the actions `step` takes: [-1, 1] for real-valued ones with `act_scale`."""
+        return self._read_spaces().action
+
+    @property
+    def reward_space(self) -> Any:
+        """A Box [1]; unbounded unless the environment tells its `reward_range`."""
+        return self._read_spaces().reward
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        """Seed the episodes from the next reset on; each has a seed of its own, whatever `dynamic_seed` says."""
+        self.seed_episodes(seed, 0)
+
+    def seed_episodes(self, seed: int, env_index: int, first_episode: int = 0) -> None:
+        """Seed episode k, counted from the next reset and `first_episode`, by `SeedSequence([seed, env_index, k])`.
+
+        Raises:
+            ValueError: a number is negative.
+        """
+        self._seeds.assign(seed, env_index, first_episode)
+        self._is_sampling_seeded = False
+
+    def reset(self, options: dict[str, Any] | None = None) -> Any:
+        """Begin an episode and return its first observation; `options` goes to the environment's `reset`."""
+        if self._replay_path is not None and not self._is_recording:
+            self._put_away()
+        if self._env is None:
+            self._open()
+        seed = self._seeds.current()
+        obs = self._begin(seed, options)
+        self._is_begun = True
+        if seed is not None and not self._is_sampling_seeded:
+            # Once: samples of the action space are one stream over all episodes.
+            self._env.action_space.seed(seed)
+            if self._act_scale:
+                self.action_space.seed(seed)
+            self._is_sampling_seeded = True
+        self._seeds.advance()
+        self._episode_return = 0.0
+        return self._as_observation(obs)
+
+    def random_action(self) -> Any:
+        """A sample of the action space, numbers as arrays (an integer as int64 [1])."""
+        return as_arrays(self.action_space.sample())
+
+    def enable_save_replay(self, replay_path: str | None = None) -> None:
+        """Record a video of each episode from the next reset on, in the folder `replay_path` (default ./video).
+
+        Raises:
+            ImportError: the package that encodes videos is not installed.
+        """
+        require_video()
+        self._replay_path = "./video" if replay_path is None else str(replay_path)
+        self._is_recording = False
+
+    def close(self) -> None:
+        """Close the environment; a later reset makes it anew and goes on with the seeds."""
+        env, self._env = self._env, None
+        self._is_recording = False
+        self._is_begun = False
+        if env is not None:
+            env.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state.pop("_adapt_action", None)  # a closure, which pickle refuses
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._env is not None:
+            self._attach(self._env)
+
+    def _open(self) -> None:
+        env = self._make(self._replay_path)
+        self._is_begun = False
+        try:
+            self._spaces = self._spaces_of(env)
+            self._attach(env)
+        except Exception:
+            self._discard(env)
+            raise
+        self._is_recording = self._replay_path is not None
+        self._env = env
+
+    def _attach(self, env: Any) -> None:
+        """Keep at hand what each step needs of `env`."""
+        self._adapt_action = action_adapter(env.action_space, self._act_scale)
+
+    def _read_spaces(self) -> _Spaces:
+        if self._spaces is None:
+            env = self._make(None)
+            try:
+                self._spaces = self._spaces_of(env)
+            finally:
+                self._discard(env)
+        return self._spaces
+
+    def _spaces_of(self, env: Any) -> _Spaces:
+        action_space = unit_space(env.action_space) if self._act_scale else env.action_space
+        return _Spaces(float32_space(env.observation_space), action_space, reward_space_of(env))
+
+    def _as_observation(self, obs: Any) -> Any:
+        """`obs` as it is returned."""
+        return as_observation(obs)
+
+    def _put_away(self) -> None:
+        """Let go of the open environment, another is to take its place."""
+        self.close()
+
+    @abstractmethod
+    def _make(self, video_folder: str | None) -> Any:
+        """An environment; with `video_folder` one that records each episode there."""
+
+    @abstractmethod
+    def _discard(self, env: Any) -> None:
+        """Close `env`, which is not to be used, unless it is somebody else's."""
+
+    @abstractmethod
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        """Reset the open environment; return its observation."""

@@ -1,0 +1,261 @@
+"""The base of the wrappers, and what lies between them and envs of other interfaces."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from ding.envs import DemoEnv, EnvWrapper, GymToGymnasiumWrapper
+from ding.envs.env_wrappers.base_wrapper import GymAdapter, ObservationWrapper, as_four_values, with_end
+from tests.envs.toys import FourValueToy, Toy, ToyBaseEnv, play
+
+
+def test_a_gymnasium_env_speaks_as_gym_did():
+    env = EnvWrapper(Toy(length=2))
+    assert env.reset().tolist() == [0, 0]
+    obs, reward, done, info = env.step(1)
+    assert (obs.tolist(), reward, done) == ([0, 1], 1.0, False)
+    assert info == {"count": 1, "terminated": False, "truncated": False}
+    *_, done, info = env.step(1)
+    assert done is True
+    assert info == {"count": 2, "terminated": True, "truncated": False}
+
+
+def test_a_truncation_is_told_in_both_ways():
+    *_, done, info = play(EnvWrapper(Toy(length=1, truncates=True)), 1)[0]
+    assert done is True
+    assert info == {"count": 1, "terminated": False, "truncated": True, "TimeLimit.truncated": True}
+
+
+def test_an_env_of_four_values_is_taken_as_it_is_and_tells_its_ends():
+    env = EnvWrapper(FourValueToy(length=2))
+    assert env.reset().tolist() == [0]
+    assert env.step(0)[2:] == (False, {"terminated": False, "truncated": False})
+    assert env.step(0)[2:] == (True, {"terminated": True, "truncated": False})
+    *_, done, info = play(EnvWrapper(FourValueToy(length=1, truncates=True)), 1)[0]
+    assert done
+    assert info == {"TimeLimit.truncated": True, "terminated": False, "truncated": True}
+
+
+def test_an_object_that_returns_five_values_and_an_info_is_taken_too():
+    class Five:
+        observation_space = spaces.Dict(a=spaces.Box(-1, 1, (1,)))
+
+        def reset(self, seed=None):
+            return {"a": np.zeros(1)}, {"seed": seed}
+
+        def step(self, action):
+            return {"a": np.ones(1)}, 2.0, False, True, {}
+
+    env = EnvWrapper(Five())
+    assert list(env.reset()) == ["a"]
+    assert env.step(0)[1:] == (2.0, True, {"terminated": False, "truncated": True, "TimeLimit.truncated": True})
+
+
+def test_an_observation_that_is_a_pair_is_not_taken_for_observation_and_info():
+    class Pair(FourValueToy):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = spaces.Tuple([spaces.Discrete(2), spaces.Dict(a=spaces.Discrete(2))])
+
+        def reset(self):
+            return 0, {"a": 1}
+
+    assert EnvWrapper(Pair()).reset() == (0, {"a": 1})
+
+
+def test_a_base_env_is_not_adapted():
+    inner = DemoEnv({})
+    env = EnvWrapper(inner)
+    assert env.env is inner
+    env.reset()
+    assert type(env.step(1)).__name__ == "BaseEnvTimestep"
+    assert env.unwrapped is inner
+
+
+def test_public_attributes_are_those_of_the_env_and_private_ones_are_refused():
+    toy = Toy()
+    env = EnvWrapper(EnvWrapper(toy))
+    assert env.ale is toy.ale
+    assert env.action_space is toy.action_space
+    assert env.observation_space is toy.observation_space
+    assert env.unwrapped is toy
+    with pytest.raises(AttributeError, match="private"):
+        env._kept  # noqa: B018
+    with pytest.raises(AttributeError, match="lives_left"):
+        env.lives_left  # noqa: B018
+
+
+def test_what_is_set_on_a_wrapper_hides_the_envs_own():
+    env = EnvWrapper(Toy())
+    env.observation_space = "mine"
+    assert env.observation_space == "mine"
+    assert env.unwrapped.observation_space != "mine"
+
+
+def test_attributes_are_found_behind_gymnasiums_own_wrappers():
+    env = EnvWrapper(gymnasium.wrappers.TimeLimit(Toy(), 3))
+    assert env.get_action_meanings()[0] == "NOOP"
+    assert env.unwrapped.episode == -1
+
+
+def test_attributes_are_found_behind_a_wrapper_without_a_base_class():
+    class Bare:
+        def __init__(self, env):
+            self.env = env
+
+        def reset(self):
+            return self.env.reset()
+
+        def step(self, action):
+            return self.env.step(action)
+
+    env = EnvWrapper(Bare(FourValueToy()))
+    assert env.action_space == spaces.Discrete(2)
+    with pytest.raises(AttributeError, match="ale"):
+        env.ale  # noqa: B018
+    env.seed(3)
+    assert env.env.env.env.seeds == [3]
+
+
+def test_a_wrapper_can_be_copied_and_pickled():
+    env = EnvWrapper(gymnasium.make("CartPole-v1"))
+    env.reset(seed=0)
+    for other in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        assert other.unwrapped is not env.unwrapped
+        assert other.step(1)[0].tolist() == copy.deepcopy(env).step(1)[0].tolist()
+
+
+def test_a_half_made_wrapper_lacks_attributes_without_endless_search():
+    for cls in (EnvWrapper, GymToGymnasiumWrapper, GymAdapter):
+        with pytest.raises(AttributeError, match="env"):
+            cls.__new__(cls).action_space  # noqa: B018
+
+
+def test_a_wrapper_names_what_it_wraps():
+    assert repr(EnvWrapper(Toy())) == "<EnvWrapper<GymToGymnasiumWrapper<Toy instance>>>"
+
+
+def test_close_and_render_reach_the_env():
+    toy = Toy(render_mode="rgb_array")
+    env = EnvWrapper(EnvWrapper(toy))
+    env.reset()
+    env.step(0)
+    assert env.render("rgb_array").max() == 1
+    assert env.render().max() == 1
+    with pytest.raises(RuntimeError, match="render_mode='human'"):
+        env.render(mode="human")
+    env.close()
+    assert toy.closed == 1
+
+
+def test_a_seed_is_for_the_next_reset_and_later_ones_go_on():
+    toy = Toy()
+    env = GymToGymnasiumWrapper(toy)
+    env.reset()
+    env.seed(5)
+    env.reset()
+    env.reset()
+    env.reset(seed=6, options={"level": 1})
+    assert toy.seeds == [None, 5, None, 6]
+    assert toy.options == [None, None, None, {"level": 1}]
+
+
+def test_a_seed_reaches_the_env_through_any_wrapper_and_any_reset():
+    toy = Toy()
+    EnvWrapper(EnvWrapper(toy)).reset(seed=3)
+    assert toy.seeds == [3]
+    plain = FourValueToy()
+    EnvWrapper(plain).seed(4)
+    assert plain.seeds == [4]
+    base = ToyBaseEnv({})
+    EnvWrapper(base).seed(5, False)
+    assert base.seeds == [(5, False)]
+
+
+def test_a_seed_goes_through_reset_where_that_takes_it():
+    class Both(FourValueToy):
+        def reset(self, seed=None):
+            self.given = seed
+            return super().reset()
+
+    plain = Both()
+    env = EnvWrapper(plain)
+    env.seed(9)
+    env.reset()
+    assert (plain.given, plain.seeds) == (9, [])
+    env.reset()
+    assert plain.given is None
+
+
+def test_an_env_that_cannot_be_seeded_says_so():
+    class Bare:
+        def reset(self):
+            return 0
+
+        def step(self, action):
+            return 0, 0.0, False, {}
+
+    with pytest.raises(AttributeError, match="seed_api=False"):
+        EnvWrapper(Bare()).seed(1)
+
+
+def test_the_first_episode_is_played_with_the_checks_of_gymnasium_and_later_ones_keep_the_time_limit():
+    env = GymToGymnasiumWrapper(gymnasium.make("CartPole-v1", max_episode_steps=3))
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(0)
+    for _ in range(3):
+        env.reset()
+        ends = [env.step(k % 2)[2:] for k in range(3)]
+        assert [done for done, _ in ends] == [False, False, True]
+        assert [info["truncated"] for _, info in ends] == [False, False, True]
+
+
+@pytest.mark.parametrize("env", [FourValueToy(), DemoEnv({}), 3])
+def test_gym_to_gymnasium_wraps_gymnasium_envs_only(env):
+    with pytest.raises(AssertionError, match=r"not a gymnasium\.Env"):
+        GymToGymnasiumWrapper(env)
+
+
+def test_what_is_no_env_is_refused():
+    with pytest.raises(TypeError, match="lacks"):
+        EnvWrapper(3)
+    with pytest.raises(TypeError, match="lacks"):
+        as_four_values(object())
+
+
+def test_an_observation_wrapper_changes_observations_of_reset_and_step():
+    class Negative(ObservationWrapper):
+        def observation(self, observation):
+            return -observation
+
+    env = Negative(Toy())
+    assert env.reset().tolist() == [0, 0]
+    assert env.step(0)[0].tolist() == [0, -1]
+    with pytest.raises(NotImplementedError, match="must define observation"):
+        ObservationWrapper(Toy()).reset()
+
+
+@pytest.mark.parametrize(
+    ("done", "info", "terminated", "truncated"),
+    [
+        (False, {}, False, False),
+        (True, {}, True, False),
+        (True, {"TimeLimit.truncated": True}, False, True),
+        (True, {"TimeLimit.truncated": False}, True, False),
+        (True, {"terminated": False, "truncated": True}, False, True),
+        (True, {"terminated": True, "truncated": True}, True, True),
+        # A wrapper has ended the episode, or goes on.
+        (True, {"terminated": False, "truncated": False}, True, False),
+        (False, {"terminated": True, "truncated": False}, False, False),
+    ],
+)
+def test_the_flags_of_an_info_are_made_to_fit_done(done, info, terminated, truncated):
+    told = with_end(done, info)
+    assert (told["terminated"], told["truncated"]) == (terminated, truncated)
+    assert told is not info

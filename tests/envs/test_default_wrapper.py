@@ -1,0 +1,103 @@
+"""The lists of wrappers that configs call by one name."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from ding.envs import DingEnvWrapper, get_default_wrappers
+from tests.envs.toys import Toy
+
+
+def types_of(*args):
+    return [entry["type"] for entry in get_default_wrappers(*args)]
+
+
+@pytest.mark.parametrize("name", ["default", "mujoco_default"])
+def test_the_default_tells_the_return_of_an_episode(name):
+    assert get_default_wrappers(name) == [{"type": "eval_episode_return"}]
+
+
+ATARI = ["noop_reset", "max_and_skip", "episodic_life", "warp_frame", "scaled_float_frame", "frame_stack"]
+
+
+def test_atari_games_are_wrapped_for_collecting_and_evaluating():
+    collect = types_of("atari_default", "BreakoutNoFrameskip-v4")
+    assert collect == [*ATARI[:5], "clip_reward", "frame_stack", "eval_episode_return"]
+    assert types_of("atari_default", "BreakoutNoFrameskip-v4", "evaluator") == [*ATARI, "eval_episode_return"]
+    kwargs = {
+        entry["type"]: entry["kwargs"] for entry in get_default_wrappers("atari_default", "Enduro") if "kwargs" in entry
+    }
+    assert kwargs == {"noop_reset": {"noop_max": 30}, "max_and_skip": {"skip": 4}, "frame_stack": {"n_frames": 4}}
+
+
+@pytest.mark.parametrize("game", ["PongNoFrameskip-v4", "Qbert-v0", "SpaceInvaders-v4", "MontezumaRevenge-v4"])
+def test_games_that_begin_with_fire_begin_so(game):
+    assert types_of("atari_default", game)[3] == "fire_reset"
+
+
+def test_hybrid_actions_come_as_dicts():
+    assert types_of("gym_hybrid_default") == ["gym_hybrid_dict_action", "eval_episode_return"]
+
+
+def test_a_registered_wrapper_is_a_preset_of_its_own():
+    assert types_of("reward_in_obs") == ["reward_in_obs", "eval_episode_return"]
+    assert types_of("eval_episode_return") == ["eval_episode_return"]
+
+
+def test_the_caller_is_checked_for_every_preset():
+    with pytest.raises(AssertionError, match="'collector' or 'evaluator'"):
+        get_default_wrappers("default", caller="actor")
+
+
+def test_an_unknown_name_is_refused_with_those_there_are():
+    with pytest.raises(
+        NotImplementedError, match=r"not supported env_wrapper_name: 'atari'.*atari_default.*frame_stack"
+    ):
+        get_default_wrappers("atari")
+
+
+def test_atari_needs_the_name_of_the_game():
+    with pytest.raises(ValueError, match="env_id"):
+        get_default_wrappers("atari_default")
+
+
+def test_changing_a_returned_list_changes_no_later_one():
+    get_default_wrappers("atari_default", "Pong")[0].kwargs.noop_max = 1
+    assert get_default_wrappers("atari_default", "Pong")[0].kwargs.noop_max == 30
+
+
+def test_a_game_is_played_behind_the_atari_preset(monkeypatch):
+    cv2 = types.ModuleType("cv2")
+    cv2.INTER_AREA, cv2.COLOR_RGB2GRAY = 0, 0
+    cv2.cvtColor = lambda frame, code: frame[..., 0]
+    cv2.resize = lambda frame, size, interpolation: frame[: size[0], : size[1]]
+    monkeypatch.setitem(sys.modules, "cv2", cv2)
+    game = Toy(
+        length=400,
+        rewards=(5.0,),
+        observation_space=spaces.Box(0, 255, (210, 160, 3), np.uint8),
+        observe=lambda episode, step: np.full((210, 160, 3), step % 256, np.uint8),
+        lives=[3] * 60 + [2] * 400,
+    )
+    env = DingEnvWrapper(game, {"env_id": "PongNoFrameskip-v4", "env_wrapper": "atari_default"})
+    env.seed(0)
+    obs = env.reset()
+    assert (obs.shape, obs.dtype) == ((4, 84, 84), np.float32)
+    assert env.observation_space.contains(obs)
+    steps = 0
+    timestep = None
+    while timestep is None or not timestep.done:
+        timestep = env.step(2)
+        steps += 1
+        assert timestep.reward.tolist() == [1.0]
+        assert 0 <= timestep.obs.min() <= timestep.obs.max() <= 1
+    assert timestep.info["terminated"]
+    assert timestep.info["eval_episode_return"].tolist() == [float(steps)]
+    assert 60 <= game.count < 64
+    env.reset()
+    assert game.episode == 0

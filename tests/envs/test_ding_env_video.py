@@ -1,0 +1,133 @@
+"""Videos of a DingEnvWrapper's episodes."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import gymnasium
+import pytest
+
+from ding.envs import DingEnvWrapper, FrameStackWrapper
+from tests.envs.toys import Toy
+
+
+@pytest.fixture
+def clips(monkeypatch):
+    """A stand-in for moviepy; the list of (number of frames, file) it was asked to write."""
+    written = []
+
+    class Clip:
+        def __init__(self, frames, fps):
+            self.frames = list(frames)
+
+        def write_videofile(self, path, logger=None):
+            written.append((len(self.frames), path))
+
+    package = types.ModuleType("moviepy")
+    clip_module = types.ModuleType("moviepy.video.io.ImageSequenceClip")
+    package.ImageSequenceClip = clip_module.ImageSequenceClip = Clip
+    for name in ("moviepy", "moviepy.video", "moviepy.video.io"):
+        monkeypatch.setitem(sys.modules, name, package)
+    monkeypatch.setitem(sys.modules, "moviepy.video.io.ImageSequenceClip", clip_module)
+    return written
+
+
+@pytest.fixture
+def registered():
+    """The id `DingVideo-v1`; the list of the toys that were made by it."""
+    made = []
+
+    def make(**kwargs):
+        made.append(Toy(length=2, **kwargs))
+        return made[-1]
+
+    gymnasium.register("DingVideo-v1", entry_point=make)
+    yield made
+    del gymnasium.registry["DingVideo-v1"]
+
+
+def play_episodes(env, count):
+    for _ in range(count):
+        env.reset()
+        while not env.step(0).done:
+            pass
+
+
+def recorders(env):
+    """How many layers of the env record."""
+    layer, count = env._env, 0
+    while layer is not None:
+        count += type(layer).__name__ == "RecordVideo"
+        layer = getattr(layer, "env", None)
+    return count
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DingEnvWrapper(cfg={"env_id": "DingVideo-v1"}),
+        lambda: DingEnvWrapper(gymnasium.make("DingVideo-v1")),
+        lambda: DingEnvWrapper(gymnasium.make("DingVideo-v1", render_mode="rgb_array")),
+        lambda: DingEnvWrapper(Toy(length=2, render_mode="rgb_array")),
+        lambda: DingEnvWrapper(FrameStackWrapper(Toy(length=2, render_mode="rgb_array"))),
+    ],
+)
+def test_each_episode_is_recorded_once_whoever_made_the_env(make, clips, registered, tmp_path):
+    env = make()
+    env.enable_save_replay(str(tmp_path))
+    play_episodes(env, 3)
+    assert recorders(env) == 1
+    env.close()
+    assert [frames for frames, _ in clips] == [3] * 3
+    assert len({path for _, path in clips}) == 3
+    assert all(path.startswith(str(tmp_path / "rl-video-")) for _, path in clips)
+
+
+def test_an_instance_that_renders_nothing_is_exchanged_and_closed(clips, registered, tmp_path):
+    env = DingEnvWrapper(gymnasium.make("DingVideo-v1"))
+    env.enable_save_replay(str(tmp_path))
+    play_episodes(env, 1)
+    assert [(toy.render_mode, toy.closed) for toy in registered] == [(None, 1), ("rgb_array", 0)]
+    env.close()
+
+
+def test_an_instance_that_renders_is_recorded_itself(clips, tmp_path):
+    toy = Toy(length=2, render_mode="rgb_array")
+    env = DingEnvWrapper(toy)
+    play_episodes(env, 1)
+    env.enable_save_replay(str(tmp_path))
+    play_episodes(env, 1)
+    assert (len(toy.actions), toy.closed) == (4, 0)
+    env.close()
+    assert len(clips) == 1
+
+
+def test_recording_sees_every_frame_under_wrappers_that_skip(clips, tmp_path):
+    env = DingEnvWrapper(Toy(length=6, render_mode="rgb_array"), {"env_wrapper": ["max_and_skip"]})
+    env.enable_save_replay(str(tmp_path))
+    play_episodes(env, 1)
+    env.close()
+    assert [frames for frames, _ in clips] == [7]
+
+
+def test_an_instance_that_cannot_render_images_is_refused(clips, tmp_path):
+    env = DingEnvWrapper(Toy())
+    env.enable_save_replay(str(tmp_path))
+    with pytest.raises(ValueError, match="render_mode='rgb_array'"):
+        env.reset()
+
+
+def test_the_default_folder_is_video(clips, registered, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    env = DingEnvWrapper(cfg={"env_id": "DingVideo-v1"})
+    env.enable_save_replay()
+    play_episodes(env, 1)
+    env.close()
+    assert clips[0][1].startswith(str(tmp_path / "video"))
+
+
+def test_recording_without_its_package_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "moviepy", None)
+    with pytest.raises(ImportError, match=r"ding-worker\[video\]"):
+        DingEnvWrapper(Toy()).enable_save_replay("./video")
