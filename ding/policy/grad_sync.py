@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from ding.utils.collectives import await_work, begin_sum, copy_from_rank, current, has_group, sum_over_ranks
 
 
 class GradientSynchronizer:
@@ -13,49 +18,63 @@ class GradientSynchronizer:
     Construction copies rank 0's parameters and buffers to the others. With `bp_update_sync` the average is taken in
     `sync`, one collective call per dtype, over the ranks that have a gradient for the parameter. Without it each
     gradient is sent as soon as backward has it, and `sync` waits for them: all ranks must then have gradients for the
-    same parameters.
+    same parameters, each from one backward pass.
+
+    Raises:
+        RuntimeError: this process is in no process group.
     """
 
     def __init__(self, model: nn.Module, bp_update_sync: bool = True) -> None:
+        if not has_group():
+            raise RuntimeError(
+                "multi_gpu = True needs a process group: run the training inside `with DDPContext():` and start it "
+                "with torchrun, or set policy.multi_gpu = False"
+            )
         self.bp_update_sync = bp_update_sync
-        self._pending: list[dist.Work] = []
+        self._pending: list[tuple[str, Any, bool]] = []
+        self._sent: dict[int, Tensor] = {}  # the parameters that backward sends, by id
         for tensor in model.state_dict().values():
             if isinstance(tensor, Tensor):
-                dist.broadcast(tensor, 0)
+                copy_from_rank(tensor, 0)
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)
             if not bp_update_sync and parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
+                self._sent[id(parameter)] = parameter
 
     def _send(self, parameter: Tensor) -> None:
         assert parameter.grad is not None
         parameter.grad.div_(dist.get_world_size())
-        self._pending.append(dist.all_reduce(parameter.grad, async_op=True))
+        self._pending.append(begin_sum("the all_reduce of a gradient", parameter.grad))
 
-    def sync(self, model: nn.Module) -> None:
-        """Make the gradients of `model` equal on all ranks; call it between backward and the optimizer's step."""
-        if not self.bp_update_sync:
-            for work in self._pending:
-                work.wait()
-            self._pending.clear()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            return
-        groups: dict[tuple[torch.dtype, torch.device], list[nn.Parameter]] = {}
-        for parameter in model.parameters():
-            if parameter.requires_grad:
+    def sync(self, parameters: nn.Module | Iterable[Tensor]) -> None:
+        """Make the gradients of these parameters, or those of a module, equal on all ranks.
+
+        Call it between backward and the optimizer's step.
+        """
+        if isinstance(parameters, nn.Module):
+            parameters = parameters.parameters()
+        groups: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for parameter in parameters:
+            if parameter.requires_grad and id(parameter) not in self._sent:
                 groups.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-        for parameters in groups.values():
-            _average(parameters)
+        while self._pending:
+            await_work(*self._pending.pop(0))
+        if self._sent and torch.cuda.is_available():
+            torch.cuda.synchronize()
+        for group in groups.values():
+            _average(group)
 
 
-def _average(parameters: list[nn.Parameter]) -> None:
+def _average(parameters: list[Tensor]) -> None:
     """All-reduce one flat bucket: the gradients, then for each parameter whether this rank has one."""
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     has_gradient = gradients[0].new_tensor([0.0 if p.grad is None else 1.0 for p in parameters])
     bucket = torch.cat([gradient.flatten() for gradient in gradients] + [has_gradient])
-    dist.all_reduce(bucket)
+    sum_over_ranks(bucket)
     counts = bucket[-len(parameters) :].tolist()
+    if current.line is not None:
+        current.line.check()  # an operation on a GPU that was aborted has ended, too, but with nonsense
     start = 0
     for parameter, count in zip(parameters, counts, strict=True):
         end = start + parameter.numel()

@@ -37,9 +37,11 @@ from ding.utils.import_helper import (
 from ding.utils.lock_helper import LockContext, LockContextType, get_file_lock, get_rw_file_lock
 from ding.utils.log_helper import LoggerFactory, TBLoggerFactory, build_logger, pretty_print
 from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.profiler_helper import Profiler, register_profiler
 from ding.utils.pytorch_ddp_dist_helper import (
     DDPContext,
     DistContext,
+    RankFailedError,
     allreduce,
     allreduce_async,
     allreduce_data,
@@ -112,8 +114,10 @@ __all__ = [
     "PARALLEL_COLLECTOR_REGISTRY",
     "PLAYER_REGISTRY",
     "POLICY_REGISTRY",
+    "Profiler",
     "PropagatingThread",
     "REWARD_MODEL_REGISTRY",
+    "RankFailedError",
     "Registry",
     "RunningMeanStd",
     "SERIAL_COLLECTOR_REGISTRY",
@@ -170,6 +174,7 @@ __all__ = [
     "pretty_print",
     "read_file",
     "reduce_data",
+    "register_profiler",
     "registries",
     "remove_file",
     "remove_illegal_item",

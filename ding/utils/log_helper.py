@@ -40,18 +40,18 @@ class _AppendHandler(logging.Handler):
 
 
 class FileLogger(logging.Logger):
-    """A logger that writes to one file and belongs to nobody else.
+    """A logger that writes to one file (none where `file` is None) and belongs to nobody else.
 
     It is not entered in Python's table of loggers; its parent there is `logging.getLogger(name)`. Disabling the parent
     or raising its level silences every logger of that name, and handlers added to it see the records of all.
     """
 
-    def __init__(self, name: str, file: str, level: int = logging.INFO) -> None:
+    def __init__(self, name: str, file: str | None, level: int = logging.INFO) -> None:
         self._is_disabled = False
         super().__init__(name, level)
         self.parent: logging.Logger = logging.getLogger(name)
-        self._file = os.path.abspath(file)
-        self.addHandler(_AppendHandler(self._file))
+        self._file = None if file is None else os.path.abspath(file)
+        self.addHandler(logging.NullHandler() if self._file is None else _AppendHandler(self._file))
 
     @property
     def disabled(self) -> bool:

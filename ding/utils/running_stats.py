@@ -97,13 +97,26 @@ class RunningMeanStd:
 
     def update(self, x: np.ndarray) -> None:
         """Take in the batch `x`, of shape (B, *shape)."""
-        mean, var, count = np.mean(x, axis=0), np.var(x, axis=0), x.shape[0]
+        self.merge(np.mean(x, axis=0), np.var(x, axis=0), x.shape[0])
+
+    def merge(self, mean: Any, var: Any, count: float) -> None:
+        """Take in a batch of `count` rows by its mean and variance."""
         total = self._count + count
         delta = mean - self._mean
         squares = self._var * self._count + var * count + np.square(delta) * self._count * count / total
         self._mean = self._mean + delta * count / total
         self._var = squares / total
         self._count = total
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """All there is to know of the batches so far, as float64 tensors."""
+        values = {"mean": self._mean, "var": self._var, "count": self._count}
+        return {name: torch.as_tensor(value, dtype=torch.float64).clone() for name, value in values.items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> None:
+        """Go on from what `state_dict` returned."""
+        self._mean, self._var = (state_dict[name].cpu().numpy().copy()[()] for name in ("mean", "var"))
+        self._count = float(state_dict["count"])
 
     @property
     def mean(self) -> Any:

@@ -6,14 +6,16 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ding.utils.log_helper import build_logger
+from ding.utils.log_helper import FileLogger, build_logger
+from ding.utils.pytorch_ddp_dist_helper import get_rank
 
 
 class WorkerLog:
     """Where one worker writes: `./<exp_name>/log/<instance_name>/<instance_name>_logger.txt`, and TensorBoard.
 
     A `tb_logger` that is passed in is shared: it is flushed on `close`, never closed. Without one, a writer is made in
-    `<instance_name>_tb_logger` beside the text log, and closed here. A rank that does not monitor has no TensorBoard.
+    `<instance_name>_tb_logger` beside the text log, and closed here. A rank that does not monitor has no TensorBoard;
+    if it is not rank 0 of a process group, its text logger writes no file either: handlers of its own see the records.
 
     Attributes:
         text: the text logger, its Python name is `<instance_name>_logger`; None when `need_text` is false.
@@ -35,7 +37,9 @@ class WorkerLog:
         self._owns_tb = is_monitor and tb_logger is None
         self.text: Any = None
         self.tb: Any = None
-        if need_text or self._owns_tb:
+        if need_text and not is_monitor and get_rank() != 0:
+            self.text = FileLogger(f"{instance_name}_logger", None)
+        elif need_text or self._owns_tb:
             self.text, self.tb = build_logger(self.path, instance_name, need_tb=self._owns_tb, need_text=need_text)
         if is_monitor and tb_logger is not None:
             self.tb = tb_logger

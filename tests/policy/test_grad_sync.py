@@ -1,13 +1,19 @@
 """Averaging gradients over ranks."""
 
+import ast
+import pathlib
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from ding.policy import steps
 from ding.policy.dqn import DQNPolicy
 from ding.policy.grad_sync import GradientSynchronizer
-from tests.policy.samples import make_batch, make_config
+from ding.utils.collectives import current
+from ding.utils.rank_line import RankFailedError
+from tests.policy.samples import GradientDescent, make_batch, make_config
 
 
 @pytest.fixture
@@ -49,6 +55,62 @@ def test_gradients_are_averaged_over_the_ranks_that_have_them_in_one_call(other_
     assert other_rank == [9]
 
 
+def test_tensors_that_are_no_part_of_the_model_are_averaged_too(other_rank):
+    synchronizer = GradientSynchronizer(nn.Linear(1, 1))
+    model = Pair()
+    model.a.grad, model.b.grad, model.c.grad = torch.ones(2), None, None
+    synchronizer.sync([model.a, model.b, model.c, model.frozen])
+    assert model.a.grad.tolist() == [2.0, 2.0] and model.b.grad.tolist() == [3.0, 3.0]
+    assert other_rank == [9]
+
+
+def test_an_optimizer_step_averages_the_parameters_of_its_optimizer(lone_group, monkeypatch):
+    policy = DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
+    log_alpha = torch.zeros(1, requires_grad=True)
+    synced = []
+    monkeypatch.setattr(policy._synchronizer, "sync", synced.append)
+    policy._backward_and_step((log_alpha * 2).sum(), GradientDescent([log_alpha]))
+    assert synced == [[log_alpha]] and log_alpha.item() == pytest.approx(-0.2)
+
+
+def test_no_policy_takes_a_step_of_its_own():
+    folder = pathlib.Path(steps.__file__).parent
+    taken = {
+        path.name
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "backward"
+    }
+    assert taken == {"steps.py"}
+
+
+def test_a_rank_that_fails_meanwhile_leaves_no_gradient_of_an_aborted_operation(lone_group, monkeypatch):
+    class Line:
+        is_asked = False
+
+        def check(self):
+            if self.is_asked:
+                raise RankFailedError(1, "cause", "rank 1 failed")
+            self.is_asked = True
+
+        def wait_for_failure(self, seconds):
+            self.check()
+
+    model = nn.Linear(1, 1)
+    synchronizer = GradientSynchronizer(model)
+    model.weight.grad = torch.full((1, 1), 5.0)
+    monkeypatch.setattr(current, "line", Line())
+    with pytest.raises(RankFailedError):
+        synchronizer.sync(model)
+    assert model.weight.grad.item() == 5.0
+
+
+def test_without_a_group_a_policy_of_several_ranks_is_refused():
+    with pytest.raises(RuntimeError, match="multi_gpu = True needs a process group: run the training inside"):
+        DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
+    assert DQNPolicy(make_config(multi_gpu=True), enable_field=["collect"])
+
+
 def test_construction_gives_zero_gradients(lone_group):
     model = Pair()
     GradientSynchronizer(model)
@@ -73,6 +135,14 @@ def test_gradients_sent_during_backward_are_waited_for(lone_group):
     synchronizer.sync(model)
     assert synchronizer._pending == []
     assert model.weight.grad.tolist() == [[1.0, 1.0]]
+
+
+def test_gradients_that_backward_does_not_send_are_averaged_in_sync(other_rank):
+    synchronizer = GradientSynchronizer(nn.Linear(2, 1), bp_update_sync=False)
+    model = Pair()
+    model.a.grad, model.b.grad, model.c.grad = torch.ones(2), None, None
+    synchronizer.sync(model)
+    assert model.a.grad.tolist() == [2.0, 2.0] and other_rank == [9]
 
 
 @pytest.mark.parametrize("bp_update_sync", [True, False])

@@ -93,3 +93,27 @@ def test_running_mean_std_equals_the_statistics_of_all_data_at_once(batches):
     everything = np.concatenate([np.array(batch) for batch in batches])
     assert stats.mean == pytest.approx(everything.mean(), abs=1e-9)
     assert stats.std == pytest.approx(np.sqrt(everything.var() + 1e-8), abs=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_statistics_go_on_from_their_state(shape):
+    rng = np.random.default_rng(0)
+    batches = rng.normal(5, 2, (3, 20, *shape))
+    whole, first, second = (RunningMeanStd(shape=shape) for _ in range(3))
+    for batch in batches:
+        whole.update(batch)
+    for batch in batches[:2]:
+        first.update(batch)
+    second.load_state_dict(first.state_dict())
+    second.update(batches[2])
+    assert np.array_equal(np.asarray(second.mean), np.asarray(whole.mean))
+    assert np.array_equal(np.asarray(second.std), np.asarray(whole.std))
+    assert np.isscalar(second.std) is (shape == ())
+
+
+def test_a_batch_may_be_told_by_its_moments():
+    batch = np.random.default_rng(0).normal(5, 2, 20)
+    told, seen = RunningMeanStd(), RunningMeanStd()
+    told.merge(batch.mean(), batch.var(), 20)
+    seen.update(batch)
+    assert (told.mean, told.std) == (seen.mean, seen.std)

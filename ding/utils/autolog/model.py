@@ -44,7 +44,7 @@ class LoggedModel:
         >>> losses = Losses(TickTime(), expire=10)
         >>> for losses.loss in (1, 3):
         ...     _ = losses.time.step()
-        >>> losses.loss, losses.value_mean("loss"), losses.range_values["loss"]()
+        >>> losses.loss, losses.mean_of("loss"), losses.range_values["loss"]()
         (3.0, 2.0, [((0, 1), 1.0), ((1, 2), 3.0)])
     """
 
@@ -108,7 +108,7 @@ class LoggedModel:
         """The names of the attributes that are registered for a value, `range_values` left out."""
         return [name for name, values in self._methods.items() if property_name in values and name != "range_values"]
 
-    def value_mean(self, name: str) -> float:
+    def mean_of(self, name: str) -> float:
         """The unweighted mean of what `range_values[name]()` lists, 0.0 when that is empty.
 
         Raises:
@@ -116,7 +116,7 @@ class LoggedModel:
         """
         return self._data[name].mean()
 
-    def value_window(self, name: str) -> list[Any]:
+    def window_of(self, name: str) -> list[Any]:
         """The values that `range_values[name]()` lists, without their times.
 
         Raises:

@@ -18,7 +18,7 @@ class Model(LoggedModel):
         self.register_attribute_value("avg", "loss", self._average)
 
     def _average(self):
-        return self.value_mean("loss")
+        return self.mean_of("loss")
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def test_assignment_records_and_reading_gives_the_newest(model):
     assert model.loss == 4.0
     assert model.range_values["loss"]() == [((3, 3), 2.0), ((3, 4), 3.0), ((4, 5), 4.0)]
     assert model.avg["loss"]() == 3.0
-    assert model.value_window("loss") == [2.0, 3.0, 4.0]
+    assert model.window_of("loss") == [2.0, 3.0, 4.0]
 
 
 def test_the_mean_covers_one_value_more_than_the_ticks_of_the_span():
     model = Model(TickTime(), 10)
     record(model, range(30))
-    assert model.value_mean("loss") == sum(range(19, 30)) / 11
+    assert model.mean_of("loss") == sum(range(19, 30)) / 11
 
 
 def test_times_can_be_told_in_three_ways():
@@ -144,7 +144,7 @@ def test_an_unknown_value_of_a_registered_attribute_is_a_key_error(model):
     with pytest.raises(KeyError):
         model.range_values["unknown"]
     with pytest.raises(KeyError):
-        model.value_mean("unknown")
+        model.mean_of("unknown")
 
 
 def test_the_attributes_registered_for_a_value_are_listed(model):

@@ -1,0 +1,143 @@
+"""Arrays in memory that a process shares with its children."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from multiprocessing.context import assert_spawning
+from multiprocessing.sharedctypes import RawArray
+from typing import Any
+
+import numpy as np
+
+_CTYPES: dict[type, Any] = {
+    np.bool_: ctypes.c_bool,
+    np.uint8: ctypes.c_uint8,
+    np.uint16: ctypes.c_uint16,
+    np.uint32: ctypes.c_uint32,
+    np.uint64: ctypes.c_uint64,
+    np.int8: ctypes.c_int8,
+    np.int16: ctypes.c_int16,
+    np.int32: ctypes.c_int32,
+    np.int64: ctypes.c_int64,
+    np.float32: ctypes.c_float,
+    np.float64: ctypes.c_double,
+}
+
+
+class ShmBuffer:
+    """One array in shared memory, without a lock: whoever writes and reads takes turns.
+
+    The memory has no name in any folder and goes with its last user. A buffer is handed to child processes as an
+    argument when they start; it cannot be pickled otherwise.
+
+    Args:
+        dtype: bool, an integer of 8 to 64 bits, float32 or float64, in native byte order.
+        shape: shape of the array.
+        copy_on_get: False to have `get` return the shared memory itself, which changes with the next `fill`.
+        ctype: ctypes type of an element, for a dtype other than these.
+
+    Raises:
+        TypeError: there is no ctypes type for `dtype`.
+
+    Example:
+        >>> buffer = ShmBuffer(np.float32, (2,))
+        >>> buffer.fill(np.array([1, 2], np.float32))
+        >>> buffer.get()
+        array([1., 2.], dtype=float32)
+    """
+
+    def __init__(self, dtype: Any, shape: Sequence[int], copy_on_get: bool = True, ctype: Any = None) -> None:
+        self.dtype = np.dtype(dtype)
+        self.shape = tuple(shape)
+        self.copy_on_get = copy_on_get
+        if ctype is None:
+            ctype = ctype_of(self.dtype)
+        if ctype is None:
+            raise TypeError(f"dtype {self.dtype} cannot be shared; it must be one of {[t.__name__ for t in _CTYPES]}")
+        self.buffer = RawArray(ctype, max(1, math.prod(self.shape)))
+        self._open()
+
+    def fits(self, data: Any) -> bool:
+        """Whether `data` is an array of exactly this dtype and shape."""
+        return type(data) is np.ndarray and data.dtype == self.dtype and data.shape == self.shape
+
+    def fill(self, src_arr: np.ndarray) -> None:
+        """Copy an array into the buffer; it is cast within its kind.
+
+        Raises:
+            AssertionError: it is not an array of the buffer's shape.
+            TypeError: it is of another kind than the buffer.
+        """
+        if not isinstance(src_arr, np.ndarray) or src_arr.shape != self.shape:
+            given = getattr(src_arr, "shape", type(src_arr).__name__)
+            raise AssertionError(f"an ndarray of the shape {self.shape} is needed, not {given}")
+        np.copyto(self.array, src_arr)
+
+    def get(self) -> np.ndarray:
+        """A copy of the array, or the shared memory itself without `copy_on_get`."""
+        return self.array.copy() if self.copy_on_get else self.array
+
+    def _open(self) -> None:
+        flat = np.frombuffer(self.buffer, self.dtype, math.prod(self.shape))
+        self.array = flat.reshape(self.shape)
+
+    def __getstate__(self) -> dict[str, Any]:
+        assert_spawning(self)
+        state = self.__dict__.copy()
+        del state["array"]  # a view, which pickle would copy
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+
+class ShmBufferContainer:
+    """Arrays in shared memory, nested in dicts as `shape` is.
+
+    Args:
+        dtype: dtype of the array, or a dict of them like `shape`; one dtype does for all.
+        shape: shape of the array, or a dict of them.
+        copy_on_get: see `ShmBuffer`.
+
+    Raises:
+        RuntimeError: `shape` is neither a dict nor a sequence.
+
+    Example:
+        >>> container = ShmBufferContainer({"a": np.int64, "b": bool}, {"a": (1,), "b": ()})
+        >>> container.fill({"a": np.array([3]), "b": np.array(True)})
+        >>> container.get()
+        {'a': array([3]), 'b': array(True)}
+    """
+
+    def __init__(self, dtype: Any, shape: Any, copy_on_get: bool = True) -> None:
+        self._shape = shape
+        self._data: Any
+        if isinstance(shape, Mapping):
+            dtypes = dtype if isinstance(dtype, Mapping) else dict.fromkeys(shape, dtype)
+            self._data = {key: ShmBufferContainer(dtypes[key], shape[key], copy_on_get) for key in shape}
+        elif isinstance(shape, Sequence):
+            self._data = ShmBuffer(dtype, shape, copy_on_get)
+        else:
+            raise RuntimeError(f"not support shape: {shape!r}; it must be a sequence of ints or a dict of them")
+
+    def fill(self, src_arr: Any) -> None:
+        """Copy an array, or a dict of arrays with the keys of `shape`, into the buffers; see `ShmBuffer.fill`."""
+        if isinstance(self._data, dict):
+            for key, part in self._data.items():
+                part.fill(src_arr[key])
+        else:
+            self._data.fill(src_arr)
+
+    def get(self) -> Any:
+        """What was filled in last, in the form of `shape`."""
+        if isinstance(self._data, dict):
+            return {key: part.get() for key, part in self._data.items()}
+        return self._data.get()
+
+
+def ctype_of(dtype: np.dtype) -> Any:
+    """The ctypes type of an array's elements; None for a dtype that cannot be shared."""
+    return _CTYPES.get(dtype.type) if dtype.isnative else None

@@ -1,0 +1,147 @@
+"""The example for several ranks, as its users start it."""
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from ding.config.compile import compile_config
+from ding.config.read import read_config
+from ding.example import cartpole_dqn_ddp, runner
+from ding.utils.system_helper import find_free_port
+from tests.ranks import ROOT
+
+NAME = "ding.example.cartpole_dqn_ddp"
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for variable in ("RANK", "WORLD_SIZE", "SLURM_LOCALID", "MASTER_PORT"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def run(*command, **variables):
+    """Exit status and output of a command that ends, with all that it starts, within two minutes."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+    try:
+        # The output ends when the last process that could write to it does.
+        out, _ = process.communicate(timeout=120)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out
+
+
+def torchrun(ranks, *command):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return run(*launcher, *command)
+
+
+def check_solved(status, out):
+    assert status == 0, out
+    assert out.count("solved: mean return") == 1 and "results are in ./cartpole_dqn_ddp_seed0/" in out
+    with open("cartpole_dqn_ddp_seed0/result.pkl", "rb") as file:
+        result = pickle.load(file)
+    assert result["stop"] and result["eval_value"] >= 195 and len(result["eval_value_raw"]) == 10
+
+
+def test_its_file_is_a_config_file():
+    main, create = read_config(cartpole_dqn_ddp.__file__)
+    assert main == cartpole_dqn_ddp.main_config and create == cartpole_dqn_ddp.create_config
+    cfg = compile_config(main, auto=True, create_cfg=create)
+    assert cfg.policy.multi_gpu and cfg.policy.learn.batch_size == 64
+
+
+def test_without_a_launcher_it_runs_as_one_rank(capsys):
+    assert cartpole_dqn_ddp.main(["--seed", "1", "--max-env-step", "64"]) == 1
+    assert capsys.readouterr().out.startswith("NOT solved: mean return ")
+    assert cartpole_dqn_ddp.main_config.policy.learn.batch_size == 64
+
+
+def test_other_ranks_than_0_print_nothing(capsys, monkeypatch):
+    monkeypatch.setattr(runner, "get_rank", lambda: 1)
+    configs = cartpole_dqn_ddp.main_config, cartpole_dqn_ddp.create_config
+    for stop, status in ((False, 1), (True, 0)):
+        outcome = SimpleNamespace(stop=stop)
+        assert runner.run(*configs, [], train=lambda *args, outcome=outcome, **kwargs: outcome) == status
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_under_torchrun_it_is_solved_with_exit_status_0(ranks):
+    check_solved(*torchrun(ranks, "-m", NAME))
+
+
+@pytest.mark.slow
+def test_alone_it_is_solved_with_exit_status_0():
+    check_solved(*run(sys.executable, "-m", NAME))
+
+
+BROKEN = """
+import os, signal
+from ding.example import cartpole_dqn_ddp as example
+from ding.worker.learner.base_learner import BaseLearner
+
+train = BaseLearner.train
+
+def break_at_30(self, *args, **kwargs):
+    if self.rank == 1 and self.train_iter == 30:
+        {end}
+    return train(self, *args, **kwargs)
+
+BaseLearner.train = break_at_30
+raise SystemExit(example.main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        ("raise ValueError('it has broken')", "ValueError: it has broken"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "a signal killed it"),
+    ],
+)
+def test_under_torchrun_a_rank_that_breaks_ends_the_run(end, cause):
+    with open("broken.py", "w") as file:
+        file.write(BROKEN.format(end=end))
+    status, out = torchrun(2, "broken.py")
+    assert status == 1 and "rank 1 (process " in out and cause in out
+
+
+SPAWNED = """
+import sys
+from types import SimpleNamespace
+import torch.multiprocessing as mp
+from ding.utils import DDPContext
+from ding.utils.pytorch_ddp_dist_helper import allreduce_data
+
+def train(rank, port):
+    with DDPContext("gloo", port=port, rank=rank, world_size=2):
+        allreduce_data(1, "sum")
+        if rank == 1:
+            raise ValueError("it has broken")
+        while True:
+            allreduce_data(1, "sum")
+
+if __name__ == "__main__":
+    mp.start_processes(train, args=(int(sys.argv[1]),), nprocs=2, start_method=sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_ranks_that_torch_multiprocessing_has_started_end_together(method):
+    with open("spawned.py", "w") as file:
+        file.write(SPAWNED)
+    status, out = run(sys.executable, "spawned.py", str(find_free_port("127.0.0.1")), method)
+    assert status == 1 and "ValueError: it has broken" in out

@@ -1,0 +1,285 @@
+"""Joining and leaving the process group."""
+
+import atexit
+import os
+import sys
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ding.utils import process_group
+from ding.utils import pytorch_ddp_dist_helper as ddp
+from ding.utils.collectives import current, sum_over_ranks
+from ding.utils.rank_line import RankFailedError
+
+
+class FakeLine:
+    """A line to ranks that are not there."""
+
+    def __init__(self, failure=None):
+        self.calls = []
+        self._failure = failure
+
+    def leave(self, timeout_s):
+        self.calls.append("leave")
+        if self._failure:
+            raise self._failure
+
+    def fail(self, error):
+        self.calls.append(("fail", error))
+
+    def close(self):
+        self.calls.append("close")
+
+    def drop(self):
+        self.calls.append("drop")
+
+
+def test_slurm_names_come_before_those_of_torchrun(clean_environment):
+    for name, value in (("SLURM_LOCALID", "0"), ("RANK", "5"), ("SLURM_NTASKS", "1"), ("WORLD_SIZE", "7")):
+        clean_environment.setenv(name, value)
+    assert ddp.dist_mode(lambda: (ddp.get_rank(), ddp.get_world_size()))() == (0, 1)
+
+
+def test_under_torchrun_in_a_slurm_job_torchruns_names_count(clean_environment):
+    for name, value in (("SLURM_LOCALID", "3"), ("RANK", "0"), ("SLURM_NTASKS", "7"), ("WORLD_SIZE", "1")):
+        clean_environment.setenv(name, value)
+    clean_environment.setenv("SLURM_NNODES", "2")
+    clean_environment.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert ddp.dist_init("gloo") == (0, 1)
+
+
+def test_a_slurm_job_on_several_nodes_is_refused(clean_environment):
+    for name, value in (("SLURM_LOCALID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_NNODES", "2")):
+        clean_environment.setenv(name, value)
+    with pytest.raises(RuntimeError, match="the SLURM job has 2 nodes.*start the ranks with torchrun"):
+        ddp.dist_init("gloo")
+    assert ddp.dist_init("gloo", rank=0, world_size=1) == (0, 1)
+
+
+def test_the_master_is_local_by_default(clean_environment):
+    clean_environment.delenv("MASTER_ADDR")
+    clean_environment.delenv("MASTER_PORT")
+    with pytest.raises(
+        RuntimeError, match="does not know rank: pass it, start .* torchrun, or set SLURM_LOCALID or RANK"
+    ):
+        ddp.dist_init("gloo")
+    assert (os.environ.pop("MASTER_ADDR"), os.environ.pop("MASTER_PORT")) == ("localhost", "10314")
+    with pytest.raises(RuntimeError, match="does not know world_size"):
+        ddp.dist_init("gloo", addr="localhost", port=1, rank=0)
+
+
+def test_the_context_leaves_the_environment_as_it_was(clean_environment):
+    clean_environment.delenv("MASTER_PORT")
+    with ddp.DDPContext("gloo", "localhost", 4, 0, 1):
+        assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("localhost", "4")
+    assert os.environ["MASTER_ADDR"] == "127.0.0.1" and "MASTER_PORT" not in os.environ
+    with pytest.raises(RuntimeError, match="does not know rank"), ddp.DDPContext("gloo", "localhost", 4):
+        pass
+    assert os.environ["MASTER_ADDR"] == "127.0.0.1" and "MASTER_PORT" not in os.environ
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(AssertionError, match="backend = 'mpi'"):
+        ddp.dist_init("mpi")
+
+
+@pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])
+def test_a_rank_outside_the_group_is_refused(clean_environment, rank, size):
+    with pytest.raises(ValueError, match=f"rank = {rank} is not allowed in a group of {size}"):
+        ddp.dist_init("gloo", rank=rank, world_size=size)
+
+
+def test_a_second_group_is_refused(clean_environment):
+    ddp.dist_init("gloo", rank=0, world_size=1)
+    with pytest.raises(RuntimeError, match="in a process group already; leave it with dist_finalize"):
+        ddp.dist_init("gloo", rank=0, world_size=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "seconds"),
+    [(None, None, 1800), (None, "90", 90), (5, "90", 5), (timedelta(minutes=1), None, 60), (0.5, None, 0.5)],
+)
+def test_the_timeout_is_an_argument_or_a_variable(clean_environment, given, variable, seconds):
+    if variable:
+        clean_environment.setenv("DING_DIST_TIMEOUT", variable)
+    seen = []
+    clean_environment.setattr(dist, "init_process_group", lambda *args, timeout, **kwargs: seen.append(timeout))
+    ddp.dist_init("gloo", rank=0, world_size=1, timeout=given)
+    assert seen == [timedelta(seconds=seconds)]
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, timedelta(0)])
+def test_a_timeout_that_is_not_positive_is_refused(clean_environment, timeout):
+    with pytest.raises(ValueError, match="timeout = .* s is not allowed; it must be above 0"):
+        ddp.dist_init("gloo", rank=0, world_size=1, timeout=timeout)
+
+
+def test_the_grace_comes_from_a_variable(clean_environment):
+    clean_environment.setattr(dist, "init_process_group", lambda *args, **kwargs: None)
+    clean_environment.setattr(process_group, "_open_store", lambda *args: None)
+    clean_environment.setattr(process_group, "connect_ranks", lambda *args: (["a", "b"], {}))
+    found = []
+    for variable in (None, "7.5"):
+        if variable:
+            clean_environment.setenv("DING_RANK_GRACE", variable)
+        ddp.dist_init("gloo", rank=0, world_size=2)
+        found.append(current.line._grace_s)
+        current.line.close()
+    assert found == [30, 7.5]
+
+
+@pytest.mark.parametrize("variable", ["RANK", "WORLD_SIZE", "DING_DIST_TIMEOUT", "DING_RANK_GRACE"])
+def test_a_variable_that_holds_no_number_is_named(clean_environment, variable):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), (variable, "many")):
+        clean_environment.setenv(name, value)
+    with pytest.raises(ValueError, match=f"the environment variable {variable} = 'many' holds no number"):
+        ddp.dist_init("gloo")
+    assert not dist.is_initialized()
+
+
+def test_nccl_comes_with_gloo_for_the_cpu(clean_environment):
+    joined = []
+    clean_environment.setattr(torch.cuda, "is_available", lambda: True)
+    clean_environment.setattr(torch.cuda, "device_count", lambda: 4)
+    clean_environment.setattr(torch.cuda, "set_device", lambda device: joined.append(device))
+    clean_environment.setattr(dist, "init_process_group", lambda backend, **kwargs: joined.append(backend))
+    clean_environment.setattr(process_group, "_open_store", lambda *args: None)
+    clean_environment.setattr(process_group, "connect_ranks", lambda *args: (["a"] * 8, {}))
+    assert ddp.dist_init(rank=6, world_size=8) == (6, 8)
+    assert joined == [2, "cpu:gloo,cuda:nccl"]
+    current.line.close()
+
+
+def test_ranks_that_do_not_meet_are_told_where_they_waited(clean_environment):
+    def refuse(*args, **kwargs):
+        raise RuntimeError("1/2 clients joined")
+
+    clean_environment.setattr(process_group, "_open_store", refuse)
+    with pytest.raises(
+        RuntimeError, match="rank 0 did not meet the other ranks of 2 at here:5 within 3 s: 1/2 clients"
+    ):
+        ddp.dist_init("gloo", "here", 5, 0, 2, timeout=3)
+
+
+def test_a_group_whose_ranks_cannot_be_connected_is_left_again(clean_environment):
+    def refuse(*args):
+        raise TimeoutError("rank 1 could not connect")
+
+    real = dist.init_process_group
+    clean_environment.setattr(
+        dist, "init_process_group", lambda *args, **kwargs: real("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    )
+    clean_environment.setattr(process_group, "_open_store", lambda *args: None)
+    clean_environment.setattr(process_group, "connect_ranks", refuse)
+    with pytest.raises(TimeoutError):
+        ddp.dist_init("gloo", rank=1, world_size=2)
+    assert not dist.is_initialized() and current.line is None
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"),
+    [
+        (None, ["leave", "close"]),
+        (SystemExit(0), ["leave", "close"]),
+        (SystemExit(None), ["leave", "close"]),
+        (SystemExit(3), ["fail", "close"]),
+        (KeyboardInterrupt(), ["fail", "close"]),
+        (ValueError("x"), ["fail", "close"]),
+    ],
+)
+def test_the_others_are_told_how_the_context_was_left(clean_environment, error, calls):
+    line = FakeLine()
+
+    def run():
+        with ddp.DDPContext("gloo", rank=0, world_size=1):
+            current.line = line
+            if error is not None:
+                raise error
+
+    if error is None:
+        run()
+    else:
+        with pytest.raises(type(error)) as e:
+            run()
+        assert e.value is error
+    assert [call if isinstance(call, str) else call[0] for call in line.calls] == calls
+    assert not dist.is_initialized() and current.line is None
+
+
+def test_leaving_after_a_failure_leaves_and_raises(clean_environment):
+    line = FakeLine(RankFailedError(1, "cause", "rank 1 failed"))
+    with pytest.raises(RankFailedError), ddp.DDPContext("gloo", rank=0, world_size=1):
+        current.line = line
+    assert line.calls == ["leave", "close"] and not dist.is_initialized()
+
+
+def test_operations_that_nobody_waited_for_are_forgotten_with_the_group(clean_environment):
+    ddp.dist_init("gloo", rank=0, world_size=1)
+    current.pending.append(("x", None, True))
+    ddp.dist_finalize()
+    assert current.pending == []
+
+
+@pytest.mark.parametrize("attribute", ["last_exc", "last_value", None])
+def test_a_script_that_ends_in_the_group_leaves_it_as_it_ended(clean_environment, attribute):
+    for name in ("last_exc", "last_value"):
+        clean_environment.delattr(sys, name, raising=False)
+    line, error = FakeLine(), ValueError("x")
+    if attribute:
+        clean_environment.setattr(sys, attribute, error, raising=False)
+    ddp.dist_init("gloo", rank=0, world_size=1)
+    current.line = line
+    process_group._leave_at_exit()
+    process_group._leave_at_exit()
+    assert line.calls == ([("fail", error), "close"] if attribute else ["leave", "close"])
+    assert not dist.is_initialized()
+
+
+def test_the_end_of_the_process_is_watched_once(clean_environment):
+    registered = []
+    clean_environment.setattr(atexit, "register", registered.append)
+    process_group._leave_with_the_process.cache_clear()
+    for _ in range(2):
+        ddp.dist_init("gloo", rank=0, world_size=1)
+        ddp.dist_finalize()
+    assert registered == [process_group._leave_at_exit]
+
+
+def test_a_forked_child_is_no_rank(clean_environment):
+    line = current.line = FakeLine()
+    process_group._forget_in_child()
+    process_group._forget_in_child()
+    assert line.calls == ["drop"] and current.line is None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_operations_of_nccl_are_aborted_and_others_are_not(clean_environment, caplog, fails):
+    aborted = []
+
+    def abort(group):
+        aborted.append(group)
+        if fails:
+            raise RuntimeError("no communicator")
+
+    clean_environment.setattr(dist.ProcessGroup, "abort", abort)
+    process_group._abort_nccl()
+    ddp.dist_init("gloo", rank=0, world_size=1)
+    process_group._abort_nccl()
+    assert aborted == []
+    clean_environment.setattr(dist, "get_backend_config", lambda: "cpu:gloo,cuda:nccl")
+    process_group._abort_nccl()
+    assert len(aborted) == 1
+    assert ("could not be aborted" in caplog.text) is fails
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_tensors_on_a_cuda_device_are_reduced_over_gloo_and_nccl(clean_environment):
+    for backend in ("gloo", "nccl"):
+        with ddp.DDPContext(backend, rank=0, world_size=1):
+            for device in ("cpu", "cuda"):
+                x = torch.ones(2, 3, device=device).T
+                sum_over_ranks(x)
+                assert x.device.type == device and x.tolist() == [[1.0, 1.0]] * 3

@@ -1,0 +1,110 @@
+"""Arrays in shared memory."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import pickle
+
+import numpy as np
+import pytest
+
+from ding.data import shm_buffer as in_data
+from ding.envs.env_manager import subprocess_env_manager
+from ding.utils.shm_buffer import ShmBuffer, ShmBufferContainer, ctype_of
+
+DTYPES = ["bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_filled_in_comes_out_in_a_copy(dtype):
+    buffer = ShmBuffer(np.dtype(dtype), (2, 3))
+    data = np.arange(6).reshape(2, 3).astype(dtype)
+    buffer.fill(data)
+    seen = buffer.get()
+    assert (seen.dtype, seen.tolist()) == (np.dtype(dtype), data.tolist())
+    buffer.fill(np.zeros_like(data))
+    assert seen.tolist() == data.tolist()
+
+
+def test_without_copy_on_get_it_is_the_memory_itself():
+    buffer = ShmBuffer(np.float32, (2,), copy_on_get=False)
+    seen = buffer.get()
+    buffer.fill(np.array([1, 2], np.float32))
+    assert seen.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("data", [[1.0, 2.0], None, np.zeros(3), np.zeros((2, 1)), np.float32(1)])
+def test_only_arrays_of_its_shape_are_filled_in(data):
+    with pytest.raises(AssertionError, match=r"shape \(2,\)"):
+        ShmBuffer(np.float64, (2,)).fill(data)
+
+
+def test_numbers_are_cast_within_their_kind():
+    buffer = ShmBuffer(np.float32, (1,))
+    buffer.fill(np.array([0.1]))
+    assert buffer.get() == np.float32(0.1)
+    with pytest.raises(TypeError, match="cast"):
+        ShmBuffer(np.int64, (1,)).fill(np.array([0.5]))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, object, "U3", ">f4"])
+def test_other_dtypes_need_a_ctypes_type(dtype):
+    with pytest.raises(TypeError, match="cannot be shared"):
+        ShmBuffer(dtype, (1,))
+    assert ctype_of(np.dtype(dtype)) is None
+
+
+def test_the_ctypes_type_may_be_given():
+    buffer = ShmBuffer(np.float16, (2,), ctype=ctypes.c_uint16)
+    buffer.fill(np.array([1, 0.5], np.float16))
+    assert buffer.get().tolist() == [1, 0.5]
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3)])
+def test_shapes_may_be_empty(shape):
+    buffer = ShmBuffer(np.int64, shape)
+    buffer.fill(np.ones(shape, np.int64))
+    assert buffer.get().shape == shape
+
+
+def _double(buffer):
+    buffer.fill(buffer.get() * 2)
+
+
+def test_a_child_writes_into_the_same_memory():
+    buffer = ShmBuffer(np.int64, (2,))
+    buffer.fill(np.array([3, 4]))
+    process = multiprocessing.get_context("forkserver").Process(target=_double, args=(buffer,))
+    process.start()
+    process.join(60)
+    assert buffer.get().tolist() == [6, 8]
+
+
+def test_it_is_handed_to_children_only():
+    with pytest.raises(RuntimeError, match="inheritance"):
+        pickle.dumps(ShmBuffer(np.int64, (2,)))
+
+
+def test_a_container_is_nested_as_its_shape():
+    container = ShmBufferContainer({"a": np.int64, "b": {"c": bool}}, {"a": (2,), "b": {"c": ()}})
+    data = {"a": np.array([1, 2]), "b": {"c": np.array(True)}}
+    container.fill(data)
+    assert container.get() == {"a": pytest.approx(data["a"]), "b": {"c": np.array(True)}}
+    one = ShmBufferContainer(np.float32, {"a": (1,), "b": [1]}, copy_on_get=False)
+    seen = one.get()
+    one.fill({"a": np.ones(1), "b": np.ones(1) * 2})
+    assert (seen["a"].tolist(), seen["b"].tolist()) == ([1], [2])
+    plain = ShmBufferContainer(np.float32, (2,))
+    plain.fill(np.ones(2))
+    assert plain.get().tolist() == [1, 1]
+
+
+def test_a_shape_of_another_kind_is_refused():
+    with pytest.raises(RuntimeError, match="not support shape: None"):
+        ShmBufferContainer(np.float32, None)
+
+
+def test_it_is_found_where_env_packages_look_for_it():
+    for module in (in_data, subprocess_env_manager):
+        assert (module.ShmBuffer, module.ShmBufferContainer) == (ShmBuffer, ShmBufferContainer)
