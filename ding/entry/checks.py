@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.pytorch_ddp_dist_helper import get_world_size
 
 
 def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:
@@ -19,6 +20,20 @@ def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"env.n_evaluator_episode = {episodes} is less than env.evaluator_env_num = {envs}; each evaluator env "
             "plays at least one episode, so raise the first or lower the second"
+        )
+
+
+def check_ranks(cfg: Mapping[str, Any]) -> None:
+    """Refuse to train replicas that nobody keeps equal.
+
+    Raises:
+        ConfigError: there are several ranks, and `policy.multi_gpu` is false.
+    """
+    world_size = get_world_size()
+    if world_size > 1 and not cfg["policy"].get("multi_gpu", False):
+        raise ConfigError(
+            f"policy.multi_gpu = False is not allowed on {world_size} ranks, whose models would drift apart; set "
+            "policy.multi_gpu = True, or train outside DDPContext"
         )
 
 

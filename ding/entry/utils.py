@@ -1,12 +1,15 @@
-"""Helpers of the entries: collecting with a random policy, and marks on transitions."""
+"""Helpers of the entries: collecting with a random policy, marks on transitions, and the accuracy of labels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ding.policy.policy_factory import PolicyFactory
 from ding.utils.config_helper import ConfigError
+from ding.worker.collector.metric_serial_evaluator import IMetric
 
 
 def random_collect(
@@ -65,3 +68,39 @@ def mark_warm_up(ori_data: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for item in ori_data:
         item["warm_up"] = True
     return ori_data
+
+
+class AccMetric(IMetric):
+    """Accuracy: the share of labels that the policy's output names, under the key `Acc`.
+
+    Example:
+        >>> import torch
+        >>> metric = AccMetric()
+        >>> output = {"logit": torch.tensor([[2], [5]])}
+        >>> metric.reduce_mean([metric.eval(output, torch.tensor(label)) for label in ([2, 3], [2, 5])])
+        {'Acc': 0.75}
+    """
+
+    def eval(self, inputs: dict[str, Any], label: torch.Tensor) -> dict[str, Any]:
+        """The share of the labels [B, *shape] that `inputs['logit']` [B, N, *shape], summed over N, equals.
+
+        Raises:
+            ValueError: the shapes do not fit.
+        """
+        named = inputs["logit"].sum(dim=1)
+        if named.shape != label.shape:
+            raise ValueError(
+                f"logit of shape {tuple(inputs['logit'].shape)} does not fit labels of shape {tuple(label.shape)}"
+            )
+        return {"Acc": (named == label).float().mean().item()}
+
+    def reduce_mean(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """The mean accuracy of the batches, however many rows each has."""
+        return {"Acc": sum(item["Acc"] for item in inputs) / len(inputs)}
+
+    def gt(self, metric1: dict[str, Any], metric2: dict[str, Any] | float | None) -> bool:
+        """Whether `metric1` is strictly better than `metric2`, a metric or its number; True when that is None."""
+        if metric2 is None:
+            return True
+        other = metric2["Acc"] if isinstance(metric2, dict) else metric2
+        return bool(metric1["Acc"] > other)

@@ -34,6 +34,7 @@ class SerialRun:
     """What a serial training loop works with, and how it stands.
 
     Attributes:
+        buffer: None in on-policy training.
         stop: whether the newest evaluation reached the stop value.
         eval_info: what the newest evaluation returned; None before the first.
     """
@@ -52,8 +53,8 @@ class SerialRun:
     is_starved: bool = False
 
     def collect_randomly(self) -> None:
-        """Fill the buffer with `policy.random_collect_size` samples of a random policy; 0 (the default) is none."""
-        if self.cfg.policy.get("random_collect_size", 0) > 0:
+        """Fill the buffer, if any, with `policy.random_collect_size` (0 by default) samples of a random policy."""
+        if self.buffer is not None and self.cfg.policy.get("random_collect_size", 0) > 0:
             random_collect(
                 self.cfg.policy, self.policy, self.collector, self.collector_env, self.commander, self.buffer
             )
@@ -90,16 +91,17 @@ def build_run(
     env_setting: Sequence[Any] | None,
     model: Any,
     max_env_step: int,
-    dynamic_seed: bool,
+    dynamic_seed: bool | None,
+    has_buffer: bool,
 ) -> SerialRun:
-    """Build everything a compiled config asks for; `stack` closes it.
+    """Build everything a compiled config asks for, the buffer only if it is wanted; `stack` closes it.
 
     Raises:
         ConfigError: the policy's kind of actions, or the model shapes in the config, do not fit the env (the latter is
             not checked with a `model` of one's own).
     """
     collector_env, evaluator_env = _build_envs(stack, cfg, env_setting, dynamic_seed)
-    set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
+    set_pkg_seed(rank_seed(cfg.seed, get_rank()), use_cuda=cfg.policy.cuda)
     fields = ["learn", "collect", "eval", "command"]
     policy = cast(CommandModePolicy, create_policy(cfg.policy, model=model, enable_field=fields))
     common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg), "exp_name": cfg.exp_name}
@@ -114,7 +116,7 @@ def build_run(
     evaluator = _closing(
         stack, create_serial_evaluator(cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, **common)
     )
-    buffer = _closing(stack, create_buffer(cfg.policy.other.replay_buffer, **common))
+    buffer = _closing(stack, create_buffer(cfg.policy.other.replay_buffer, **common)) if has_buffer else None
     commander = BaseSerialCommander(
         cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
     )
@@ -129,8 +131,13 @@ def evaluation_seed(seed: int) -> int:
     return int(np.random.SeedSequence([seed, 1]).generate_state(1)[0] >> 1)
 
 
+def rank_seed(seed: int, rank: int) -> int:
+    """The seed of a rank of a run with `seed`, so that all ranks see different episodes; on rank 0 `seed` itself."""
+    return seed if rank == 0 else int(np.random.SeedSequence([seed, 2, rank]).generate_state(1)[0] >> 1)
+
+
 def _build_envs(
-    stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, dynamic_seed: bool
+    stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, dynamic_seed: bool | None
 ) -> tuple[Any, Any]:
     found: Sequence[Any] = get_vec_env_setting(cfg.env) if env_setting is None else env_setting
     env_fn, collector_cfgs, evaluator_cfgs = found
@@ -140,7 +147,7 @@ def _build_envs(
         manager = create_env_manager(cfg.env.manager, [partial(env_fn, cfg=c) for c in env_cfgs])
         managers.append(_closing(stack, manager))
     collector_env, evaluator_env = managers
-    collector_env.seed(cfg.seed, dynamic_seed=dynamic_seed)
+    collector_env.seed(rank_seed(cfg.seed, get_rank()), dynamic_seed=dynamic_seed)
     evaluator_env.seed(eval_seed, dynamic_seed=False)
     return collector_env, evaluator_env
 

@@ -13,11 +13,12 @@ from ding.model.common import (
     head_cls_map,
     independent_normal_dist,
 )
-from ding.model.template import DQN
+from ding.model.template import DQN, VAC
 from ding.model.wrapper import BaseModelWrapper, IModelWrapper, model_wrap, register_wrapper
 
 __all__ = [
     "DQN",
+    "VAC",
     "BaseModelWrapper",
     "ConvEncoder",
     "DiscreteHead",

@@ -5,6 +5,7 @@ from ding.policy.command_mode_policy_instance import (
     DQNCommandModePolicy,
     DummyCommandModePolicy,
     EpsCommandModePolicy,
+    PPOCommandModePolicy,
 )
 from ding.policy.common_utils import (
     default_preprocess_learn,
@@ -13,6 +14,7 @@ from ding.policy.common_utils import (
 )
 from ding.policy.dqn import DQNPolicy
 from ding.policy.policy_factory import PolicyFactory, get_random_policy
+from ding.policy.ppo import PPOPolicy
 
 __all__ = [
     "CommandModePolicy",
@@ -20,6 +22,8 @@ __all__ = [
     "DQNPolicy",
     "DummyCommandModePolicy",
     "EpsCommandModePolicy",
+    "PPOCommandModePolicy",
+    "PPOPolicy",
     "Policy",
     "PolicyFactory",
     "create_policy",

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ding.policy.base_policy import CommandModePolicy
 from ding.policy.dqn import DQNPolicy
+from ding.policy.ppo import PPOPolicy
 from ding.policy.settings import positive
 from ding.rl_utils.exploration import get_epsilon_greedy_fn
 from ding.utils.config_helper import Rule, number, one_of
@@ -63,3 +64,8 @@ class DQNCommandModePolicy(DQNPolicy, EpsCommandModePolicy):
         >>> policy.command_mode.get_setting_collect({"envstep": 0})
         {'eps': 0.95}
     """
+
+
+@POLICY_REGISTRY.register("ppo_command")
+class PPOCommandModePolicy(PPOPolicy, DummyCommandModePolicy):
+    """`PPOPolicy` with a command mode, which has nothing to set."""

@@ -14,8 +14,17 @@ def plain_transition(process_transition: F) -> F:
     A collector may then make these transitions itself, from whole batches. The mark is one of the function: a subclass
     that defines its own is asked for each transition.
     """
-    process_transition.is_plain_transition = True  # type: ignore[attr-defined]
-    return process_transition
+    return plain_transition_with()(process_transition)
+
+
+def plain_transition_with(*output_keys: str) -> Callable[[F], F]:
+    """As `plain_transition`, for transitions that also have these entries of what the policy returned for the env."""
+
+    def mark(process_transition: F) -> F:
+        process_transition.plain_output_keys = output_keys  # type: ignore[attr-defined]
+        return process_transition
+
+    return mark
 
 
 class learn_function(NamedTuple):

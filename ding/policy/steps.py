@@ -49,20 +49,20 @@ class PolicySteps:
         self._synchronizer = GradientSynchronizer(model, bp_update_sync)
 
     def sync_gradients(self, model: Any) -> None:
-        """Average the gradients of `model` over all ranks (`multi_gpu` only)."""
+        """Average the gradients of `model`, a module or an iterable of tensors, over all ranks (`multi_gpu` only)."""
         self._synchronizer.sync(model)
 
     def _backward_and_step(self, loss: Tensor, optimizer: torch.optim.Optimizer, model: Any = None) -> None:
         """One optimizer step on `loss`; with `multi_gpu` the gradients of `model` are averaged over all ranks first.
 
-        `model` holds the parameters of `optimizer`; None means the whole model of the policy.
+        `model` holds the parameters of `optimizer`; None means just these.
         """
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for parameter in parameters:
+            parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         if self._cfg.multi_gpu:
-            self.sync_gradients(self._model if model is None else model)
+            self.sync_gradients(parameters if model is None else model)
         optimizer.step()
 
     def _mode_of(self, module: nn.Module) -> ModuleMode:
@@ -77,9 +77,10 @@ class PolicySteps:
 
         `kwargs` go to the model's forward.
         """
-        obs = model_input(stack_observations(data))
+        obs = stack_observations(data)
         if self._cuda:
             obs = to_device(obs, self._device)
+        obs = model_input(obs)  # on the device: images of bytes travel as bytes
         self._mode_of(self._model).set(False)
         with torch.no_grad():
             output = model.forward(obs, **kwargs)

@@ -1,10 +1,11 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 from easydict import EasyDict
 from gymnasium import spaces
 
-from ding.entry.utils import mark_not_expert, mark_warm_up, random_collect
+from ding.entry.utils import AccMetric, mark_not_expert, mark_warm_up, random_collect
 
 COLLECT_MODE = SimpleNamespace(
     forward=None, process_transition=None, get_train_sample=None, reset=None, get_attribute=lambda name: name
@@ -79,3 +80,24 @@ def test_marks_work_in_place():
     data = [{"obs": 0}]
     assert mark_not_expert(data) is data and mark_warm_up(data) is data
     assert data == [{"obs": 0, "is_expert": 0, "warm_up": True}]
+
+
+def test_the_accuracy_is_the_share_of_labels_that_the_summed_logit_names():
+    metric = AccMetric()
+    logit = torch.tensor([[1, 1], [2, 3], [0, 4]])
+    assert metric.eval({"logit": logit}, torch.tensor([2, 5, 9])) == {"Acc": pytest.approx(2 / 3)}
+    maps = {"logit": logit[:, :, None].expand(3, 2, 2)}
+    assert metric.eval(maps, torch.tensor([[2, 2], [5, 0], [0, 0]])) == {"Acc": 0.5}
+    assert metric.reduce_mean([{"Acc": 0.5}, {"Acc": 1.0}]) == {"Acc": 0.75}
+
+
+def test_labels_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"logit of shape \(3, 2\) does not fit labels of shape \(3, 1\)"):
+        AccMetric().eval({"logit": torch.zeros(3, 2)}, torch.zeros(3, 1))
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"), [(None, True), ({"Acc": 0.4}, True), ({"Acc": 0.5}, False), (0.4, True), (0.5, False)]
+)
+def test_an_accuracy_is_better_than_nothing_and_than_a_smaller_one(other, expected):
+    assert AccMetric().gt({"Acc": 0.5}, other) is expected

@@ -197,7 +197,10 @@ class ReparameterizationHead(nn.Module):
             self.log_sigma_param = nn.Parameter(start)
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        x = self.main(x)
+        return self.of_hidden(self.main(x))
+
+    def of_hidden(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The output for what the hidden layers make of an embedding."""
         mu = self.mu(x)
         if self.bound_type == "tanh":
             mu = torch.tanh(mu)

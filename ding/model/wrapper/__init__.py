@@ -9,6 +9,8 @@ from ding.model.wrapper.sample_wrappers import (
     DeterministicSampleWrapper,
     EpsGreedyMultinomialSampleWrapper,
     EpsGreedySampleWrapper,
+    HybridDeterministicArgmaxSampleWrapper,
+    HybridReparamMultinomialSampleWrapper,
     MultinomialSampleWrapper,
     ReparamSampleWrapper,
 )
@@ -22,6 +24,8 @@ __all__ = [
     "EpsGreedyMultinomialSampleWrapper",
     "EpsGreedySampleWrapper",
     "HiddenStateWrapper",
+    "HybridDeterministicArgmaxSampleWrapper",
+    "HybridReparamMultinomialSampleWrapper",
     "IModelWrapper",
     "MultinomialSampleWrapper",
     "ReparamSampleWrapper",

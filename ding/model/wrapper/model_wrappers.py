@@ -14,6 +14,8 @@ from ding.model.wrapper.sample_wrappers import (
     DeterministicSampleWrapper,
     EpsGreedyMultinomialSampleWrapper,
     EpsGreedySampleWrapper,
+    HybridDeterministicArgmaxSampleWrapper,
+    HybridReparamMultinomialSampleWrapper,
     MultinomialSampleWrapper,
     ReparamSampleWrapper,
 )
@@ -30,6 +32,8 @@ wrapper_name_map: dict[str, type[IModelWrapper]] = {
     "eps_greedy_multinomial_sample": EpsGreedyMultinomialSampleWrapper,
     "reparam_sample": ReparamSampleWrapper,
     "deterministic_sample": DeterministicSampleWrapper,
+    "hybrid_reparam_multinomial_sample": HybridReparamMultinomialSampleWrapper,
+    "hybrid_deterministic_argmax_sample": HybridDeterministicArgmaxSampleWrapper,
     "action_noise": ActionNoiseWrapper,
     "target": TargetNetworkWrapper,
 }

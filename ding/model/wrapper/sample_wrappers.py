@@ -31,24 +31,35 @@ class _LogitSampleWrapper(IModelWrapper):
         """Set `output['action']` to `choose(logit, mask)` for each head."""
         if not isinstance(output, dict):
             raise TypeError(f"{type(self).__name__} needs a model output dict, not {type(output).__name__}")
+        mask_logits(output)
         logit, mask = output["logit"], output.get("action_mask")
         if isinstance(logit, Tensor):
-            if mask is not None:
-                _apply_mask(logit, mask)
             output["action"] = choose(logit, mask)
-            return output
-        masks = [None] * len(logit) if mask is None else mask
-        if len(masks) != len(logit):
-            raise ValueError(f"{len(masks)} action masks do not fit {len(logit)} logits; each head needs its own")
-        for head_logit, head_mask in zip(logit, masks, strict=True):
-            _apply_mask(head_logit, head_mask)
-        output["action"] = [choose(head_logit, head_mask) for head_logit, head_mask in zip(logit, masks, strict=True)]
+        else:
+            masks = [None] * len(logit) if mask is None else mask
+            output["action"] = [choose(*head) for head in zip(logit, masks, strict=True)]
         return output
 
 
-def _apply_mask(logit: Tensor, mask: Tensor | None) -> None:
+def mask_logits(output: Mapping[str, Any]) -> None:
+    """Subtract 1e8 IN PLACE from the logits of illegal actions, where the model output has an `action_mask`.
+
+    Raises:
+        ValueError: the mask does not fit the logits.
+    """
+    logit, mask = output["logit"], output.get("action_mask")
     if mask is None:
         return
+    if isinstance(logit, Tensor):
+        _apply_mask(logit, mask)
+        return
+    if len(mask) != len(logit):
+        raise ValueError(f"{len(mask)} action masks do not fit {len(logit)} logits; each head needs its own")
+    for head_logit, head_mask in zip(logit, mask, strict=True):
+        _apply_mask(head_logit, head_mask)
+
+
+def _apply_mask(logit: Tensor, mask: Tensor) -> None:
     if mask.shape != logit.shape:
         raise ValueError(f"action_mask of shape {tuple(mask.shape)} does not fit logit of shape {tuple(logit.shape)}")
     logit.sub_((mask == 0).to(logit.dtype) * _ILLEGAL)
@@ -174,6 +185,31 @@ class DeterministicSampleWrapper(IModelWrapper):
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = self._model.forward(*args, **kwargs)
         output["action"], _ = _gaussian(output, type(self).__name__)
+        return output
+
+
+class HybridReparamMultinomialSampleWrapper(IModelWrapper):
+    """Draws a hybrid `action`: its `action_type` [B] from softmax, its `action_args` [B, A] from Normal(mu, sigma).
+
+    `logit` is `{'action_type': [B, N], 'action_args': {'mu', 'sigma'}}`.
+    """
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = self._model.forward(*args, **kwargs)
+        mu, sigma = _gaussian({"logit": output["logit"]["action_args"]}, type(self).__name__)
+        with torch.no_grad():
+            action_type = _multinomial(output["logit"]["action_type"], None, 1.0)
+            output["action"] = {"action_type": action_type, "action_args": torch.normal(mu, sigma)}
+        return output
+
+
+class HybridDeterministicArgmaxSampleWrapper(IModelWrapper):
+    """The likeliest hybrid `action`: the type with the largest logit, and the mean of its arguments."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = self._model.forward(*args, **kwargs)
+        mu, _ = _gaussian({"logit": output["logit"]["action_args"]}, type(self).__name__)
+        output["action"] = {"action_type": output["logit"]["action_type"].argmax(-1), "action_args": mu}
         return output
 
 

@@ -36,7 +36,7 @@ class TickMonitor(LoggedModel):
     def __init__(self, time_: TickTime, expire: float) -> None:
         super().__init__(time_, expire)
         for name in self._declared:
-            self.register_attribute_value("avg", name, partial(self.value_mean, name))
+            self.register_attribute_value("avg", name, partial(self.mean_of, name))
             self.register_attribute_value("val", name, partial(self._newest, name))
 
     def record(self, values: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ class TickMonitor(LoggedModel):
             setattr(self, name, value)
 
     def _newest(self, name: str) -> float:
-        newest: float = self.value_window(name)[-1]
+        newest: float = self.window_of(name)[-1]
         return newest
 
 

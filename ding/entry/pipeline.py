@@ -1,0 +1,92 @@
+"""What the serial pipelines share: reading the configs, building the workers, the loop over rounds of collecting."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from ding.config.compile import compile_config
+from ding.config.read import read_config
+from ding.entry.checks import check_evaluation_episodes, check_ranks
+from ding.entry.progress import UNLIMITED
+from ding.entry.workers import SerialRun, build_run
+from ding.torch_utils.checkpoint_helper import guard_training
+from ding.utils.config_helper import ConfigError
+
+# Learns from what a round collected; the last argument is `max_train_iter`.
+Update = Callable[[SerialRun, list[Any], int], None]
+
+
+def run_pipeline(
+    update: Update,
+    input_cfg: Any,
+    seed: int = 0,
+    env_setting: Sequence[Any] | None = None,
+    model: torch.nn.Module | None = None,
+    max_train_iter: int = UNLIMITED,
+    max_env_step: int = UNLIMITED,
+    dynamic_seed: bool | None = None,
+    has_buffer: bool = True,
+) -> SerialRun:
+    """Evaluate when it is due, collect and `update`, until solved or out of budget; the workers are closed then.
+
+    Args:
+        dynamic_seed: None leaves to the collector envs whether each episode has a new seed.
+        has_buffer: whether to build a replay buffer.
+    """
+    main, create = _read_pair(input_cfg)
+    if env_setting is None and not create.get("env"):
+        raise ConfigError("create_config lacks the entry 'env', as in env=dict(type='gymnasium'); or pass env_setting")
+    env_fn = None if env_setting is None else env_setting[0]
+    resume = (main.get("policy", {}).get("learn") or {}).get("resume_training", False)
+    cfg = compile_config(main, seed=seed, env=env_fn, auto=True, create_cfg=create, save_cfg=True, renew_dir=not resume)
+    check_evaluation_episodes(cfg)
+    check_ranks(cfg)
+    with ExitStack() as stack:
+        run = build_run(stack, cfg, env_setting, model, max_env_step, dynamic_seed, has_buffer)
+        with guard_training(run.learner.save_checkpoint):
+            _train(run, update, max_train_iter, max_env_step)
+    return run
+
+
+def _read_pair(input_cfg: Any) -> tuple[Any, Any]:
+    """Deep copies of the two configs, the create config with the policy type that has a command mode."""
+    if isinstance(input_cfg, (str, os.PathLike)):
+        pair: Any = read_config(os.fspath(input_cfg))
+    else:
+        pair = input_cfg
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        raise TypeError(f"input_cfg must be a file path or the pair (main_config, create_config), got {input_cfg!r}")
+    main, create = copy.deepcopy(tuple(pair))
+    policy = create.get("policy") or {}
+    if "type" not in policy:
+        raise ConfigError(f"create_config.policy must name its type, as in policy=dict(type='dqn'); it is {policy!r}")
+    if not policy["type"].endswith("_command"):
+        policy["type"] += "_command"
+    return main, create
+
+
+def _train(run: SerialRun, update: Update, max_train_iter: int, max_env_step: int) -> None:
+    learner, collector = run.learner, run.collector
+    learner.call_hook("before_run")
+    if run.cfg.policy.learn.get("resume_training", False):
+        collector.envstep = learner.collector_envstep
+    run.collect_randomly()
+    while True:
+        collect_kwargs = run.commander.step()
+        if run.evaluator.should_eval(learner.train_iter) and run.evaluate():
+            break
+        data = collector.collect(train_iter=learner.train_iter, policy_kwargs=collect_kwargs)
+        update(run, data, max_train_iter)
+        run.progress.advance(collector.envstep, learner.train_iter)
+        if collector.envstep >= max_env_step or learner.train_iter >= max_train_iter:
+            break
+    if run.eval_info is None:  # a resumed run may end before an evaluation was due
+        run.evaluate()
+    learner.call_hook("after_run")
+    run.save_result()

@@ -1,0 +1,200 @@
+"""Goofspiel, a zero-sum game of two players who move at once: its rules, its env, and how far from optimal a player is.
+
+Each player holds the cards 1 to n. In round k the prize k is on offer; both players show a card at once, the higher one
+wins the prize (nobody does when they are equal), and both cards are gone. Who has won more at the end wins the game:
+the return is 1, 0 or -1. Everything but the choice of the present round is known to both, so a strategy maps a view
+(own hand, the other's hand, own lead) to chances of the cards. Its value against the best answer is found exactly, by
+backward induction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
+from ding.utils.registry_factory import ENV_REGISTRY
+
+VALUE_RANGE = 2.0  # of the return: from -1 to 1
+
+
+class View(NamedTuple):
+    """What a player sees before a round: the cards of both, ascending, and by how much the player leads."""
+
+    own: tuple[int, ...]
+    other: tuple[int, ...]
+    lead: int
+
+    def swapped(self) -> View:
+        """What the other player sees."""
+        return View(self.other, self.own, -self.lead)
+
+
+Strategy = Mapping[View, np.ndarray]  # chances of the cards of `view.own`, in their order
+
+
+class Goofspiel:
+    """The rules, for `cards` cards a hand.
+
+    Example:
+        >>> game = Goofspiel(3)
+        >>> view = game.play(game.start(), 1, 3)
+        >>> view
+        View(own=(2, 3), other=(1, 2), lead=-1)
+        >>> game.prize(view)
+        2
+    """
+
+    def __init__(self, cards: int) -> None:
+        if cards < 2:
+            raise ValueError(f"a hand of {cards} cards is not allowed; it needs at least 2")
+        self.cards = cards
+
+    def start(self) -> View:
+        """The view of either player before the first round."""
+        hand = tuple(range(1, self.cards + 1))
+        return View(hand, hand, 0)
+
+    def prize(self, view: View) -> int:
+        """What is on offer."""
+        return self.cards - len(view.own) + 1
+
+    def play(self, view: View, own: int, other: int) -> View:
+        """The view after both have shown their cards."""
+        won = self.prize(view) * int(np.sign(own - other))
+        left = tuple(card for card in view.own if card != own), tuple(card for card in view.other if card != other)
+        return View(*left, view.lead + won)
+
+    def views(self) -> Iterator[View]:
+        """Every view that can be met, the rounds in order."""
+        layer = {self.start()}
+        for _ in range(self.cards):
+            yield from sorted(layer)
+            layer = {self.play(view, own, other) for view in layer for own in view.own for other in view.other}
+
+    def observation(self, view: View) -> np.ndarray:
+        """The view for a network: [3 * cards + 1] float32 of both hands, the prize, and the lead over its maximum."""
+        obs = np.zeros(3 * self.cards + 1, np.float32)
+        for offset, marked in enumerate((view.own, view.other, (self.prize(view),))):
+            obs[[offset * self.cards + card - 1 for card in marked if card <= self.cards]] = 1.0
+        obs[-1] = view.lead / (self.cards * (self.cards + 1) / 2)
+        return obs
+
+    def mask(self, view: View) -> np.ndarray:
+        """[cards] float32, 1 for the cards in the own hand."""
+        mask = np.zeros(self.cards, np.float32)
+        mask[[card - 1 for card in view.own]] = 1.0
+        return mask
+
+    def best_answer(self, strategy: Strategy) -> float:
+        """The expected return, -1 to 1, of the best answer to a player of this strategy.
+
+        Raises:
+            KeyError: the strategy lacks a view.
+        """
+
+        @cache
+        def value(view: View) -> float:
+            if not view.own:
+                return float(np.sign(view.lead))
+            chances = strategy[view.swapped()]
+            return max(  # type: ignore[no-any-return]
+                sum(p * value(self.play(view, own, other)) for p, other in zip(chances, view.other, strict=True))
+                for own in view.own
+            )
+
+        return value(self.start())
+
+
+def exploitability(game: Goofspiel, strategies: Sequence[Strategy]) -> float:
+    """What the best answers to the players' strategies win on average, 0 for optimal play.
+
+    It is half of what Lanctot et al. (2017), "A Unified Game-Theoretic Approach to Multiagent Reinforcement Learning",
+    call NashConv; the game is symmetric and its value 0.
+    """
+    return float(np.mean([game.best_answer(strategy) for strategy in strategies]))
+
+
+@ENV_REGISTRY.register("goofspiel")
+class GoofspielEnv(BaseEnv):
+    """Both seats of a game, for the collectors and evaluators of battles.
+
+    An observation has, for each player, `observation` [3 * cards + 1] and `action_mask` [cards], both float32; an
+    action is a pair of card indices (card - 1). Rewards are [2, 1], 0 before the end.
+
+    Args:
+        cfg: `cards`, the number of cards of a hand (3); `exploring_starts` (False) begins each game in a round and with
+            a view drawn at random, so that play is learnt in every view and not only where good players get to.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any]) -> None:
+        self._game = Goofspiel(cfg.get("cards", 3))
+        self._view: View | None = None
+        self._starts = [[self._game.start()]]
+        if cfg.get("exploring_starts", False):
+            views = list(self._game.views())
+            # In the last round there is nothing to decide.
+            self._starts = [[view for view in views if len(view.own) == n] for n in range(2, self._game.cards + 1)]
+        self._rng = np.random.default_rng()
+
+    def reset(self) -> list[dict[str, np.ndarray]]:
+        starts = self._starts[self._rng.integers(len(self._starts))]
+        self._view = starts[self._rng.integers(len(starts))]
+        return self._observe(self._view)
+
+    def step(self, action: Sequence[Any]) -> BaseEnvTimestep:
+        if self._view is None:
+            raise RuntimeError("reset the env before its first step")
+        own, other = (int(np.asarray(a).item()) + 1 for a in action)
+        if own not in self._view.own or other not in self._view.other:
+            raise ValueError(
+                f"cards {own} and {other} were played from the hands {self._view.own} and {self._view.other}"
+            )
+        self._view = self._game.play(self._view, own, other)
+        done = not self._view.own
+        result = float(np.sign(self._view.lead)) if done else 0.0
+        info: list[dict[str, Any]] = [{}, {}]
+        if done:
+            outcome = {1.0: "wins", 0.0: "draws", -1.0: "losses"}
+            info = [{"eval_episode_return": r, "result": outcome[r]} for r in (result, 0.0 - result)]
+        reward = np.array([[result], [-result]], np.float32)
+        return BaseEnvTimestep(self._observe(self._view), reward, done, info)  # type: ignore[arg-type]
+
+    def _observe(self, view: View) -> list[dict[str, np.ndarray]]:
+        return [
+            {"observation": self._game.observation(seen), "action_mask": self._game.mask(seen)}
+            for seen in (view, view.swapped())
+        ]
+
+    @property
+    def observation_space(self) -> Any:
+        from gymnasium import spaces
+
+        observation = spaces.Box(-1.0, 1.0, (3 * self._game.cards + 1,), np.float32)
+        mask = spaces.Box(0.0, 1.0, (self._game.cards,), np.float32)
+        return spaces.Tuple([spaces.Dict({"observation": observation, "action_mask": mask}) for _ in range(2)])
+
+    @property
+    def action_space(self) -> Any:
+        from gymnasium import spaces
+
+        return spaces.MultiDiscrete([self._game.cards] * 2)
+
+    @property
+    def reward_space(self) -> Any:
+        from gymnasium import spaces
+
+        return spaces.Box(-1.0, 1.0, (2, 1), np.float32)
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        """Seed the drawing of exploring starts; nothing else in the game is left to chance."""
+        self._rng = np.random.default_rng(seed)
+
+    def close(self) -> None:
+        self._view = None
+
+    def __repr__(self) -> str:
+        return f"Goofspiel with {self._game.cards} cards"

@@ -1,0 +1,234 @@
+"""Actor-critic networks: a policy and a state value."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from ding.model.common.encoder import IMPALAConvEncoder
+from ding.model.common.head import DiscreteHead, MultiHead, RegressionHead, ReparameterizationHead
+from ding.model.common.inputs import as_shape, build_encoder, check_observations, observation_of
+from ding.model.common.plain_actor_critic import PlainActorCritic
+from ding.model.common.plain_layers import PlainModel
+from ding.torch_utils.network.activation import Activation, as_activation
+from ding.torch_utils.network.nn_module import fc_block
+from ding.utils.registry_factory import MODEL_REGISTRY
+
+ACTION_SPACES = ("discrete", "continuous", "hybrid")
+
+
+@MODEL_REGISTRY.register("vac")
+class VAC(PlainModel):
+    """Encoders with an actor head (what to do) and a critic head (the value of a state).
+
+    Args:
+        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images.
+        action_shape: the number of discrete actions, or a list of them, one for each part of a multi-discrete action;
+            the number of dimensions of a continuous action; for a hybrid one both, as a dict with
+            `action_type_shape` and `action_args_shape`.
+        action_space: 'discrete', 'continuous' or 'hybrid'.
+        share_encoder: whether actor and critic have one encoder.
+        actor_head_hidden_size, critic_head_hidden_size: width of the heads' hidden layers. A discrete actor head of
+            another width than the embedding has a linear layer with activation before it.
+        norm_type: normalisation in the heads, and in image encoders.
+        sigma_type, fixed_sigma_value, bound_type: of continuous actions, see `ReparameterizationHead`.
+        encoder: a module to use as encoder, in place of one for `obs_shape`; where actor and critic do not share, the
+            critic has a copy. The width of its embeddings is its attribute `output_size` where it has one, else the
+            hidden size of the heads.
+        impala_cnn_encoder: encode images with `IMPALAConvEncoder`, whose channels are `encoder_hidden_size_list` and
+            whose embeddings are as wide as the hidden layers of the head.
+
+    Attributes:
+        actor, critic: `[encoder, head]` of each. They hold the same modules as `actor_head`, `encoder`, ..., so the
+            state dict has each parameter under two names.
+
+    Raises:
+        ValueError: an unknown `action_space`, or `encoder` is no module.
+        RuntimeError: `obs_shape` has neither one nor three dimensions.
+
+    Example:
+        >>> import torch
+        >>> model = VAC(obs_shape=4, action_shape=2)
+        >>> output = model(torch.rand(3, 4), mode="compute_actor_critic")
+        >>> output["logit"].shape, output["value"].shape
+        (torch.Size([3, 2]), torch.Size([3]))
+    """
+
+    mode = ["compute_actor", "compute_critic", "compute_actor_critic"]
+
+    def __init__(
+        self,
+        obs_shape: int | Sequence[int],
+        action_shape: int | Sequence[int] | Mapping[str, Any],
+        action_space: str = "discrete",
+        share_encoder: bool = True,
+        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        actor_head_hidden_size: int = 64,
+        actor_head_layer_num: int = 1,
+        critic_head_hidden_size: int = 64,
+        critic_head_layer_num: int = 1,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        sigma_type: str | None = "independent",
+        fixed_sigma_value: float = 0.3,
+        bound_type: str | None = None,
+        encoder: nn.Module | None = None,
+        impala_cnn_encoder: bool = False,
+    ) -> None:
+        super().__init__()
+        if action_space not in ACTION_SPACES:
+            raise ValueError(f"action_space {action_space!r} is unknown; allowed: {', '.join(ACTION_SPACES)}")
+        if encoder is not None and not isinstance(encoder, nn.Module):
+            raise ValueError(f"encoder must be an nn.Module or None, not {type(encoder).__name__}")
+        obs_shape = as_shape(obs_shape)
+        act = as_activation(activation)
+        self.obs_shape = (obs_shape,) if isinstance(obs_shape, int) else tuple(obs_shape)
+        self.action_space = action_space
+        self.share_encoder = share_encoder
+        self.impala_cnn_encoder = impala_cnn_encoder
+        sizes = list(encoder_hidden_size_list)
+        make = partial(_make_encoder, obs_shape, encoder, impala_cnn_encoder, sizes, act, norm_type)
+        actor_encoder, actor_size = make(actor_head_hidden_size)
+        critic_encoder, critic_size = actor_encoder, actor_size
+        if share_encoder:
+            self.encoder = actor_encoder
+        else:
+            critic_encoder, critic_size = make(critic_head_hidden_size)
+            if encoder is not None:
+                critic_encoder = copy.deepcopy(encoder)
+            self.actor_encoder = actor_encoder
+            self.critic_encoder = critic_encoder
+        critic_width, critic_layers = critic_head_hidden_size, critic_head_layer_num
+        self.critic_head = RegressionHead(
+            critic_size, 1, critic_layers, activation=act, norm_type=norm_type, hidden_size=critic_width
+        )
+        heads = _ActorHeads(actor_size, actor_head_hidden_size, actor_head_layer_num, act, norm_type)
+        gaussian = {"sigma_type": sigma_type, "fixed_sigma_value": fixed_sigma_value, "bound_type": bound_type}
+        self.actor_head = heads.build(action_space, action_shape, gaussian)
+        self.actor = nn.ModuleList([actor_encoder, self.actor_head])
+        self.critic = nn.ModuleList([critic_encoder, self.critic_head])
+
+    def forward(self, x: Tensor | Mapping[str, Any], mode: str) -> dict[str, Any]:
+        """What the method called `mode` returns for the observations `x` [B, *obs_shape].
+
+        `x` may be a dict with `observation` and `action_mask` [B, N] (a list of masks if multi-discrete, 1 for a legal
+        action); the mask is passed on in the output of the actor.
+
+        Raises:
+            AssertionError: an unknown mode.
+            ValueError: the observations do not have the shape that the model was made for.
+            KeyError: a dict without `observation`.
+        """
+        if mode not in self.mode:
+            raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
+        plain = self._plain_for(x) if type(x) is Tensor else None
+        output: dict[str, Any] = getattr(self if plain is None else plain, mode)(x)
+        return output
+
+    def _build_plain(self) -> PlainActorCritic | None:
+        # A subclass may compute something else.
+        is_own = all(getattr(type(self), name) is getattr(VAC, name) for name in VAC.mode)
+        return PlainActorCritic.build(self) if is_own else None
+
+    def compute_actor(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
+        """`{'logit': ...}`.
+
+        The logit is [B, N] for discrete actions (a list of them if multi-discrete), `{'mu': [B, A], 'sigma': [B, A]}`
+        for continuous ones, and for hybrid ones `{'action_type': [B, N], 'action_args': {'mu', 'sigma'}}`.
+        """
+        return self._with_mask({"logit": self._logit(self.actor[0](self._observations(x)))}, x)
+
+    def compute_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
+        """`{'value': [B]}`."""
+        return {"value": self.critic_head(self.critic[0](self._observations(x)))["pred"]}
+
+    def compute_actor_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
+        """`{'logit': ..., 'value': [B]}`."""
+        observations = self._observations(x)
+        embedding = self.actor[0](observations)
+        logit = self._logit(embedding)
+        value = self.critic_head(embedding if self.share_encoder else self.critic[0](observations))["pred"]
+        return self._with_mask({"logit": logit, "value": value}, x)
+
+    def _observations(self, x: Tensor | Mapping[str, Any]) -> Tensor:
+        observations = observation_of(x) if isinstance(x, Mapping) else x
+        check_observations(observations, self.obs_shape)
+        if not observations.is_floating_point():
+            observations = observations.to(next(self.parameters()).dtype)
+        return observations
+
+    def _logit(self, embedding: Tensor) -> Any:
+        if self.action_space == "hybrid":
+            heads: Any = self.actor_head
+            return {"action_type": heads[0](embedding)["logit"], "action_args": heads[1](embedding)}
+        output = self.actor_head(embedding)
+        return output["logit"] if self.action_space == "discrete" else output
+
+    def _with_mask(self, output: dict[str, Any], x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
+        if self.action_space == "discrete" and isinstance(x, Mapping) and "action_mask" in x:
+            output["action_mask"] = x["action_mask"]
+        return output
+
+
+def _make_encoder(
+    obs_shape: int | tuple[int, ...],
+    given: nn.Module | None,
+    is_impala: bool,
+    hidden_size_list: list[int],
+    activation: nn.Module | None,
+    norm_type: str | None,
+    head_size: int,
+) -> tuple[nn.Module, int]:
+    """The encoder for a head with hidden layers of `head_size`, and the width of its embeddings."""
+    if given is not None:
+        return given, getattr(given, "output_size", head_size)
+    if is_impala:
+        if isinstance(obs_shape, int):
+            raise RuntimeError(f"obs_shape {obs_shape!r} does not fit impala_cnn_encoder, which needs (C, H, W)")
+        return IMPALAConvEncoder(obs_shape, hidden_size_list, head_size), head_size
+    return build_encoder(obs_shape, hidden_size_list, activation, norm_type), hidden_size_list[-1]
+
+
+class _ActorHeads:
+    """Makes the actor head for embeddings of a width."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, layer_num: int, activation: nn.Module | None, norm_type: str | None
+    ) -> None:
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.activation = activation
+        self.kwargs: dict[str, Any] = {"layer_num": layer_num, "activation": activation, "norm_type": norm_type}
+
+    def build(self, action_space: str, action_shape: Any, gaussian: dict[str, Any]) -> nn.Module:
+        if action_space == "discrete":
+            return self._discrete(action_shape)
+        if action_space == "continuous":
+            return self._continuous(action_shape, gaussian)
+        if not isinstance(action_shape, Mapping) or {"action_type_shape", "action_args_shape"} - action_shape.keys():
+            raise ValueError(
+                f"action_shape {action_shape!r} does not fit the action_space 'hybrid'; it must be a dict with "
+                "action_type_shape (a number of actions) and action_args_shape (a number of dimensions)"
+            )
+        action_type = self._discrete(action_shape["action_type_shape"])
+        return nn.ModuleList([action_type, self._continuous(action_shape["action_args_shape"], gaussian)])
+
+    def _discrete(self, action_shape: Any) -> nn.Module:
+        shape = as_shape(action_shape)
+        if isinstance(shape, int):
+            head: nn.Module = DiscreteHead(self.hidden_size, shape, **self.kwargs)
+        else:
+            head = MultiHead(DiscreteHead, self.hidden_size, shape, **self.kwargs)
+        if self.input_size == self.hidden_size:
+            return head
+        return nn.Sequential(fc_block(self.input_size, self.hidden_size, activation=self.activation), head)
+
+    def _continuous(self, action_shape: Any, gaussian: dict[str, Any]) -> nn.Module:
+        shape = as_shape(action_shape)
+        if not isinstance(shape, int):
+            raise ValueError(f"action_shape {action_shape!r} is not supported; continuous actions are vectors [A]")
+        return ReparameterizationHead(self.input_size, shape, hidden_size=self.hidden_size, **gaussian, **self.kwargs)

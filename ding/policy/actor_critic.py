@@ -1,0 +1,162 @@
+"""What on-policy actor-critic methods share: acting, and making samples with advantages."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from easydict import EasyDict
+from torch import Tensor, nn
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.action_kinds import ACTION_KINDS, ActionKind
+from ding.policy.base_policy import Policy
+from ding.policy.env_forward import model_input, stack_observations
+from ding.policy.modes import plain_transition_with
+from ding.policy.value_norm import ValueNorm
+from ding.rl_utils.adder import get_train_sample
+from ding.rl_utils.gae import gae, gae_data
+from ding.torch_utils.data_helper import to_device
+from ding.utils.config_helper import ConfigError
+
+
+class ActorCriticPolicy(Policy):
+    """Base of policies whose model has the modes of `VAC`, and whose samples have an advantage.
+
+    The configuration of a subclass has `action_space, multi_agent, recompute_adv, learn.value_norm, learn.ignore_done,
+    collect.discount_factor, collect.gae_lambda` and `collect.unroll_len`.
+    """
+
+    config: ClassVar[dict[str, Any]] = {}
+
+    @property
+    def _kind(self) -> ActionKind:
+        return ACTION_KINDS[self._cfg.action_space]
+
+    @property
+    def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
+        """Whether actions are numbers of a finite set; None for hybrid actions."""
+        return self._kind.is_discrete
+
+    def default_model(self) -> tuple[str, list[str]]:
+        if self._cfg.multi_agent:
+            raise ConfigError("policy.multi_agent = True needs a model of your own: set policy.model.type or pass one")
+        return "vac", ["ding.model.template.vac"]
+
+    def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
+        if model is None and cfg.model.get("type", "vac") == "vac":
+            if "action_space" not in cfg.model:
+                cfg.model.action_space = cfg.action_space
+            if cfg.model.action_space != cfg.action_space:
+                raise ConfigError(
+                    f"policy.action_space = {cfg.action_space!r} contradicts policy.model.action_space = "
+                    f"{cfg.model.action_space!r}; make them equal, or leave the latter out"
+                )
+        return super()._create_model(cfg, model)
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        cfg = self._cfg
+        self._action_space = cfg.action_space
+        self._gamma, self._gae_lambda = cfg.collect.discount_factor, cfg.collect.gae_lambda
+        self._recompute_adv = cfg.recompute_adv
+        self._value_norm = cfg.learn.value_norm
+        self._running_mean_std = ValueNorm()
+        super()._set_up_model(model, learns)
+
+    def _value_scale(self) -> float:
+        return float(self._running_mean_std.std) if self._value_norm else 1.0
+
+    def _values(self, observations: Any) -> Tensor:
+        """What the critic predicts, [B], in evaluation mode and without gradients."""
+        self._mode_of(self._model).set(False)
+        with torch.no_grad():
+            value: Tensor = self._model.forward(model_input(observations), mode="compute_critic")["value"]
+        return value
+
+    def _load_value_norm(self, state_dict: dict[str, Any]) -> None:
+        if self._value_norm and "value_norm" in state_dict:
+            self._running_mean_std.load_state_dict(state_dict["value_norm"])
+
+    # --- collect ---
+
+    def _init_collect(self) -> None:
+        self._unroll_len = int(self._cfg.collect.unroll_len)
+        self._collect_model = model_wrap(self._model, wrapper_name=self._kind.collect_wrapper)
+        self._collect_model.reset()
+
+    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Draw an action for each env; its output has `action`, `logit` and `value` [1]."""
+        return self._act(self._collect_model, data, mode="compute_actor_critic")
+
+    @plain_transition_with("logit", "value")
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "next_obs": timestep.obs,
+            "action": policy_output["action"],
+            "logit": policy_output["logit"],
+            "value": policy_output["value"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Add `adv` [1], in units of the reward, and `traj_flag`, whether the piece of trajectory ends there.
+
+        The transitions are changed in place. Without `recompute_adv` they lose `next_obs`, which nobody needs any more.
+        """
+        if not transitions:
+            return []
+        for transition in transitions:
+            transition["traj_flag"] = bool(transition["done"])
+        transitions[-1]["traj_flag"] = True
+        if self._cfg.learn.ignore_done:
+            transitions[-1]["done"] = False
+        for transition, adv in zip(transitions, self._advantages(transitions), strict=True):
+            transition["adv"] = adv
+        if not self._recompute_adv:
+            for transition in transitions:
+                del transition["next_obs"]
+        return get_train_sample(transitions, self._unroll_len)
+
+    def _advantages(self, transitions: list[dict[str, Any]]) -> tuple[Tensor, ...]:
+        """Generalized advantages, one for each transition and shaped as its value."""
+        value = torch.stack([transition["value"] for transition in transitions]) * self._value_scale()
+        reward = torch.stack([transition["reward"] for transition in transitions])
+        flag = torch.tensor([transition["traj_flag"] for transition in transitions])
+        next_value = torch.cat([value[1:], torch.zeros_like(value[:1])])
+        next_value[flag] = 0
+        ends = [i for i, transition in enumerate(transitions) if transition["traj_flag"] and self._goes_on(transition)]
+        if ends:
+            observations = stack_observations({i: transitions[i]["next_obs"] for i in ends})
+            if self._cuda:
+                observations = to_device(observations, self._device)
+            values = to_device(self._values(observations), "cpu")
+            next_value[ends] = values.reshape(next_value[ends].shape) * self._value_scale()
+        if reward.shape[1:] == (1,):
+            reward = reward.squeeze(1)
+        return gae(gae_data(value, next_value, reward, None, flag), self._gamma, self._gae_lambda).unbind(0)
+
+    def _goes_on(self, transition: dict[str, Any]) -> bool:
+        """Whether the value of what follows counts."""
+        return bool(self._cfg.learn.ignore_done) or not transition.get("terminated", transition["done"])
+
+    def _state_dict_collect(self) -> dict[str, Any]:
+        state = super()._state_dict_collect()
+        if self._value_norm:
+            state["value_norm"] = self._running_mean_std.state_dict()
+        return state
+
+    def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
+        super()._load_state_dict_collect(state_dict)
+        self._load_value_norm(state_dict)
+
+    # --- eval ---
+
+    def _init_eval(self) -> None:
+        self._eval_model = model_wrap(self._model, wrapper_name=self._kind.eval_wrapper)
+        self._eval_model.reset()
+
+    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Take the likeliest action, the mean of a continuous one; its output has `action` and `logit`."""
+        return self._act(self._eval_model, data, mode="compute_actor")

@@ -1,0 +1,130 @@
+"""The samples of one collection as a batch that several epochs of minibatches are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.env_forward import stack_observations
+from ding.rl_utils.gae import gae, gae_data
+from ding.torch_utils.data_helper import to_device
+
+_COLUMNS = frozenset(("action", "logit", "value", "adv", "reward", "done", "terminated", "traj_flag", "weight"))
+
+
+class OnPolicyData:
+    """B samples in the order of their trajectories, collated once.
+
+    Args:
+        data: samples with `obs, action, logit, value, adv, reward, done, traj_flag`, and what else there is.
+        ignore_done: terminal states bootstrap too.
+        with_next: take in the observations after the samples, too, which `estimate` needs.
+        device: where everything is put.
+
+    Attributes:
+        size: B.
+        columns: `{key: [B, ...]}` of all but the observations; see `default_preprocess_learn`.
+        observations: the B observations, then those that follow a sample and are not those of the next one.
+    """
+
+    def __init__(
+        self, data: Sequence[dict[str, Any]], ignore_done: bool, with_next: bool, device: str | None = None
+    ) -> None:
+        self.size = len(data)
+        self.columns: dict[str, Any] = default_preprocess_learn(data, ignore_done=ignore_done, keys=_COLUMNS)
+        observations = [sample["obs"] for sample in data]
+        rows: list[int] = []
+        if with_next:
+            rows, others = _next_rows(data)
+            observations += others
+        self._next_rows = torch.tensor(rows)
+        self.observations = stack_observations(dict(enumerate(observations)))
+        if device is not None:
+            self.columns = to_device(self.columns, device)
+            self.observations = to_device(self.observations, device)
+            self._next_rows = to_device(self._next_rows, device)
+
+    @property
+    def acted_on(self) -> Any:
+        """The observations of the B samples."""
+        return narrow(self.observations, 0, self.size)
+
+    def estimate(self, values: Tensor, scale: float, gamma: float, gae_lambda: float) -> None:
+        """Set the columns `value`, `adv` and `unscaled_return` from the values of all `observations`.
+
+        Values are in units of `scale`, advantages and returns in those of the rewards. A trajectory ends where
+        `traj_flag` is set, and there the value of what follows counts unless `done` is set.
+        """
+        value, next_value = values[: self.size], values[self._next_rows]
+        columns = self.columns
+        flags = columns["done"], columns.get("traj_flag")
+        data = gae_data(value * scale, next_value * scale, columns["reward"], *flags)
+        adv = gae(data, gamma, gae_lambda)
+        columns.update(value=value, adv=adv, unscaled_return=value * scale + adv)
+
+    def parts(self, item: Any, size: int) -> Iterator[Any]:
+        """The rows of `item` (`observations`, or columns), in order, in parts of `size` at most."""
+        total = _length(item)
+        for start in range(0, total, size):
+            yield narrow(item, start, min(size, total - start))
+
+    def minibatches(self, keys: Sequence[str], size: int) -> Iterator[dict[str, Any]]:
+        """`obs` and the columns `keys` (None for those there are not) in shuffled batches of `size`.
+
+        They are views of one permuted copy. Numpy's global generator shuffles. The last batch is filled up with samples
+        of the one before it; with fewer than `size` samples there is one batch of all.
+        """
+        order = torch.from_numpy(np.random.permutation(self.size))
+        columns: dict[str, Any] = {key: self.columns.get(key) for key in keys}
+        columns["obs"] = self.acted_on
+        shuffled = take(columns, order.to(self.columns["value"].device))
+        size = min(size, self.size)
+        for start in range(0, self.size, size):
+            yield narrow(shuffled, min(start, self.size - size), size)
+
+
+def _next_rows(data: Sequence[dict[str, Any]]) -> tuple[list[int], list[Any]]:
+    """For each sample the row of the observation after it, and the observations that further rows are made of.
+
+    Within a trajectory `next_obs` is the very object that the next sample has as its `obs`: its value is computed once.
+    """
+    rows: list[int] = []
+    others: list[Any] = []
+    following = [sample["obs"] for sample in data[1:]] + [None]
+    for row, (sample, obs_after) in enumerate(zip(data, following, strict=True)):
+        next_obs = sample["next_obs"]
+        if next_obs is obs_after:
+            rows.append(row + 1)
+        else:
+            rows.append(len(data) + len(others))
+            others.append(next_obs)
+    return rows, others
+
+
+def _length(item: Any) -> int:
+    while not isinstance(item, Tensor):
+        item = next(iter(item.values())) if isinstance(item, Mapping) else item[0]
+    return len(item)
+
+
+def take(item: Any, rows: Tensor) -> Any:
+    """The given rows of each tensor in nested dicts and lists; None stays."""
+    if isinstance(item, Tensor):
+        return item.index_select(0, rows)
+    if isinstance(item, Mapping):
+        return {key: take(value, rows) for key, value in item.items()}
+    return item if item is None else [take(value, rows) for value in item]
+
+
+def narrow(item: Any, start: int, size: int) -> Any:
+    """Rows `start` to `start + size` of each tensor in nested dicts and lists, as views; None stays."""
+    if isinstance(item, Tensor):
+        return item.narrow(0, start, size)
+    if isinstance(item, Mapping):
+        return {key: narrow(value, start, size) for key, value in item.items()}
+    return item if item is None else [narrow(value, start, size) for value in item]

@@ -1,0 +1,214 @@
+"""Proximal policy optimization, on policy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.policy.actor_critic import ActorCriticPolicy
+from ding.policy.env_forward import model_input
+from ding.policy.on_policy_data import OnPolicyData
+from ding.policy.ppo_init import initialise_actor_critic
+from ding.policy.ppo_loss import LOGGED, LOGGED_CONTINUOUS, PPOLoss
+from ding.policy.ppo_settings import PPO_RULES, lr_ratio
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import Rule
+from ding.utils.default_helper import one_time_warning
+from ding.utils.file_helper import read_file
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+# Rows that go through the model at once where no gradients are needed.
+_ROWS = 1024
+_MINIBATCH_KEYS = ("action", "log_prob_old", "log_prob_pretrained", "value", "adv", "return_", "weight")
+
+
+@POLICY_REGISTRY.register("ppo")
+class PPOPolicy(ActorCriticPolicy):
+    """PPO (https://arxiv.org/abs/1707.06347) for discrete, continuous and hybrid actions.
+
+    Advantages are those of https://arxiv.org/abs/1506.02438. They end with a piece of trajectory, and bootstrap there
+    from the value of the observation that follows, unless the episode is over (`terminated`, where the env tells it;
+    `done` otherwise). With `recompute_adv` each epoch computes them anew from the values of that moment; see
+    https://arxiv.org/abs/2006.05990. With `value_norm` the critic predicts returns divided by their running deviation.
+
+    The `action_mask` of a dict observation rules out actions, in acting as in learning.
+
+    Example:
+        >>> cfg = PPOPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = PPOPolicy(cfg, enable_field=["collect"])
+        >>> output = policy.collect_mode.forward({0: torch.zeros(4), 3: torch.zeros(4)})
+        >>> {env_id: (out["action"].shape, out["value"].shape) for env_id, out in output.items()}
+        {0: (torch.Size([1]), torch.Size([1])), 3: (torch.Size([1]), torch.Size([1]))}
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "ppo",
+        "cuda": False,
+        "on_policy": True,
+        # Samples are used once, all alike.
+        "priority": False,
+        "priority_IS_weight": False,
+        # Compute the advantages anew in each epoch.
+        "recompute_adv": True,
+        # 'discrete', 'continuous' or 'hybrid'; model.action_space follows it.
+        "action_space": "discrete",
+        # Has no effect on policy: gae_lambda blends the n-step returns.
+        "nstep_return": False,
+        # Logits and values have an axis of agents; needs a model of one's own.
+        "multi_agent": False,
+        "transition_with_policy_data": True,
+        "learn": {
+            "epoch_per_collect": 10,
+            "batch_size": 64,
+            "learning_rate": 3e-4,
+            # {epoch_num, min_lr_lambda}: the rate falls linearly to its share min_lr_lambda over epoch_num collections.
+            "lr_scheduler": None,
+            "value_weight": 0.5,
+            "entropy_weight": 0.0,
+            "clip_ratio": 0.2,
+            # Bounds the objective where the advantage is negative; a number above 1.
+            "dual_clip": None,
+            # Normalise the advantages of each minibatch.
+            "adv_norm": True,
+            "value_norm": True,
+            # Begin with orthogonal layers.
+            "ppo_param_init": True,
+            "grad_clip_type": "clip_norm",
+            "grad_clip_value": 0.5,
+            # Bootstrap from terminal states too.
+            "ignore_done": False,
+            # Stay close to the policy of a checkpoint: its file, weight and estimator of the divergence.
+            "pretrained_model_path": None,
+            "kl_beta": 0.0,
+            "kl_type": "k1",
+        },
+        "collect": {"unroll_len": 1, "discount_factor": 0.99, "gae_lambda": 0.95},
+        "eval": {},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = PPO_RULES
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 hands its parameters to the others
+            initialise_actor_critic(model, is_gaussian=self._cfg.action_space != "discrete")
+        super()._set_up_model(model, learns)
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["cur_lr", *LOGGED]
+        if self._cfg.learn.pretrained_model_path is None:
+            names.remove("kl_div")
+        if self._cfg.action_space == "continuous":
+            names += [*LOGGED_CONTINUOUS, "sigma_grad"]
+        return names
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._priority = self._cfg.priority
+        self._priority_IS_weight = self._cfg.priority_IS_weight
+        if self._cfg.nstep_return:
+            one_time_warning("policy.nstep_return has no effect on policy; collect.gae_lambda blends n-step returns")
+        self._value_weight, self._entropy_weight = learn.value_weight, learn.entropy_weight
+        self._clip_ratio, self._adv_norm = learn.clip_ratio, learn.adv_norm
+        self._optimizer = Adam(
+            self._model.parameters(),
+            lr=learn.learning_rate,
+            grad_clip_type=learn.grad_clip_type,
+            clip_value=learn.grad_clip_value,
+        )
+        self._lr_scheduler: Any = None
+        if learn.lr_scheduler is not None:
+            ratio = partial(lr_ratio, learn.lr_scheduler)
+            self._lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self._optimizer, ratio)
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+        self._pretrained_model: nn.Module | None = None
+        if learn.pretrained_model_path is not None:
+            state = read_file(learn.pretrained_model_path)
+            self._pretrained_model = copy.deepcopy(self._model).requires_grad_(False).eval()
+            self._pretrained_model.load_state_dict(state.get("model", state))
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """`epoch_per_collect` epochs of minibatches on the samples of a collection, in trajectory order.
+
+        Returns what to log of each optimizer step.
+        """
+        batch = self._prepare(data)
+        loss, steps = self._loss(), []
+        for _ in range(int(self._cfg.learn.epoch_per_collect)):
+            self._set_targets(batch)
+            self._mode_of(self._model).set(True)
+            for minibatch in batch.minibatches(_MINIBATCH_KEYS, int(self._cfg.learn.batch_size)):
+                output = self._learn_model.forward(model_input(minibatch["obs"]), mode="compute_actor_critic")
+                mask_logits(output)
+                total, logged = loss(output, minibatch)
+                self._backward_and_step(total, self._optimizer, self._model)
+                steps.append(torch.stack(logged))
+        cur_lr = float(self._optimizer.defaults["lr"])
+        if self._lr_scheduler is not None:
+            cur_lr = self._lr_scheduler.get_last_lr()[0]
+            self._lr_scheduler.step()
+        names = LOGGED + LOGGED_CONTINUOUS  # the latter are there for continuous actions only
+        return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=False))} for row in torch.stack(steps).tolist()]
+
+    def _loss(self) -> PPOLoss:
+        learn = self._cfg.learn
+        weights = self._value_weight, self._entropy_weight
+        divergence = learn.get("kl_type", "k1"), learn.get("kl_beta", 0.0)
+        return PPOLoss(self._kind, self._clip_ratio, learn.get("dual_clip"), *weights, self._adv_norm, *divergence)
+
+    def _prepare(self, data: list[dict[str, Any]]) -> OnPolicyData:
+        device = self._device if self._cuda else None
+        batch = OnPolicyData(data, self._cfg.learn.ignore_done, self._recompute_adv, device)
+        columns = batch.columns
+        columns["log_prob_old"] = self._log_prob(columns.pop("logit"), columns["action"])
+        if self._pretrained_model is not None:
+            columns["log_prob_pretrained"] = self._pretrained_log_prob(self._pretrained_model, batch)
+        if not self._recompute_adv:
+            columns["unscaled_return"] = columns["adv"] + columns["value"] * self._value_scale()
+        return batch
+
+    def _log_prob(self, logit: Any, action: Any) -> list[Tensor]:
+        return [terms.log_prob for terms in self._kind.terms(logit, action)]
+
+    @torch.no_grad()
+    def _pretrained_log_prob(self, model: nn.Module, batch: OnPolicyData) -> list[Tensor]:
+        parts = []
+        for observations, action in batch.parts([batch.acted_on, batch.columns["action"]], _ROWS):
+            output = model.forward(model_input(observations), mode="compute_actor")
+            mask_logits(output)
+            parts.append(self._log_prob(output["logit"], action))
+        return [torch.cat(columns) for columns in zip(*parts, strict=True)]
+
+    def _set_targets(self, batch: OnPolicyData) -> None:
+        """What an epoch learns: advantages in units of the reward, returns in units of their deviation."""
+        scale = self._value_scale()
+        if self._recompute_adv:
+            values = torch.cat([self._values(part) for part in batch.parts(batch.observations, _ROWS)])
+            batch.estimate(values, scale, self._gamma, self._gae_lambda)
+        returns = batch.columns["unscaled_return"]
+        batch.columns["return_"] = returns / scale
+        if self._value_norm:
+            self._running_mean_std.take_in(returns, all_ranks=self._cfg.multi_gpu)
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        state = super()._state_dict_learn()
+        if self._value_norm:
+            state["value_norm"] = self._running_mean_std.state_dict()
+        if self._lr_scheduler is not None:
+            state["lr_scheduler"] = self._lr_scheduler.state_dict()
+        return state
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        super()._load_state_dict_learn(state_dict)
+        self._load_value_norm(state_dict)
+        if self._lr_scheduler is not None and "lr_scheduler" in state_dict:
+            self._lr_scheduler.load_state_dict(state_dict["lr_scheduler"])

@@ -1,0 +1,166 @@
+"""The PPO examples, and configs as users of DI-engine have them."""
+
+import importlib
+import json
+
+import pytest
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.config.compile import compile_config
+from ding.config.read import read_config
+from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+from ding.example import runner
+
+STOP_VALUES = {"cartpole_ppo": 195, "pendulum_ppo": -250}
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_on_one_thread(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def module(name):
+    return importlib.import_module(f"ding.example.{name}")
+
+
+@pytest.mark.parametrize("name", STOP_VALUES)
+def test_the_file_of_an_example_is_a_config_file(name):
+    example = module(name)
+    main, create = read_config(example.__file__)
+    assert main == example.main_config == getattr(example, f"{name}_config")
+    assert create == example.create_config == getattr(example, f"{name}_create_config")
+    cfg = compile_config(main, auto=True, create_cfg=create)
+    assert cfg.policy.eval.evaluator.stop_value == STOP_VALUES[name] and cfg.policy.eval.evaluator.n_episode == 10
+    assert cfg.policy.on_policy
+
+
+@pytest.mark.parametrize("name", STOP_VALUES)
+def test_an_example_runs_and_says_how_it_ended(name, capsys):
+    example = module(name)
+    main = EasyDict(example.main_config)
+    main.policy = EasyDict({**main.policy, "collect": {**main.policy.collect, "n_sample": 64}})
+    main.policy.eval = {"evaluator": {"eval_freq": 5}}
+    main.env = EasyDict({**main.env, "stop_value": -3000, "n_evaluator_episode": 5})
+    options = {"train": run_serial_onpolicy, "max_env_step": 1000}
+    assert runner.run(main, example.create_config, [], **options) == 0
+    assert capsys.readouterr().out.startswith("solved: mean return ")
+
+
+def test_the_budget_of_an_example_counts_unless_the_command_line_gives_one(capsys):
+    example = module("cartpole_ppo")
+    for argv, least, most in (([], 600, 2500), (["--max-env-step", "100"], 100, 1300)):
+        options = {"train": run_serial_onpolicy, "max_env_step": 600}
+        main = EasyDict(example.main_config, env={**example.main_config.env, "stop_value": 501})
+        assert runner.run(main, example.create_config, argv, **options) == 1
+        words = capsys.readouterr().out.split()
+        assert least <= int(words[words.index("env") - 1]) < most
+
+
+def test_an_example_trains_on_one_thread_and_leaves_their_number_alone():
+    example, threads = module("cartpole_ppo"), []
+
+    def train(*args, **kwargs):
+        threads.append(torch.get_num_threads())
+        raise KeyError
+
+    torch.set_num_threads(2)
+    with pytest.raises(KeyError):
+        runner.run(example.main_config, example.create_config, [], train=train)
+    assert threads == [1] and torch.get_num_threads() == 2
+
+
+def documented_cartpole():
+    """The layout of CartPole's PPO config in DI-engine's documents, for an env type of this package."""
+    main = EasyDict(
+        exp_name="cartpole_ppo_seed0",
+        env=dict(env_id="CartPole-v1", collector_env_num=8, evaluator_env_num=5, n_evaluator_episode=5, stop_value=195),
+        policy=dict(
+            cuda=False,
+            action_space="discrete",
+            model=dict(
+                obs_shape=4,
+                action_shape=2,
+                action_space="discrete",
+                encoder_hidden_size_list=[64, 64, 128],
+                critic_head_hidden_size=128,
+                actor_head_hidden_size=128,
+            ),
+            learn=dict(
+                epoch_per_collect=2,
+                batch_size=64,
+                learning_rate=0.001,
+                value_weight=0.5,
+                entropy_weight=0.01,
+                clip_ratio=0.2,
+                learner=dict(hook=dict(save_ckpt_after_iter=100)),
+            ),
+            collect=dict(n_sample=256, unroll_len=1, discount_factor=0.9, gae_lambda=0.95),
+            eval=dict(evaluator=dict(eval_freq=100)),
+        ),
+    )
+    return main, EasyDict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="ppo"))
+
+
+def documented_pendulum():
+    """As above, with continuous actions."""
+    main, create = documented_cartpole()
+    main.env.update(env_id="Pendulum-v1", act_scale=True, collector_env_num=10, stop_value=-250)
+    main.policy.action_space = "continuous"
+    main.policy.model = EasyDict(
+        obs_shape=3,
+        action_shape=1,
+        encoder_hidden_size_list=[64, 64],
+        action_space="continuous",
+        actor_head_layer_num=0,
+        critic_head_layer_num=0,
+        sigma_type="conditioned",
+        activation=nn.Tanh(),
+        bound_type="tanh",
+    )
+    main.policy.learn = EasyDict(
+        epoch_per_collect=10, batch_size=32, learning_rate=3e-5, adv_norm=False, value_norm=True, ignore_done=True
+    )
+    main.policy.collect = EasyDict(n_sample=200, unroll_len=1, discount_factor=0.9, gae_lambda=1.0)
+    return main, create
+
+
+@pytest.mark.parametrize("pair", [documented_cartpole, documented_pendulum])
+def test_a_documented_config_runs(pair):
+    run = run_serial_onpolicy(pair(), max_train_iter=1)
+    assert run.learner.train_iter == (2 * 4 if pair is documented_cartpole else 10 * 7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_the_cartpole_example_is_solved(seed):
+    example = module("cartpole_ppo")
+    argv = ["--seed", str(seed), "--max-env-step", "100000"]
+    assert runner.run(example.main_config, example.create_config, argv, train=run_serial_onpolicy) == 0
+    assert best_return(f"cartpole_ppo_seed{seed}") >= 195
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_the_pendulum_example_is_solved(seed):
+    example = module("pendulum_ppo")
+    argv = ["--seed", str(seed), "--max-env-step", "500000"]
+    assert runner.run(example.main_config, example.create_config, argv, train=run_serial_onpolicy) == 0
+    assert best_return(f"pendulum_ppo_seed{seed}") > -300
+
+
+@pytest.mark.slow
+def test_the_documented_cartpole_config_is_solved():
+    assert run_serial_onpolicy(documented_cartpole(), max_env_step=100_000).stop
+
+
+def best_return(folder):
+    with open(f"{folder}/eval.jsonl") as f:
+        returns = [json.loads(line)["returns"] for line in f]
+    assert all(len(episodes) == 10 for episodes in returns)
+    return max(sum(episodes) / 10 for episodes in returns)

@@ -1,0 +1,86 @@
+import pytest
+import torch
+from easydict import EasyDict
+from torch.utils.data import DataLoader
+
+from ding.example.spirals_classifier import AccuracyMetric, ClassifierPolicy, build_policy, main, spirals
+from ding.utils.file_helper import read_file
+from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
+
+
+def new_policy(**kwargs):
+    cfg = EasyDict(policy=ClassifierPolicy.default_config())
+    return build_policy(cfg) if not kwargs else ClassifierPolicy(cfg.policy, **kwargs)
+
+
+def test_it_learns_until_the_stop_value_and_keeps_its_best_checkpoint(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["--seed", "2"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("solved: accuracy ") and out.endswith("results are in ./spirals_classifier_seed2/\n")
+    told = float(out.split("accuracy ")[1].split(" %")[0])
+    assert told >= 98
+
+    policy = new_policy()
+    policy.learn_mode.load_state_dict(read_file("spirals_classifier_seed2/ckpt/ckpt_best.pth.tar"))
+    cfg = MetricSerialEvaluator.default_config()
+    cfg.stop_value = None
+    evaluator = MetricSerialEvaluator(cfg, (DataLoader(spirals(512, seed=5), 64), AccuracyMetric()), policy.eval_mode)
+    assert evaluator.eval()[1]["acc"] == pytest.approx(told, abs=0.05)
+    evaluator.close()
+
+
+def test_one_that_is_not_trained_says_so_and_returns_1(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["--epochs", "0"]) == 1
+    assert capsys.readouterr().out.startswith("NOT solved: accuracy ")
+
+
+def test_it_is_evaluated_at_its_end_though_no_evaluation_is_due(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["--epochs", "1"])
+    assert " after 32 iterations and " in capsys.readouterr().out
+    text = (tmp_path / "spirals_classifier_seed0" / "log" / "evaluator" / "evaluator_logger.txt").read_text()
+    assert [word in text for word in ("iteration_0.pth.tar", "iteration_32.pth.tar")] == [True, True]
+
+
+def test_a_negative_number_of_epochs_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["--epochs", "-1"])
+    assert "--epochs -1 is not allowed; it must be 0 or more" in capsys.readouterr().err
+
+
+def test_the_points_lie_on_two_spirals_and_depend_on_the_seed_alone():
+    points, label = spirals(100, seed=1, noise=0.0).tensors
+    assert label.bincount().tolist() == [50, 50]
+    radius = points.norm(dim=1)
+    share = (radius - 1) / 3
+    assert share.min() >= 0 and share.max() <= 1
+    angle = 2 * torch.pi * 1.5 * share + torch.pi * label
+    assert torch.allclose(points, radius[:, None] * torch.stack([angle.cos(), angle.sin()], 1), atol=1e-4)
+    assert torch.equal(spirals(100, seed=1).tensors[0], spirals(100, seed=1).tensors[0])
+    assert not torch.equal(spirals(100, seed=1).tensors[0], spirals(100, seed=2).tensors[0])
+
+
+def test_the_metric_is_the_share_of_right_labels():
+    metric = AccuracyMetric()
+    logit = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [3.0, 0.0]])
+    assert metric.eval(logit, torch.tensor([0, 1, 0, 0])) == {"acc": 75.0}
+    assert metric.reduce_mean([{"acc": 50.0}, {"acc": 100.0}]) == {"acc": 75.0}
+    assert metric.gt({"acc": 1.0}, None) and metric.gt({"acc": 1.0}, {"acc": 1.0})
+    assert not metric.gt({"acc": 1.0}, {"acc": 2.0})
+
+
+def test_the_policy_collects_nothing():
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(NotImplementedError, match=r"enable_field=\['learn', 'eval'\]"):
+        new_policy(model=model)
+    collect = new_policy(model=model, enable_field=["learn"]).collect_mode
+    calls = [
+        lambda: collect.forward({}),
+        lambda: collect.process_transition(0, {}, 0),
+        lambda: collect.get_train_sample([]),
+    ]
+    for call in calls:
+        with pytest.raises(NotImplementedError, match="no collect mode"):
+            call()

@@ -1,0 +1,258 @@
+"""The actor-critic network: what it computes, its parts, its state dict."""
+
+import copy
+
+import pytest
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.model import VAC, create_model
+from ding.model.common.head import DiscreteHead
+
+X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
+HYBRID = EasyDict(action_type_shape=3, action_args_shape=2)
+
+
+def shapes(item):
+    if isinstance(item, torch.Tensor):
+        return tuple(item.shape)
+    if isinstance(item, dict):
+        return {key: shapes(value) for key, value in item.items()}
+    return [shapes(value) for value in item]
+
+
+def leaves(item):
+    if isinstance(item, torch.Tensor):
+        return [item]
+    return [leaf for value in (item.values() if isinstance(item, dict) else item) for leaf in leaves(value)]
+
+
+GAUSSIAN = {"mu": (3, 2), "sigma": (3, 2)}
+SPACES = [
+    ("discrete", 5, (3, 5)),
+    ("discrete", [2, 3], [(3, 2), (3, 3)]),
+    ("continuous", 2, GAUSSIAN),
+    ("continuous", (2,), GAUSSIAN),
+    ("hybrid", HYBRID, {"action_type": (3, 3), "action_args": GAUSSIAN}),
+]
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize(("space", "action_shape", "logit"), SPACES)
+@pytest.mark.parametrize("sizes", [{}, {"actor_head_hidden_size": 16, "critic_head_hidden_size": 24}])
+def test_each_mode_gives_its_outputs(share, space, action_shape, logit, sizes):
+    model = VAC(4, action_shape, action_space=space, share_encoder=share, **sizes)
+    both = model(X, mode="compute_actor_critic")
+    actor, critic = model(X, mode="compute_actor"), model(X, mode="compute_critic")
+    assert shapes(both) == {"logit": logit, "value": (3,)}
+    assert shapes(actor) == {"logit": logit} and shapes(critic) == {"value": (3,)}
+    assert torch.equal(critic["value"], both["value"])
+    assert all(torch.equal(a, b) for a, b in zip(leaves(actor), leaves(both), strict=False))
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(AssertionError, match="mode 'compute_nothing' is unknown; allowed: compute_actor, "):
+        VAC(4, 2)(X, mode="compute_nothing")
+
+
+def test_the_parameters_of_the_documented_example_are_counted():
+    model = VAC(4, 2, encoder_hidden_size_list=[64, 64, 128], actor_head_hidden_size=128, critic_head_hidden_size=128)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 46211
+
+
+def names(model):
+    return [name.rsplit(".", 1)[0] for name in model.state_dict() if not name.endswith(".bias")]
+
+
+def test_names_of_a_discrete_model():
+    encoder, actor, critic = ["init", "main.0", "main.2"], ["Q.0.0", "Q.1.0"], ["main.0", "last"]
+    assert names(VAC(4, 2)) == [
+        *(f"encoder.{name}" for name in encoder),
+        *(f"critic_head.{name}" for name in critic),
+        *(f"actor_head.{name}" for name in actor),
+        *(f"actor.0.{name}" for name in encoder),
+        *(f"actor.1.{name}" for name in actor),
+        *(f"critic.0.{name}" for name in encoder),
+        *(f"critic.1.{name}" for name in critic),
+    ]
+
+
+def test_names_of_actor_heads():
+    def head(space, shape, **kwargs):
+        model = VAC(4, shape, action_space=space, **kwargs)
+        return [name[len("actor_head.") :] for name in model.state_dict() if name.startswith("actor_head.")]
+
+    gaussian = ["log_sigma_param", "main.0.weight", "main.0.bias", "mu.weight", "mu.bias"]
+    assert head("continuous", 2) == gaussian
+    assert head("continuous", 2, sigma_type="fixed") == gaussian[1:]
+    discrete = [f"Q.{layer}.0.{kind}" for layer in (0, 1) for kind in ("weight", "bias")]
+    assert head("hybrid", HYBRID) == [f"0.{name}" for name in discrete] + [f"1.{name}" for name in gaussian]
+    assert head("discrete", [2, 3]) == [f"pred.{k}.{name}" for k in (0, 1) for name in discrete]
+
+
+def test_a_state_dict_loads_strictly_into_another_model():
+    source, target = VAC(4, 2), VAC(4, 2)
+    target.load_state_dict(source.state_dict())
+    assert torch.equal(source(X, "compute_critic")["value"], target(X, "compute_critic")["value"])
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_actor_and_critic_list_their_encoder_and_head(share):
+    model = VAC(4, 2, share_encoder=share)
+    assert list(model.actor) == [model.encoder if share else model.actor_encoder, model.actor_head]
+    assert list(model.critic) == [model.encoder if share else model.critic_encoder, model.critic_head]
+    assert (model.actor[0] is model.critic[0]) is share
+    if not share:
+        assert not torch.equal(model.actor[0].init.weight, model.critic[0].init.weight)
+
+
+def test_another_width_of_the_actor_head_gets_a_projection():
+    model = VAC(4, 2, encoder_hidden_size_list=[8, 8], actor_head_hidden_size=16)
+    projection, head = model.actor_head
+    assert (projection[0].in_features, projection[0].out_features) == (8, 16)
+    assert isinstance(projection[1], nn.ReLU) and isinstance(head, DiscreteHead)
+    assert set(map(id, projection.parameters())) <= set(map(id, model.actor.parameters()))
+
+
+def test_heads_are_as_deep_and_wide_as_they_are_asked_to_be():
+    model = VAC(
+        4,
+        2,
+        action_space="continuous",
+        encoder_hidden_size_list=[8],
+        actor_head_hidden_size=16,
+        actor_head_layer_num=2,
+        critic_head_hidden_size=24,
+        critic_head_layer_num=0,
+        activation=nn.Tanh(),
+    )
+    widths = [layer.out_features for layer in model.actor_head.modules() if isinstance(layer, nn.Linear)]
+    assert widths == [16, 16, 2]
+    assert [layer.in_features for layer in model.critic_head.modules() if isinstance(layer, nn.Linear)] == [8]
+    assert not any(isinstance(layer, nn.ReLU) for layer in model.modules())
+
+
+def test_sigma_and_bound_reach_the_actor_head():
+    fixed = VAC(4, 2, action_space="continuous", sigma_type="fixed", fixed_sigma_value=0.7, bound_type="tanh")
+    logit = fixed(1e3 * X, "compute_actor")["logit"]
+    assert logit["sigma"].eq(0.7).all() and logit["mu"].abs().max() <= 1
+    default = VAC(4, 2, action_space="continuous", sigma_type="fixed")
+    assert default(X, "compute_actor")["logit"]["sigma"].eq(0.3).all()
+
+
+# --- observations ---
+
+
+def test_a_mask_is_passed_on_by_the_discrete_actor_only():
+    mask = torch.ones(3, 2)
+    x = {"observation": X, "action_mask": mask}
+    model = VAC(4, 2)
+    assert model(x, "compute_actor")["action_mask"] is mask
+    assert model(x, "compute_actor_critic")["action_mask"] is mask
+    assert list(model(x, "compute_critic")) == ["value"]
+    assert torch.equal(model(x, "compute_actor")["logit"], model(X, "compute_actor")["logit"])
+    assert list(VAC(4, 2, action_space="continuous")(x, "compute_actor")) == ["logit"]
+    assert list(model({"observation": X}, "compute_actor")) == ["logit"]
+
+
+def test_a_dict_without_observation_is_refused():
+    with pytest.raises(KeyError, match="needs the key 'observation'; it has obs"):
+        VAC(4, 2)({"obs": X}, "compute_actor")
+
+
+@pytest.mark.parametrize("mode", VAC.mode)
+def test_observations_of_another_shape_are_refused(mode):
+    with pytest.raises(ValueError, match=r"obs_shape \(4,\).*got observations of shape \(3, 5\)"):
+        VAC(4, 2)(torch.rand(3, 5), mode)
+
+
+@pytest.mark.parametrize("mode", VAC.mode)
+def test_integer_observations_are_converted(mode):
+    model, x = VAC(4, 2), torch.arange(8).view(2, 4)
+    ours, theirs = model(x, mode), model(x.float(), mode)
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+def test_images_go_through_a_convolutional_encoder():
+    model = VAC([4, 84, 84], 6, encoder_hidden_size_list=[32, 64, 64, 128], actor_head_hidden_size=128)
+    assert shapes(model(torch.rand(2, 4, 84, 84), "compute_actor_critic")) == {"logit": (2, 6), "value": (2,)}
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_images_may_go_through_the_impala_encoder(share):
+    model = VAC(
+        [3, 16, 16],
+        2,
+        share_encoder=share,
+        encoder_hidden_size_list=[4, 8],
+        actor_head_hidden_size=16,
+        critic_head_hidden_size=24,
+        impala_cnn_encoder=True,
+    )
+    assert shapes(model(torch.zeros(2, 3, 16, 16), "compute_actor_critic")) == {"logit": (2, 2), "value": (2,)}
+    assert model.critic[0].output_size == (16 if share else 24)
+    with pytest.raises(RuntimeError, match="obs_shape 4 does not fit impala_cnn_encoder"):
+        VAC(4, 2, impala_cnn_encoder=True)
+
+
+def test_other_ranks_of_observations_are_refused():
+    with pytest.raises(RuntimeError, match=r"obs_shape \(2, 3\) is not supported"):
+        VAC([2, 3], 2)
+
+
+# --- an encoder of one's own ---
+
+
+def test_an_encoder_of_ones_own_is_shared_or_copied():
+    encoder = nn.Linear(4, 64)
+    shared = VAC(4, 2, encoder=encoder)
+    assert shared.encoder is encoder
+    own = VAC(4, 2, encoder=encoder, share_encoder=False)
+    assert own.actor_encoder is encoder is not own.critic_encoder
+    assert torch.equal(own.critic_encoder.weight, encoder.weight)
+    assert shapes(own(X, "compute_actor_critic")) == {"logit": (3, 2), "value": (3,)}
+
+
+def test_an_encoder_may_tell_the_width_of_its_embeddings():
+    encoder = nn.Linear(4, 10)
+    encoder.output_size = 10
+    for space in ("discrete", "continuous"):
+        model = VAC(4, 2, action_space=space, encoder=encoder)
+        assert shapes(model(X, "compute_critic")) == {"value": (3,)}
+        model(X, "compute_actor")
+
+
+def test_what_is_no_encoder_is_refused():
+    with pytest.raises(ValueError, match=r"encoder must be an nn.Module or None, not str"):
+        VAC(4, 2, encoder="fc")
+
+
+# --- construction ---
+
+
+def test_unknown_action_spaces_and_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="action_space 'mixed' is unknown; allowed: discrete, continuous, hybrid"):
+        VAC(4, 2, action_space="mixed")
+    for shape in (2, {"action_type_shape": 2}):
+        with pytest.raises(ValueError, match="does not fit the action_space 'hybrid'.*action_args_shape"):
+            VAC(4, shape, action_space="hybrid")
+    with pytest.raises(ValueError, match=r"action_shape \[2, 3\] is not supported"):
+        VAC(4, [2, 3], action_space="continuous")
+
+
+def test_the_model_is_registered():
+    model = create_model(
+        {"type": "vac", "obs_shape": 4, "action_shape": 2, "import_names": ["ding.model.template.vac"]}
+    )
+    assert isinstance(model, VAC)
+
+
+def test_copies_are_independent():
+    model = VAC(4, 2)
+    model(X, "compute_actor")
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.encoder.init.weight.zero_()
+    assert twin.actor[0] is twin.encoder
+    assert not torch.equal(model(X, "compute_actor")["logit"], twin(X, "compute_actor")["logit"])

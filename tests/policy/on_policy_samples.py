@@ -1,0 +1,98 @@
+"""Configs, trajectories and models for the tests of on-policy policies."""
+
+from collections import namedtuple
+
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.policy.ppo import PPOPolicy
+
+Timestep = namedtuple("Timestep", "obs reward done info")
+ACTION_SHAPES = {
+    "discrete": 3,
+    "continuous": 2,
+    "hybrid": EasyDict(action_type_shape=3, action_args_shape=2),
+    "multi-discrete": [2, 3],
+}
+
+
+def make_config(space="discrete", **settings):
+    """PPO's defaults for 4 observations, with a small net; `learn__batch_size=8` sets `cfg.learn.batch_size`."""
+    cfg = PPOPolicy.default_config()
+    cfg.action_space = space.removeprefix("multi-")
+    cfg.model = EasyDict(
+        obs_shape=4,
+        action_shape=ACTION_SHAPES[space],
+        encoder_hidden_size_list=[8],
+        actor_head_hidden_size=8,
+        critic_head_hidden_size=8,
+    )
+    cfg.learn.update(epoch_per_collect=2, batch_size=8)
+    for path, value in settings.items():
+        section = cfg
+        *parents, key = path.split("__")
+        for name in parents:
+            section = section[name]
+        section[key] = value
+    return cfg
+
+
+def make_policy(*fields, space="discrete", seed=0, model=None, **settings):
+    torch.manual_seed(seed)
+    return PPOPolicy(make_config(space, **settings), model=model, enable_field=list(fields) or None)
+
+
+def make_obs():
+    return torch.rand(4)
+
+
+def make_piece(policy, length, end=None, make_obs=make_obs):
+    """Transitions of one trajectory; `end` flags the last one: {'done': ..., 'terminated': ...}."""
+    obs, piece = make_obs(), []
+    for _ in range(length):
+        output = policy.collect_mode.forward({0: obs})[0]
+        next_obs = make_obs()
+        step = Timestep(next_obs, torch.rand(1), False, {})
+        piece.append(policy.collect_mode.process_transition(obs, output, step))
+        obs = next_obs
+    piece[-1].update(end or {})
+    return piece
+
+
+TERMINATED = {"done": True, "terminated": True, "truncated": False}
+TRUNCATED = {"done": True, "terminated": False, "truncated": True}
+
+
+def make_pieces(policy, make_obs=make_obs):
+    """Train samples of three pieces: a terminated, a truncated, and one that goes on."""
+    flags = {"terminated": False, "truncated": False}
+    samples = []
+    for length, end in ((7, TERMINATED), (6, TRUNCATED), (8, flags)):
+        piece = make_piece(policy, length, make_obs=make_obs)
+        piece = [{**flags, **transition} for transition in piece]
+        piece[-1].update(end)
+        samples += policy.collect_mode.get_train_sample(piece)
+    return samples
+
+
+def parameters_of(policy):
+    return torch.cat([p.detach().flatten() for p in policy._model.parameters()]).clone()
+
+
+class AgentModel(nn.Module):
+    """Logits [B, A, 3] and values [B, A] of A = 2 agents."""
+
+    def __init__(self):
+        super().__init__()
+        self.logit, self.value = nn.Linear(4, 6), nn.Linear(4, 2)
+
+    def forward(self, x, mode):
+        logit, value = self.logit(x).view(-1, 2, 3), self.value(x)
+        return {key: item for key, item in (("logit", logit), ("value", value)) if mode in MODES_OF[key]}
+
+
+MODES_OF = {
+    "logit": ("compute_actor", "compute_actor_critic"),
+    "value": ("compute_critic", "compute_actor_critic"),
+}

@@ -1,0 +1,491 @@
+"""What on-policy policies collect: actions, transitions, advantages; and what all PPO policies are made of."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.config.compile import compile_config
+from ding.envs.env.gymnasium_env import GymnasiumEnv
+from ding.model.template.vac import VAC
+from ding.policy import PPOCommandModePolicy, PPOPolicy, create_policy, get_policy_cls
+from ding.policy.grad_sync import GradientSynchronizer
+from ding.policy.modes import plain_transition_with
+from ding.policy.ppo_init import initialise_actor_critic
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from tests.fakes import FakeManager, FakeWriter
+from tests.policy.on_policy_samples import (
+    TERMINATED,
+    TRUNCATED,
+    AgentModel,
+    make_config,
+    make_piece,
+    make_pieces,
+    make_policy,
+    parameters_of,
+)
+
+OBS = {3: torch.zeros(4), 0: torch.ones(4)}
+
+
+# --- acting ---
+
+
+def shapes(item):
+    if isinstance(item, torch.Tensor):
+        return tuple(item.shape)
+    if isinstance(item, dict):
+        return {key: shapes(value) for key, value in item.items()}
+    return tuple(shapes(value) for value in item)
+
+
+GAUSSIAN = {"mu": (2,), "sigma": (2,)}
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "logit"),
+    [
+        ("discrete", (1,), (3,)),
+        ("continuous", (2,), GAUSSIAN),
+        ("hybrid", {"action_type": (1,), "action_args": (2,)}, {"action_type": (3,), "action_args": GAUSSIAN}),
+        ("multi-discrete", ((1,), (1,)), ((2,), (3,))),
+    ],
+)
+def test_outputs_keep_ids_order_and_documented_shapes(space, action, logit):
+    policy = make_policy("collect", "eval", space=space)
+    collected, evaluated = policy.collect_mode.forward(OBS), policy.eval_mode.forward(OBS)
+    assert list(collected) == list(evaluated) == [3, 0]
+    for out in collected.values():
+        assert {key: shapes(value) for key, value in out.items()} == {"logit": logit, "value": (1,), "action": action}
+        assert not out["value"].requires_grad
+    for out in evaluated.values():
+        assert {key: shapes(value) for key, value in out.items()} == {"logit": logit, "action": action}
+
+
+def test_actions_are_drawn_from_the_policy():
+    policy = make_policy("collect")
+    output = policy.collect_mode.forward({i: torch.ones(4) for i in range(3000)})
+    probs = output[0]["logit"].softmax(-1)
+    shares = torch.bincount(output.stacked["action"], minlength=3) / 3000
+    assert shares.tolist() == pytest.approx(probs.tolist(), abs=0.03)
+
+
+def test_continuous_actions_are_drawn_around_their_mean():
+    policy = make_policy("collect", space="continuous")
+    output = policy.collect_mode.forward({i: torch.ones(4) for i in range(3000)})
+    mu, sigma = output[0]["logit"]["mu"], output[0]["logit"]["sigma"]
+    assert torch.allclose(output.stacked["action"].mean(0), mu, atol=0.06)
+    assert torch.allclose(output.stacked["action"].std(0), sigma, rtol=0.05)
+
+
+def test_evaluation_takes_the_likeliest_action():
+    out = make_policy("eval").eval_mode.forward(OBS)[0]
+    assert out["action"].item() == out["logit"].argmax().item()
+    out = make_policy("eval", space="continuous").eval_mode.forward(OBS)[0]
+    assert torch.equal(out["action"], out["logit"]["mu"])
+    out = make_policy("eval", space="hybrid").eval_mode.forward(OBS)[0]
+    assert out["action"]["action_type"].item() == out["logit"]["action_type"].argmax().item()
+    assert torch.equal(out["action"]["action_args"], out["logit"]["action_args"]["mu"])
+
+
+def test_illegal_actions_are_never_taken():
+    policy = make_policy("collect", "eval")
+    observations = {i: {"observation": torch.rand(4), "action_mask": torch.tensor([i % 2, 1, 0])} for i in range(500)}
+    collected = policy.collect_mode.forward(observations).stacked["action"]
+    assert set(collected[::2].tolist()) == {1} and set(collected[1::2].tolist()) == {0, 1}
+    with torch.no_grad():
+        policy._model.actor_head.Q[-1][0].bias.copy_(torch.tensor([1.0, 0.0, 5.0]))
+    evaluated = policy.eval_mode.forward(observations).stacked["action"]
+    assert evaluated[:4].tolist() == [1, 0, 1, 0]
+
+
+def test_a_transition_holds_what_the_policy_thought():
+    policy = make_policy("collect")
+    (transition,) = make_piece(policy, 1)
+    assert list(transition) == ["obs", "next_obs", "action", "logit", "value", "reward", "done"]
+
+
+# --- advantages ---
+
+
+def naive_advantages(piece, values, after, gamma=0.99, lambda_=0.95):
+    """`after[t]` is the value after step t where the trace ends, None where it goes on."""
+    adv, running = [], 0.0
+    for t in reversed(range(len(piece))):
+        next_value = values[t + 1] if after[t] is None else after[t]
+        running = (
+            piece[t]["reward"].item()
+            + gamma * next_value
+            - values[t]
+            + (gamma * lambda_ * running if after[t] is None else 0.0)
+        )
+        adv.insert(0, running)
+    return adv
+
+
+def value_of(policy, obs):
+    with torch.no_grad():
+        return policy._model(obs[None], mode="compute_critic")["value"].item()
+
+
+@pytest.mark.parametrize(
+    ("end", "bootstraps"),
+    [
+        (TERMINATED, False),
+        (TRUNCATED, True),
+        ({"done": False}, True),
+        ({"done": True}, False),  # an env that tells no more
+    ],
+)
+@pytest.mark.parametrize("scale", [None, 3.0])
+def test_advantages_end_with_the_piece_and_bootstrap_unless_the_episode_is_over(end, bootstraps, scale):
+    policy = make_policy("collect", learn__value_norm=scale is not None)
+    if scale is not None:
+        policy._running_mean_std.merge(0.0, scale**2, 1e9)
+    piece = make_piece(policy, 6, end)
+    values = [(scale or 1) * transition["value"].item() for transition in piece]
+    last = (scale or 1) * value_of(policy, piece[-1]["next_obs"]) if bootstraps else 0.0
+    expected = naive_advantages(piece, values, [None] * 5 + [last])
+    before = [dict(transition) for transition in piece]
+    samples = policy.collect_mode.get_train_sample(piece)
+    assert [sample["adv"].item() for sample in samples] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert all(sample["adv"].shape == (1,) for sample in samples)
+    assert [sample["traj_flag"] for sample in samples] == [False] * 5 + [True]
+    for sample, transition in zip(samples, before, strict=True):
+        assert all(sample[key] is transition[key] for key in transition)
+
+
+def test_advantages_do_not_leak_over_the_end_of_an_episode_within_a_piece():
+    policy = make_policy("collect")
+    piece = make_piece(policy, 3, TERMINATED) + make_piece(policy, 2, TRUNCATED) + make_piece(policy, 4)
+    values = [transition["value"].item() for transition in piece]
+    truncated, last = (value_of(policy, piece[t]["next_obs"]) for t in (4, 8))
+    after = [None, None, 0.0, None, truncated, None, None, None, last]
+    samples = policy.collect_mode.get_train_sample(piece)
+    expected = naive_advantages(piece, values, after)
+    assert [sample["adv"].item() for sample in samples] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert [t for t, sample in enumerate(samples) if sample["traj_flag"]] == [2, 4, 8]
+
+
+def test_ignoring_done_bootstraps_from_a_terminal_state_and_clears_its_flag():
+    policy = make_policy("collect", learn__ignore_done=True)
+    piece = make_piece(policy, 3, TERMINATED)
+    last = value_of(policy, piece[-1]["next_obs"])
+    expected = naive_advantages(piece, [t["value"].item() for t in piece], [None, None, last])
+    samples = policy.collect_mode.get_train_sample(piece)
+    assert [sample["adv"].item() for sample in samples] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert samples[-1]["done"] is False and samples[-1]["traj_flag"] is True
+
+
+def test_agents_have_advantages_of_their_own():
+    policy = make_policy(model=AgentModel(), multi_agent=True, learn__ppo_param_init=False)
+    piece = make_piece(policy, 4)
+    with torch.no_grad():
+        last = policy._model(piece[-1]["next_obs"][None], "compute_critic")["value"][0]
+    columns = [
+        naive_advantages(piece, [t["value"][agent].item() for t in piece], [None] * 3 + [last[agent].item()])
+        for agent in range(2)
+    ]
+    samples = policy.collect_mode.get_train_sample(piece)
+    assert torch.stack([s["adv"] for s in samples]).T.tolist() == [pytest.approx(c, rel=1e-4) for c in columns]
+
+
+def test_agents_may_have_rewards_of_their_own():
+    policy = make_policy(model=AgentModel(), multi_agent=True, learn__ppo_param_init=False, collect__gae_lambda=0.0)
+    piece = make_piece(policy, 3, TERMINATED)
+    for transition in piece:
+        transition["reward"] = torch.tensor([1.0, 10.0])
+    samples = policy.collect_mode.get_train_sample(piece)
+    assert torch.allclose(samples[-1]["adv"], torch.tensor([1.0, 10.0]) - piece[-1]["value"])
+
+
+def test_without_recomputing_next_obs_is_not_kept():
+    policy = make_policy("collect", recompute_adv=False)
+    samples = policy.collect_mode.get_train_sample(make_piece(policy, 3))
+    assert all("next_obs" not in sample for sample in samples)
+
+
+def test_samples_may_be_unrolled_and_no_transitions_are_no_samples():
+    policy = make_policy("collect", collect__unroll_len=2)
+    assert policy.collect_mode.get_attribute("unroll_len") == 2
+    samples = policy.collect_mode.get_train_sample(make_piece(policy, 4))
+    assert [len(sample["adv"]) for sample in samples] == [2, 2]
+    assert policy.collect_mode.get_train_sample([]) == []
+
+
+# --- collecting from batches ---
+
+
+class AskedPPO(PPOPolicy):
+    def _process_transition(self, obs, policy_output, timestep):
+        return super()._process_transition(obs, policy_output, timestep)
+
+
+def collect(policy_cls, space):
+    cfg = make_config(space, collect__n_sample=12)
+    cfg.model.obs_shape = 3
+    torch.manual_seed(0)
+    policy = policy_cls(cfg, enable_field=["collect"])
+    env = FakeManager([3, 5, 4], mark=lambda env_id, episode, step: {"terminated": env_id == 0 and step == 3})
+    config = SampleSerialCollector.default_config()
+    collector = SampleSerialCollector(config, env, policy.collect_mode, FakeWriter(), "exp")
+    return collector.collect() + collector.collect()
+
+
+def assert_same(a, b):
+    assert type(a) is type(b)
+    if isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert_same(a[key], b[key])
+    elif isinstance(a, (list, tuple)):
+        for x, y in zip(a, b, strict=True):
+            assert_same(x, y)
+    elif isinstance(a, torch.Tensor):
+        assert a.dtype is b.dtype and torch.equal(a, b)
+    else:
+        assert a == b
+
+
+@pytest.mark.parametrize("space", ["discrete", "continuous", "hybrid"])
+def test_transitions_made_from_batches_are_those_that_the_policy_makes(space, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ours = collect(PPOPolicy, space)
+    assert len(ours) == 24
+    assert_same(ours, collect(AskedPPO, space))
+    assert any(a["next_obs"] is b["obs"] for a, b in zip(ours, ours[1:], strict=False))
+
+
+def test_the_mark_of_a_transition_names_its_further_entries():
+    @plain_transition_with("logit")
+    def process_transition(obs, policy_output, timestep): ...
+
+    assert process_transition.plain_output_keys == ("logit",)
+    assert PPOPolicy._process_transition.plain_output_keys == ("logit", "value")
+    assert not hasattr(AskedPPO._process_transition, "plain_output_keys")
+
+
+# --- state ---
+
+
+def test_state_dicts_have_the_documented_keys():
+    policy = make_policy(learn__lr_scheduler={"epoch_num": 4, "min_lr_lambda": 0.5})
+    assert list(policy.learn_mode.state_dict()) == ["model", "optimizer", "value_norm", "lr_scheduler"]
+    assert list(policy.collect_mode.state_dict()) == ["model", "value_norm"]
+    assert list(policy.eval_mode.state_dict()) == ["model"]
+    plain = make_policy(learn__value_norm=False)
+    assert list(plain.learn_mode.state_dict()) == ["model", "optimizer"]
+    assert list(plain.collect_mode.state_dict()) == ["model"]
+
+
+def test_a_resumed_policy_goes_on_bit_for_bit(tmp_path):
+    settings = {"learn__lr_scheduler": {"epoch_num": 4, "min_lr_lambda": 0.1}}
+    policy, resumed = make_policy(**settings), make_policy(seed=9, **settings)
+    policy.learn_mode.forward(make_pieces(policy))
+    torch.save(policy.learn_mode.state_dict(), tmp_path / "ckpt")
+    resumed.learn_mode.load_state_dict(torch.load(tmp_path / "ckpt", weights_only=True))
+    data = make_pieces(policy)
+    results = []
+    for one in (policy, resumed):
+        np.random.seed(1)
+        results.append(one.learn_mode.forward([dict(sample) for sample in data]))
+    assert results[0] == results[1]
+    assert torch.equal(parameters_of(policy), parameters_of(resumed))
+    assert policy._value_scale() == resumed._value_scale() != 1.0
+
+
+def test_a_state_without_the_newer_keys_loads():
+    policy = make_policy(learn__lr_scheduler={"epoch_num": 4, "min_lr_lambda": 0.1})
+    state = make_policy(seed=3, learn__value_norm=False).learn_mode.state_dict()
+    policy.learn_mode.load_state_dict(state)
+    policy.collect_mode.load_state_dict({"model": state["model"]})
+    assert policy._value_scale() == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_collecting_process_takes_weights_and_scale_from_the_learner():
+    learner, collector = make_policy("learn", "collect"), make_policy("collect", seed=4)
+    learner.learn_mode.forward(make_pieces(learner))
+    collector.collect_mode.load_state_dict(learner.learn_mode.state_dict())
+    assert torch.equal(parameters_of(learner), parameters_of(collector))
+    assert collector._value_scale() == learner._value_scale()
+    make_policy("eval").eval_mode.load_state_dict(learner.learn_mode.state_dict())
+
+
+@pytest.mark.parametrize("field", ["learn", "collect", "eval"])
+@pytest.mark.parametrize("space", ["discrete", "continuous", "hybrid"])
+def test_each_mode_works_alone(field, space):
+    data = make_pieces(make_policy(space=space))
+    policy = make_policy(field, space=space)
+    if field == "learn":
+        assert len(policy.learn_mode.forward(data)) == 6
+    elif field == "collect":
+        make_pieces(policy)
+    else:
+        assert list(policy.eval_mode.forward(OBS)) == [3, 0]
+
+
+# --- initialisation ---
+
+
+def is_orthogonal(weight, gain):
+    rows, columns = weight.shape
+    product = weight @ weight.T if rows <= columns else weight.T @ weight
+    return torch.allclose(product, gain**2 * torch.eye(min(rows, columns)), atol=1e-4)
+
+
+def linears(model):
+    return [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+
+
+def test_a_discrete_model_begins_orthogonal_with_gain_1():
+    model = VAC(4, 2)
+    initialise_actor_critic(model, is_gaussian=False)
+    assert all(is_orthogonal(layer.weight, 1) and layer.bias.eq(0).all() for layer in linears(model))
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("space", ["continuous", "hybrid"])
+def test_only_the_last_layer_of_a_gaussian_policy_begins_small(share, space):
+    shape = {"action_type_shape": 3, "action_args_shape": 2} if space == "hybrid" else 2
+    model = VAC(4, shape, action_space=space, share_encoder=share)
+    initialise_actor_critic(model, is_gaussian=True)
+    head = model.actor_head[1] if space == "hybrid" else model.actor_head
+    for layer in linears(model):
+        gain = 0.01 * 2**0.5 if layer is head.mu else 2**0.5
+        assert is_orthogonal(layer.weight / gain, 1) and layer.bias.eq(0).all()
+    assert head.log_sigma_param.eq(-0.5).all()
+    embedding = model.actor[0](torch.rand(5, 4))
+    assert embedding.abs().max() > 0.1
+    assert model(torch.rand(5, 4), "compute_critic")["value"].abs().max() > 0.01
+
+
+def test_layers_without_bias_and_models_of_ones_own_are_initialised():
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU())
+    initialise_actor_critic(model, is_gaussian=True)
+    assert is_orthogonal(model[0].weight, 1)
+    fixed = VAC(4, 2, action_space="continuous", sigma_type="fixed")
+    initialise_actor_critic(fixed, is_gaussian=True)
+    assert fixed.actor_head.sigma.eq(0.3).all()
+
+
+def test_a_policy_initialises_its_model_if_it_learns_and_is_asked_to():
+    def weight(*fields, **settings):
+        return make_policy(*fields, **settings)._model.encoder.init.weight
+
+    assert is_orthogonal(weight("learn"), 1)
+    assert not is_orthogonal(weight("learn", learn__ppo_param_init=False), 1)
+    assert not is_orthogonal(weight("collect"), 1)
+
+
+def test_the_initial_parameters_are_those_that_rank_0_hands_out(monkeypatch, tmp_path):
+    handed_out = []
+    monkeypatch.setattr(
+        GradientSynchronizer, "__init__", lambda self, model, sync=True: handed_out.append(model.state_dict())
+    )
+    policy = make_policy(multi_gpu=True)
+    assert torch.equal(handed_out[0]["encoder.init.weight"], policy._model.encoder.init.weight)
+    assert is_orthogonal(handed_out[0]["encoder.init.weight"], 1)
+
+
+# --- configuration ---
+
+
+def test_the_default_config_has_the_documented_values():
+    cfg = PPOPolicy.default_config()
+    assert cfg.type == "ppo" and cfg.cfg_type == "PPOPolicyDict"
+    assert PPOCommandModePolicy.default_config().cfg_type == "PPOCommandModePolicyDict"
+    assert cfg.on_policy and cfg.recompute_adv and cfg.transition_with_policy_data
+    assert (cfg.action_space, cfg.nstep_return, cfg.multi_agent) == ("discrete", False, False)
+    assert cfg.learn == {
+        "resume_training": False,
+        "epoch_per_collect": 10,
+        "batch_size": 64,
+        "learning_rate": 3e-4,
+        "lr_scheduler": None,
+        "value_weight": 0.5,
+        "entropy_weight": 0.0,
+        "clip_ratio": 0.2,
+        "dual_clip": None,
+        "adv_norm": True,
+        "value_norm": True,
+        "ppo_param_init": True,
+        "grad_clip_type": "clip_norm",
+        "grad_clip_value": 0.5,
+        "ignore_done": False,
+        "pretrained_model_path": None,
+        "kl_beta": 0.0,
+        "kl_type": "k1",
+    }
+    assert cfg.collect == {"unroll_len": 1, "discount_factor": 0.99, "gae_lambda": 0.95}
+
+
+@pytest.mark.parametrize("space", ["discrete", "continuous", "hybrid", "multi-discrete"])
+@pytest.mark.parametrize("policy_type", ["ppo", "ppo_command"])
+def test_configs_compile_and_make_policies(space, policy_type, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = dict(make_config(space).model)
+    main = EasyDict(
+        exp_name="exp",
+        env={"collector_env_num": 2, "evaluator_env_num": 2, "env_id": "CartPole-v1"},
+        policy={"action_space": space.removeprefix("multi-"), "model": model, "collect": {"n_sample": 64}},
+    )
+    create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy_type})
+    cfg = compile_config(main, env=GymnasiumEnv, auto=True, create_cfg=create)
+    policy = create_policy(cfg.policy)
+    assert type(policy) is get_policy_cls(EasyDict(type=policy_type))
+    answers = {name: policy.collect_mode.get_attribute(name) for name in ("n_sample", "on_policy", "unroll_len")}
+    assert answers == {"n_sample": 64, "on_policy": True, "unroll_len": 1}
+    if policy_type == "ppo_command":
+        command = policy.command_mode
+        settings = [fn({}) for fn in (command.get_setting_learn, command.get_setting_collect, command.get_setting_eval)]
+        assert settings == [{}, {}, {}]
+
+
+def test_a_commander_needs_no_model():
+    policy = PPOCommandModePolicy(PPOCommandModePolicy.default_config(), enable_field=["command"])
+    assert not hasattr(policy, "_model")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"priority": True}, "priority = True is not allowed; it must be one of False"),
+        ({"priority_IS_weight": True}, "priority_IS_weight = True is not allowed"),
+        ({"learn__dual_clip": 1.0}, "learn.dual_clip = 1.0 is not allowed; it must be a number above 1 or None"),
+        ({"learn__dual_clip": "much"}, "learn.dual_clip = 'much' is not allowed"),
+        ({"learn__epoch_per_collect": 0}, "learn.epoch_per_collect = 0 is not allowed"),
+        ({"learn__kl_type": "k4"}, "learn.kl_type = 'k4' is not allowed"),
+        ({"learn__lr_scheduler": {"epoch_num": 0, "min_lr_lambda": 0.1}}, "epoch_num = 0 is not allowed"),
+        ({"learn__lr_scheduler": 3}, "learn.lr_scheduler = 3 is not allowed"),
+        ({"learn__grad_clip_type": "norm"}, "learn.grad_clip_type = 'norm' is not allowed"),
+        ({"collect__gae_lambda": 1.5}, "collect.gae_lambda = 1.5 is not allowed"),
+        ({"multi_agent": True}, "multi_agent = True needs a model of your own"),
+        (
+            {"model__action_space": "continuous"},
+            "policy.action_space = 'discrete' contradicts policy.model.action_space",
+        ),
+    ],
+)
+def test_wrong_settings_are_refused_at_construction(settings, message):
+    with pytest.raises(AssertionError, match=message):
+        make_policy(**settings)
+
+
+def test_the_model_follows_the_action_space_of_the_policy():
+    policy = make_policy(space="continuous")
+    assert policy.cfg.model.action_space == policy._model.action_space == "continuous"
+    assert make_policy(space="continuous", model__action_space="continuous")._model.action_space == "continuous"
+
+
+def test_what_has_no_effect_is_said(caplog):
+    with caplog.at_level(logging.WARNING, "ding"):
+        make_policy(nstep_return=True)
+    assert "policy.nstep_return has no effect" in caplog.text
+
+
+def test_a_policy_tells_which_kind_of_actions_it_chooses():
+    spaces = ("discrete", "multi-discrete", "continuous", "hybrid")
+    assert [make_policy("eval", space=space).has_discrete_actions for space in spaces] == [True, True, False, None]

@@ -1,0 +1,498 @@
+"""What PPO learns, against a twin that goes sample by sample."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Categorical, Independent, Normal
+
+from ding.model.template.vac import VAC
+from ding.utils.file_helper import save_file
+from tests.policy.on_policy_samples import (
+    AgentModel,
+    make_config,
+    make_obs,
+    make_piece,
+    make_pieces,
+    make_policy,
+    parameters_of,
+)
+
+SPACES = ["discrete", "continuous", "hybrid", "multi-discrete"]
+
+
+# --- the twin ---
+
+
+class NaiveNorm:
+    """Mean and variance of all returns so far, with one pseudo-return of weight 1e-4."""
+
+    def __init__(self):
+        self.count, self.sum, self.squares = 1e-4, 0.0, 1e-4
+
+    def add(self, values):
+        self.count += len(values)
+        self.sum += sum(values)
+        self.squares += sum(v * v for v in values)
+
+    @property
+    def std(self):
+        mean = self.sum / self.count
+        return math.sqrt(self.squares / self.count - mean * mean + 1e-8)
+
+
+def distributions(logit, space):
+    """The independent parts of the action's distribution, for a batch of one."""
+    if space == "hybrid":
+        gaussian = Independent(Normal(logit["action_args"]["mu"], logit["action_args"]["sigma"]), 1)
+        return [Categorical(logits=logit["action_type"]), gaussian]
+    if space == "continuous":
+        return [Independent(Normal(logit["mu"], logit["sigma"]), 1)]
+    logits = logit if isinstance(logit, (list, tuple)) else [logit]
+    return [Categorical(logits=part) for part in logits]
+
+
+def judge(logit, action, space):
+    """[(log-probability, entropy)] of the parts with a loss of their own."""
+    parts = [action["action_type"], action["action_args"]] if space == "hybrid" else action
+    parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
+    terms = []
+    for dist, part in zip(distributions(logit, space), parts, strict=True):
+        part = part if isinstance(dist, Categorical) else part[None]
+        terms.append((dist.log_prob(part)[0], dist.entropy()[0]))
+    if space == "multi-discrete":
+        return [(sum(t[0] for t in terms), sum(t[1] for t in terms))]
+    return terms
+
+
+def batched(logit):
+    if isinstance(logit, dict):
+        return {key: batched(value) for key, value in logit.items()}
+    return [batched(value) for value in logit] if isinstance(logit, tuple) else logit[None]
+
+
+class NaivePPO:
+    def __init__(self, policy, space):
+        self.model = copy.deepcopy(policy._model)
+        self.cfg, self.space = policy.cfg, space
+        self.norm = NaiveNorm()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
+
+    def value(self, obs):
+        with torch.no_grad():
+            return self.model(obs[None], mode="compute_critic")["value"].item()
+
+    def scale(self):
+        return self.norm.std if self.cfg.learn.value_norm else 1.0
+
+    def advantages(self, data, scale):
+        values, adv, running = [self.value(s["obs"]) for s in data], [0.0] * len(data), 0.0
+        for t in reversed(range(len(data))):
+            is_over = data[t].get("terminated", data[t]["done"]) and not self.cfg.learn.ignore_done
+            after = 0.0 if is_over else self.value(data[t]["next_obs"])
+            delta = data[t]["reward"].item() + 0.99 * after * scale - values[t] * scale
+            running = delta + (0.0 if data[t]["traj_flag"] else 0.99 * 0.95 * running)
+            adv[t] = running
+        return values, adv
+
+    def loss(self, samples, values, adv, returns):
+        learn, losses = self.cfg.learn, []
+        if learn.adv_norm:
+            mean = sum(adv) / len(adv)
+            std = math.sqrt(sum((a - mean) ** 2 for a in adv) / (len(adv) - 1))
+            adv = [(a - mean) / (std + 1e-8) for a in adv]
+        for sample, v_old, a, target in zip(samples, values, adv, returns, strict=True):
+            output = self.model(sample["obs"][None], mode="compute_actor_critic")
+            new = judge(output["logit"], sample["action"], self.space)
+            old = judge(batched(sample["logit"]), sample["action"], self.space)
+            policy = entropy = 0.0
+            for (log_prob, h), (log_prob_old, _) in zip(new, old, strict=True):
+                ratio = (log_prob - log_prob_old).exp()
+                objective = torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a)
+                if learn.dual_clip is not None and a < 0:
+                    objective = objective.clamp(min=learn.dual_clip * a)
+                policy, entropy = policy - objective, entropy + h
+            v = output["value"][0]
+            near = v_old + (v - v_old).clamp(-0.2, 0.2)
+            value = 0.5 * torch.max((target - v) ** 2, (target - near) ** 2)
+            weight = sample.get("weight", 1.0)
+            losses.append((policy + 0.5 * value - learn.entropy_weight * entropy) * weight)
+        return sum(losses) / len(losses)
+
+    def learn(self, data):
+        totals, scale = [], self.scale()
+        if not self.cfg.recompute_adv:
+            values, adv = [s["value"].item() for s in data], [s["adv"].item() for s in data]
+            raw = [a + v * scale for a, v in zip(adv, values, strict=True)]
+        for _ in range(self.cfg.learn.epoch_per_collect):
+            scale = self.scale()
+            if self.cfg.recompute_adv:
+                values, adv = self.advantages(data, scale)
+                raw = [a + v * scale for a, v in zip(adv, values, strict=True)]
+            returns = [r / scale for r in raw]
+            self.norm.add(raw)
+            order = np.random.permutation(len(data)).tolist()
+            for start in range(0, len(data), 8):
+                rows = order[min(start, len(data) - 8) :][:8]
+                columns = ([column[i] for i in rows] for column in (data, values, adv, returns))
+                total = self.loss(*columns)
+                self.optimizer.zero_grad()
+                total.backward()
+                self.optimizer.step()
+                totals.append(total.item())
+        return totals
+
+
+def learn_both(space, weight=None, rounds=2, **settings):
+    """Learn from the same collections; returns the policy, the twin, and the total losses of both."""
+    policy = make_policy(space=space, **settings)
+    policy._optimizer = torch.optim.SGD(policy._model.parameters(), lr=0.05)
+    twin, totals = NaivePPO(policy, space), ([], [])
+    for seed in range(rounds):
+        torch.manual_seed(seed)
+        data = make_pieces(policy)
+        if weight is not None:
+            data = [{**sample, "weight": weight * (1 + i % 2)} for i, sample in enumerate(data)]
+        np.random.seed(seed)
+        totals[0].extend(entry["total_loss"] for entry in policy.learn_mode.forward([dict(s) for s in data]))
+        np.random.seed(seed)
+        totals[1].extend(twin.learn(data))
+    return policy, twin, totals
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"learn__value_norm": False, "learn__entropy_weight": 0.1},
+        {"recompute_adv": False},
+        {"recompute_adv": False, "learn__value_norm": False},
+        {"learn__adv_norm": False, "learn__dual_clip": 1.05},
+        {"learn__ignore_done": True},
+        {"weight": 0.7},
+    ],
+)
+def test_learning_equals_its_twin(settings):
+    policy, twin, (ours, theirs) = learn_both("discrete", **settings)
+    assert len(ours) == 12
+    assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5)
+    expected = torch.cat([p.detach().flatten() for p in twin.model.parameters()])
+    assert torch.allclose(parameters_of(policy), expected, atol=2e-5)
+    assert policy._value_scale() == pytest.approx(twin.scale(), rel=1e-4)
+
+
+@pytest.mark.parametrize("space", SPACES[1:])
+def test_learning_in_other_action_spaces_equals_its_twin(space):
+    policy, twin, (ours, theirs) = learn_both(space, learn__entropy_weight=0.1)
+    assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5)
+    expected = torch.cat([p.detach().flatten() for p in twin.model.parameters()])
+    assert torch.allclose(parameters_of(policy), expected, atol=2e-5)
+
+
+def test_a_step_is_adam_with_the_norm_of_the_gradients_clipped():
+    policy = make_policy(learn__epoch_per_collect=1, learn__batch_size=64, learn__grad_clip_value=1e-3)
+    data, model = make_pieces(policy), copy.deepcopy(policy._model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
+    policy.learn_mode.forward(data)
+    for theirs, ours in zip(model.parameters(), policy._model.parameters(), strict=True):
+        theirs.grad = ours.grad.clone()  # clipped already
+    assert nn.utils.clip_grad_norm_(model.parameters(), 1e9).item() == pytest.approx(1e-3, rel=1e-2)
+    optimizer.step()
+    expected = torch.cat([p.detach().flatten() for p in model.parameters()])
+    assert torch.allclose(parameters_of(policy), expected, atol=1e-7)
+
+
+# --- what comes out ---
+
+LOGGED = [
+    *("cur_lr", "total_loss", "policy_loss", "value_loss", "entropy_loss"),
+    *("adv_max", "adv_mean", "value_mean", "value_max", "approx_kl", "clipfrac", "kl_div"),
+]
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_each_step_is_told_with_exactly_the_documented_keys_as_floats(space):
+    policy = make_policy(space=space)
+    steps = policy.learn_mode.forward(make_pieces(policy))
+    assert len(steps) == 2 * math.ceil(21 / 8)
+    extra = ["act", "mu_mean", "sigma_mean"] if space == "continuous" else []
+    assert all(list(step) == LOGGED + extra for step in steps)
+    assert all(type(value) is float for step in steps for value in step.values())
+    assert steps[0]["approx_kl"] == pytest.approx(0, abs=1e-6) and steps[0]["clipfrac"] == 0
+    assert all(step["adv_mean"] == pytest.approx(0, abs=1e-6) and step["kl_div"] == 0 for step in steps)
+
+
+def test_monitored_names(tmp_path):
+    monitored = [name for name in LOGGED if name != "kl_div"]
+    assert make_policy().learn_mode.monitor_vars() == monitored
+    continuous = make_policy(space="continuous").learn_mode.monitor_vars()
+    assert continuous == [*monitored, "act", "mu_mean", "sigma_mean", "sigma_grad"]
+    path = str(tmp_path / "pretrained.pth.tar")
+    save_file(path, make_policy()._model.state_dict())
+    assert make_policy(learn__pretrained_model_path=path).learn_mode.monitor_vars() == LOGGED
+
+
+def test_equal_seeds_learn_equal_bytes():
+    def once():
+        policy = make_policy()
+        np.random.seed(3)
+        data = make_pieces(policy)
+        return policy.learn_mode.forward(data), parameters_of(policy)
+
+    (ours, parameters), (theirs, others) = once(), once()
+    assert ours == theirs and torch.equal(parameters, others)
+
+
+def test_whole_numbers_may_be_floats():
+    policy = make_policy(learn__epoch_per_collect=2.0, learn__batch_size=8.0, learn__learning_rate=1)
+    steps = policy.learn_mode.forward(make_pieces(policy))
+    assert len(steps) == 6 and type(steps[0]["cur_lr"]) is float
+
+
+def test_fewer_samples_than_a_minibatch_are_one_batch_and_one_sample_is_no_nan():
+    policy = make_policy(learn__epoch_per_collect=1)
+    data = make_pieces(policy)
+    assert len(policy.learn_mode.forward(data[:3])) == 1
+    (step,) = policy.learn_mode.forward(data[:1])
+    assert not any(math.isnan(value) for value in step.values())
+
+
+def test_the_value_loss_falls_and_what_paid_becomes_likelier():
+    torch.manual_seed(0)
+    policy = make_policy(
+        learn__learning_rate=0.01,
+        learn__epoch_per_collect=15,
+        learn__batch_size=64,
+        learn__value_norm=False,
+        collect__discount_factor=0.0,
+    )
+    data = [sample for _ in range(3) for sample in make_pieces(policy)]
+    for sample in data:
+        sample["reward"] = (sample["action"] == 2).float()
+    obs = make_obs()[None]
+    before = policy._model(obs, "compute_actor")["logit"].softmax(-1)[0, 2].item()
+    steps = policy.learn_mode.forward(data)
+    assert policy._model(obs, "compute_actor")["logit"].softmax(-1)[0, 2].item() > before + 0.1
+    assert steps[-1]["value_loss"] < steps[0]["value_loss"]
+    assert steps[-1]["approx_kl"] != 0
+
+
+def test_observations_of_other_dtypes_and_copies_learn_the_same():
+    def learn(change):
+        policy = make_policy(learn__epoch_per_collect=1)
+        torch.manual_seed(1)
+        data = make_pieces(policy, make_obs=lambda: torch.randint(255, (4,)).float())
+        for sample in data:
+            sample["obs"], sample["next_obs"] = change(sample["obs"]), change(sample["next_obs"])
+        np.random.seed(0)
+        return policy.learn_mode.forward(data)
+
+    shared = learn(lambda obs: obs)
+    for change in (torch.clone, lambda obs: obs.to(torch.uint8), lambda obs: obs.double()):
+        for ours, theirs in zip(learn(change), shared, strict=True):
+            assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+
+
+def test_the_modules_are_switched_to_training_and_back():
+    policy = make_policy()
+    data = make_pieces(policy)
+    assert not policy._model.training
+    policy.learn_mode.forward(data)
+    assert policy._model.training
+
+
+def test_a_learner_may_set_the_weight_of_the_entropy():
+    policy = make_policy()
+    data = make_pieces(policy)
+    policy.learn_mode.set_attribute("entropy_weight", -5.0)
+    step = policy.learn_mode.forward(data)[0]
+    rest = step["policy_loss"] + 0.5 * step["value_loss"]
+    assert step["total_loss"] == pytest.approx(rest + 5 * step["entropy_loss"], rel=1e-4)
+
+
+# --- masks ---
+
+
+def masked_obs(mask=(1, 0, 1)):
+    return {"observation": torch.rand(4), "action_mask": torch.tensor(mask)}
+
+
+def test_an_illegal_action_is_neither_drawn_nor_learnt_of():
+    policy = make_policy(learn__entropy_weight=0.5, learn__epoch_per_collect=3)
+    policy._optimizer = torch.optim.SGD(policy._model.parameters(), lr=0.5)
+    data = make_pieces(policy, make_obs=masked_obs)
+    assert {sample["action"].item() for sample in data} == {0, 2}
+    last = policy._model.actor_head.Q[-1][0]
+    weight, bias = last.weight[1].clone(), last.bias[1].clone()
+    steps = policy.learn_mode.forward(data)
+    assert torch.equal(last.weight[1], weight) and torch.equal(last.bias[1], bias)
+    assert max(step["entropy_loss"] for step in steps) <= math.log(2) + 1e-6
+    assert all(step["approx_kl"] < 1 for step in steps)
+
+
+def test_masked_logits_are_judged_as_if_the_illegal_action_did_not_exist():
+    policy = make_policy(learn__epoch_per_collect=1, learn__batch_size=64)
+    data = make_pieces(policy, make_obs=masked_obs)
+    (step,) = policy.learn_mode.forward(data)
+    assert step["approx_kl"] == pytest.approx(0, abs=1e-6) and step["clipfrac"] == 0
+
+
+def test_each_head_of_a_multi_discrete_action_has_its_mask():
+    def obs():
+        return {"observation": torch.rand(4), "action_mask": [torch.tensor([0, 1]), torch.tensor([1, 1, 0])]}
+
+    policy = make_policy(space="multi-discrete", learn__entropy_weight=0.5)
+    data = make_pieces(policy, make_obs=obs)
+    assert {sample["action"][0].item() for sample in data} == {1}
+    assert {sample["action"][1].item() for sample in data} == {0, 1}
+    steps = policy.learn_mode.forward(data)
+    assert max(step["entropy_loss"] for step in steps) <= math.log(2) + 1e-6
+
+
+# --- learning rate, pretrained policy, value norm ---
+
+
+def test_the_learning_rate_falls_linearly_once_a_collection():
+    policy = make_policy(learn__lr_scheduler={"epoch_num": 4, "min_lr_lambda": 0.5}, learn__learning_rate=0.1)
+    rates = [policy.learn_mode.forward(make_pieces(policy))[-1]["cur_lr"] for _ in range(6)]
+    assert rates == pytest.approx([0.1, 0.0875, 0.075, 0.0625, 0.05, 0.05])
+    assert policy.learn_mode.get_attribute("lr_scheduler").get_last_lr() == pytest.approx([0.05])
+
+
+@pytest.mark.parametrize("kl_type", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("whole_checkpoint", [True, False])
+def test_a_policy_stays_close_to_a_pretrained_one(kl_type, whole_checkpoint, tmp_path):
+    path = str(tmp_path / "ckpt.pth.tar")
+    pretrained = make_policy(seed=5, learn__ppo_param_init=False)
+    save_file(path, pretrained.learn_mode.state_dict() if whole_checkpoint else pretrained._model.state_dict())
+    settings = {
+        "learn__pretrained_model_path": path,
+        "learn__kl_type": kl_type,
+        "learn__batch_size": 64,
+        "learn__epoch_per_collect": 1,
+    }
+    policy = make_policy(**settings)
+    data = make_pieces(policy)
+    old = [categorical(policy._model, s) for s in data]
+    reference = [categorical(pretrained._model, s) for s in data]
+    d = torch.tensor(old) - torch.tensor(reference)
+    expected = {"k1": d, "k2": d**2 / 2, "k3": (-d).exp() - 1 + d}[kl_type].mean().item()
+    (step,) = policy.learn_mode.forward(data)
+    assert step["kl_div"] == pytest.approx(expected, rel=1e-4)
+    pulled = make_policy(**settings, learn__kl_beta=2.0)
+    (with_weight,) = pulled.learn_mode.forward(data)
+    assert with_weight["total_loss"] == pytest.approx(step["total_loss"] + 2 * expected, rel=1e-4)
+    assert torch.equal(pulled._pretrained_model.encoder.init.weight, pretrained._model.encoder.init.weight)
+
+
+def categorical(model, sample):
+    with torch.no_grad():
+        logit = model(sample["obs"][None], "compute_actor")["logit"]
+    return torch.log_softmax(logit, -1)[0, sample["action"]].item()
+
+
+def test_a_pretrained_policy_of_a_continuous_action_space(tmp_path):
+    path = str(tmp_path / "ckpt.pth.tar")
+    save_file(path, make_policy(space="continuous")._model.state_dict())
+    policy = make_policy(space="continuous", learn__pretrained_model_path=path, learn__kl_beta=1.0)
+    steps = policy.learn_mode.forward(make_pieces(policy))
+    assert steps[0]["kl_div"] == pytest.approx(0, abs=1e-6) != steps[-1]["kl_div"]
+
+
+def test_values_and_pretrained_policies_are_asked_for_in_parts(tmp_path, monkeypatch):
+    path = str(tmp_path / "ckpt.pth.tar")
+    save_file(path, make_policy(seed=5)._model.state_dict())
+
+    def learn():
+        policy = make_policy(learn__pretrained_model_path=path)
+        np.random.seed(0)
+        return policy.learn_mode.forward(make_pieces(policy))
+
+    whole = learn()
+    monkeypatch.setattr("ding.policy.ppo._ROWS", 5)
+    for ours, theirs in zip(learn(), whole, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
+
+
+def test_returns_do_not_drift_over_the_epochs_without_recomputing():
+    policy = make_policy(recompute_adv=False, learn__epoch_per_collect=3, learn__learning_rate=1e-12)
+    data = make_pieces(policy)
+    expected = [s["adv"].item() + s["value"].item() for s in data]
+    batch = policy._prepare(data)
+    for _ in range(3):
+        scale = policy._value_scale()
+        policy._set_targets(batch)
+        assert (batch.columns["return_"] * scale).tolist() == pytest.approx(expected, rel=1e-5)
+    assert policy._value_scale() == pytest.approx(np.std(expected), rel=1e-3)
+
+
+# --- agents ---
+
+
+def test_agents_with_values_of_their_own_learn():
+    torch.manual_seed(0)
+    policy = make_policy(model=AgentModel(), multi_agent=True, learn__ppo_param_init=False)
+    data = make_pieces(policy)
+    assert data[0]["action"].shape == data[0]["value"].shape == data[0]["adv"].shape == (2,)
+    steps = policy.learn_mode.forward(data)
+    assert len(steps) == 6 and not any(math.isnan(v) for step in steps for v in step.values())
+
+
+def test_every_step_averages_the_gradients_of_all_ranks(monkeypatch):
+    monkeypatch.setattr("ding.policy.steps.GradientSynchronizer", lambda model, sync: None)
+    policy, synchronised = make_policy(multi_gpu=True), []
+    monkeypatch.setattr(policy, "sync_gradients", lambda model: synchronised.append(model))
+    steps = policy.learn_mode.forward(make_pieces(policy))
+    assert synchronised == [policy._model] * len(steps)
+
+
+def test_one_rank_learns_as_one_without_ranks(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        results = []
+        for multi_gpu in (False, True):
+            policy = make_policy(multi_gpu=multi_gpu)
+            np.random.seed(0)
+            results.append(policy.learn_mode.forward(make_pieces(policy)))
+    finally:
+        torch.distributed.destroy_process_group()
+    for ours, theirs in zip(*results, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+
+
+def test_images_are_converted_batch_by_batch():
+    cfg = make_config(learn__epoch_per_collect=1)
+    cfg.model.update(obs_shape=[1, 8, 8])
+    model = VAC(
+        [1, 8, 8],
+        3,
+        encoder=nn.Sequential(nn.Flatten(), nn.Linear(64, 8)),
+        actor_head_hidden_size=8,
+        critic_head_hidden_size=8,
+    )
+    policy = make_policy(model=model)
+    data = make_pieces(policy, make_obs=lambda: torch.randint(255, (1, 8, 8), dtype=torch.uint8))
+    assert policy._prepare(data).observations.dtype is torch.uint8
+    assert len(policy.learn_mode.forward(data)) == 6
+
+
+def test_what_is_on_another_device_comes_back(monkeypatch):
+    moved = []
+
+    def to_device(item, device):
+        moved.append(device)
+        return item
+
+    for module in ("actor_critic", "on_policy_data", "steps"):
+        monkeypatch.setattr(f"ding.policy.{module}.to_device", to_device)
+    policy = make_policy()
+    policy._cuda, policy._device = True, "cuda:0"
+    policy._get_train_sample(make_piece(policy, 3))
+    assert moved[-2:] == ["cuda:0", "cpu"]
+    data = make_pieces(policy)
+    del moved[:]
+    policy.learn_mode.forward(data)
+    assert moved == ["cuda:0"] * 3  # once a collection: columns, observations, and where the next ones are
