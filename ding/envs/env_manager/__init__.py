@@ -1,6 +1,31 @@
 """Managers that step many envs behind one interface."""
 
-from ding.envs.env_manager.base_env_manager import BaseEnvManager, create_env_manager, get_env_manager_cls
+from ding.envs.env_manager.base_env_manager import (
+    BaseEnvManager,
+    BaseEnvManagerV2,
+    create_env_manager,
+    get_env_manager_cls,
+)
+from ding.envs.env_manager.ding_env_manager import setup_ding_env_manager
 from ding.envs.env_manager.env_state import EnvState
+from ding.envs.env_manager.subprocess_env_manager import (
+    AsyncSubprocessEnvManager,
+    EnvDiedError,
+    EnvProcessError,
+    SubprocessEnvManagerV2,
+    SyncSubprocessEnvManager,
+)
 
-__all__ = ["BaseEnvManager", "EnvState", "create_env_manager", "get_env_manager_cls"]
+__all__ = [
+    "AsyncSubprocessEnvManager",
+    "BaseEnvManager",
+    "BaseEnvManagerV2",
+    "EnvDiedError",
+    "EnvProcessError",
+    "EnvState",
+    "SubprocessEnvManagerV2",
+    "SyncSubprocessEnvManager",
+    "create_env_manager",
+    "get_env_manager_cls",
+    "setup_ding_env_manager",
+]

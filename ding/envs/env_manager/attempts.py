@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from ding.utils.time_helper import WatchDog
 
@@ -42,9 +42,14 @@ def attempt_again(error: Exception, attempt: Callable[[], Any], times: int, wait
     raise error
 
 
-def raise_exhausted(env_id: int, method: str, attempts: int, error: Exception) -> NoReturn:
-    """Raise the RuntimeError that says which env failed where, with the traceback of its last error."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    raise RuntimeError(
-        f"Env {env_id} {method} has exceeded max retries({attempts}), and the latest exception is: {error!r}\n{text}"
-    ) from error
+def exhausted(env_id: int, method: str, attempts: int, error: Exception) -> RuntimeError:
+    """The exception that says which env failed where, with the traceback of its last error; that is its cause, too."""
+    if error.__traceback__ is None:  # it comes from another process, and tells what happened there
+        text = f"{type(error).__name__}: {error.args[0] if error.args else ''}"
+    else:
+        text = f"{error!r}\n" + "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    failure = RuntimeError(
+        f"Env {env_id} {method} has exceeded max retries({attempts}), and the latest exception is: {text}"
+    )
+    failure.__cause__ = error
+    return failure

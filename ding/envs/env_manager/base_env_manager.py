@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.envs.env_manager.attempts import attempt_again, call_with_timeout, raise_exhausted
+from ding.envs.env_manager.attempts import attempt_again, call_with_timeout, exhausted
 from ding.envs.env_manager.env_state import EnvState
 from ding.envs.env_manager.manager_view import ManagerView
+from ding.envs.env_manager.stacked_format import StackedFormat
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 
@@ -54,7 +55,7 @@ class BaseEnvManager(ManagerView):
     @property
     def ready_imgs(self) -> dict[int, Any]:
         """`{env_id: image}`, what `render('rgb_array')` of the envs in `ready_obs` returns."""
-        return {env_id: self._envs[env_id].render("rgb_array") for env_id in self.ready_obs_id}
+        return {env_id: self._call_env(env_id, "render", "rgb_array") for env_id in self.ready_obs_id}
 
     def launch(self, reset_param: ResetParam | None = None) -> None:
         """Make the envs and reset them all.
@@ -99,11 +100,7 @@ class BaseEnvManager(ManagerView):
         if reset_param is not None:
             self._check_ids(reset_param)
             self._reset_param.update(reset_param)
-        for env_id in range(self._env_num) if reset_param is None else reset_param:
-            if self._env_replay_path is not None and self._env_states[env_id] is EnvState.RUN:
-                _logger.warning("env %s is recorded and runs: it is not reset before its episode ends", env_id)
-            else:
-                self._reset_env(env_id)
+        self._reset_envs(list(range(self._env_num) if reset_param is None else reset_param))
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Act in the envs of `actions`; return `{env_id: timestep}`.
@@ -145,12 +142,7 @@ class BaseEnvManager(ManagerView):
             return
         self._closed = True
         self._ready_obs.clear()
-        errors = []
-        for env_id in list(self._envs):
-            try:
-                self._close_env(env_id)
-            except Exception as e:
-                errors.append(e)
+        errors = self._close_envs()
         self._env_states.update(dict.fromkeys(range(self._env_num), EnvState.VOID))
         if errors:
             raise errors[0]
@@ -158,13 +150,13 @@ class BaseEnvManager(ManagerView):
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Have the env save figures in the folder `figure_path`."""
         self._check_open()
-        self._envs[env_id].enable_save_figure(figure_path)
+        self._call_env(env_id, "enable_save_figure", figure_path)
 
     def reward_shaping(self, env_id: int, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The transitions with rewards as the env shapes them."""
+        """The transitions with rewards as the env shapes them, which may write into those it is given."""
         self._check_open()
-        shaped: list[dict[str, Any]] = self._envs[env_id].reward_shaping(transitions)
-        return shaped
+        shaped: list[dict[str, Any]] | None = self._call_env(env_id, "reward_shaping", transitions)
+        return transitions if shaped is None else shaped
 
     def __enter__(self) -> BaseEnvManager:
         return self
@@ -185,6 +177,23 @@ class BaseEnvManager(ManagerView):
             self._reset_env(env_id)
         return timestep
 
+    def _reset_envs(self, env_ids: list[int]) -> None:
+        for env_id in env_ids:
+            if self._env_replay_path is not None and self._env_states[env_id] is EnvState.RUN:
+                _logger.warning("env %s is recorded and runs: it is not reset before its episode ends", env_id)
+            else:
+                self._reset_env(env_id)
+
+    def _close_envs(self) -> list[Exception]:
+        """Close all envs; return the errors of those that failed to."""
+        errors = []
+        for env_id in list(self._envs):
+            try:
+                self._close_env(env_id)
+            except Exception as e:
+                errors.append(e)
+        return errors
+
     def _reset_env(self, env_id: int) -> None:
         self._env_states[env_id] = EnvState.RESET
         self._seeds.tell(env_id, self._envs[env_id])
@@ -203,7 +212,7 @@ class BaseEnvManager(ManagerView):
         except Exception as e:
             self._env_states[env_id] = EnvState.ERROR
             self._close_after_failure()
-            raise_exhausted(env_id, "reset", self._max_retry, e)
+            raise exhausted(env_id, "reset", self._max_retry, e) from e
 
     def _step_again(self, env_id: int, action: Any, error: Exception) -> Any:
         attempt = partial(call_with_timeout, self._step_timeout, self._envs[env_id].step, action)
@@ -211,7 +220,7 @@ class BaseEnvManager(ManagerView):
             return attempt_again(error, attempt, self._max_retry - 1, self._retry_waiting_time)
         except Exception as e:
             self._env_states[env_id] = EnvState.ERROR
-            raise_exhausted(env_id, "step", self._max_retry, e)
+            raise exhausted(env_id, "step", self._max_retry, e) from e
 
     def _close_after_failure(self) -> None:
         try:
@@ -229,8 +238,11 @@ class BaseEnvManager(ManagerView):
     def _close_env(self, env_id: int) -> None:
         self._envs.pop(env_id).close()
 
-    def _env_attribute(self, env_id: int, key: str) -> Any:
-        return getattr(self._envs[env_id], key, None)
+    def _env_attributes(self, key: str) -> list[Any]:
+        return [getattr(self._envs[env_id], key, None) for env_id in range(self._env_num)]
+
+    def _call_env(self, env_id: int, method: str, *args: Any) -> Any:
+        return getattr(self._envs[env_id], method)(*args)
 
     def _attempt_reset(self, env_id: int) -> Any:
         param = self._reset_param[env_id] or {}
@@ -246,6 +258,11 @@ class BaseEnvManager(ManagerView):
         self._create_env(env_id)
         self._seeds.tell_new(env_id, self._envs[env_id])
         return self._attempt_reset(env_id)
+
+
+@ENV_MANAGER_REGISTRY.register("base_v2")
+class BaseEnvManagerV2(StackedFormat, BaseEnvManager):
+    """A `BaseEnvManager` whose observations are stacked, and whose timesteps are a list of trees."""
 
 
 def _copy(item: Any) -> Any:

@@ -224,11 +224,11 @@ class ManagerView(ABC):
                 f"env method {key!r} cannot be reached through the manager, only {self.method_name_list}"
             )
         self._check_open()
-        return [self._env_attribute(env_id, key) for env_id in range(self._env_num)]
+        return self._env_attributes(key)
 
     @abstractmethod
-    def _env_attribute(self, env_id: int, key: str) -> Any:
-        """The attribute `key` of one env, or None."""
+    def _env_attributes(self, key: str) -> list[Any]:
+        """The attribute `key` of each env, None for one that lacks it."""
 
     def _check_open(self) -> None:
         if self._closed:

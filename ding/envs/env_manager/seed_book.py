@@ -24,6 +24,23 @@ class EnvSeed(NamedTuple):
     dynamic: bool | None
 
 
+class SeedOrder(NamedTuple):
+    """What an env object is to be told, by whoever holds it."""
+
+    seed: EnvSeed
+    env_id: int
+    episode: int
+
+    def tell(self, env: Any) -> None:
+        """Seed `env`."""
+        if hasattr(env, "seed_episodes"):
+            env.seed_episodes(self.seed.root, self.env_id, self.episode)
+        elif self.seed.dynamic is None:
+            env.seed(self.seed.plain)
+        else:
+            env.seed(self.seed.plain, self.seed.dynamic)
+
+
 class SeedBook:
     """Seeds of the envs 0 to `env_num` - 1; a seed stays in force until it is replaced.
 
@@ -72,21 +89,26 @@ class SeedBook:
 
     def tell_new(self, env_id: int, env: Any) -> None:
         """Seed `env`, an object that knows nothing yet, for the episode that env `env_id` has come to."""
-        if env_id not in self._seeds:
-            return
-        seed = self._seeds[env_id]
-        if hasattr(env, "seed_episodes"):
-            env.seed_episodes(seed.root, env_id, self._resets[env_id])
-        elif seed.dynamic is None:
-            env.seed(seed.plain)
-        else:
-            env.seed(seed.plain, seed.dynamic)
+        if env_id in self._seeds:
+            self._order(env_id).tell(env)
+            self._pending.discard(env_id)
+
+    def take_order(self, env_id: int) -> SeedOrder | None:
+        """What env `env_id` must still be told, which counts as told with this; None if it has been told."""
+        return self.take_order_for_new(env_id) if env_id in self._pending else None
+
+    def take_order_for_new(self, env_id: int) -> SeedOrder | None:
+        """What an object that knows nothing yet must be told as env `env_id`; None without a seed."""
         self._pending.discard(env_id)
+        return self._order(env_id) if env_id in self._seeds else None
 
     def count_reset(self, env_id: int) -> None:
         """An episode of the env has begun."""
         if env_id in self._resets:
             self._resets[env_id] += 1
+
+    def _order(self, env_id: int) -> SeedOrder:
+        return SeedOrder(self._seeds[env_id], env_id, self._resets[env_id])
 
     def _read(self, seed: Seeds, dynamic: bool | None) -> dict[int, EnvSeed]:
         if isinstance(seed, (int, np.integer)):

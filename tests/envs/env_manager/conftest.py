@@ -1,0 +1,35 @@
+"""No test may leave a process behind, nor anything in shared memory."""
+
+import os
+import pathlib
+
+import pytest
+
+from ding.envs.env_manager import child_process
+
+SHM = pathlib.Path("/dev/shm")
+
+
+def exists(pid):
+    """Whether there is such a process, a zombie included."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch):
+    pids = []
+    start = child_process.ChildProcess.__init__
+
+    def noting_start(self, *args):
+        start(self, *args)
+        pids.append(self.pid)
+
+    monkeypatch.setattr(child_process.ChildProcess, "__init__", noting_start)
+    before = set(SHM.iterdir()) if SHM.exists() else set()
+    yield pids
+    assert [pid for pid in pids if exists(pid)] == []
+    assert (set(SHM.iterdir()) if SHM.exists() else set()) <= before

@@ -1,0 +1,232 @@
+"""What holds for every manager, however its processes start and its observations travel."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from easydict import EasyDict
+
+from ding.envs import (
+    AsyncSubprocessEnvManager,
+    BaseEnvManager,
+    BaseEnvManagerV2,
+    GymnasiumEnv,
+    SubprocessEnvManagerV2,
+    SyncSubprocessEnvManager,
+)
+from ding.worker import InteractionSerialEvaluator, SampleSerialCollector
+from tests.envs.env_manager.scripted_env import Die, Make, Raise, be_abnormal
+from tests.fakes import FakeWriter, ScriptedPolicy
+
+BASE = {"base": BaseEnvManager, "base_v2": BaseEnvManagerV2}
+PROCESSES = {
+    "subprocess": SyncSubprocessEnvManager,
+    "async_subprocess": AsyncSubprocessEnvManager,
+    "subprocess_v2": SubprocessEnvManagerV2,
+}
+CONTEXTS = ("fork", "forkserver", "spawn")
+LENGTHS = (2, 3, 5)
+
+
+def combinations(*, base=True, v2=True, spawn=False):
+    """(class, config) of each manager; interpreters that start anew are slow."""
+    found = [pytest.param(cls, {}, id=name) for name, cls in BASE.items() if base and (v2 or "v2" not in name)]
+    for (name, cls), context, shared in itertools.product(PROCESSES.items(), CONTEXTS, (True, False)):
+        if v2 or "v2" not in name:
+            is_slow = context == "spawn" and not (spawn and name == "subprocess" and shared)
+            found.append(
+                pytest.param(
+                    cls,
+                    {"context": context, "shared_memory": shared, "retry_waiting_time": 0},
+                    id=f"{name}-{context}-{'shared' if shared else 'piped'}",
+                    marks=[pytest.mark.slow] if is_slow else [],
+                )
+            )
+    return found
+
+
+def launched(cls, cfg, *envs, **more):
+    manager = cls([Make(i, **env) for i, env in enumerate(envs)], EasyDict({**cfg, **more}))
+    manager.launch()
+    return manager
+
+
+class Driver:
+    """Steps all ready envs, whatever the format: `round()` gives `{env_id: (obs acted on, obs, done, note)}`."""
+
+    def __init__(self, manager):
+        self.manager = manager
+
+    def round(self):
+        if isinstance(self.manager, (BaseEnvManagerV2, SubprocessEnvManagerV2)):
+            obs = self.manager.ready_obs
+            timesteps = self.manager.step(np.arange(len(obs))[:, None])
+            before = {int(timestep.env_id): row for timestep, row in zip(timesteps, obs, strict=True)}
+            steps = {int(timestep.env_id): timestep for timestep in timesteps}
+        else:
+            before = self.manager.ready_obs
+            steps = self.manager.step({env_id: np.array([env_id]) for env_id in before})
+        return {
+            env_id: (before.get(env_id), step.obs, bool(step.done), step.info["note"]) for env_id, step in steps.items()
+        }
+
+
+@pytest.mark.parametrize("cls, cfg", combinations(base=False))
+def test_episodes_are_whole_and_what_was_returned_stays_as_it_was(cls, cfg):
+    manager = launched(cls, cfg, *[{"length": length, "reuse": True} for length in LENGTHS])
+    driver, handed_out = Driver(manager), []
+    seen = {env_id: [] for env_id in range(3)}
+    with manager:
+        while min(map(len, seen.values())) < 8:
+            for env_id, (before, after, done, note) in driver.round().items():
+                seen[env_id].append((after.tolist(), done, note.tolist()))
+                if before is not None:  # else the env answers to an earlier round
+                    assert before.tolist() == [*after.tolist()[:2], after.tolist()[2] - 1]
+                handed_out.append((after, after.tolist()))
+    for env_id, length in enumerate(LENGTHS):
+        at = [divmod(k, length) for k in range(len(seen[env_id]))]
+        assert seen[env_id] == [([env_id, e, s + 1], s + 1 == length, [s + 1]) for e, s in at]
+    assert [array for array, before in handed_out if array.tolist() != before] == []
+
+
+def collector_over(manager, monkeypatch, tmp_path, n_sample):
+    monkeypatch.chdir(tmp_path)
+    policy = ScriptedPolicy(n_sample=n_sample)
+    cfg = SampleSerialCollector.default_config()
+    return SampleSerialCollector(cfg, manager, policy, FakeWriter(), exp_name="exp"), policy
+
+
+@pytest.mark.parametrize("cls, cfg", combinations(v2=False))
+def test_a_collector_gets_every_transition_once_and_none_across_episodes(cls, cfg, monkeypatch, tmp_path):
+    envs = [{"length": length, "reuse": True} for length in LENGTHS]
+    manager = cls([Make(i, **env) for i, env in enumerate(envs)], EasyDict({**cfg, "step_wait_timeout": 0}))
+    collector, _ = collector_over(manager, monkeypatch, tmp_path, n_sample=21)
+    samples = [sample for _ in range(3) for sample in collector.collect(drop_extra=False)]
+    collector.close()
+    assert len(samples) >= 63
+    found = defaultdict(list)
+    for sample in samples:
+        (env_id, episode, step), after = sample["obs"].tolist(), sample["next_obs"].tolist()
+        assert after == [env_id, episode, step + 1]
+        assert sample["reward"].tolist() == [step + 1]
+        assert sample["done"] is (step + 1 == LENGTHS[int(env_id)])
+        found[env_id].append((episode, step))
+    for env_id, length in enumerate(LENGTHS):
+        assert found[env_id] == [divmod(k, length) for k in range(len(found[env_id]))]
+
+
+@pytest.mark.parametrize("cls", [SyncSubprocessEnvManager, AsyncSubprocessEnvManager])
+def test_what_a_collector_stores_is_its_own_although_observations_are_shared_memory(cls, monkeypatch, tmp_path):
+    envs = [Make(i, length=length, reuse=True) for i, length in enumerate(LENGTHS)]
+    manager = cls(envs, {"context": "fork", "copy_on_get": False, "step_wait_timeout": None})
+    collector, _ = collector_over(manager, monkeypatch, tmp_path, n_sample=60)
+    samples = collector.collect()
+    collector.close()
+    for sample in samples:
+        env_id, episode, step = sample["obs"].tolist()
+        assert sample["next_obs"].tolist() == [env_id, episode, step + 1]
+    steps = [tuple(sample["obs"].tolist()) for sample in samples]
+    assert len(set(steps)) == len(steps)
+
+
+@pytest.mark.parametrize("cls, cfg", combinations(v2=False))
+def test_an_abnormal_step_voids_its_episode_only(cls, cfg, monkeypatch, tmp_path):
+    envs = [{"length": 3, "deeds": {("step", 4): be_abnormal}}, {"length": 4}]
+    manager = cls([Make(i, **env) for i, env in enumerate(envs)], EasyDict({**cfg, "step_wait_timeout": None}))
+    collector, policy = collector_over(manager, monkeypatch, tmp_path, n_sample=16)
+    samples = collector.collect(drop_extra=False)
+    collector.close()
+    found = [tuple(sample["obs"].tolist()) for sample in samples if sample["obs"][0] == 0]
+    assert found[:3] == [(0, 0, 0), (0, 0, 1), (0, 0, 2)]
+    assert [at for at in found if at[1] == 1] == []
+    assert found[3] == (0, 2, 0)
+    others = [tuple(sample["obs"].tolist())[1:] for sample in samples if sample["obs"][0] == 1]
+    assert others == [divmod(k, 4) for k in range(len(others))]
+
+
+@pytest.mark.parametrize("cls, cfg", combinations(v2=False))
+def test_an_evaluator_counts_the_episodes_it_asks_for(cls, cfg, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def final(env):
+        return {"eval_episode_return": float(env.length)}
+
+    envs = [{"length": length, "deeds": {("step", -1): final}} for length in LENGTHS]
+    manager = cls([Make(i, **env) for i, env in enumerate(envs)], EasyDict({**cfg, "step_wait_timeout": None}))
+    evaluator_cfg = InteractionSerialEvaluator.default_config()
+    evaluator_cfg.update(n_episode=6, stop_value=100)
+    evaluator = InteractionSerialEvaluator(
+        evaluator_cfg, manager, ScriptedPolicy(), FakeWriter(), exp_name="exp", instance_name="evaluator"
+    )
+    _, info = evaluator.eval()
+    evaluator.close()
+    assert sorted(info["eval_episode_return"]) == [2, 2, 3, 3, 5, 5]
+
+
+def act_all(manager):
+    return Driver(manager).round()
+
+
+@pytest.mark.parametrize("cls, cfg", combinations(base=False))
+def test_a_killed_env_is_named_with_its_signal(cls, cfg):
+    manager = launched(cls, {**cfg, "step_wait_timeout": None}, {}, {"deeds": {("step", 1): Die(signal.SIGKILL)}}, {})
+    act_all(manager)
+    with pytest.raises(RuntimeError, match="env 1 died in step: its process was ended by SIGKILL"):
+        act_all(manager)
+    assert manager.closed
+
+
+@pytest.mark.parametrize("cls, cfg", combinations())
+def test_a_failing_env_is_named_with_its_own_exception(cls, cfg):
+    deeds = {("step", 1): Raise(LookupError("broken"))}
+    manager = launched(cls, {**cfg, "step_wait_timeout": None}, {}, {"deeds": deeds}, {})
+    act_all(manager)
+    with pytest.raises((LookupError, RuntimeError), match="(?is)env 1.*step.*LookupError: broken") as caught:
+        act_all(manager)
+    assert isinstance(caught.value.__cause__ if cls in BASE.values() else caught.value, LookupError)
+    assert manager.closed is (cls not in BASE.values())
+    manager.close()
+
+
+@pytest.mark.parametrize("cls, cfg", combinations(spawn=True))
+def test_every_manager_offers_the_same(cls, cfg):
+    manager = cls([Make(0, length=1), Make(1, length=4)], EasyDict({**cfg, "step_wait_timeout": None}))
+    manager.seed(5)
+    assert (manager.env_num, manager.closed, manager.ready_obs_id) == (2, True, [])
+    with manager:
+        manager.launch({0: {"level": 1}, 1: None})
+        assert manager.told == [[(5,), {"level": 1}], [(6,), {}]]
+        assert list(manager.random_action()) == [0, 1]
+        assert manager.ready_imgs == {0: "rgb_array 0 0 0", 1: "rgb_array 1 0 0"}
+        assert [state.name for state in manager._env_states.values()] == ["RUN", "RUN"]
+        act_all(manager)
+        assert manager.episode == [1, 0]
+        assert manager.reward_shaping(1, [{"reward": 3}]) == [{"reward": -3}]
+        manager.reset({1: {"level": 2}})
+        assert manager.told[1] == [(6,), {}, {"level": 2}]
+        assert manager.reset_count == 2
+        pids = manager.pid
+        assert (os.getpid() in pids) is (cls in BASE.values())
+
+
+def play(cls, cfg):
+    manager = cls([lambda: GymnasiumEnv({"env_id": "CartPole-v1"})] * 2, EasyDict(cfg))
+    manager.seed(3)
+    seen = []
+    with manager:
+        manager.launch()
+        for _ in range(60):
+            obs = manager.ready_obs
+            steps = manager.step({env_id: int(value.sum() > 0) for env_id, value in obs.items()})
+            seen.append((obs, steps))
+    return repr(seen)
+
+
+@pytest.mark.parametrize("cls, cfg", [p for p in combinations(base=False, v2=False) if "async" not in p.id])
+def test_seeded_envs_play_the_same_in_processes(cls, cfg):
+    assert play(cls, cfg) == play(BaseEnvManager, {})

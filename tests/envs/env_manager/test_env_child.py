@@ -1,0 +1,277 @@
+"""The process of an env, run here in a thread: what it answers, and when it ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ding.envs.env_manager import child_guard, env_child
+from ding.envs.env_manager.child_guard import Alarm, seed_globals, settle_in, use_one_thread
+from ding.envs.env_manager.child_plan import ChildPlan, portable, words_of_numpy
+from ding.envs.env_manager.env_child import ABNORMAL, ENDED, GOES_ON, EnvServer, run_child
+from ding.envs.env_manager.obs_slots import NOT_SHARED, ObsSlots
+from ding.envs.env_manager.seed_book import SeedBook
+from ding.envs.env_manager.wire import Channel, encode, pack_array
+from tests.envs.env_manager.scripted_env import Make, Raise, ScriptedEnv, be_abnormal
+
+
+def plan_for(env_fn, **kwargs):
+    defaults = {"slots": ObsSlots.for_space(None, True), "replay_path": None, "step_timeout": None, "parent_pid": 0}
+    return ChildPlan(env_id=0, env_fn=env_fn, **{"reset_timeout": None, **defaults, **kwargs})
+
+
+class Talk:
+    """Requests and answers of an `EnvServer` in a thread."""
+
+    def __init__(self, plan):
+        (our_source, self.their_sink), (self.their_source, our_sink) = socket.socketpair(), socket.socketpair()
+        self.channel, self.seq = Channel(our_source, our_sink), -2
+        self.errors = []
+        self.thread = threading.Thread(target=self.serve, args=(plan,))
+        self.thread.start()
+
+    def serve(self, plan):
+        try:
+            EnvServer(plan, Channel(self.their_source, self.their_sink)).serve()
+        except EOFError as e:
+            self.errors.append(e)
+        finally:
+            self.their_source.close()
+            self.their_sink.close()
+
+    def hear(self):
+        seq, body = self.channel.receive()
+        return (seq, *pickle.loads(body))
+
+    def ask(self, *request):
+        self.seq += 2
+        if request[0] != "make":
+            self.channel.write(encode(self.seq, request))
+        seq, *answer = self.hear()
+        assert seq == self.seq
+        return answer
+
+    def end(self):
+        self.channel.close()
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def talk():
+    talks = []
+
+    def begin(env_fn, **kwargs):
+        talks.append(Talk(plan_for(env_fn, **kwargs)))
+        return talks[-1]
+
+    yield begin
+    for each in talks:
+        each.end()
+
+
+def step(action=0, auto_reset=False, order=None):
+    return "step", pack_array(np.array([action])), auto_reset, order
+
+
+def test_it_answers_in_order_until_it_is_to_close(talk):
+    env = ScriptedEnv(4, length=2)
+    child = talk(lambda: env, replay_path="video")
+    assert child.ask("make") == [True, None, False]
+    assert env.replay_path == "video"
+    is_good, (slot, obs), more = child.ask("reset", {"level": 1}, None)
+    assert (is_good, slot, obs.tolist(), more) == (True, NOT_SHARED, [4, 0, 0], False)
+    is_good, (outcome, (_, obs), (reward, done, info)), more = child.ask(*step(7))
+    assert (outcome, obs.tolist(), done, info["note"].tolist(), more) == (GOES_ON, [4, 0, 1], False, [1], False)
+    assert reward == pack_array(np.array([1], np.float32))
+    assert child.ask(*step(8))[1][0] == ENDED
+    assert child.ask("attribute", "actions") == [True, [[7], [8]], False]
+    assert child.ask("attribute", "nothing") == [True, None, False]
+    assert child.ask("render", "human") == [True, "human 4 0 2", False]
+    assert child.ask("reward_shaping", [{"reward": 2}]) == [True, [{"reward": -2}], False]
+    assert child.ask("close") == [True, None, False]
+    child.thread.join(20)
+    assert env.calls["close"] == 0
+    assert not child.errors
+
+
+def test_a_step_that_ends_an_episode_is_followed_by_a_reset(talk):
+    book = SeedBook(1)
+    book.assign(5, None)
+    env = ScriptedEnv(0, length=1)
+    child = talk(lambda: env)
+    child.ask("make")
+    child.ask("reset", {"level": 1}, None)
+    _, (outcome, *_), more = child.ask(*step(auto_reset=True, order=book.take_order(0)))
+    assert (outcome, more) == (ENDED, True)
+    seq, is_good, (_, obs), more = child.hear()
+    assert (seq, is_good, obs.tolist(), more) == (child.seq + 1, True, [0, 1, 0], False)
+    assert env.told == [{"level": 1}, (5,), {"level": 1}]
+
+
+def test_a_reset_that_fails_after_a_step_is_told_apart_from_it(talk):
+    env = ScriptedEnv(0, length=1, deeds={("reset", 1): Raise(ValueError("stuck"))})
+    child = talk(lambda: env)
+    child.ask("make")
+    child.ask("reset", None, None)
+    assert child.ask(*step(auto_reset=True))[2]
+    _, is_good, failure, more = child.hear()
+    assert (is_good, failure.method, failure.class_name, more) == (False, "reset", "ValueError", False)
+
+
+def test_a_failing_seed_is_told_apart_from_a_failing_reset(talk):
+    book = SeedBook(1)
+    book.assign(5, None)
+    env = ScriptedEnv(0, deeds={("seed", 0): Raise(ValueError("no such seed"))})
+    child = talk(lambda: env)
+    child.ask("make")
+    is_good, failure, _ = child.ask("reset", None, book.take_order(0))
+    assert (is_good, failure.method) == (False, "seed")
+
+
+def test_failures_are_answers_and_the_env_goes_on(talk):
+    deeds = {("step", 0): Raise(ValueError("broken")), ("step", 2): be_abnormal}
+    child = talk(Make(0, deeds=deeds))
+    child.ask("make")
+    child.ask("reset", None, None)
+    is_good, failure, more = child.ask(*step(auto_reset=True))
+    assert (is_good, failure.method, failure.class_name, more) == (False, "step", "ValueError", False)
+    assert "ValueError: broken" in failure.text
+    assert child.ask(*step())[1][0] == GOES_ON
+    assert child.ask(*step(auto_reset=True))[1][0] == ABNORMAL
+    assert child.ask("nothing_of_the_kind")[1].class_name == "AttributeError"
+    child.channel.write(encode(99, "x").replace(b"x", b"\xff"))
+    seq, is_good, failure, _ = child.hear()
+    assert (seq, is_good, failure.method) == (99, False, "reading a request")
+
+
+def test_an_env_that_cannot_be_made_is_the_last_answer(talk):
+    child = talk(Make(0, deeds={("make", 0): Raise(OSError("no licence"))}))
+    is_good, failure, _ = child.ask("make")
+    assert (is_good, failure.method, failure.class_name) == (False, "make", "OSError")
+    child.thread.join(20)
+    assert not child.thread.is_alive()
+
+
+def test_the_env_is_closed_when_the_connection_ends(talk):
+    env = ScriptedEnv()
+    child = talk(lambda: env)
+    child.ask("make")
+    child.end()
+    assert env.calls["close"] == 0
+    assert len(child.errors) == 1
+
+
+def test_time_limits_break_off_what_they_are_for():
+    env = ScriptedEnv(deeds={(method, 0): lambda env: time.sleep(30) for method in ("reset", "step")})
+    server = EnvServer(plan_for(lambda: env, step_timeout=0.05, reset_timeout=0.06), None)
+    server._make()
+    with pytest.raises(TimeoutError, match="reset_timeout = 0.06 s"):
+        server._reset(None, None)
+    server._reset(None, None)
+    with pytest.raises(TimeoutError, match="step_timeout = 0.05 s"):
+        server._act((0,), False)
+    assert server._act((0,), False)[0] == GOES_ON
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+@pytest.fixture(autouse=True)
+def handlers_stay():
+    """What a process of its own may change is put back."""
+    numbers = [number for number in signal.valid_signals() if callable(signal.getsignal(number))]
+    previous = {number: signal.getsignal(number) for number in {*numbers, signal.SIGTERM, signal.SIGALRM}}
+    state = np.random.get_state()
+    yield
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+    np.random.set_state(state)
+
+
+def test_without_a_timer_nothing_is_broken_off(monkeypatch):
+    monkeypatch.delattr(signal, "setitimer")
+    assert Alarm().call(0.001, "step_timeout", lambda: time.sleep(0.01) or 3) == 3
+
+
+def test_settling_in_leaves_signals_to_the_parent(monkeypatch):
+    signal.signal(signal.SIGUSR1, lambda *args: None)
+    monkeypatch.setattr(child_guard.gc, "freeze", lambda: None)
+    monkeypatch.setattr(child_guard.faulthandler, "enable", lambda file: None)
+    settle_in()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    monkeypatch.setattr(sys, "__stderr__", None)
+    settle_in()
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+
+
+def test_an_env_may_use_one_thread_of_torch(monkeypatch):
+    seen = []
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(set_num_threads=seen.append, manual_seed=seen.append))
+    use_one_thread()
+    seed_globals((1, 2))
+    assert (seen[0], len(seen)) == (1, 2)
+    monkeypatch.delitem(sys.modules, "torch")
+    use_one_thread()
+    seed_globals((1, 2))
+    assert len(seen) == 2
+
+
+def test_global_generators_are_seeded_from_all_words():
+    def drawn(*words):
+        seed_globals(words)
+        return np.random.random()
+
+    assert drawn(1, 2) == drawn(1, 2)
+    assert len({drawn(1, 2), drawn(1, 3), drawn(2, 1)}) == 3
+
+
+def test_the_words_follow_from_numpys_state_and_leave_it():
+    np.random.seed(3)
+    first, again = words_of_numpy(), words_of_numpy()
+    assert first == again
+    assert np.random.random() == np.random.RandomState(3).random_sample()
+    assert words_of_numpy() != first
+
+
+def test_the_process_lives_until_the_connection_ends(monkeypatch):
+    inherited, unused = socket.socketpair()
+    monkeypatch.setattr(env_child, "settle_in", lambda: None)
+    monkeypatch.setattr(env_child, "die_with", lambda pid: None)
+    (our_source, sink), (source, our_sink) = socket.socketpair(), socket.socketpair()
+    thread = threading.Thread(target=run_child, args=(plan_for(Make(0)), source, sink, [inherited]))
+    thread.start()
+    our_sink.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert inherited.fileno() == -1
+    for end in (unused, our_source, source, sink):
+        end.close()
+
+
+def test_functions_with_closures_are_made_portable():
+    number = 3
+    env = plan_for(portable(lambda: ScriptedEnv(number), 0)).make_env()
+    assert env.number == 3
+    stream = (i for i in range(3))
+    with pytest.raises(TypeError, match=r"env_fn\[5\] cannot be sent to a new process.*use the context 'fork'"):
+        portable(lambda: next(stream), 5)
+
+
+def test_the_processes_of_multiprocessing_are_daemons_with_a_name(nothing_is_left):
+    from ding.envs import SyncSubprocessEnvManager
+
+    with SyncSubprocessEnvManager([Make(0)], {"context": "fork"}) as manager:
+        manager.launch()
+        (process,) = [p for p in multiprocessing.active_children() if p.pid in nothing_is_left]
+        assert process.daemon
+        assert process.name.startswith("subprocess_env_manager0_")

@@ -1,0 +1,274 @@
+"""No process of an env outlives its manager, nor the process that the manager is in, however that ends."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from ding.envs import SyncSubprocessEnvManager
+from ding.envs.env_manager import child_group, child_guard
+from tests.envs.env_manager.conftest import exists
+from tests.envs.env_manager.scripted_env import Make, Touch, Wait, hang_for_good
+
+FORK = {"context": "fork"}
+
+
+def pids(manager):
+    return list(manager._children.pids().values())
+
+
+def wait_for_death(pid, timeout_s=15):
+    """Whether a process, that need not be a child of ours, ends in time."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)
+
+
+def in_a_process(function):
+    """Run `function(connection)` in a forked process; return it, and our end of the connection."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=function, args=(theirs,))
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+@pytest.mark.parametrize("deed", [None, Wait(), hang_for_good], ids=["idle", "stepping", "native"])
+def test_the_envs_end_with_a_process_that_is_killed(deed, monkeypatch):
+    monkeypatch.setattr(child_guard, "_FAREWELL_S", 0.2)
+
+    def manage(connection):
+        deeds = {("step", 0): deed} if deed else {}
+        managers = [SyncSubprocessEnvManager([Make(0, deeds=deeds), Make(1)], FORK) for _ in range(2)]
+        for manager in managers:
+            manager.launch()
+        connection.send([pid for manager in managers for pid in pids(manager)])
+        if deed:
+            managers[0].step({0: 0, 1: 0})
+        time.sleep(60)
+
+    process, connection = in_a_process(manage)
+    envs = connection.recv()
+    os.kill(process.pid, signal.SIGKILL)
+    assert [pid for pid in envs if not wait_for_death(pid)] == []
+    process.join()
+
+
+def test_an_env_may_close_when_its_manager_is_killed(tmp_path):
+    def manage(connection):
+        manager = SyncSubprocessEnvManager([Make(3, deeds={("close", 0): Touch(tmp_path / "closed")})], FORK)
+        manager.launch()
+        connection.send(pids(manager))
+        time.sleep(60)
+
+    process, connection = in_a_process(manage)
+    envs = connection.recv()
+    os.kill(process.pid, signal.SIGKILL)
+    assert all(map(wait_for_death, envs))
+    assert (tmp_path / "closed.3").exists()
+    process.join()
+
+
+@pytest.mark.parametrize("how", ["return", "raise"])
+def test_the_envs_are_closed_when_their_process_ends_without_closing_them(how, tmp_path, capfd):
+    def manage(connection):
+        manager = SyncSubprocessEnvManager([Make(3, deeds={("close", 0): Touch(tmp_path / "closed")})], FORK)
+        manager.launch()
+        connection.send(pids(manager))
+        global kept
+        kept = manager
+        if how == "raise":
+            raise RuntimeError("something else")
+
+    process, connection = in_a_process(manage)
+    envs = connection.recv()
+    process.join(30)
+    assert process.exitcode == (1 if how == "raise" else 0)
+    assert [pid for pid in envs if exists(pid)] == []
+    assert (tmp_path / "closed.3").exists()
+
+
+def test_a_forgotten_manager_ends_its_processes(tmp_path, nothing_is_left):
+    manager = SyncSubprocessEnvManager([Make(3, deeds={("close", 0): Touch(tmp_path / "closed")})], FORK)
+    manager.launch()
+    del manager
+    gc.collect()
+    assert [pid for pid in nothing_is_left if exists(pid)] == []
+    assert (tmp_path / "closed.3").exists()
+
+
+def test_an_error_at_the_end_of_a_forgotten_manager_is_logged(caplog):
+    def fail(env):
+        raise ValueError("stuck")
+
+    manager = SyncSubprocessEnvManager([Make(3, deeds={("close", 0): fail})], FORK)
+    manager.launch()
+    del manager
+    gc.collect()
+    assert "env 0 failed in close" in caplog.text
+
+
+def test_a_process_that_inherits_a_manager_does_not_end_its_envs():
+    with SyncSubprocessEnvManager([Make(0)], FORK) as manager:
+        manager.launch()
+
+        def close(connection):
+            manager.close()
+
+        process, _ = in_a_process(close)
+        process.join(20)
+        assert process.exitcode == 0
+        assert manager.step({0: np.array([0])})[0].obs.tolist() == [0, 0, 1]
+
+
+def test_the_thread_that_launched_a_manager_may_end():
+    manager = SyncSubprocessEnvManager([Make(0)], FORK)
+    thread = threading.Thread(target=manager.launch)
+    thread.start()
+    thread.join(20)
+    assert manager.step({0: np.array([0])})[0].obs.tolist() == [0, 0, 1]
+    manager.close()
+
+
+def test_ctrl_c_is_left_to_the_managers_process():
+    with SyncSubprocessEnvManager([Make(0), Make(1)], FORK) as manager:
+        manager.launch()
+        for pid in pids(manager):
+            os.kill(pid, signal.SIGINT)
+        assert list(manager.step({0: 0, 1: 0})) == [0, 1]
+
+
+def test_handlers_of_the_parent_do_not_run_in_the_envs(tmp_path):
+    def react(*args):
+        (tmp_path / str(os.getpid())).touch()
+
+    previous = {number: signal.signal(number, react) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        with SyncSubprocessEnvManager([Make(0), Make(1)], FORK) as manager:
+            manager.launch()
+            first, second = pids(manager)
+            os.kill(first, signal.SIGUSR1)
+            assert list(manager.step({0: 0})) == [0]
+            os.kill(second, signal.SIGTERM)
+            assert wait_for_death(second)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_closing_is_bounded_though_an_env_ignores_every_request(monkeypatch):
+    monkeypatch.setattr(child_group, "CLOSE_S", 0.2)
+    monkeypatch.setattr(child_group, "_END_S", 0.2)
+    manager = SyncSubprocessEnvManager([Make(0, deeds={("render", 0): hang_for_good})], FORK)
+    manager.launch()
+    manager._children.send(0, "render", "human")
+    start = time.monotonic()
+    manager.close()
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_terminal_prints_one_traceback_and_leaves_nothing():
+    program = """
+        import sys, time
+        from ding.envs import SyncSubprocessEnvManager
+        from tests.envs.env_manager.scripted_env import Make, Wait
+        envs = [Make(i, deeds={("step", 0): Wait()}) for i in range(2)]
+        manager = SyncSubprocessEnvManager(envs, {"context": "fork"})
+        manager.launch()
+        print(*manager.pid, flush=True)
+        manager.step({0: 0, 1: 0})
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    envs = list(map(int, process.stdout.readline().split()))
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt")
+    assert process.returncode == -signal.SIGINT
+    assert [pid for pid in envs if exists(pid)] == []
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_descriptors_are_given_back(context):
+    manager = SyncSubprocessEnvManager([Make(0), Make(1)], {"context": context})
+    counts = []
+    for _ in range(3):
+        manager.launch()
+        manager.reset()
+        manager.close()
+        counts.append(descriptors())
+    assert counts[0] == counts[2]
+
+
+def test_a_process_that_cannot_start_leaves_no_descriptors(monkeypatch):
+    manager = SyncSubprocessEnvManager([Make(0)], FORK)
+    before = descriptors()
+
+    def fail(self):
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", fail)
+    with pytest.raises(OSError, match="no more processes"):
+        manager.launch()
+    assert manager.closed
+    assert descriptors() == before
+
+
+# -- what a process does to keep to its place
+
+
+def test_a_parent_that_is_gone_already_is_noticed(monkeypatch):
+    process = multiprocessing.get_context("fork").Process(target=int)
+    process.start()
+    process.join()
+    exits = []
+    ended = threading.Event()
+    monkeypatch.setattr(child_guard.os, "_exit", lambda code: (exits.append(code), ended.set()))
+    monkeypatch.setattr(child_guard, "_FAREWELL_S", 0)
+    child_guard.die_with(process.pid)
+    assert ended.wait(20)
+    assert exits == [1]
+
+
+def test_the_death_of_a_parent_is_noticed_without_process_descriptors(monkeypatch):
+    monkeypatch.setattr(child_guard, "_FAREWELL_S", 0.2)
+
+    def manage(connection):
+        del os.pidfd_open
+        manager = SyncSubprocessEnvManager([Make(0, deeds={("step", 0): Wait()})], FORK)
+        manager.launch()
+        connection.send(pids(manager))
+        manager.step({0: 0})
+
+    process, connection = in_a_process(manage)
+    envs = connection.recv()
+    os.kill(process.pid, signal.SIGKILL)
+    assert all(map(wait_for_death, envs))
+    process.join()

@@ -1,0 +1,790 @@
+"""The managers with processes: states, what is returned, failures, limits. Everything here forks; see test_contract."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
+
+from ding.envs import (
+    AsyncSubprocessEnvManager,
+    BaseEnvManager,
+    BaseEnvTimestep,
+    GymnasiumEnv,
+    SyncSubprocessEnvManager,
+    create_env_manager,
+)
+from ding.envs.env_manager import EnvDiedError
+from ding.envs.env_manager.env_child import is_abnormal_timestep
+from ding.utils.config_helper import ConfigError
+from tests.envs.env_manager.scripted_env import (
+    Die,
+    Make,
+    Once,
+    Raise,
+    Wait,
+    WaitFor,
+    be_abnormal,
+    speak_up,
+)
+
+FAST = {"retry_waiting_time": 0, "context": "fork"}
+
+
+def sync(*envs, **cfg):
+    return SyncSubprocessEnvManager([Make(i, **env) for i, env in enumerate(envs)], {**FAST, **cfg})
+
+
+def asynchronous(*envs, **cfg):
+    return AsyncSubprocessEnvManager([Make(i, **env) for i, env in enumerate(envs)], {**FAST, **cfg})
+
+
+def states(manager):
+    return [state.name for state in manager._env_states.values()]
+
+
+def lists(obs):
+    return {env_id: value.tolist() for env_id, value in obs.items()}
+
+
+def act(manager, *env_ids):
+    return manager.step({env_id: np.array([env_id]) for env_id in env_ids or manager.ready_obs_id})
+
+
+def pids(manager):
+    return manager._children.pids()
+
+
+# -- configuration
+
+
+def test_default_configs():
+    shared = {
+        "episode_num": math.inf,
+        "max_retry": 1,
+        "retry_type": "reset",
+        "auto_reset": True,
+        "step_timeout": None,
+        "reset_timeout": None,
+        "retry_waiting_time": 0.1,
+        "shared_memory": True,
+        "copy_on_get": True,
+        "context": "fork",
+        "connect_timeout": 60,
+        "reset_inplace": False,
+    }
+    assert AsyncSubprocessEnvManager.default_config() == {
+        **shared,
+        "wait_num": 2,
+        "step_wait_timeout": 0.01,
+        "cfg_type": "AsyncSubprocessEnvManagerDict",
+    }
+    assert SyncSubprocessEnvManager.default_config() == {
+        **shared,
+        "wait_num": math.inf,
+        "step_wait_timeout": None,
+        "cfg_type": "SyncSubprocessEnvManagerDict",
+    }
+
+
+@pytest.mark.parametrize(
+    "name, cls", [("subprocess", SyncSubprocessEnvManager), ("async_subprocess", AsyncSubprocessEnvManager)]
+)
+def test_they_are_registered(name, cls):
+    assert type(create_env_manager({"type": name}, [Make(0)])) is cls
+    assert issubclass(cls, BaseEnvManager)
+
+
+@pytest.mark.parametrize(
+    "cfg",
+    [
+        {"shared_memory": 1},
+        {"copy_on_get": None},
+        {"context": "thread"},
+        {"wait_num": 0},
+        {"step_wait_timeout": -1},
+        {"connect_timeout": 0},
+        {"connect_timeout": None},
+        {"reset_inplace": "yes"},
+        {"wait_nums": 2},
+    ],
+)
+def test_a_config_is_checked_at_construction(cfg):
+    with pytest.raises(ConfigError, match=next(iter(cfg))):
+        AsyncSubprocessEnvManager([Make(0)], cfg)
+
+
+def test_a_reset_in_place_needs_auto_reset():
+    with pytest.raises(AssertionError, match="reset_inplace"):
+        sync({}, reset_inplace=True, auto_reset=False)
+
+
+def test_a_reset_timeout_beyond_the_connect_timeout_is_pointed_out(caplog):
+    sync({}, reset_timeout=50, connect_timeout=7.25)
+    assert "reset_timeout = 50 is cut short by connect_timeout = 7.25 s" in caplog.text
+
+
+# -- states and timesteps
+
+
+def test_each_env_has_a_process_of_its_own():
+    with sync({}, {}) as manager:
+        manager.launch()
+        assert manager.pid == list(pids(manager).values())
+        assert len({*manager.pid, os.getpid()}) == 3
+
+
+def test_states_from_launch_to_close():
+    manager = sync({"length": 1}, {"length": 2}, episode_num=1)
+    assert (states(manager), manager.closed, manager.ready_obs, manager.ready_obs_id) == (["VOID"] * 2, True, {}, [])
+    manager.launch()
+    assert lists(manager.ready_obs) == {0: [0, 0, 0], 1: [1, 0, 0]}
+    timesteps = act(manager)
+    assert (timesteps[0].done, timesteps[0].obs.tolist(), timesteps[0].reward.tolist()) == (True, [0, 0, 1], [1])
+    assert type(timesteps[0]) is BaseEnvTimestep
+    assert states(manager) == ["DONE", "RUN"]
+    assert (manager.env_state_done(0), manager.done) == (True, False)
+    assert lists(manager.ready_obs) == {1: [1, 0, 1]}
+    act(manager)
+    assert manager.done
+    assert (manager.ready_obs, manager.ready_obs_id, manager.ready_imgs) == ({}, [], {})
+    manager.close()
+    assert (states(manager), manager.closed, manager.ready_imgs) == (["VOID"] * 2, True, {})
+
+
+def test_an_episode_that_ends_is_followed_by_the_next():
+    with sync({"length": 2}, {"length": 2}) as manager:
+        manager.launch()
+        act(manager)
+        timesteps = act(manager)
+        assert lists({i: t.obs for i, t in timesteps.items()}) == {0: [0, 0, 2], 1: [1, 0, 2]}
+        assert lists(manager.ready_obs) == {0: [0, 1, 0], 1: [1, 1, 0]}
+
+
+def test_the_next_episode_begins_while_the_caller_is_busy(tmp_path):
+    with asynchronous({"length": 1, "deeds": {("reset", 1): WaitFor(tmp_path / "go")}}, {"length": 9}) as manager:
+        manager.launch()
+        assert act(manager)[0].done
+        assert states(manager) == ["RESET", "RUN"]
+        assert manager.ready_obs_id == [1]
+        (tmp_path / "go").touch()
+        assert manager.wait_another()
+        assert manager.ready_obs_id == [0, 1]
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_reset_in_place_keeps_the_terminal_observation(shared_memory):
+    with asynchronous({"length": 1, "reuse": True}, reset_inplace=True, shared_memory=shared_memory) as manager:
+        manager.launch()
+        timestep = act(manager)[0]
+        assert states(manager) == ["RUN"]
+        assert (timestep.obs.tolist(), timestep.info["note"].tolist()) == ([0, 0, 1], [1])
+        assert lists({env_id: manager._ready_obs[env_id] for env_id in manager.ready_env}) == {0: [0, 1, 0]}
+
+
+def test_without_auto_reset_an_env_waits_for_its_reset():
+    with sync({"length": 1}, {"length": 5}, auto_reset=False, episode_num=2) as manager:
+        manager.launch()
+        act(manager)
+        assert states(manager) == ["NEED_RESET", "RUN"]
+        assert manager.ready_obs_id == [1]
+        manager.reset({0: None})
+        assert lists(manager.ready_obs) == {0: [0, 1, 0], 1: [1, 0, 1]}
+        act(manager)
+        assert states(manager) == ["DONE", "RUN"]
+
+
+def test_timesteps_come_in_the_order_of_the_actions():
+    with sync({}, {}, {}) as manager:
+        manager.launch()
+        assert list(manager.step({2: "c", 0: "a"})) == [2, 0]
+        assert manager.actions == [["a"], [], ["c"]]
+
+
+def test_envs_that_are_not_ready_cannot_be_stepped():
+    with sync({"length": 1}, {}, episode_num=1) as manager:
+        manager.launch()
+        act(manager)
+        with pytest.raises(AssertionError, match="current env state are: {0: 'DONE', 1: 'RUN'}"):
+            act(manager, 0, 1)
+        with pytest.raises(KeyError, match=r"no envs \[7\]; the env ids are 0 to 1"):
+            act(manager, 1, 7)
+        assert manager.actions == [[0], [1]]
+
+
+def test_an_env_whose_reset_is_under_way_may_be_stepped_at_once():
+    with asynchronous({"length": 1, "deeds": {("reset", 1): Wait(0.05)}}) as manager:
+        manager.launch()
+        act(manager)
+        assert act(manager, 0)[0].obs.tolist() == [0, 1, 1]
+
+
+def test_done_may_be_an_array_with_a_flag_for_each_player():
+    class Duel(type(Make(0)())):
+        def step(self, action):
+            return super().step(action)._replace(done=np.array([True, self.count >= 2]), info=[{}, {}])
+
+    with SyncSubprocessEnvManager([lambda: Duel()], {"episode_num": 1, **FAST}) as manager:
+        manager.launch()
+        assert act(manager)[0].done.tolist() == [True, False]
+        assert states(manager) == ["RUN"]
+        act(manager)
+        assert states(manager) == ["DONE"]
+
+
+def test_a_timestep_of_another_class_keeps_it():
+    from tests.fakes import Timestep
+
+    class Foreign(type(Make(0)())):
+        def step(self, action):
+            return Timestep(*super().step(action))
+
+    for shared_memory in (True, False):
+        with SyncSubprocessEnvManager([lambda: Foreign()], {"shared_memory": shared_memory, **FAST}) as manager:
+            manager.launch()
+            timestep = act(manager)[0]
+            assert type(timestep) is Timestep
+            assert timestep.obs.tolist() == [0, 0, 1]
+
+
+def test_reset_parameters_stay_in_force():
+    with sync({"length": 1}, {"length": 1}) as manager:
+        manager.launch({0: {"level": 1}, 1: None})
+        act(manager)
+        manager.reset({1: {"level": 2}})
+        act(manager)
+        manager.reset()
+        assert manager.told == [[{"level": 1}] * 4, [{}, {}, {"level": 2}, {"level": 2}, {"level": 2}]]
+        with pytest.raises(RuntimeError, match="no envs"):
+            manager.reset({7: None})
+
+
+def test_a_closed_manager_says_so_before_anything_else():
+    manager = sync({})
+    for call in (
+        manager.reset,
+        lambda: manager.step({0: 0}),
+        lambda: manager.length,
+        lambda: manager.nothing_of_the_kind,
+        lambda: manager.secret,
+        lambda: manager.enable_save_figure(0, "f"),
+        lambda: manager.reward_shaping(0, []),
+    ):
+        with pytest.raises(AssertionError, match="closed"):
+            call()
+
+
+def test_close_is_idempotent_and_a_launch_may_follow():
+    manager = sync({"length": 1}, episode_num=1)
+    manager.close()
+    seen = []
+    for _ in range(2):
+        manager.launch()
+        seen += pids(manager).values()
+        act(manager)
+        assert manager.done
+        manager.close()
+        manager.close()
+    assert len(set(seen)) == 2
+
+
+# -- abnormal steps
+
+
+def test_an_abnormal_step_puts_its_env_aside_until_a_reset():
+    with sync({"length": 2, "deeds": {("step", 1): be_abnormal}}, {}, {}) as manager:
+        manager.launch()
+        act(manager)
+        timestep = act(manager)[0]
+        assert (timestep.info["abnormal"], timestep.done) == (True, True)
+        assert states(manager) == ["ERROR", "RUN", "RUN"]
+        assert manager._env_episode_count[0] == 0
+        assert manager.ready_obs_id == [1, 2]
+        with pytest.raises(AssertionError, match="ERROR"):
+            act(manager, 0)
+        manager.reset({0: None})
+        assert lists(manager.ready_obs)[0] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "info, expected",
+    [
+        ({}, False),
+        ({"abnormal": False}, False),
+        ({"abnormal": True}, True),
+        ([{}, {"abnormal": True}], True),
+        (({"abnormal": False}, {}), False),
+        (None, False),
+    ],
+)
+def test_what_an_abnormal_timestep_is(info, expected):
+    assert is_abnormal_timestep(BaseEnvTimestep(None, None, False, info)) is expected
+
+
+def test_an_info_of_another_kind_is_a_type_error():
+    with pytest.raises(TypeError, match="not str"):
+        is_abnormal_timestep(BaseEnvTimestep(None, None, False, "fine"))
+
+
+# -- observations
+
+
+SPACES = {
+    "array": (Box(-9, 9, (3,), np.float32), lambda obs: obs),
+    "dict": (
+        Dict({"a": Box(-9, 9, (3,), np.float32), "b": Dict({"c": Box(-9, 9, (1,), np.float32)})}),
+        lambda obs: {"a": obs, "b": {"c": obs[2:]}},
+    ),
+    "tuple": (Tuple((Box(-9, 9, (3,), np.float32), Discrete(9))), lambda obs: (obs, int(obs[2]))),
+    "mixed": (Dict({"a": Box(-9, 9, (3,), np.float32), "t": Text(9)}), lambda obs: {"a": obs, "t": f"{obs[2]:g}"}),
+    "unknown": (None, lambda obs: {"anything": obs}),
+}
+
+
+def plain(obs):
+    if isinstance(obs, dict):
+        return {key: plain(value) for key, value in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(map(plain, obs))
+    return obs.tolist() if isinstance(obs, np.ndarray) else obs
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+@pytest.mark.parametrize("kind", SPACES)
+def test_observations_of_any_form_arrive(kind, shared_memory, caplog):
+    space, form = SPACES[kind]
+    cfg = {"length": 2, "reuse": True, "space": space, "form": form}
+    with sync(cfg, shared_memory=shared_memory) as manager:
+        manager.launch()
+        seen = [manager.ready_obs[0]]
+        for _ in range(3):
+            seen += [act(manager)[0].obs, manager.ready_obs[0]]
+    expected = [(0, 0), (0, 1), (0, 1), (0, 2), (1, 0), (1, 1), (1, 1)]
+    assert [plain(obs) for obs in seen] == [plain(form(np.array([0.0, *at], np.float32))) for at in expected]
+    assert "do not have the form" not in caplog.text
+
+
+def test_an_observation_that_does_not_fit_its_space_arrives_exactly_with_one_notice(caplog):
+    class Wide(type(Make(0)())):
+        def step(self, action):
+            timestep = super().step(action)
+            return timestep._replace(obs=np.full(4, self.count + 1e-12))
+
+    with SyncSubprocessEnvManager([lambda: Wide(space=Box(-7, 9, (3,), np.float32))] * 2, FAST) as manager:
+        manager.launch()
+        for count in (1, 2):
+            obs = act(manager)[1].obs
+            assert (obs.dtype, obs.tolist()) == (np.float64, [count + 1e-12] * 4)
+    assert caplog.text.count("do not have the form of the observation space Box(-7.0, 9.0, (3,), float32)") == 1
+
+
+def test_observations_that_were_handed_out_do_not_change():
+    with sync({"length": 2, "reuse": True}) as manager:
+        manager.launch()
+        seen = [manager.ready_obs[0]]
+        for _ in range(5):
+            seen.append(act(manager)[0].obs)
+        assert [obs.tolist() for obs in seen] == [[0, 0, 0], *[[0, e, s] for e in (0, 1) for s in (1, 2)], [0, 2, 1]]
+
+
+def test_without_copy_on_get_observations_are_shared_memory():
+    with sync({"length": 9}, copy_on_get=False) as manager:
+        manager.launch()
+        first = act(manager)[0].obs
+        act(manager)
+        assert first.tolist() == [0, 0, 1]  # there are two slots
+        act(manager)
+        assert first.tolist() == [0, 0, 3]
+
+
+def test_the_observation_of_a_timestep_is_the_one_that_is_ready():
+    with sync({"length": 9}) as manager:
+        manager.launch()
+        assert act(manager)[0].obs is manager.ready_obs[0]
+
+
+def test_large_observations_and_actions_cross_in_pieces():
+    class Echo(type(Make(0)())):
+        def step(self, action):
+            return super().step(action)._replace(obs=action * 2)
+
+    action = np.arange(300_000, dtype=np.float64)
+    with SyncSubprocessEnvManager([lambda: Echo(space=None)] * 2, FAST) as manager:
+        manager.launch()
+        timesteps = manager.step({0: action, 1: action})
+        assert all((timestep.obs == action * 2).all() for timestep in timesteps.values())
+
+
+# -- seeds
+
+
+def test_envs_are_told_seed_plus_id_once_at_their_next_reset():
+    with sync({"length": 1}, {"length": 1}) as manager:
+        manager.seed(10)
+        manager.launch()
+        act(manager)
+        manager.reset()
+        assert manager.told == [[(10,), {}, {}, {}], [(11,), {}, {}, {}]]
+        manager.seed([3, 4], dynamic_seed=False)
+        manager.reset({1: None})
+        assert manager.told == [[(10,), {}, {}, {}], [(11,), {}, {}, {}, (4, False), {}]]
+        act(manager)
+        manager.seed({0: 7})
+        act(manager)
+        assert [told[4:] for told in manager.told] == [[(3, False), {}, (7,), {}], [(4, False), {}, {}, {}]]
+
+
+def test_seeds_are_remembered_over_close_and_launch():
+    manager = sync({}, {})
+    manager.seed(10)
+    for _ in range(2):
+        manager.launch()
+        assert manager.told == [[(10,), {}], [(11,), {}]]
+        manager.close()
+
+
+def cartpole(cls, rounds=120, **cfg):
+    """What two CartPoles show, over two launches."""
+    manager = cls([lambda: GymnasiumEnv({"env_id": "CartPole-v1"})] * 2, {**cfg})
+    manager.seed(3)
+    seen = []
+    for _ in range(2):
+        manager.launch()
+        for _ in range(rounds):
+            obs = manager.ready_obs
+            seen.append({env_id: value.tobytes() for env_id, value in obs.items()})
+            timesteps = manager.step({env_id: int(value.sum() > 0) for env_id, value in obs.items()})
+            seen.append([(i, t.obs.tobytes(), t.reward.tobytes(), t.done, t.info) for i, t in timesteps.items()])
+        manager.close()
+    return seen
+
+
+def test_seeded_envs_play_the_same_as_in_one_process():
+    assert cartpole(SyncSubprocessEnvManager, context="fork") == cartpole(BaseEnvManager)
+
+
+def test_random_actions_are_those_of_a_manager_in_one_process():
+    def draw(cls, cfg):
+        with cls([Make(0), Make(1)], cfg) as manager:
+            manager.seed(3)
+            manager.launch()
+            return [{env_id: action.tolist() for env_id, action in manager.random_action().items()} for _ in range(9)]
+
+    assert draw(SyncSubprocessEnvManager, FAST) == draw(BaseEnvManager, {})
+
+
+def test_an_env_made_anew_goes_on_with_its_episodes(tmp_path):
+    class Unlucky(GymnasiumEnv):
+        resets = 0
+
+        def reset(self):
+            self.resets += 1
+            if self.resets == 2:
+                Once(tmp_path / "stuck", Die(3))(self)
+            return super().reset()
+
+    def starts(env_cls, **cfg):
+        with SyncSubprocessEnvManager([lambda: env_cls({"env_id": "CartPole-v1"})], {**FAST, **cfg}) as manager:
+            manager.seed(4)
+            manager.launch()
+            found = [manager.ready_obs[0].tobytes()]
+            for _ in range(2):
+                manager.reset()
+                found.append(manager.ready_obs[0].tobytes())
+            return found
+
+    assert starts(Unlucky, max_retry=2) == starts(GymnasiumEnv)
+    assert (tmp_path / "stuck.0").exists()
+
+
+def test_envs_that_draw_from_numpys_global_generator_differ_from_each_other_and_repeat():
+    def drawn():
+        np.random.seed(0)
+        with sync(*[{"deeds": {("step", 0): lambda env: {"drawn": np.random.random()}}}] * 2) as manager:
+            manager.launch()
+            return [timestep.info["drawn"] for timestep in act(manager).values()], np.random.random()
+
+    first = drawn()
+    assert first == drawn()
+    assert first[0][0] != first[0][1]
+    np.random.seed(0)
+    assert first[1] == np.random.random()
+
+
+# -- calls to the envs
+
+
+def test_replay_paths_are_applied_at_launch_and_running_envs_are_reset_all_the_same():
+    manager = sync({}, {})
+    manager.enable_save_replay(["v", "w"])
+    with manager:
+        manager.launch()
+        assert manager.replay_path == ["v", "w"]
+        act(manager)
+        manager.reset()
+        assert manager.episode == [1, 1]
+
+
+def test_figures_and_images_go_through_the_env():
+    with sync({"length": 1}, {"length": 5}, episode_num=1) as manager:
+        manager.launch()
+        manager.enable_save_figure(1, "figures")
+        act(manager)
+        assert manager.ready_imgs == {1: "rgb_array 1 0 1"}
+        assert [render("human") for render in manager.render] == ["human 0 0 1", "human 1 0 1"]
+
+
+@pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
+@pytest.mark.parametrize("returned", [None, [{"reward": 5}]])
+def test_shaped_rewards_are_what_the_env_returns_or_has_written(cls, returned):
+    make = Make(0, deeds={("reward_shaping", 0): lambda env: returned})
+    with cls([make], {}) as manager:
+        manager.launch()
+        expected = [{"reward": -2}] if returned is None else returned
+        assert manager.reward_shaping(0, [{"reward": 2}]) == expected
+
+
+def test_attributes_of_the_envs_come_as_a_list():
+    with sync({"length": 4}, {"length": 5}) as manager:
+        manager.launch()
+        assert manager.length == [4, 5]
+        manager.env_ref.only_here = 1
+        assert manager.only_here == [None, None]
+        with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+            _ = manager.nothing_of_the_kind
+        with pytest.raises(RuntimeError, match="'secret' cannot be reached"):
+            _ = manager.secret
+
+
+def test_a_closed_manager_can_be_copied_and_pickled():
+    manager = sync({})
+    for twin in (copy.copy(manager), copy.deepcopy(manager), pickle.loads(pickle.dumps(manager))):
+        with twin:
+            twin.launch()
+            assert lists(twin.ready_obs) == {0: [0, 0, 0]}
+    with pytest.raises(AttributeError):
+        _ = SyncSubprocessEnvManager.__new__(SyncSubprocessEnvManager)._anything
+
+
+def test_what_an_env_prints_logs_and_warns_reaches_this_process_stderr(capfd):
+    logger, handler = logging.getLogger("ding"), logging.StreamHandler(sys.stderr)
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings(), sync({"deeds": {("reset", 0): speak_up}}) as manager:
+            warnings.simplefilter("always")
+            warnings.showwarning = lambda message, *args: sys.stderr.write(f"{message}\n")  # pytest keeps them else
+            manager.launch()
+    finally:
+        logger.removeHandler(handler)
+    text = capfd.readouterr().err
+    assert [words for words in ("printed", "logged", "warned") if f"{words} by the env" not in text] == []
+
+
+# -- asynchronous
+
+
+def test_step_returns_with_those_that_are_quick_and_the_others_answer_later(tmp_path):
+    slow = {"length": 9, "deeds": {("step", 0): WaitFor(tmp_path / "go")}}
+    with asynchronous({"length": 9}, {"length": 9}, slow, step_wait_timeout=0) as manager:
+        manager.launch()
+        assert list(act(manager)) == [0, 1]
+        assert states(manager) == ["RUN"] * 3
+        assert (manager.ready_obs_id, manager.ready_env, list(manager.random_action())) == ([0, 1], {0, 1}, [0, 1])
+        with pytest.raises(AssertionError, match=r"only \[0, 1\] are ready"):
+            act(manager, 2)
+        (tmp_path / "go").touch()
+        assert list(manager.step({})) == [2]
+        assert manager.step({}) == {}
+        assert lists(manager.ready_obs) == {0: [0, 0, 1], 1: [1, 0, 1], 2: [2, 0, 1]}
+
+
+def test_an_answer_to_an_earlier_step_comes_with_a_later_one(tmp_path):
+    slow = {"length": 9, "deeds": {("step", 0): WaitFor(tmp_path / "go")}}
+    with asynchronous({"length": 9}, slow, wait_num=1, step_wait_timeout=0) as manager:
+        manager.launch()
+        assert list(act(manager)) == [0]
+        (tmp_path / "go").touch()
+        manager._step_wait_timeout = None
+        assert {env_id: t.obs.tolist() for env_id, t in act(manager).items()} == {0: [0, 0, 2], 1: [1, 0, 1]}
+
+
+def test_the_wait_number_is_at_most_that_of_the_envs_that_are_stepping():
+    with asynchronous({"length": 9}, {"length": 9}, wait_num=5, step_wait_timeout=0) as manager:
+        manager.launch()
+        assert list(act(manager, 1)) == [1]
+
+
+def test_step_waits_the_given_time_for_further_answers():
+    slow = {"length": 9, "deeds": {("step", 0): Wait(0.1)}}
+    with asynchronous({"length": 9}, slow, wait_num=1, step_wait_timeout=20) as manager:
+        manager.launch()
+        start = time.monotonic()
+        assert list(act(manager)) == [0, 1]
+        assert time.monotonic() - start < 10
+    with asynchronous({"length": 9}, slow, wait_num=1, step_wait_timeout=None) as manager:
+        manager.launch()
+        assert list(act(manager)) == [0, 1]
+    with asynchronous(
+        {"length": 9}, {"length": 9, "deeds": {("step", 0): Wait(0.5)}}, step_wait_timeout=0.1
+    ) as manager:
+        manager._wait_num = 1
+        manager.launch()
+        start = time.monotonic()
+        assert list(act(manager)) == [0]
+        assert time.monotonic() - start >= 0.1
+
+
+def test_step_waits_until_an_env_goes_on_or_all_have_answered():
+    ends, slow = {"length": 1}, {"length": 1, "deeds": {("step", 0): Wait(0.1)}}
+    with asynchronous(ends, slow, wait_num=1, step_wait_timeout=0, episode_num=1) as manager:
+        manager.launch()
+        assert list(act(manager)) == [0, 1]
+        assert manager.done
+
+
+def test_ready_obs_waits_for_a_reset_when_nothing_else_is_ready(tmp_path):
+    slow = {"length": 1, "deeds": {("reset", 1): Wait(0.1)}}
+    with asynchronous(slow, {"length": 1, "deeds": {("reset", 1): Wait(0.3)}}) as manager:
+        manager.launch()
+        assert list(act(manager)) == [0, 1]
+        assert lists(manager.ready_obs) == {0: [0, 1, 0]}
+        assert manager.wait_another()
+        assert lists(manager.ready_obs) == {0: [0, 1, 0], 1: [1, 1, 0]}
+        assert not manager.wait_another()
+
+
+@pytest.mark.parametrize("make", [sync, asynchronous])
+def test_ready_obs_is_empty_when_nothing_will_become_ready(make):
+    with make({"length": 1}, {"length": 1}, auto_reset=False) as manager:
+        manager.launch()
+        act(manager)
+        assert (states(manager), manager.ready_obs) == (["NEED_RESET"] * 2, {})
+    with make({"deeds": {("step", 0): be_abnormal}}) as manager:
+        manager.launch()
+        act(manager)
+        assert (states(manager), manager.ready_obs) == (["ERROR"], {})
+    with make({"length": 1}, episode_num=1) as manager:
+        manager.launch()
+        act(manager)
+        assert (states(manager), manager.ready_obs) == (["DONE"], {})
+    assert (states(manager), manager.ready_obs) == (["VOID"], {})
+
+
+def test_a_reset_discards_the_step_that_is_under_way(tmp_path):
+    slow = {"length": 9, "deeds": {("step", 0): Wait(0.1)}}
+    with asynchronous({"length": 9}, slow, wait_num=1, step_wait_timeout=0) as manager:
+        manager.launch()
+        assert list(act(manager)) == [0]
+        manager.reset({1: None})
+        assert lists(manager.ready_obs) == {0: [0, 0, 1], 1: [1, 1, 0]}
+        assert manager.step({}) == {}
+
+
+def test_a_reset_waits_for_the_one_that_is_under_way():
+    with asynchronous({"length": 1, "deeds": {("reset", 1): Wait(0.1)}}) as manager:
+        manager.seed(0)
+        manager.launch()
+        act(manager)
+        manager.reset()
+        assert lists(manager.ready_obs) == {0: [0, 2, 0]}
+
+
+def test_a_reset_revives_an_env_whose_step_fails_meanwhile(caplog):
+    slow = {"deeds": {("step", 0): lambda env: Wait(0.1)(env) or Raise(ValueError("late"))(env)}}
+    with asynchronous({}, slow, wait_num=1, step_wait_timeout=0) as manager:
+        manager.launch()
+        assert list(act(manager)) == [0]
+        manager.reset({1: None})
+        assert manager.ready_obs_id == [0, 1]
+    assert "env 1 is reset after a step that failed: env 1 failed in step with ValueError" in caplog.text
+
+
+def test_a_reset_of_an_env_that_hangs_in_its_step_is_bounded():
+    slow = {"deeds": {("step", 0): Wait()}}
+    with asynchronous({}, slow, wait_num=1, step_wait_timeout=0, connect_timeout=0.5, max_retry=2) as manager:
+        manager.launch()
+        assert list(act(manager)) == [0]
+        manager.reset({1: None})
+        assert lists(manager.ready_obs) == {0: [0, 0, 1], 1: [1, 0, 0]}
+
+
+def test_calls_go_through_while_an_env_is_stepping():
+    with asynchronous({}, {"deeds": {("step", 0): Wait(0.1)}}, wait_num=1, step_wait_timeout=0) as manager:
+        manager.launch()
+        assert list(act(manager)) == [0]
+        assert manager.count == [1, 1]
+        assert manager.ready_obs_id == [0]  # the timestep of the other one was not handed over yet
+        assert list(manager.step({})) == [1]
+
+
+@pytest.mark.parametrize("ends", ["it reads", "it dies"])
+def test_a_large_request_to_a_busy_env_is_sent_without_spinning(ends):
+    deed = Wait(0.4) if ends == "it reads" else lambda env: Wait(0.4)(env) or Die(5)(env)
+    slow = {"length": 9, "deeds": {("step", 0): deed}}
+    with asynchronous({"length": 9}, slow, wait_num=1, step_wait_timeout=0) as manager:
+        manager.launch()
+        assert list(act(manager)) == [0]
+        start = time.process_time()
+        transitions = [{"reward": np.zeros(300_000)}]
+        if ends == "it reads":
+            assert manager.reward_shaping(1, transitions)[0]["reward"].shape == (300_000,)
+        else:
+            with pytest.raises(EnvDiedError, match="env 1 died in step"):
+                manager.reward_shaping(1, transitions)
+        assert time.process_time() - start < 0.2
+
+
+def test_after_an_interrupt_the_envs_go_on_and_their_timesteps_are_gone():
+    class Interrupt(BaseException):
+        pass
+
+    def ring(*args):
+        raise Interrupt
+
+    previous = signal.signal(signal.SIGALRM, ring)
+    try:
+        for make in (sync, asynchronous):
+            with make({"length": 9}, {"length": 9, "deeds": {("step", 0): Wait(0.6)}}, wait_num=2) as manager:
+                manager.launch()
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+                with pytest.raises(Interrupt):
+                    act(manager)
+                if make is asynchronous:
+                    assert lists(manager.ready_obs) == {0: [0, 0, 1]}
+                    assert manager.wait_another()
+                assert lists(manager.ready_obs) == {0: [0, 0, 1], 1: [1, 0, 1]}
+                assert {env_id: t.obs.tolist() for env_id, t in act(manager).items()} == {0: [0, 0, 2], 1: [1, 0, 2]}
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_wait_returns_when_enough_are_ready_and_the_time_is_over():
+    from multiprocessing import Pipe
+
+    pipes = [Pipe() for _ in range(3)]
+    ends = [pipe[0] for pipe in pipes]
+    pipes[1][1].send(1)
+    assert AsyncSubprocessEnvManager.wait(ends, 1, 0.01) == ([ends[1]], [ends[0], ends[2]])
+    later = threading.Timer(0.1, pipes[0][1].send, [0])
+    later.start()
+    ready, rest = AsyncSubprocessEnvManager.wait(ends, 2, 0.01)
+    assert (set(ready), rest) == ({ends[0], ends[1]}, [ends[2]])
+    pipes[2][1].send(2)
+    assert set(AsyncSubprocessEnvManager.wait(ends, 1)[0]) == set(ends)
+    for wait_num in (0, 4):
+        with pytest.raises(AssertionError, match="3 connections"):
+            AsyncSubprocessEnvManager.wait(ends, wait_num, 0)
+    later.join()
+    for pipe in pipes:
+        pipe[0].close(), pipe[1].close()
