@@ -12,6 +12,7 @@ LAYERS = {
     "rl_utils": 1,
     "model": 2,
     "envs": 2,
+    "interaction": 2,
     "data": 2,
     "policy": 3,
     "worker": 4,

@@ -1,0 +1,7 @@
+"""Tasks between processes, over HTTP: a `Master` gives them, a `Slave` runs them."""
+
+from ding.interaction.exception.refusal import ConnectionRefuse, DisconnectionRefuse, TaskFail, TaskRefuse
+from ding.interaction.master.master import Master
+from ding.interaction.slave.slave import Slave
+
+__all__ = ["ConnectionRefuse", "DisconnectionRefuse", "Master", "Slave", "TaskFail", "TaskRefuse"]

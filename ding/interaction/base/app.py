@@ -1,0 +1,100 @@
+"""What servers answer: one JSON envelope, `{"success", "code", "message", "data"}`, `code` 0 exactly on success."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable
+from enum import IntEnum, unique
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import flask
+
+_View = Callable[..., Any]
+
+
+@unique
+class CommonErrorCode(IntEnum):
+    """Codes that do not depend on the server."""
+
+    SUCCESS = 0
+    COMMON_FAILURE = 1
+
+
+def envelope(success: bool, data: Any = None, message: str | None = None, code: int | None = None) -> str:
+    """The envelope as JSON text. On success `code` is 0, otherwise never."""
+    number = CommonErrorCode.SUCCESS if success else (code or CommonErrorCode.COMMON_FAILURE)
+    text = message or ("Success." if success else "Failed.")
+    return json.dumps({"success": success, "code": int(number), "message": text, "data": data})
+
+
+def flask_response(
+    success: bool, data: Any = None, message: str | None = None, code: int | None = None
+) -> flask.Response:
+    """A reply with the envelope. Its status is 200; a view returns `(reply, status)` for another one."""
+    import flask
+
+    return flask.Response(envelope(success, data, message, code), mimetype="application/json")
+
+
+def success_response(data: Any = None, message: str | None = None) -> flask.Response:
+    """The reply to a request that was granted."""
+    return flask_response(True, data, message)
+
+
+def failure_response(code: int | None = None, message: str | None = None, data: Any = None) -> flask.Response:
+    """The reply to a request that was not granted."""
+    return flask_response(False, data, message, code)
+
+
+def get_values_from_response(response: Any) -> tuple[int, bool, int, str, Any]:
+    """`(status, success, code, message, data)` of a reply of requests or Flask; `''` and `{}` stand for missing ones.
+
+    Raises:
+        ValueError: the reply is not JSON.
+        KeyError: it is not an envelope.
+    """
+    values = response.get_json() if hasattr(response, "get_json") else response.json()
+    if not isinstance(values, dict):
+        raise KeyError("success")
+    data = values.get("data")
+    return (
+        int(response.status_code),
+        values["success"],
+        values["code"],
+        values.get("message") or "",
+        {} if data is None else data,
+    )
+
+
+class ResponsibleException(Exception):
+    """An exception that a view may raise: it knows the reply it stands for."""
+
+    def __init__(self, code: int = 1, message: str | None = None, data: Any = None, status_code: int = 400) -> None:
+        super().__init__(code, message, data, status_code)
+        self._code = code
+        self._message = message
+        self._data = {} if data is None else data
+        self._status_code = status_code
+
+    def get_response(self) -> tuple[flask.Response, int]:
+        """`(reply, status)`."""
+        return failure_response(self._code, self._message, self._data), self._status_code
+
+
+def responsible(classes: Iterable[type[ResponsibleException]] | None = None) -> Callable[[_View], _View]:
+    """Decorate a view: a `ResponsibleException` of `classes` (any, by default) becomes the reply it stands for."""
+    caught = (ResponsibleException,) if classes is None else tuple(classes)
+
+    def decorate(view: _View) -> _View:
+        @functools.wraps(view)
+        def answering(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return view(*args, **kwargs)
+            except caught as error:
+                return error.get_response()
+
+        return answering
+
+    return decorate

@@ -1,0 +1,199 @@
+"""JSON over HTTP, as a client: one keep-alive session for each peer."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ding.interaction.base.common import translate_dict_func
+from ding.interaction.base.network import url_host
+from ding.interaction.config import DEFAULT_REQUEST_RETRIES, DEFAULT_REQUEST_RETRY_WAITING, DEFAULT_REQUEST_TIMEOUT
+
+if TYPE_CHECKING:
+    import requests
+
+_Data = Mapping[str, Any] | None
+_Headers = Mapping[str, str] | None
+# (until the connection stands, until the reply begins), in seconds
+Timeout = tuple[float, float]
+
+
+class HttpEngine:
+    """Requests to one server. Their body is a JSON object; proxies and `.netrc` of the environment are left alone.
+
+    Thread-safe. Subclasses may override `_data_process`, `_base_headers` and `_error_handler`.
+
+    Args:
+        path: what all paths begin with, with or without its leading `/`.
+
+    Example:
+        >>> HttpEngine("example.com", 8000, path="root").get_url("this/is")
+        'http://example.com:8000/root/this/is'
+    """
+
+    def __init__(self, host: str, port: int, https: bool = False, path: str | None = None) -> None:
+        self._base_url = f"{'https' if https else 'http'}://{url_host(host)}:{port}{_rooted(path)}"
+        self._lock = threading.Lock()
+        self._session: requests.Session | None = None
+        self._session_pid = 0
+        self._closing = threading.Event()
+
+    def get_url(self, path: str | None = None) -> str:
+        """The URL of `path`, whose leading `/` is optional."""
+        return self._base_url + _rooted(path)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        data: _Data = None,
+        headers: _Headers = None,
+        params: Mapping[str, Any] | None = None,
+        raise_for_status: bool = True,
+        retries: int | None = None,
+        retry_waiting: float | None = None,
+        timeout: Timeout | None = None,
+    ) -> requests.Response:
+        """Send `data` as JSON and return the reply.
+
+        Args:
+            retries: how often to try again after a transport error (5 by default); status errors are final.
+            retry_waiting: seconds between tries (1.0 by default).
+            timeout: seconds (until the connection stands, until the reply begins) of each try.
+
+        Raises:
+            requests.RequestException: what `_error_handler` makes of a transport error or, with `raise_for_status`, of
+                a status >= 400 (`requests.HTTPError`).
+        """
+        import requests
+
+        left = retries or DEFAULT_REQUEST_RETRIES
+        closing = self._closing
+        while True:
+            try:
+                return self._exchange(method, path, data, headers, params, raise_for_status, timeout)
+            except transport_errors() as error:
+                left -= 1
+                if left < 0 or closing.wait(retry_waiting or DEFAULT_REQUEST_RETRY_WAITING):
+                    self._error_handler(error)
+            except requests.RequestException as error:
+                self._error_handler(error)
+
+    def request_once(
+        self, method: str, path: str, data: _Data = None, headers: _Headers = None, timeout: Timeout | None = None
+    ) -> requests.Response:
+        """`request` without a second try."""
+        import requests
+
+        try:
+            return self._exchange(method, path, data, headers, None, True, timeout)
+        except requests.RequestException as error:
+            self._error_handler(error)
+
+    def close(self) -> None:
+        """Close idle connections, and let requests that wait for another try end. May be used again afterwards."""
+        with self._lock:
+            session, self._session = self._session, None
+            closing, self._closing = self._closing, threading.Event()
+        closing.set()
+        if session is not None:
+            session.close()
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        data: _Data,
+        headers: _Headers,
+        params: Mapping[str, Any] | None,
+        raise_for_status: bool,
+        timeout: Timeout | None,
+    ) -> requests.Response:
+        import requests
+
+        body = json.dumps(self._data_process(data or {}) or {})
+        # Prepared by hand: what a session would merge in (cookies, credentials of the environment) is not wanted.
+        prepared = requests.Request(
+            method, self.get_url(path), headers={**self._base_headers(), **(headers or {})}, data=body, params=params
+        ).prepare()
+        response = self._transmit(self._get_session(), prepared, timeout or DEFAULT_REQUEST_TIMEOUT)
+        if raise_for_status:
+            response.raise_for_status()
+        return response
+
+    def _transmit(
+        self, session: requests.Session, prepared: requests.PreparedRequest, timeout: Timeout
+    ) -> requests.Response:
+        return session.send(prepared, timeout=timeout)
+
+    def _get_session(self) -> requests.Session:
+        # A forked child must not write into the connections of its parent.
+        with self._lock:
+            if self._session is None or self._session_pid != os.getpid():
+                from ding.interaction.base.keep_alive import new_session
+
+                self._session, self._session_pid = new_session(), os.getpid()
+            return self._session
+
+    def _data_process(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        return data
+
+    def _base_headers(self) -> Mapping[str, str]:
+        return {}
+
+    def _error_handler(self, err: requests.RequestException) -> NoReturn:
+        raise err
+
+
+def transport_errors() -> tuple[type[requests.RequestException], ...]:
+    """What is raised where a request or its reply got lost on the way, so that another try may succeed."""
+    import requests
+
+    return requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError
+
+
+def get_http_engine_class(
+    headers: Mapping[str, Callable[..., str]],
+    data_processor: Callable[..., Mapping[str, Any]] | None = None,
+    http_error_gene: Callable[[requests.HTTPError], Exception] | None = None,
+) -> Callable[..., type[HttpEngine]]:
+    """A function that makes subclasses of `HttpEngine`; its arguments go to the functions in `headers`.
+
+    Args:
+        headers: makes the value of each header of each request; headers given to `request` win.
+        data_processor: rewrites the object that becomes the body.
+        http_error_gene: makes the exception that is raised for a status error; transport errors pass unchanged.
+
+    Example:
+        >>> engine_class = get_http_engine_class(headers={"Token": lambda token: token})("secret")
+        >>> engine_class("127.0.0.1", 7235).get_url("ping")
+        'http://127.0.0.1:7235/ping'
+    """
+
+    def make(*args: Any) -> type[HttpEngine]:
+        class _HttpEngine(HttpEngine):
+            def _base_headers(self) -> Mapping[str, str]:
+                return translate_dict_func(headers)(*args)
+
+            def _data_process(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+                return data if data_processor is None else data_processor(data)
+
+            def _error_handler(self, err: requests.RequestException) -> NoReturn:
+                import requests
+
+                if http_error_gene is not None and isinstance(err, requests.HTTPError):
+                    raise http_error_gene(err) from err
+                raise err
+
+        return _HttpEngine
+
+    return make
+
+
+def _rooted(path: str | None) -> str:
+    """`path` with one leading `/` and no trailing one; empty for none."""
+    stripped = (path or "").strip("/")
+    return f"/{stripped}" if stripped else ""

@@ -1,0 +1,99 @@
+"""Addresses: of this machine, and as they are written."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# For documents only (RFC 5737): nobody has it, so the way there is the way to the rest of the world.
+_ELSEWHERE = "203.0.113.1"
+
+
+def get_host_ip() -> str:
+    """The address other machines reach this one at; 127.0.0.1 where there is no network. Nothing is sent."""
+    source = _source_address(_ELSEWHERE)
+    if source is not None:
+        return str(source)
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"
+
+
+def split_http_address(address: str, default_port: int | None = None) -> tuple[str | None, int, bool, str]:
+    """`(host, port, https, path)` of an HTTP address.
+
+    The port is the one in the address, else `default_port`, else 443 for https and 80 otherwise. The path is empty or
+    begins with `/`. Without a scheme there is no host (None).
+
+    Raises:
+        ValueError: the port is not a number in [0, 65535].
+
+    Example:
+        >>> split_http_address("https://example.com:8000/this/is")
+        ('example.com', 8000, True, '/this/is')
+    """
+    parts = urlsplit(address)
+    https = parts.scheme == "https"
+    port = parts.port if parts.port is not None else default_port
+    if port is None:
+        port = 443 if https else 80
+    return parts.hostname, port, https, parts.path
+
+
+def literal(host: str) -> _Address | None:
+    """The address that `host` spells (with or without the brackets of IPv6), or None for a name."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped or address
+
+
+def resolve(host: str) -> list[_Address]:
+    """The addresses of `host`; none where it has no meaning."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    addresses = (literal(str(entry[4][0]).split("%")[0]) for entry in found)
+    return [address for address in addresses if address is not None]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether all addresses of `host` are reached from this machine only."""
+    addresses = resolve(host)
+    return bool(addresses) and all(address.is_loopback for address in addresses)
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether binding to `host` means all interfaces."""
+    address = literal(host)
+    return address is not None and address.is_unspecified
+
+
+def is_own(address: _Address) -> bool:
+    """Whether `address` is one of this machine. Nothing is sent."""
+    if address.is_loopback:
+        return True
+    # A machine talks to its own address from that address.
+    return _source_address(str(address)) == address
+
+
+def _source_address(destination: str) -> _Address | None:
+    """The address of this machine that packets to `destination` leave from; None where there is no way."""
+    family = socket.AF_INET6 if ":" in destination else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((destination, 9))
+        except OSError:
+            return None
+        return literal(str(probe.getsockname()[0]).split("%")[0])
+
+
+def url_host(host: str) -> str:
+    """`host` as it stands in a URL: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,0 +1,63 @@
+"""What hooks and tasks of a slave raise to say no."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from ding.interaction.base.app import ResponsibleException
+from ding.interaction.exception.slave import SlaveErrorCode
+
+
+class ConnectionRefuse(ResponsibleException):
+    """Raised by `Slave._before_connection`: the master gets `SlaveSlaveConnectionRefused` with `data`."""
+
+    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(SlaveErrorCode.SLAVE_CONNECTION_REFUSED, "The connection is refused.", data, 403)
+
+
+class DisconnectionRefuse(ResponsibleException):
+    """Raised by `Slave._before_disconnection`: the master gets `SlaveSlaveDisconnectionRefused` with `data`."""
+
+    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(SlaveErrorCode.SLAVE_DISCONNECTION_REFUSED, "The disconnection is refused.", data, 403)
+
+
+class TaskRefuse(ResponsibleException):
+    """Raised by `Slave._before_task`: the master gets `SlaveTaskRefused` with `data`."""
+
+    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(SlaveErrorCode.TASK_REFUSED, "The task is refused.", data, 403)
+
+
+class TaskFail(Exception):
+    """Raised by `Slave._process_task`: the task fails with `result`.
+
+    Args:
+        result: what the master gets as the result of the failed task.
+        message: the text of the exception; it stays here.
+    """
+
+    def __init__(self, result: Mapping[str, Any] | None = None, message: str | None = None) -> None:
+        super().__init__(message or "")
+        self._result = {} if result is None else result
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """What the master gets; `{}` by default."""
+        return self._result
+
+
+def failure_of(error: BaseException) -> dict[str, Any]:
+    """The result of a task that `error` ended: `message`, `exception` (its type's name) and `traceback`."""
+    return {
+        "message": str(error) or type(error).__name__,
+        "exception": type(error).__name__,
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
+def failure_for(reason: str, kind: str) -> dict[str, Any]:
+    """The result of a task that failed for a reason outside it, in the form of `failure_of`."""
+    return {"message": reason, "exception": kind, "traceback": ""}

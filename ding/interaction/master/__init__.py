@@ -1,0 +1,6 @@
+"""The side that gives tasks."""
+
+from ding.interaction.exception.refusal import ConnectionRefuse, DisconnectionRefuse, TaskFail, TaskRefuse
+from ding.interaction.master.master import Master
+
+__all__ = ["ConnectionRefuse", "DisconnectionRefuse", "Master", "TaskFail", "TaskRefuse"]

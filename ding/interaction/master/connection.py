@@ -1,0 +1,221 @@
+"""A connection to one slave."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ding.interaction.base.app import get_values_from_response
+from ding.interaction.base.common import ControllableContext, random_token
+from ding.interaction.base.network import url_host
+from ding.interaction.exception.slave import SlaveMasterTokenInvalid, SlaveSystemShuttingDown
+from ding.interaction.master.session import SlaveSession
+from ding.interaction.master.task import Task
+
+if TYPE_CHECKING:
+    import requests
+
+    from ding.interaction.master.service import MasterService
+
+_log = logging.getLogger("ding.interaction")
+
+
+class SlaveConnection(ControllableContext):
+    """A connection to the slave at an address, made by `Master.new_connection`. It can be connected again and again.
+
+    Leaving its `with` block disconnects, unless the slave was lost.
+    """
+
+    def __init__(self, service: MasterService, name: str, host: str, port: int, https: bool) -> None:
+        self._service = service
+        self._hooks = service.master
+        self._name = name
+        self._address = f"{'https' if https else 'http'}://{url_host(host)}:{port}"
+        self._parts = (host, port, https, "")
+        self._turn = threading.RLock()  # one of connect and disconnect at a time; their hooks may call the other
+        self._session: SlaveSession | None = None
+        self._loss = ""
+        self._last_token = random_token()
+        self._engine = service.engine(self._parts, self._last_token)
+
+    @property
+    def name(self) -> str:
+        """Its name at the master."""
+        return self._name
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the slave is connected, as far as the master knows: false as soon as it counts as lost."""
+        return self._session is not None
+
+    def connect(self) -> Any:
+        """Connect, and return what the master's `_after_connect` returns.
+
+        Raises:
+            KeyError: another connection of this name is active.
+            RuntimeError: the master does not run.
+            requests.RequestException: the slave was not reached; the master's `_error_connect` decides.
+            SlaveResponseException: the slave does not want to.
+        """
+        with self._turn:
+            hooks, service = self._hooks, self._service
+            service.check_runs()
+            data = hooks._before_connect()
+            session = SlaveSession(self)
+            service.table.reserve(session)
+            try:
+                body = {"master": {"address": service.my_address}, "data": {} if data is None else data}
+                response = self._request("POST", "connect", body, session.token)
+            except BaseException as error:
+                self._end(session, "")
+                return _decide(error, hooks._error_connect)
+            try:
+                self._activate(session)
+                return hooks._after_connect(*get_values_from_response(response))
+            except BaseException:
+                self._let_go(session)
+                raise
+
+    def start(self) -> Any:
+        """`connect`."""
+        return self.connect()
+
+    def disconnect(self) -> Any:
+        """Disconnect, and return what the master's `_after_disconnect` returns. Tasks that have not ended fail.
+
+        Also tells a slave that was lost, if it can be reached after all, that it may be connected again.
+
+        Raises:
+            requests.RequestException: the slave was not reached, and counts as lost; the master's `_error_disconnect`
+                decides.
+            SlaveSlaveDisconnectionRefused: the slave wants to stay connected, and does.
+            SlaveMasterTokenInvalid: the slave was not connected.
+        """
+        with self._turn:
+            hooks, session = self._hooks, self._session
+            data = hooks._before_disconnect()
+            try:
+                body = {"data": {} if data is None else data}
+                response = self._request("DELETE", "disconnect", body, self._last_token)
+            except BaseException as error:
+                if _is_end(error):
+                    self._end(session, f"it could not be disconnected: {error}")
+                return _decide(error, hooks._error_disconnect)
+            self._end(session, "")
+            return hooks._after_disconnect(*get_values_from_response(response))
+
+    def close(self) -> Any:
+        """`disconnect`."""
+        return self.disconnect()
+
+    def __exit__(self, *exc_info: Any) -> None:
+        if not self.is_connected:
+            return
+        try:
+            self.disconnect()
+        except Exception:
+            if exc_info[0] is None:
+                raise
+            _log.warning("%r could not be disconnected", self, exc_info=True)  # the first error is the one that counts
+
+    def new_task(self, data: Any = None) -> Task:
+        """A task for the slave, not started yet; `data` is a JSON object, or None for an empty one."""
+        return Task(data, self._launch)
+
+    def lose(self, session: SlaveSession, reason: str) -> None:
+        """Give up a connection that does not work any more."""
+        if self.drop(session, reason):
+            _log.warning("%r was lost: %s", self, reason)
+            self._service.results.submit(lambda: self._hooks._lost_connection(self._name, reason))
+
+    def drop(self, session: SlaveSession, reason: str) -> bool:
+        """End a connection, or the attempt to connect, without telling the slave; False where it has ended before."""
+        has_ended = self._end(session, reason)
+        if has_ended:
+            self._engine.close()
+        return has_ended
+
+    def _launch(self, task: Task) -> None:
+        hooks, session, task_id = self._hooks, self._session, str(uuid.uuid4())
+        data = hooks._before_new_task(task.task)
+        is_expected = session is not None and session.add(task_id, task)
+        try:
+            if not is_expected:
+                self._check_was_not_lost()
+            body = {"task": {"id": task_id}, "data": {} if data is None else data}
+            token = random_token() if session is None or not is_expected else session.token
+            response = self._request("POST", "task/new", body, token)
+        except BaseException as error:
+            if session is not None and is_expected:
+                if session.take(task_id) is None:
+                    return  # its result is there, or it has failed with its connection
+                if _is_end(error) and not _is_transport_error(error):
+                    self.lose(session, f"the slave does not know the master any more: {error}")
+            task.mark_start_failed()
+            _decide(error, hooks._error_new_task)
+            return
+        task.mark_started()
+        hooks._after_new_task(*get_values_from_response(response))
+
+    def _check_was_not_lost(self) -> None:
+        # A slave that was not connected, or was disconnected, says so itself; one that was lost might take the task,
+        # whose result nobody would get.
+        if self._loss:
+            import requests
+
+            raise requests.ConnectionError(f"{self!r} was lost: {self._loss}")
+
+    def _request(self, method: str, path: str, body: dict[str, Any], token: str) -> requests.Response:
+        # The slave knows a request that it gets twice by its id; tasks have their own.
+        headers = {"Token": token, "Request-Id": str(uuid.uuid4())} if path != "task/new" else {"Token": token}
+        retries, waiting = self._service.retry
+        return self._engine.request(method, path, body, headers, retries=retries, retry_waiting=waiting)
+
+    def _activate(self, session: SlaveSession) -> None:
+        self._end(self._session, "it was connected anew")
+        self._session, self._last_token, self._loss = session, session.token, ""
+        self._service.activate(session)
+
+    def _end(self, session: SlaveSession | None, reason: str) -> bool:
+        """Fail the tasks that have not ended; False where there was no such connection any more.
+
+        An empty reason means that all is as it should be: the connection was asked to end.
+        """
+        if session is None:
+            return False
+        has_ended = self._service.end(session, reason or "it was disconnected")
+        if self._session is session:
+            self._session, self._loss = None, reason
+        return has_ended
+
+    def _let_go(self, session: SlaveSession) -> None:
+        """Take back a connection that the slave has accepted, but the master or its hook has not."""
+        self._end(session, "it was taken back")
+        try:
+            self._engine.request_once("DELETE", "disconnect", {"data": {}}, {"Token": session.token})
+        except Exception as error:
+            _log.info("%r was not told that it is not connected: %s", self, error)
+
+    def __repr__(self) -> str:
+        return f"<SlaveConnection {self._name!r} to {self._address}{', connected' if self.is_connected else ''}>"
+
+
+def _is_transport_error(error: BaseException) -> bool:
+    import requests
+
+    return isinstance(error, requests.RequestException)
+
+
+def _is_end(error: BaseException) -> bool:
+    """Whether the error means that the slave is not connected any more, or must be taken for that."""
+    return _is_transport_error(error) or isinstance(error, (SlaveMasterTokenInvalid, SlaveSystemShuttingDown))
+
+
+def _decide(error: BaseException, hook: Callable[[Any], Any]) -> Any:
+    """Leave a transport error to `hook`; raise any other."""
+    if _is_transport_error(error):
+        return hook(error)
+    raise error

@@ -1,0 +1,152 @@
+"""A task as its master sees it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from enum import IntEnum, unique
+from typing import Any
+
+Callback = Callable[[Any, Any], Any]
+
+
+@unique
+class TaskResultType(IntEnum):
+    """How a task has ended."""
+
+    COMPLETED = 1
+    FAILED = 2
+
+
+@unique
+class TaskStatus(IntEnum):
+    """Where a task stands."""
+
+    IDLE = 0x00
+    STARTING = 0x11
+    STARTED = 0x12
+    START_FAILED = 0x13
+    COMPLETED = 0x21
+    FAILED = 0x22
+
+
+_SETTLED = (TaskStatus.IDLE, TaskStatus.START_FAILED)
+_ENDS = {TaskResultType.COMPLETED: TaskStatus.COMPLETED, TaskResultType.FAILED: TaskStatus.FAILED}
+
+
+class Task:
+    """A task for a slave, made by `new_task` of a connection. It ends in any case: when the slave is lost, it fails.
+
+    Args:
+        data: what the slave is to do.
+        launch: sends it to the slave; it says how that went by `mark_started` or `mark_start_failed`.
+    """
+
+    def __init__(self, data: Any, launch: Callable[[Task], None]) -> None:
+        self._data = data
+        self._launch = launch
+        self._changed = threading.Condition()
+        self._status = TaskStatus.IDLE
+        self._result: Any = None
+        self._is_lost = False
+        self._is_over = False  # after the callbacks
+        self._callbacks: dict[TaskResultType, list[Callback]] = {kind: [] for kind in TaskResultType}
+        self._errors: list[BaseException] = []
+
+    @property
+    def task(self) -> Any:
+        """The data it was made with."""
+        return self._data
+
+    @property
+    def status(self) -> TaskStatus:
+        """Where it stands."""
+        return self._status
+
+    @property
+    def result(self) -> Any:
+        """What the slave answered; None until then.
+
+        Of a task that failed: what the slave's `TaskFail` brought, else `message`, `exception` and `traceback`.
+        """
+        return self._result
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it failed because the connection ended; then nobody knows whether the slave has run it."""
+        return self._is_lost
+
+    @property
+    def errors(self) -> tuple[BaseException, ...]:
+        """What callbacks have raised; it is also logged."""
+        return tuple(self._errors)
+
+    def start(self) -> Task:
+        """Send it to the slave, and return when the slave has accepted it.
+
+        Raises:
+            ValueError: it was started before.
+            requests.RequestException: the slave was not reached; the master's `_error_new_task` decides.
+            SlaveResponseException: the slave did not accept it.
+        """
+        with self._changed:
+            if self._status is not TaskStatus.IDLE:
+                raise ValueError(f"a task starts once; this one is {self._status.name}")
+            self._status = TaskStatus.STARTING
+        try:
+            self._launch(self)
+        except BaseException:
+            self.mark_start_failed()
+            raise
+        return self
+
+    def join(self, timeout: float | None = None) -> Task:
+        """Wait for its end, and for that of its callbacks, at most `timeout` seconds; `status` tells which.
+
+        Returns at once where there is nothing to wait for: before `start`, and after one that failed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._status in _SETTLED, timeout)
+        return self
+
+    def on_complete(self, callback: Callback) -> Task:
+        """Have `callback(data, result)` called when it completes, in the master's result thread, after those before it.
+
+        It is not called if the task has ended by now.
+        """
+        self._callbacks[TaskResultType.COMPLETED].append(callback)
+        return self
+
+    def on_fail(self, callback: Callback) -> Task:
+        """Have `callback(data, result)` called when it fails; see `on_complete`."""
+        self._callbacks[TaskResultType.FAILED].append(callback)
+        return self
+
+    def mark_started(self) -> None:
+        """Note that the slave has accepted it; its result may have come first."""
+        self._mark(TaskStatus.STARTED)
+
+    def mark_start_failed(self) -> None:
+        """Note that the slave has not accepted it."""
+        self._mark(TaskStatus.START_FAILED)
+
+    def finish(self, kind: TaskResultType, result: Any, is_lost: bool = False) -> None:
+        """Set the result, run the callbacks, and let those go that wait. Called once."""
+        with self._changed:
+            self._status, self._result, self._is_lost = _ENDS[kind], result, is_lost
+        for callback in tuple(self._callbacks[kind]):
+            try:
+                callback(self._data, result)
+            except BaseException as error:  # it must neither keep the task from ending nor the thread from going on
+                self._errors.append(error)
+                logging.getLogger("ding.interaction").exception("a callback of a task has failed")
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _mark(self, status: TaskStatus) -> None:
+        with self._changed:
+            if self._status is TaskStatus.STARTING:
+                self._status = status
+                self._changed.notify_all()

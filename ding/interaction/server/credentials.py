@@ -1,0 +1,85 @@
+"""The bearer token that all parts of a distributed run share."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import stat
+
+from ding.interaction.base.network import is_loopback
+
+TOKEN_VARIABLE = "DING_TOKEN"
+TOKEN_FILE_VARIABLE = "DING_TOKEN_FILE"
+
+_HOW = (
+    f"put a secret into the environment variable {TOKEN_VARIABLE}, or into a file of mode 0600 that "
+    f"{TOKEN_FILE_VARIABLE} names, the same one for all processes: "
+    'python -c "import secrets; print(secrets.token_hex(32))"'
+)
+
+
+class BearerToken:
+    """A secret that is compared in constant time and never shown."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def header(self) -> str:
+        """The value of the `Authorization` header that carries it."""
+        return f"Bearer {self._secret}"
+
+    def is_in(self, header: str | None) -> bool:
+        """Whether the value of an `Authorization` header carries it."""
+        scheme, _, secret = (header or "").partition(" ")
+        return scheme.lower() == "bearer" and same_secret(secret.strip(), self._secret)
+
+    def __repr__(self) -> str:
+        return "<BearerToken>"
+
+
+def same_secret(one: str, other: str) -> bool:
+    """Whether two secrets are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
+
+
+def read_bearer_token() -> BearerToken | None:
+    """The token of this process: from `DING_TOKEN`, else from the file that `DING_TOKEN_FILE` names, else None.
+
+    Raises:
+        PermissionError: the file belongs to another user, or others may read or write it.
+        OSError: the file cannot be read.
+        ValueError: what is there is no token.
+    """
+    source, secret = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
+    if not secret:
+        source = os.environ.get(TOKEN_FILE_VARIABLE, "")
+        if not source:
+            return None
+        secret = _read_private(source)
+    secret = secret.strip()
+    if not re.fullmatch(r"[!-~]+", secret):
+        raise ValueError(f"{source} holds no token: it must be printable ASCII characters without spaces, at least one")
+    return BearerToken(secret)
+
+
+def require_token(host: str, token: BearerToken | None) -> None:
+    """Refuse to listen off loopback without a token.
+
+    Raises:
+        PermissionError: `host` is reached from other machines, and there is no token.
+    """
+    if token is None and not is_loopback(host):
+        raise PermissionError(f"host {host!r} is reached from other machines, which needs a token: {_HOW}")
+
+
+def _read_private(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        status = os.fstat(file.fileno())
+        if os.name == "posix":
+            if status.st_uid != os.geteuid():
+                raise PermissionError(f"the token file {path} belongs to another user: it must be your own")
+            if status.st_mode & 0o177:
+                mode = stat.S_IMODE(status.st_mode)
+                raise PermissionError(f"the token file {path} has mode {mode:04o}: it must be 0600 (chmod 600 {path})")
+        return file.read()

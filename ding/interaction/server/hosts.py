@@ -1,0 +1,90 @@
+"""Names of machines: those a server goes by, and those of other machines of the run."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterable
+
+from ding.interaction.base.network import is_loopback, literal
+
+HOSTS_VARIABLE = "DING_HOSTS"
+_HOST_HEADER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", re.ASCII)
+
+
+def split_host(text: str) -> tuple[str, int | None] | None:
+    """`(host, port)` of `host[:port]`, lower case and without brackets; None for anything else."""
+    match = _HOST_HEADER.fullmatch(text)
+    if match is None or not match[1].strip("."):
+        return None
+    return match[1].lower().strip("[]").rstrip("."), int(match[2]) if match[2] else None
+
+
+class HostList:
+    """Hosts that somebody listed: `name`, `name:port`, or `.domain` for all names in a domain.
+
+    Args:
+        entries: the hosts; None for those in the environment variable `DING_HOSTS`, separated by commas.
+
+    Raises:
+        ValueError: an entry has another form.
+    """
+
+    def __init__(self, entries: Iterable[str] | None = None) -> None:
+        if entries is None:
+            entries = os.environ.get(HOSTS_VARIABLE, "").split(",")
+        self._entries: list[tuple[str, int | None]] = []
+        for entry in filter(None, map(str.strip, entries)):
+            parts = split_host(entry)
+            if parts is None:
+                raise ValueError(f"{entry!r} is no host; entries of {HOSTS_VARIABLE} are name, name:port or .domain")
+            self._entries.append(parts)
+
+    def has(self, host: str, port: int) -> bool:
+        """Whether `host` is listed, for this port or for any."""
+        return any(
+            (name == host or (name.startswith(".") and host.endswith(name))) and listed_port in (None, port)
+            for name, listed_port in self._entries
+        )
+
+
+class OwnNames:
+    """The hosts that requests to a server may be addressed to.
+
+    A web page can have its own name resolve to this machine, and so make a browser send requests here; but then the
+    name is in the `Host` header. Off loopback, where a token is needed anyway, addresses pass too: they are no names.
+
+    Args:
+        bound: the host and port the server listens at.
+        advertised: the host and port of the address that peers are told, if any.
+        listed: further ones.
+    """
+
+    def __init__(self, bound: tuple[str, int], advertised: tuple[str, int] | None, listed: HostList) -> None:
+        self._bound_host, self._port = bound[0].lower().strip("[]"), bound[1]
+        self._advertised = advertised
+        self._listed = listed
+        self._is_local = is_loopback(self._bound_host)
+        self._machine = socket.gethostname().lower() or "localhost"
+
+    def accept(self, header: str | None) -> bool:
+        """Whether a request with this `Host` header is meant for the server."""
+        parts = split_host(header or "")
+        if parts is None:
+            return False
+        host, port = parts[0], 80 if parts[1] is None else parts[1]
+        if (host, port) == self._advertised or self._listed.has(host, port):
+            return True
+        return port == self._port and self._is_own(host)
+
+    def _is_own(self, host: str) -> bool:
+        address = literal(host)
+        if host in (self._bound_host, "localhost") or (address is not None and address.is_loopback):
+            return True
+        if self._is_local:
+            return False
+        # A machine goes by its name alone and within domains, as the pods of a cluster do.
+        return address is not None or (
+            self._machine != "localhost" and host.split(".")[0] == self._machine.split(".")[0]
+        )

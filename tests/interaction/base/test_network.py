@@ -1,0 +1,115 @@
+import socket
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.interaction.base import get_host_ip, network, split_http_address
+from ding.interaction.base.network import is_loopback, is_own, is_wildcard, literal, resolve, url_host
+
+
+def test_the_address_of_this_machine_reaches_a_server_on_it():
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        accepted = []
+        thread = threading.Thread(target=lambda: accepted.append(server.accept()))
+        thread.start()
+        socket.create_connection((get_host_ip(), server.getsockname()[1]), 20).close()
+        thread.join(20)
+        accepted[0][0].close()
+
+
+class NoWay(socket.socket):
+    def connect(self, address):
+        raise OSError(101, "Network is unreachable")
+
+
+def test_without_a_route_the_name_of_the_machine_tells_its_address(monkeypatch):
+    monkeypatch.setattr(network.socket, "socket", NoWay)
+    monkeypatch.setattr(network.socket, "gethostbyname", lambda name: "198.51.100.7")
+    assert get_host_ip() == "198.51.100.7"
+
+
+def test_without_any_network_the_address_is_loopback(monkeypatch):
+    def fail(name):
+        raise OSError("no name service")
+
+    monkeypatch.setattr(network.socket, "socket", NoWay)
+    monkeypatch.setattr(network.socket, "gethostbyname", fail)
+    assert get_host_ip() == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("address", "default_port", "parts"),
+    [
+        ("http://1.2.3.4", None, ("1.2.3.4", 80, False, "")),
+        ("https://1.2.3.4", None, ("1.2.3.4", 443, True, "")),
+        ("http://example.com:8888", None, ("example.com", 8888, False, "")),
+        ("https://example.com:8787/this/is", None, ("example.com", 8787, True, "/this/is")),
+        ("https://example.com/this", 5, ("example.com", 5, True, "/this")),
+        ("http://example.com:80/", 5, ("example.com", 80, False, "/")),
+        ("http://[::1]:5/x", None, ("::1", 5, False, "/x")),
+        ("example.com/x", None, (None, 80, False, "example.com/x")),
+    ],
+)
+def test_addresses_are_split(address, default_port, parts):
+    assert split_http_address(address, default_port) == parts
+
+
+@pytest.mark.parametrize("address", ["http://x:abc", "http://x:70000", "http://x:-1"])
+def test_a_port_that_is_none_is_refused(address):
+    with pytest.raises(ValueError, match=r"[Pp]ort"):
+        split_http_address(address)
+
+
+NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?(\.[a-z]{2,5})?", fullmatch=True)
+PATHS = st.from_regex(r"(/[a-zA-Z0-9_.-]{1,8}){0,3}", fullmatch=True)
+
+
+@settings(max_examples=30)
+@given(host=NAMES, port=st.integers(0, 65535), https=st.booleans(), path=PATHS)
+def test_what_was_put_together_is_split_again(host, port, https, path):
+    assert split_http_address(f"{'https' if https else 'http'}://{host}:{port}{path}") == (host, port, https, path)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback", "wildcard"),
+    [
+        ("127.0.0.1", True, False),
+        ("localhost", True, False),
+        ("::1", True, False),
+        ("[::1]", True, False),
+        ("0.0.0.0", False, True),
+        ("::", False, True),
+        ("198.51.100.1", False, False),
+        ("unknown.invalid", False, False),
+        ("", False, False),
+    ],
+)
+def test_kinds_of_hosts_are_told_apart(host, loopback, wildcard):
+    if host:
+        assert is_loopback(host) is loopback
+    assert is_wildcard(host) is wildcard
+
+
+def test_literals_are_no_names():
+    assert str(literal("[::ffff:1.2.3.4]")) == "1.2.3.4" and str(literal("::1")) == "::1"
+    assert literal("localhost") is None and literal("") is None
+
+
+def test_a_host_without_meaning_has_no_addresses():
+    assert resolve("unknown.invalid") == resolve("a" * 100) == resolve("\udcff") == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.5.5.5", "::1"])
+def test_loopback_addresses_are_own(address):
+    assert is_own(literal(address))
+
+
+def test_the_address_of_this_machine_is_its_own_and_others_are_not():
+    assert is_own(literal(get_host_ip()))
+    assert not is_own(literal("198.51.100.1")) and not is_own(literal("2001:db8::1"))
+
+
+def test_ipv6_stands_in_brackets_in_urls():
+    assert [url_host(h) for h in ("::1", "[::1]", "1.2.3.4", "x.y")] == ["[::1]", "[::1]", "1.2.3.4", "x.y"]

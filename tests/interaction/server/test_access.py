@@ -1,0 +1,260 @@
+"""Who may talk to a master or slave at all, held against real servers."""
+
+import logging
+import socket
+
+import pytest
+import requests
+
+from ding.interaction import Master, Slave
+from ding.interaction.base.network import get_host_ip
+from ding.interaction.exception import SlaveResponseException
+from tests.interaction.fakes import DEADLINE_S, QUICK, Adder, Proxy, Watcher, outcome, pair, raw
+
+SECRET = "s3cret-" + "x" * 40
+
+
+@pytest.fixture(params=[Adder, Watcher], ids=["slave", "master"])
+def server(request):
+    with request.param() as server:
+        yield server
+
+
+def ping(server, **headers):
+    return outcome(raw(server.port, "GET", "/ping", headers={"Token": server._interaction.self_token, **headers}))
+
+
+def test_a_host_that_is_not_this_server_is_a_403(server):
+    own = f"127.0.0.1:{server.port}"
+    for host in (
+        "evil.example", f"evil.example:{server.port}", "127.0.0.1:1", "localhost", "127.0.0.1", "", "...",
+        f"127.0.0.1.evil.example:{server.port}", f"198.51.100.1:{server.port}", f"{own}x", f"{own}, evil.example",
+        f"evil.example, {own}", f"@{own}", f"0x7f000001:{server.port}", f"[::1:{server.port}",
+        f"{socket.gethostname()}.evil.example:{server.port}",
+    ):  # fmt: skip
+        assert ping(server, Host=host) == (403, 1), host
+
+
+def test_the_names_of_this_machine_pass_with_the_port(server):
+    for host in ("127.0.0.1", "localhost", "LOCALHOST", "localhost.", "[::1]", "127.0.0.2"):
+        assert ping(server, Host=f"{host}:{server.port}") == (200, 0), host
+
+
+def test_listed_hosts_pass(monkeypatch):
+    monkeypatch.setenv("DING_HOSTS", "tunnel.example:8000,any.example")
+    with Adder() as slave:
+        assert ping(slave, Host="tunnel.example:8000") == ping(slave, Host="any.example") == (200, 0)
+        assert ping(slave, Host="tunnel.example") == (403, 1)
+    with Adder(allowed_hosts=["other.example"]) as slave:  # instead of those of the environment
+        assert ping(slave, Host="other.example") == (200, 0)
+        assert ping(slave, Host="any.example") == (403, 1)
+
+
+def test_the_advertised_host_of_a_master_passes_with_its_port():
+    with Watcher(my_address="https://gateway.example/prefix") as master:
+        assert ping(master, Host="gateway.example:443") == (200, 0)
+        assert ping(master, Host="gateway.example:80") == ping(master, Host="gateway.example") == (403, 1)
+
+
+def test_any_origin_is_a_403(server):
+    for origin in ("http://evil.example", f"http://127.0.0.1:{server.port}", "null", ""):
+        assert ping(server, Origin=origin) == (403, 1), origin
+
+
+def test_another_content_type_is_a_415(server):
+    for kind in (
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/jsonp",
+    ):
+        assert ping(server, **{"Content-Type": kind}) == (415, 1), kind
+    for kind in ("application/json", "APPLICATION/JSON; charset=utf-8", ""):
+        assert ping(server, **{"Content-Type": kind}) == (200, 0), kind
+
+
+def test_a_body_over_the_limit_is_a_413_also_in_chunks():
+    with Adder(body_limit=1000) as slave:
+        head = {"Channel": "0", "Token": "T"}
+        for body in (b"x" * 1001, b"x" * 100_000):
+            assert outcome(raw(slave.port, "POST", "/connect", body, head)) == (413, 1)
+        assert outcome(raw(slave.port, "POST", "/connect", b"x" * 1000, head)) == (400, 1)
+        chunks = {**head, "Transfer-Encoding": "chunked"}
+        assert outcome(raw(slave.port, "POST", "/connect", iter([b"x" * 600] * 2), chunks)) == (413, 1)
+        assert outcome(raw(slave.port, "POST", "/connect", iter([b"x" * 300] * 2), chunks)) == (400, 1)
+        assert slave.ping()
+
+
+def test_a_task_over_the_limit_of_the_slave_is_told_as_that():
+    with pair(Adder(body_limit=2000)) as (_, _, connection):
+        for size in (3000, 3_000_000):
+            with pytest.raises(SlaveResponseException, match="Request Entity Too Large") as error:
+                connection.new_task({"text": "x" * size}).start()
+            assert (error.value.status_code, error.value.code) == (413, 1)
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+
+
+@pytest.mark.parametrize("message", [b"GET\r\n\r\n", b"GET /ping HTTP/1.1\r\nContent-Length: x\r\n\r\n"])
+def test_what_is_no_http_gets_the_envelope_too(server, message):
+    with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as connection:
+        connection.sendall(message)
+        reply = connection.makefile("rb").read()
+    assert b" 400 Bad Request" in reply and reply.endswith(b'"data": null}')
+
+
+def test_a_request_without_host_is_a_403(server):
+    with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as connection:
+        connection.sendall(b"GET /ping HTTP/1.0\r\nToken: " + server._interaction.self_token.encode() + b"\r\n\r\n")
+        assert b" 403 Forbidden" in connection.makefile("rb").read()
+
+
+@pytest.mark.parametrize("kind", [Adder, Watcher], ids=["slave", "master"])
+def test_with_a_token_every_request_needs_it(monkeypatch, kind):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with kind() as server:
+        for value in (
+            None,
+            "",
+            SECRET,
+            "Bearer",
+            "Bearer ",
+            f"Bearer {SECRET}x",
+            f"Bearer {SECRET[:-1]}",
+            f"Basic {SECRET}",
+        ):
+            headers = {} if value is None else {"Authorization": value}
+            assert ping(server, **headers) == (401, 1), value
+        for value in (f"Bearer {SECRET}", f"bearer  {SECRET} "):
+            assert ping(server, Authorization=value) == (200, 0)
+        assert ping(server, Authorization=f"Bearer {SECRET}", Host="evil.example") == (403, 1)
+        assert outcome(raw(server.port, "GET", "/nowhere")) == (401, 1)
+        assert server.ping()
+
+
+def test_masters_and_slaves_use_the_token_on_their_own(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with pair(Adder(heartbeat_span=0.2)) as (master, slave, connection):
+        session = master._interaction.table.get("conn")
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+        slave._interaction.beat(slave._interaction.link.session)
+        assert session.connection is connection and connection.is_connected
+
+
+def test_a_master_with_another_token_is_told_what_to_do(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with Adder() as slave:
+        monkeypatch.setenv("DING_TOKEN", "another")
+        with Watcher() as master:
+            connection = master.new_connection("conn", "127.0.0.1", slave.port)
+            with pytest.raises(SlaveResponseException, match="DING_TOKEN") as error:
+                connection.connect()
+            assert (error.value.status_code, error.value.code) == (401, 1)
+            assert "conn" not in master
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "198.51.100.1", "unknown.invalid"])
+@pytest.mark.parametrize("kind", [Adder, Watcher], ids=["slave", "master"])
+def test_off_loopback_a_server_without_token_does_not_start(monkeypatch, kind, host):
+    def no_socket(*args, **kwargs):
+        raise AssertionError("a socket was made")
+
+    server = kind(host)
+    monkeypatch.setattr("ding.interaction.server.http_server._listen", no_socket)
+    with pytest.raises(PermissionError, match="needs a token: put a secret into the environment variable DING_TOKEN"):
+        server.start()
+    server.close()
+
+
+def test_off_loopback_both_ends_work_with_a_token(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    slave, master = Adder("0.0.0.0"), Watcher("0.0.0.0")
+    with slave, master:
+        assert master.my_address == f"http://{get_host_ip()}:{master.port}"
+        for host in ("127.0.0.1", get_host_ip()):
+            with master.new_connection("conn", host, slave.port) as connection:
+                assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+        assert slave.ping() and master.ping()
+        bearer = {"Authorization": f"Bearer {SECRET}"}
+        machine = socket.gethostname()
+        for name in ("198.51.100.5", machine, f"{machine}.svc.cluster.local"):
+            assert ping(slave, Host=f"{name}:{slave.port}", **bearer) == (200, 0)
+        for name in ("evil.example", f"x{machine}", f"evil.{machine}"):
+            assert ping(slave, Host=f"{name}:{slave.port}", **bearer) == (403, 1)
+
+
+def test_the_token_is_not_sent_on_to_where_a_reply_points(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with Adder() as slave, Watcher() as master, Proxy(slave.port) as elsewhere, Proxy(slave.port) as proxy:
+        target = f"http://127.0.0.1:{elsewhere.port}/connect".encode()
+        proxy._forward = lambda request: (
+            b"HTTP/1.1 307 Temporary Redirect\r\nLocation: " + target + b"\r\nContent-Length: 0\r\n\r\n"
+        )
+        with pytest.raises(SlaveResponseException) as error:
+            master.new_connection("conn", "127.0.0.1", proxy.port).connect()
+        assert error.value.status_code == 307 and len(proxy.requests) == 1 and elsewhere.requests == []
+
+
+def test_tokens_stand_in_no_log_and_no_text(monkeypatch, caplog):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    caplog.set_level(logging.DEBUG)
+    secrets = [SECRET]
+    texts = []
+    with Adder(heartbeat_span=0.2) as slave, Watcher(request_retries=1) as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        secrets += [master._interaction.self_token, slave._interaction.self_token]
+        for data in ({"a": 1, "b": 1}, {"raise": "x"}):
+            with connection:
+                secrets.append(slave._interaction.link.session.token)
+                task = connection.new_task(data).start().join(DEADLINE_S)
+                texts += [
+                    repr(task.result),
+                    repr(vars(connection)),
+                    repr(vars(master)),
+                    repr(vars(slave._interaction.link.session)),
+                ]
+        with pytest.raises(SlaveResponseException) as refused:
+            connection.disconnect()
+        connection.connect()
+        secrets.append(slave._interaction.link.session.token)
+        slave.close()
+        with pytest.raises(requests.ConnectionError) as unreached:
+            connection.disconnect()
+        texts += [f"{e.value!r} {e.value}" for e in (refused, unreached)]
+        assert "DING" not in repr(master._interaction._bearer) and SECRET not in repr(master._interaction._bearer)
+    assert caplog.text
+    assert not [secret for secret in secrets if secret in caplog.text]
+    # The objects' own attributes hold the protocol's tokens; the run's token shows nowhere.
+    assert not [text for text in texts if SECRET in text]
+    assert not [s for s in secrets for e in (refused, unreached) if s in f"{e.value!r} {e.value}"]
+
+
+def test_the_environment_cannot_switch_tracebacks_in_replies_on(monkeypatch):
+    monkeypatch.setenv("FLASK_DEBUG", "1")
+
+    class Broken(Adder):
+        def _before_connection(self, data):
+            raise ZeroDivisionError("inside")
+
+    with Broken() as slave:
+        body = '{"master": {"address": "http://127.0.0.1:9"}, "data": {}}'
+        status, reply = raw(slave.port, "POST", "/connect", body, {"Channel": "0", "Token": "T"})
+        assert status == 500
+        assert reply == {"success": False, "code": 1, "message": "ZeroDivisionError: inside", "data": None}
+
+
+def test_defaults_listen_on_this_machine_only():
+    for host in (None, "auto", ""):
+        assert Master(host, **QUICK).host == "127.0.0.1"
+    assert issubclass(Adder, Slave) and Adder().host == "127.0.0.1"
+
+
+def test_a_wrong_address_of_the_master_is_told_at_construction():
+    for address in ("gateway.example", "ftp://gateway.example", "http://x@gateway.example", "http://gateway.example?x"):
+        with pytest.raises(ValueError, match="my_address = .* is not allowed"):
+            Master(my_address=address)
+
+
+def test_a_wrong_entry_of_the_hosts_is_told_at_construction(monkeypatch):
+    monkeypatch.setenv("DING_HOSTS", "http://x/")
+    with pytest.raises(ValueError, match="'http://x/' is no host"):
+        Master()

@@ -1,0 +1,439 @@
+"""How masters and slaves start and end."""
+
+import socket
+import threading
+import time
+import warnings
+
+import pytest
+import requests
+
+from ding.interaction.exception import MasterSelfTokenInvalid, SlaveSelfTokenInvalid
+from ding.interaction.server import http_server
+from ding.interaction.server.request_threads import RequestThreads
+from ding.interaction.slave.session import Order
+from tests.interaction.fakes import (
+    DEADLINE_S,
+    Adder,
+    Gated,
+    Watcher,
+    free_port,
+    open_files,
+    outcome,
+    pair,
+    raw,
+    task_id,
+)
+
+KINDS = pytest.mark.parametrize("kind", [Adder, Watcher], ids=["slave", "master"])
+
+
+def own_threads():
+    return [t for t in threading.enumerate() if t.name.startswith(("master_", "slave_"))]
+
+
+@KINDS
+def test_port_0_takes_a_free_one_that_can_be_read(kind):
+    server = kind(port=0)
+    assert server.port == 0
+    with server as entered:
+        assert entered is server and server.port > 0
+        assert server.ping()
+
+
+@KINDS
+def test_threads_are_few_named_and_gone_after_the_close(kind):
+    with kind() as server:
+        names = sorted(thread.name for thread in own_threads())
+        role = "slave" if kind is Adder else "master"
+        workers = [f"{role}_request_{i}" for i in range(6)]
+        jobs = {"slave": ["slave_heartbeat", "slave_task"], "master": ["master_heartbeat", "master_task_result"]}[role]
+        assert names == sorted([*workers, *jobs, f"{role}_run_app"])
+        assert server.channel == 0
+    assert own_threads() == []
+
+
+def test_a_master_has_two_more_threads_for_each_slave():
+    with Watcher() as master:
+        slaves = [Adder() for _ in range(3)]
+        for i, slave in enumerate(slaves):
+            slave.start()
+            master.new_connection(str(i), "127.0.0.1", slave.port).connect()
+        assert len([t for t in own_threads() if t.name.startswith("master_request")]) == 4 + 2 * 3
+        master.close()
+        for slave in slaves:
+            slave.close()
+    assert own_threads() == []
+
+
+def test_nothing_is_left_after_many_rounds():
+    def work():
+        with pair() as (_, _, connection):
+            connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S)
+            connection.disconnect()
+
+    work()
+    files, threads = open_files(), threading.active_count()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(50):
+            work()
+        assert (open_files(), threading.active_count()) == (files, threads)
+
+
+@KINDS
+def test_a_taken_port_is_an_error_at_start_that_leaves_nothing(kind):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = kind(port=port)
+        files = open_files()
+        with pytest.raises(OSError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use; port 0 takes"):
+            server.start()
+        assert own_threads() == [] and open_files() == files
+    server.start()  # the port is free now
+    server.close()
+
+
+def test_a_port_that_another_server_has_is_an_error_at_start():
+    with Adder() as slave:
+        with pytest.raises(OSError, match="Address already in use"):
+            Watcher(port=slave.port).start()
+        assert slave.ping()
+
+
+def test_a_port_can_be_used_again_at_once():
+    port = free_port()
+    for _ in range(3):
+        with Adder(port=port) as slave, Watcher() as master, master.new_connection("conn", "127.0.0.1", port) as conn:
+            assert conn.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+            assert slave.port == port
+
+
+def test_an_unknown_host_is_an_error_at_start(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", "secret")
+    with pytest.raises(OSError, match=r"cannot listen at unknown.invalid:0: the host is unknown"):
+        Adder("unknown.invalid").start()
+
+
+@KINDS
+def test_it_starts_once(kind):
+    server = kind()
+    with server:
+        with pytest.raises(RuntimeError, match="starts once; make another one"):
+            server.start()
+        assert server.ping()
+    with pytest.raises(RuntimeError, match="starts once; make another one"):
+        server.start()
+
+
+@KINDS
+def test_closing_before_the_start_and_again_and_again_is_fine(kind):
+    server = kind()
+    server.join()
+    server.close()
+    server.close()
+    assert not server.ping()
+    with pytest.raises(RuntimeError):
+        server.start()
+    with kind() as other:
+        other.close()
+        other.shutdown()
+        other.join()
+
+
+@KINDS
+def test_several_threads_may_close_at_once(kind):
+    server = kind()
+    server.start()
+    together = threading.Barrier(4, timeout=DEADLINE_S)
+    errors = []
+
+    def close():
+        together.wait()
+        try:
+            server.close()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=close) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    assert errors == [] and own_threads() == []
+    with pytest.raises(ConnectionRefusedError):
+        raw(server.port, "GET", "/ping")
+
+
+def test_join_waits_until_somebody_asks_for_the_end():
+    slave = Adder()
+    slave.start()
+    slave.join(0.01)
+    assert slave.ping()
+    joined = threading.Thread(target=slave.join)
+    joined.start()
+    assert joined.is_alive()
+    slave.shutdown()
+    joined.join(DEADLINE_S)
+    assert not joined.is_alive() and own_threads() == []
+
+
+@KINDS
+def test_ping_is_false_without_a_server(kind):
+    server = kind()
+    assert not server.ping()
+    with server:
+        assert server.ping()
+    assert not server.ping()
+
+
+@pytest.mark.parametrize(("kind", "error"), [(Adder, SlaveSelfTokenInvalid), (Watcher, MasterSelfTokenInvalid)])
+def test_ping_raises_what_the_server_refuses_with(monkeypatch, kind, error):
+    with kind() as server:
+        make = server._interaction.engine
+        monkeypatch.setattr(server._interaction, "engine", lambda address, token, **kw: make(address, "wrong", **kw))
+        with pytest.raises(error):
+            server.ping()
+
+
+def test_ping_is_false_where_nothing_arrives(monkeypatch):
+    with Adder() as slave:
+        monkeypatch.setattr(slave._interaction, "_port", free_port())
+        assert not slave.ping()
+
+
+class Slow(Adder):
+    """A slave whose hook holds the request until `leave` is set."""
+
+    def __init__(self):
+        super().__init__()
+        self.entered, self.leave = threading.Event(), threading.Event()
+
+    def _before_connection(self, data):
+        self.entered.set()
+        assert self.leave.wait(DEADLINE_S)
+
+
+def connecting(slave, replies):
+    def connect():
+        body = '{"master": {"address": "http://127.0.0.1:9"}, "data": {}}'
+        try:
+            replies.append(outcome(raw(slave.port, "POST", "/connect", body, {"Channel": "0", "Token": "T"})))
+        except Exception as error:
+            replies.append(type(error))
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    assert slave.entered.wait(DEADLINE_S)
+    return thread
+
+
+def test_a_request_in_flight_may_end_before_the_server_does():
+    slave, replies = Slow(), []
+    slave.start()
+    thread = connecting(slave, replies)
+    slave.shutdown()
+    slave.leave.set()
+    slave.join()
+    thread.join(DEADLINE_S)
+    assert replies == [(200, 0)] and own_threads() == []
+
+
+def test_a_request_that_does_not_end_does_not_keep_the_server(caplog, monkeypatch):
+    monkeypatch.setattr("ding.interaction.server.service.GRACE_S", 0.1)
+    monkeypatch.setattr("ding.interaction.server.service._JOIN_S", 0.4)
+    slave, replies = Slow(), []
+    slave.start()
+    thread = connecting(slave, replies)
+    slave.close()
+    thread.join(DEADLINE_S)  # its connection was closed
+    assert replies and replies[0] != (200, 0)
+    assert "still busy: slave_request_" in caplog.text
+    with pytest.raises(ConnectionRefusedError):
+        raw(slave.port, "GET", "/ping")
+    left = own_threads()
+    assert [t.name[:-1] for t in left] == ["slave_request_"]
+    slave.leave.set()
+    for thread in left:
+        thread.join(DEADLINE_S)
+    assert own_threads() == []
+
+
+def test_a_task_that_does_not_end_does_not_keep_the_slave(caplog, monkeypatch):
+    monkeypatch.setattr("ding.interaction.slave.reporter.GRACE_S", 0.1)
+    monkeypatch.setattr("ding.interaction.server.service._JOIN_S", 0.4)
+    slave = Gated()
+    with pair(slave) as (_, _, connection):
+        task = connection.new_task({"a": 1, "b": 1}).start()
+        assert slave.running.wait(DEADLINE_S)
+        slave.close()
+        assert task.join(DEADLINE_S).result["exception"] == "SlaveClosed"
+        assert "these threads are still busy: slave_task" in caplog.text
+        slave.go.set()
+        for thread in own_threads():
+            if thread.name == "slave_task":
+                thread.join(DEADLINE_S)
+
+
+def test_a_task_that_waits_when_the_slave_is_closed_is_not_begun():
+    with pair() as (_, slave, _):
+        order = Order(slave._interaction.link.session, task_id(), {"a": 1, "b": 1})
+        slave._interaction._closing.set()
+        kind, result = slave._interaction.runner._outcome(order)
+        assert (kind, result["message"]) == ("fail", "the slave was closed before it ran the task")
+        assert slave.seen == []
+        slave._interaction._closing.clear()
+
+
+def test_a_callback_may_close_its_master():
+    with pair() as (master, _, connection):
+        task = connection.new_task({"a": 1, "b": 1}).on_complete(lambda *_: master.close())
+        assert task.start().join(DEADLINE_S).result == {"sum": 2}
+        master.join()
+        assert master._interaction.state == "closed" and task.errors == ()
+
+
+def test_a_hook_may_close_its_own_slave():
+    class Leaving(Adder):
+        def _before_disconnection(self, data):
+            self.shutdown()
+
+    with pair(Leaving()) as (_, slave, connection):
+        connection.disconnect()
+        slave.join()
+    assert own_threads() == []
+
+
+def test_closing_a_master_fails_its_tasks_and_leaves_its_slaves_alone():
+    slave = Gated()
+    with pair(slave) as (master, _, connection):
+        lost = []
+        task = connection.new_task({"a": 1, "b": 1}).on_fail(lambda *_: lost.append(task.status)).start()
+        assert slave.running.wait(DEADLINE_S)
+        master.close()
+        assert task.join(DEADLINE_S).is_lost and len(lost) == 1
+        assert task.result["message"] == "the connection to the slave 'conn' has ended: the master was closed"
+        assert not connection.is_connected and "conn" not in master and master.losses == []
+        assert slave._interaction.link.session is not None
+        with pytest.raises(requests.ConnectionError, match="was lost: the master was closed"):
+            connection.new_task({}).start()
+        connection.disconnect()  # works all the same, and lets the slave go
+        assert slave._interaction.link.session is None
+        slave.go.set()
+
+
+def test_a_thread_that_cannot_be_started_ends_the_start(monkeypatch):
+    start = threading.Thread.start
+
+    def fail(thread):
+        if thread.name == "slave_task":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    files = open_files()
+    slave = Adder()
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        slave.start()
+    assert own_threads() == [] and open_files() == files
+
+
+def test_a_server_loop_that_cannot_be_started_leaves_nothing(monkeypatch):
+    start = threading.Thread.start
+
+    def fail(thread):
+        if thread.name == "slave_run_app":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    files = open_files()
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Adder().start()
+    assert own_threads() == [] and open_files() == files
+
+
+def test_a_loop_that_fails_is_told_and_ends_in_order(caplog, monkeypatch):
+    def fail(**kwargs):
+        raise ValueError("in the loop")
+
+    with Adder() as slave:
+        monkeypatch.setattr(http_server.wasyncore, "loop", fail)
+        slave._interaction._server._listener.pull_trigger()
+        slave._interaction._server._thread.join(DEADLINE_S)
+        assert "its loop has failed" in caplog.text and "ValueError: in the loop" in caplog.text
+        with pytest.raises(ConnectionRefusedError):
+            raw(slave.port, "GET", "/ping")
+    assert own_threads() == []
+
+
+def test_a_server_that_was_never_started_gives_its_port_back():
+    one = http_server.HttpServer("127.0.0.1", 0, name="slave_test", body_limit=10)
+    one.stop(0.0)
+    assert one.join(time.monotonic()) == []
+    two = http_server.HttpServer("127.0.0.1", one.port, name="slave_test", body_limit=10)
+    two._abandon()  # as a forked child does
+    two._abandon()
+    http_server.HttpServer("127.0.0.1", one.port, name="slave_test", body_limit=10).stop(0.0)
+
+
+def test_a_request_that_breaks_its_thread_does_not(caplog):
+    """Whatever comes out of a request, its thread serves the next one."""
+
+    class Request:
+        def __init__(self, error=None):
+            self.error, self.served = error, threading.Event()
+
+        def service(self):
+            self.served.set()
+            if self.error:
+                raise self.error
+
+    idle = threading.Semaphore(0)
+    threads = RequestThreads("slave_test", idle.release)
+    threads.set_thread_count(1)
+    for request in (Request(SystemExit(1)), Request(ValueError("x")), Request()):
+        threads.add_task(request)
+        assert request.served.wait(DEADLINE_S)
+        assert idle.acquire(timeout=DEADLINE_S)
+    assert threads.is_idle and caplog.text.count("a request could not be served") == 2
+    threads.stop()
+    assert threads.join(time.monotonic() + DEADLINE_S) == []
+    threads.set_thread_count(5)
+    assert own_threads() == []
+
+
+def test_one_connection_carries_all_requests_to_a_peer():
+    with pair() as (master, slave, connection):
+        for _ in range(20):
+            connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S)
+        assert len(slave.seen) == 20
+        for server in (master, slave):
+            assert len(server._interaction._server._listener.active_channels) == 1
+
+
+def test_large_tasks_and_results_pass():
+    class Echo(Adder):
+        def _process_task(self, task):
+            return task
+
+    with pair(Echo()) as (_, _, connection):
+        data = {"text": "x" * 5_000_000, "numbers": list(range(1000))}
+        assert connection.new_task(data).start().join(DEADLINE_S).result == data
+
+
+def test_requests_from_many_threads_are_all_answered():
+    with Adder() as slave:
+        replies = []
+
+        def ask():
+            headers = {"Token": slave._interaction.self_token}
+            replies.extend(outcome(raw(slave.port, "GET", "/ping", headers=headers)) for _ in range(10))
+
+        threads = [threading.Thread(target=ask) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        assert replies == [(200, 0)] * 120

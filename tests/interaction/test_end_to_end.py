@@ -1,0 +1,577 @@
+"""A master and slaves, over real servers on this machine."""
+
+import contextlib
+import math
+import multiprocessing
+import threading
+
+import pytest
+
+from ding.interaction import ConnectionRefuse, DisconnectionRefuse, Master, Slave, TaskFail, TaskRefuse
+from ding.interaction.exception import (
+    SlaveChannelInvalid,
+    SlaveErrorCode,
+    SlaveMasterTokenInvalid,
+    SlaveResponseException,
+    SlaveSlaveAlreadyConnected,
+    SlaveSlaveConnectionRefused,
+    SlaveSlaveDisconnectionRefused,
+    SlaveTaskAlreadyExist,
+    SlaveTaskRefused,
+)
+from ding.interaction.master.task import TaskStatus
+from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, pair
+
+
+def test_a_task_is_run_and_its_result_comes_back():
+    with pair() as (_, slave, connection):
+        task = connection.new_task({"a": 2, "b": 3})
+        assert (task.status, task.result, task.task) == (TaskStatus.IDLE, None, {"a": 2, "b": 3})
+        assert task.start() is task and task.join(DEADLINE_S) is task
+        assert (task.status, task.result, task.is_lost) == (TaskStatus.COMPLETED, {"sum": 5}, False)
+        assert slave.seen == [{"a": 2, "b": 3}]
+
+
+def test_many_tasks_one_after_the_other_come_back_in_order():
+    with pair() as (_, slave, connection):
+        results = [connection.new_task({"a": i, "b": i}).start().join(DEADLINE_S).result for i in range(50)]
+        assert results == [{"sum": 2 * i} for i in range(50)]
+        assert len(slave.seen) == 50
+
+
+def test_a_failing_task_brings_its_own_result():
+    with pair() as (_, _, connection):
+        task = connection.new_task({"fail": {"message": "no more"}}).start().join(DEADLINE_S)
+        assert (task.status, task.result, task.is_lost) == (TaskStatus.FAILED, {"message": "no more"}, False)
+
+
+def test_any_exception_in_a_task_fails_it_with_its_text_and_the_slave_goes_on():
+    with pair() as (_, _, connection):
+        task = connection.new_task({"raise": "deliberately"}).start().join(DEADLINE_S)
+        assert task.status is TaskStatus.FAILED and not task.is_lost
+        assert (task.result["message"], task.result["exception"]) == ("deliberately", "ZeroDivisionError")
+        assert "in _process_task" in task.result["traceback"]
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+
+
+def test_a_task_that_exits_the_interpreter_only_fails():
+    class Exiting(Adder):
+        def _process_task(self, task):
+            raise SystemExit(3)
+
+    with pair(Exiting()) as (_, _, connection):
+        for _ in range(2):
+            task = connection.new_task({}).start().join(DEADLINE_S)
+            assert (task.status, task.result["exception"]) == (TaskStatus.FAILED, "SystemExit")
+
+
+def test_a_result_without_json_form_fails_the_task_with_its_text():
+    class Exotic(Adder):
+        def _process_task(self, task):
+            return {"value": {1, 2}}
+
+    with pair(Exotic()) as (_, _, connection):
+        task = connection.new_task({}).start().join(DEADLINE_S)
+        assert task.status is TaskStatus.FAILED and task.result["exception"] == "TypeError"
+        assert "the result has no JSON form" in task.result["message"] and "set" in task.result["message"]
+
+
+@pytest.mark.parametrize("value", [None, {}, [], 0, ""])
+def test_a_falsy_result_arrives_as_an_empty_object(value):
+    class Returning(Adder):
+        def _process_task(self, task):
+            return value
+
+    with pair(Returning()) as (_, _, connection):
+        assert connection.new_task({}).start().join(DEADLINE_S).result == {}
+
+
+@pytest.mark.parametrize("value", [[1, "two", None], "text", 3.5, {"inf": math.inf, "text": "äöü \U0001f600"}])
+def test_results_of_any_json_type_arrive_as_they_are(value):
+    class Returning(Adder):
+        def _process_task(self, task):
+            return value
+
+    with pair(Returning()) as (_, _, connection):
+        assert connection.new_task({}).start().join(DEADLINE_S).result == value
+
+
+def test_a_task_without_data_is_an_empty_object():
+    with pair() as (_, slave, connection):
+        task = connection.new_task().start().join(DEADLINE_S)
+        assert task.task is None and slave.seen == [{}] and task.result["exception"] == "KeyError"
+
+
+def test_callbacks_of_the_outcome_run_in_order_before_join_returns():
+    calls = []
+    with pair() as (_, _, connection):
+        task = connection.new_task({"a": 2, "b": 3})
+        chained = task.on_complete(lambda *args: calls.append(("first", *args))).on_fail(calls.append)
+        chained.on_complete(lambda *args: calls.append(("second", *args)))
+        assert chained is task
+        task.start().join(DEADLINE_S)
+        assert calls == [("first", {"a": 2, "b": 3}, {"sum": 5}), ("second", {"a": 2, "b": 3}, {"sum": 5})]
+        task.on_complete(calls.append)
+        assert len(calls) == 2
+
+        failing = connection.new_task({"fail": {"x": 1}}).on_complete(calls.append)
+        failing.on_fail(lambda *args: calls.append(args)).start().join(DEADLINE_S)
+        assert calls[2:] == [({"fail": {"x": 1}}, {"x": 1})]
+
+
+def test_callbacks_run_in_the_result_thread_after_the_result_is_set():
+    seen = []
+    with pair() as (_, _, connection):
+        task = connection.new_task({"a": 1, "b": 1})
+        task.on_complete(lambda *_: seen.append((threading.current_thread().name, task.status, task.result)))
+        task.start().join(DEADLINE_S)
+        assert seen == [("master_task_result", TaskStatus.COMPLETED, {"sum": 2})]
+
+
+def test_a_callback_that_raises_is_told_and_stops_neither_the_others_nor_the_master(caplog):
+    calls = []
+    with pair() as (_, _, connection):
+        task = connection.new_task({"a": 1, "b": 1})
+        task.on_complete(lambda *_: {}["missing"]).on_complete(lambda *_: calls.append("second"))
+        task.start().join(DEADLINE_S)
+        assert calls == ["second"] and [type(e) for e in task.errors] == [KeyError]
+        assert "a callback of a task has failed" in caplog.text and "KeyError: 'missing'" in caplog.text
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+
+
+def test_a_task_starts_once():
+    with pair() as (_, _, connection):
+        task = connection.new_task({"a": 1, "b": 1}).start()
+        with pytest.raises(ValueError, match="a task starts once"):
+            task.start()
+        task.join(DEADLINE_S)
+
+
+def test_joining_a_task_that_was_not_started_returns_at_once():
+    with pair() as (_, _, connection):
+        assert connection.new_task({}).join().status is TaskStatus.IDLE
+
+
+def test_joining_with_a_timeout_returns_while_the_task_runs():
+    slave = Gated()
+    with pair(slave) as (_, _, connection):
+        task = connection.new_task({"a": 1, "b": 1}).start()
+        assert task.join(0.01).status is TaskStatus.STARTED and task.result is None
+        slave.go.set()
+        assert task.join(DEADLINE_S).status is TaskStatus.COMPLETED
+
+
+def test_a_slave_runs_one_task_at_a_time():
+    slave = Gated()
+    with pair(slave) as (_, _, connection):
+        first = connection.new_task({"a": 1, "b": 1}).start()
+        second = connection.new_task({"a": 2, "b": 2})
+        with pytest.raises(SlaveTaskAlreadyExist) as error:
+            second.start()
+        assert (error.value.status_code, error.value.code) == (400, SlaveErrorCode.TASK_ALREADY_EXIST)
+        assert second.status is TaskStatus.START_FAILED and second.join().result is None
+        slave.go.set()
+        assert first.join(DEADLINE_S).result == {"sum": 2}
+        assert connection.new_task({"a": 2, "b": 2}).start().join(DEADLINE_S).result == {"sum": 4}
+
+
+def test_a_slave_is_free_when_its_task_has_returned():
+    """A task may be started from the callback of the one before."""
+    results = []
+    done = threading.Event()
+    with pair() as (_, _, connection):
+
+        def go_on(_, result):
+            results.append(result["sum"])
+            if len(results) == 20:
+                done.set()
+            else:
+                connection.new_task({"a": result["sum"], "b": 1}).on_complete(go_on).start()
+
+        connection.new_task({"a": 0, "b": 1}).on_complete(go_on).start()
+        assert done.wait(DEADLINE_S)
+    assert results == list(range(1, 21))
+
+
+def test_tasks_of_several_connections_run_side_by_side():
+    together = threading.Barrier(3, timeout=DEADLINE_S)
+
+    class Meeting(Adder):
+        def _process_task(self, task):
+            together.wait()
+            return super()._process_task(task)
+
+    with contextlib.ExitStack() as stack:
+        slaves = [stack.enter_context(Meeting()) for _ in range(3)]
+        master = stack.enter_context(Watcher())
+        connections = [
+            stack.enter_context(master.new_connection(f"slave{i}", "127.0.0.1", slave.port))
+            for i, slave in enumerate(slaves)
+        ]
+        tasks = [connection.new_task({"a": i, "b": 1}).start() for i, connection in enumerate(connections)]
+        assert [task.join(DEADLINE_S).result for task in tasks] == [{"sum": 1}, {"sum": 2}, {"sum": 3}]
+
+
+def test_connections_are_known_by_name_while_they_stand():
+    with Adder() as slave, Watcher() as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        assert "conn" not in master and not connection.is_connected and connection.name == "conn"
+        with connection as entered:
+            assert entered is connection and connection.is_connected
+            assert "conn" in master and master["conn"] is connection
+            with pytest.raises(KeyError, match="name of an active connection"):
+                master.new_connection("conn", "127.0.0.1", slave.port)
+        assert "conn" not in master and not connection.is_connected
+        with pytest.raises(KeyError):
+            master["conn"]
+        with pytest.raises(KeyError):
+            del master["conn"]
+        assert 5 not in master
+
+
+def test_deleting_a_connection_from_its_master_disconnects_it():
+    with pair() as (master, slave, connection):
+        del master["conn"]
+        assert "conn" not in master and not connection.is_connected
+        with master.new_connection("other", "127.0.0.1", slave.port) as other:
+            assert other.is_connected
+
+
+def test_a_connection_can_be_connected_again():
+    with Adder() as slave, Watcher() as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        for i in range(3):
+            connection.connect()
+            assert connection.new_task({"a": i, "b": 1}).start().join(DEADLINE_S).result == {"sum": i + 1}
+            connection.disconnect()
+        with connection:
+            assert connection.is_connected
+
+
+def test_disconnecting_twice_is_told_by_the_slave():
+    with pair() as (_, _, connection):
+        connection.disconnect()
+        with pytest.raises(SlaveMasterTokenInvalid) as error:
+            connection.disconnect()
+        assert (error.value.status_code, error.value.code) == (403, SlaveErrorCode.MASTER_TOKEN_INVALID)
+
+
+@pytest.mark.parametrize("was_connected", [False, True])
+def test_a_task_for_a_slave_that_is_not_connected_does_not_start(was_connected):
+    with Adder() as slave, Watcher() as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        if was_connected:
+            connection.connect()
+            connection.disconnect()
+        task = connection.new_task({})
+        with pytest.raises(SlaveMasterTokenInvalid):
+            task.start()
+        assert task.status is TaskStatus.START_FAILED and slave.seen == []
+
+
+def test_a_slave_has_one_master_at_a_time():
+    with pair() as (_, slave, connection), Watcher() as other:
+        rival = other.new_connection("rival", "127.0.0.1", slave.port)
+        with pytest.raises(SlaveSlaveAlreadyConnected):
+            rival.connect()
+        with pytest.raises(SlaveSlaveAlreadyConnected):
+            connection.connect()
+        assert "rival" not in other and not rival.is_connected
+        assert connection.is_connected
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+
+
+def test_a_wrong_channel_is_refused_and_the_name_stays_free():
+    with Adder(channel=1) as slave, Watcher(channel=2) as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        with pytest.raises(SlaveChannelInvalid) as error:
+            connection.connect()
+        assert (error.value.status_code, error.value.code) == (403, SlaveErrorCode.CHANNEL_INVALID)
+        assert not error.value.success and error.value.data == {} and str(error.value) == error.value.message != ""
+        assert "conn" not in master and not connection.is_connected
+
+
+def test_masters_and_slaves_of_one_channel_find_each_other():
+    with pair(Adder(channel=7), Watcher(channel=7)) as (_, _, connection):
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+
+
+def test_refusals_of_a_slave_reach_the_master_with_their_data():
+    class Picky(Adder):
+        may_leave = False
+
+        def _before_connection(self, data):
+            if data["who"] != "friend":
+                raise ConnectionRefuse({"why": "stranger"})
+
+        def _before_disconnection(self, data):
+            if not self.may_leave:
+                raise DisconnectionRefuse({"why": data["who"]})
+
+        def _before_task(self, data):
+            if data["a"] < 0:
+                raise TaskRefuse({"why": data["a"]})
+
+    class Named(Watcher):
+        who = "foe"
+
+        def _before_connect(self):
+            return {"who": self.who}
+
+        def _before_disconnect(self):
+            return {"who": self.who}
+
+    with Picky() as slave, Named() as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        with pytest.raises(SlaveSlaveConnectionRefused) as refusal:
+            connection.connect()
+        assert (refusal.value.status_code, refusal.value.code, refusal.value.data) == (403, 503, {"why": "stranger"})
+        assert not connection.is_connected and "conn" not in master
+        master.who = "friend"
+        connection.connect()
+        with pytest.raises(SlaveTaskRefused) as refusal:
+            connection.new_task({"a": -1, "b": 0}).start()
+        assert (refusal.value.status_code, refusal.value.code, refusal.value.data) == (403, 602, {"why": -1})
+        with pytest.raises(SlaveSlaveDisconnectionRefused) as refusal:
+            connection.disconnect()
+        assert (refusal.value.status_code, refusal.value.code, refusal.value.data) == (403, 504, {"why": "friend"})
+        assert connection.is_connected
+        assert connection.new_task({"a": 1, "b": 0}).start().join(DEADLINE_S).result == {"sum": 1}
+        slave.may_leave = True
+        connection.disconnect()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("in a hook"), SystemExit("in a hook")])
+def test_a_hook_of_a_slave_that_raises_something_else_is_told_to_the_master(error):
+    class Broken(Adder):
+        def _before_task(self, data):
+            raise error
+
+    with pair(Broken()) as (_, slave, connection):
+        task = connection.new_task({})
+        with pytest.raises(SlaveResponseException, match=f"{type(error).__name__}: in a hook") as told:
+            task.start()
+        assert (told.value.status_code, told.value.code) == (500, 1)
+        assert task.status is TaskStatus.START_FAILED and slave.seen == []
+        assert slave.ping()
+
+
+def test_hooks_of_a_master_see_replies_and_decide_what_is_returned():
+    class Hooked(Watcher):
+        calls = []
+
+        def _after_connect(self, *reply):
+            self.calls.append(("connect", *reply))
+            return "connected"
+
+        def _before_new_task(self, data):
+            return {**data, "b": 10}
+
+        def _after_new_task(self, *reply):
+            self.calls.append(("new_task", *reply))
+
+        def _after_disconnect(self, *reply):
+            self.calls.append(("disconnect", *reply))
+            return "disconnected"
+
+    with Adder() as slave, Hooked() as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        assert connection.start() == "connected"
+        task = connection.new_task({"a": 1}).start().join(DEADLINE_S)
+        assert (task.result, task.task, slave.seen) == ({"sum": 11}, {"a": 1}, [{"a": 1, "b": 10}])
+        assert connection.close() == "disconnected"
+        reply = (200, True, 0, "Success.", {})
+        assert master.calls == [("connect", *reply), ("new_task", *reply), ("disconnect", *reply)]
+
+
+def test_a_hook_of_a_master_that_raises_after_connecting_lets_the_slave_go():
+    class Unsure(Watcher):
+        def _after_connect(self, *reply):
+            raise RuntimeError("on second thoughts")
+
+    with Adder() as slave, Unsure() as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        with pytest.raises(RuntimeError, match="on second thoughts"):
+            connection.connect()
+        assert not connection.is_connected and "conn" not in master
+        with Watcher() as other, other.new_connection("conn", "127.0.0.1", slave.port) as second:
+            assert second.is_connected
+
+
+def test_a_hook_of_a_master_that_raises_before_a_task_keeps_it_from_starting():
+    class Unsure(Watcher):
+        def _before_new_task(self, data):
+            raise RuntimeError("not now")
+
+    with pair(master=Unsure()) as (_, slave, connection):
+        task = connection.new_task({})
+        with pytest.raises(RuntimeError, match="not now"):
+            task.start()
+        assert task.join().status is TaskStatus.START_FAILED and slave.seen == []
+
+
+def test_data_without_json_form_do_not_start_a_task():
+    with pair() as (_, _, connection):
+        task = connection.new_task({"a": object()})
+        with pytest.raises(TypeError, match="not JSON serializable"):
+            task.start()
+        assert task.join().status is TaskStatus.START_FAILED
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+
+
+def test_disconnecting_fails_the_tasks_that_have_not_ended():
+    slave = Gated()
+    with pair(slave) as (_, _, connection):
+        fails = []
+        task = connection.new_task({"a": 1, "b": 1}).on_fail(lambda *args: fails.append(args)).start()
+        assert slave.running.wait(DEADLINE_S)
+        connection.disconnect()
+        assert task.join(DEADLINE_S).status is TaskStatus.FAILED and task.is_lost
+        assert task.result["message"] == "the connection to the slave 'conn' has ended: it was disconnected"
+        assert fails == [({"a": 1, "b": 1}, task.result)]
+        slave.go.set()
+        # The late result is dropped, and the slave goes on with its next master.
+        connection.connect()
+        assert connection.new_task({"a": 2, "b": 2}).start().join(DEADLINE_S).result == {"sum": 4}
+        assert task.result["exception"] == "SlaveLost"
+
+
+def test_leaving_the_with_block_by_an_exception_disconnects():
+    with Adder() as slave, Watcher() as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        with pytest.raises(KeyError, match="inside"), connection:
+            raise KeyError("inside")
+        assert not connection.is_connected
+        with connection:
+            assert connection.is_connected
+
+
+def test_connecting_needs_a_master_that_runs():
+    with Adder() as slave:
+        master = Watcher()
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        with pytest.raises(RuntimeError, match="start it first"):
+            connection.connect()
+        with master:
+            connection.connect()
+        with pytest.raises(RuntimeError, match="start it first"):
+            connection.connect()
+
+
+def test_two_connections_of_one_name_cannot_both_be_connected():
+    with Adder() as one, Adder() as two, Watcher() as master:
+        first = master.new_connection("conn", "127.0.0.1", one.port)
+        second = master.new_connection("conn", "127.0.0.1", two.port)
+        first.connect()
+        with pytest.raises(KeyError, match="conn"):
+            second.connect()
+        first.disconnect()
+        second.connect()
+        assert master["conn"] is second
+
+
+def test_both_ends_may_be_the_same_machine_under_ipv6():
+    slave, master = Adder("::1"), Watcher("::1")
+    with slave, master, master.new_connection("conn", "::1", slave.port) as connection:
+        assert master.my_address == f"http://[::1]:{master.port}"
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "localhost"])
+def test_a_slave_on_this_machine_is_reached_under_any_of_its_names(host):
+    with Adder() as slave, Watcher() as master, master.new_connection("conn", host, slave.port) as connection:
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+
+
+def test_texts_about_connections_and_servers_hold_no_secret():
+    with pair() as (master, slave, connection):
+        session = slave._interaction.link.session
+        texts = [repr(thing) for thing in (master, slave, connection)]
+        assert texts == [
+            f"<Watcher at 127.0.0.1:{master.port}, running>",
+            f"<Adder at 127.0.0.1:{slave.port}, running>",
+            f"<SlaveConnection 'conn' to http://127.0.0.1:{slave.port}, connected>",
+        ]
+        assert not any(secret in text for text in texts for secret in (session.token, master._interaction.self_token))
+
+
+def serve(connection):
+    slave = Adder()
+    with slave:
+        connection.send(slave.port)
+        connection.recv()
+    connection.send(len(slave.seen))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_slave_in_another_process(method):
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        assert ours.poll(60)
+        with Watcher() as master, master.new_connection("conn", "127.0.0.1", ours.recv()) as connection:
+            for i in range(3):
+                assert connection.new_task({"a": i, "b": 1}).start().join(DEADLINE_S).result == {"sum": i + 1}
+        ours.send("stop")
+        assert ours.poll(DEADLINE_S) and ours.recv() == 3
+        process.join(DEADLINE_S)
+        assert process.exitcode == 0
+    finally:
+        process.kill()
+        process.join(DEADLINE_S)
+
+
+def test_subclasses_may_name_their_attributes_and_methods_as_they_like():
+    class Busy(Adder):
+        def __init__(self):
+            super().__init__()
+            for name in ("server", "session", "link", "task", "state", "threads", "host", "port", "results", "engine"):
+                setattr(self, f"_{name}", None)
+
+        def _connect(self):
+            raise AssertionError("nobody calls this")
+
+        _accept = _run = _start = _close = _send = _report = _connect
+
+    with pair(Busy()) as (_, _, connection):
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+        connection.disconnect()
+
+
+def test_times_and_counts_have_defaults_and_lower_bounds():
+    for nothing in (None, 0):
+        slave = Adder(heartbeat_span=nothing, request_retries=nothing, request_retry_waiting=nothing)
+        assert (slave._interaction._span_s, *slave._interaction.retry, slave.channel) == (3.0, 5, 1.0, 0)
+        master = Master(heartbeat_tolerance=nothing, heartbeat_check_span=nothing, channel=nothing)
+        inside = master._interaction
+        assert (inside._tolerance_s, inside._check_span_s, master.channel) == (17.0, 1.0, 0)
+    assert Adder(heartbeat_span=0.01)._interaction._span_s == 0.2
+    low = Master(heartbeat_tolerance=0.01, heartbeat_check_span=0.01)._interaction
+    assert (low._tolerance_s, low._check_span_s) == (0.2, 0.1)
+
+
+@pytest.mark.parametrize("port", [-1, 65536, "7235", 1.5])
+def test_a_port_that_is_none_is_refused_at_once(port):
+    with pytest.raises(ValueError, match="port = .* is not allowed"):
+        Adder(port=port)
+    with pytest.raises(ValueError, match="port = .* is not allowed"):
+        Master().new_connection("conn", "127.0.0.1", port)
+
+
+@pytest.mark.parametrize("name", ["heartbeat_span", "request_retries", "request_retry_waiting", "body_limit"])
+@pytest.mark.parametrize("value", [-1, "2", float("nan")])
+def test_a_number_that_is_none_is_refused_at_once(name, value):
+    with pytest.raises(ValueError, match=f"{name} = .* is not allowed; it must be a number >= 0, or None"):
+        Adder(**{name: value})
+
+
+def test_the_classes_are_as_documented():
+    with pytest.raises(TypeError, match="abstract"):
+        Slave()
+    assert Master(port=0).host == Master("auto", 0).host == "127.0.0.1"
+    assert (Master().port, Adder(port=None).port) == (7235, 7236)
+    fail = TaskFail(result={"a": 1}, message="text")
+    assert (fail.result, str(fail), TaskFail().result) == ({"a": 1}, "text", {})

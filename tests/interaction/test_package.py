@@ -1,0 +1,59 @@
+"""What can be imported from where, and what that costs."""
+
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+import types
+
+import pytest
+
+import ding.interaction
+
+REFUSALS = ["ConnectionRefuse", "DisconnectionRefuse", "TaskFail", "TaskRefuse"]
+SURFACE = {
+    "ding.interaction": ["Master", "Slave", *REFUSALS],
+    "ding.interaction.master": ["Master", *REFUSALS],
+    "ding.interaction.slave": ["Slave", *REFUSALS],
+    "ding.interaction.master.task": ["Task", "TaskResultType", "TaskStatus"],
+    "ding.interaction.base": [
+        "CommonErrorCode", "ControllableContext", "ControllableService", "DblEvent", "HttpEngine",
+        "ResponsibleException", "default_func", "failure_response", "flask_response", "get_host_ip",
+        "get_http_engine_class", "get_values_from_response", "random_token", "responsible", "split_http_address",
+        "success_response", "translate_dict_func",
+    ],
+    "ding.interaction.config": ["GLOBAL_HOST", "LOCAL_HOST", "DEFAULT_MASTER_PORT", "DEFAULT_SLAVE_PORT"],
+    "ding.interaction.exception": ["ResponseException", "MasterResponseException", "SlaveResponseException", *REFUSALS],
+    "ding.interaction.exception.base": ["ResponseException"],
+    "ding.interaction.exception.master": ["MasterErrorCode", "get_master_exception_class_by_error_code"],
+    "ding.interaction.exception.slave": ["SlaveErrorCode", "get_slave_exception_class_by_error_code"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_documented_names_can_be_imported(module):
+    found = importlib.import_module(module)
+    assert [name for name in SURFACE[module] if not hasattr(found, name)] == []
+    assert set(getattr(found, "__all__", [])) <= set(vars(found))
+
+
+def test_submodules_are_not_hidden_by_what_packages_export():
+    for info in pkgutil.walk_packages(ding.interaction.__path__, "ding.interaction."):
+        importlib.import_module(info.name)
+        parent, _, name = info.name.rpartition(".")
+        assert getattr(importlib.import_module(parent), name) is sys.modules[info.name]
+        assert isinstance(sys.modules[info.name], types.ModuleType)
+
+
+@pytest.mark.parametrize("module", ["base.common", "base.engine", "base.network", "base.threads", "slave.slave"])
+def test_examples_in_docstrings_run(module):
+    outcome = doctest.testmod(importlib.import_module(f"ding.interaction.{module}"))
+    assert outcome.attempted > 0 and outcome.failed == 0
+
+
+def test_importing_loads_neither_server_nor_client_nor_torch():
+    program = "import sys, ding.interaction; print('\\n'.join(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    heavy = ("flask", "werkzeug", "waitress", "requests", "urllib3", "torch", "numpy")
+    assert [name for name in heavy if name in loaded] == []
