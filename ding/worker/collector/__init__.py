@@ -1,5 +1,10 @@
 """Collectors and evaluators."""
 
+from ding.worker.collector.base_parallel_collector import (
+    BaseParallelCollector,
+    create_parallel_collector,
+    get_parallel_collector_cls,
+)
 from ding.worker.collector.base_serial_collector import (
     ISerialCollector,
     create_serial_collector,
@@ -7,17 +12,43 @@ from ding.worker.collector.base_serial_collector import (
     to_tensor_transitions,
 )
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator, VectorEvalMonitor, create_serial_evaluator
+from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
+from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
+from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
+from ding.worker.collector.comm import (
+    BaseCommCollector,
+    FlaskFileSystemCollector,
+    NaiveCollector,
+    create_comm_collector,
+)
+from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.collector.metric_serial_evaluator import IMetric, MetricSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from ding.worker.collector.zergling_parallel_collector import ZerglingParallelCollector
 
 __all__ = [
+    "BaseCommCollector",
+    "BaseParallelCollector",
+    "BattleEpisodeSerialCollector",
+    "BattleInteractionSerialEvaluator",
+    "BattleSampleSerialCollector",
+    "EpisodeSerialCollector",
+    "FlaskFileSystemCollector",
+    "IMetric",
     "ISerialCollector",
     "ISerialEvaluator",
     "InteractionSerialEvaluator",
+    "MetricSerialEvaluator",
+    "NaiveCollector",
     "SampleSerialCollector",
     "VectorEvalMonitor",
+    "ZerglingParallelCollector",
+    "create_comm_collector",
+    "create_parallel_collector",
     "create_serial_collector",
     "create_serial_evaluator",
+    "get_parallel_collector_cls",
     "get_serial_collector_cls",
     "to_tensor_transitions",
 ]

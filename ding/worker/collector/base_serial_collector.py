@@ -49,7 +49,7 @@ class ISerialCollector(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def collect(self, per_collect_target: Any) -> list[Any]:
+    def collect(self, per_collect_target: Any) -> Any:
         """Gather the given amount of data and return it."""
         raise NotImplementedError
 

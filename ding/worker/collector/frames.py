@@ -2,143 +2,24 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import count, repeat
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 import torch
 
-from ding.torch_utils.data_helper import to_tensor
-from ding.utils.data.env_batch import LazyEnvBatch
+from ding.worker.collector.rows import Rows, entries_of, entry_of
+from ding.worker.collector.stacking import has_nan, nan_rows
+
+_DONE, _INFO = attrgetter("done"), attrgetter("info")
 
 
-def stack_rows(items: Sequence[Any]) -> tuple[list[Any], Any]:
-    """Copy `items` into one batch; return the rows of the batch and the batch.
-
-    Arrays and tensors of one shape become one array [E, *shape], dicts with the same keys a dict of them. The batch is
-    None where items do not stack (ragged shapes, foreign types); then the rows are independent copies.
-    """
-    first = items[0]
-    if _is_array(first):
-        batch = _stack_arrays(items)
-        return ([np.array(x) for x in items], None) if batch is None else (list(batch), batch)
-    if isinstance(first, torch.Tensor) and all(isinstance(x, torch.Tensor) and x.shape == first.shape for x in items):
-        stacked = torch.stack([x.detach() for x in items])
-        return list(stacked.unbind(0)), stacked
-    if isinstance(first, dict) and all(isinstance(x, dict) and x.keys() == first.keys() for x in items):
-        columns = {key: stack_rows([item[key] for item in items]) for key in first}
-        rows = [{key: column[0][i] for key, column in columns.items()} for i in range(len(items))]
-        batches = {key: column[1] for key, column in columns.items()}
-        return rows, None if any(batch is None for batch in batches.values()) else batches
-    if isinstance(first, np.ndarray) and not first.dtype.hasobject:
-        return [x.copy() for x in items], np.array(items)
-    if isinstance(first, (int, float, np.number, np.bool_)):
-        return list(items), np.array(items)
-    return [copy.deepcopy(x) for x in items], None
-
-
-def _is_array(item: Any) -> bool:
-    return isinstance(item, np.ndarray) and item.ndim > 0 and not item.dtype.hasobject
-
-
-def _stack_arrays(items: Sequence[Any]) -> np.ndarray | None:
-    try:
-        return np.array(items)
-    except ValueError:  # ragged shapes
-        return None
-
-
-def nan_rows(stacked: Any, path: str = "") -> Iterable[tuple[int, str]]:
-    """(row, key path) of each row of a batch that holds a NaN; nothing for a batch without one."""
-    if isinstance(stacked, dict):
-        for key, value in stacked.items():
-            yield from nan_rows(value, f"{path}[{key!r}]")
-    elif isinstance(stacked, torch.Tensor):
-        if stacked.is_floating_point():
-            yield from nan_rows(stacked.numpy(force=True), path)
-    elif isinstance(stacked, np.ndarray) and stacked.dtype.kind == "f" and _has_nan(stacked):
-        rows = np.isnan(stacked.reshape(len(stacked), -1)).any(axis=1)
-        yield from ((int(row), path) for row in np.flatnonzero(rows))
-
-
-def _has_nan(array: np.ndarray) -> bool:
-    # A sum of squares is NaN exactly when an element is: squares never cancel, infinite ones included.
-    flat = array.ravel()
-    square = flat.dot(flat)
-    return bool(square != square)
-
-
-class Rows(LazyEnvBatch):
-    """Copies of what envs returned: `{env_id: item}`, and the items as tensors.
-
-    Attributes:
-        env_ids: the keys, in order.
-    """
-
-    __slots__ = ("_sources", "_tensors", "env_ids")
-
-    def __init__(self, env_ids: list[int], stacked: Any, split: Callable[[Any], Iterable[Any]]) -> None:
-        super().__init__(env_ids, stacked, split)
-        self.env_ids = env_ids
-        self._sources: list[tuple[Rows, int]] | None = None
-        self._tensors: Sequence[Any] | None = None
-
-    @classmethod
-    def copied(cls, env_ids: list[int], items: Sequence[Any]) -> Rows:
-        """Copies of `items`, those of the envs `env_ids`."""
-        if _is_array(items[0]):
-            batch = _stack_arrays(items)
-            if batch is not None:
-                return cls(env_ids, batch, list)
-        rows, stacked = stack_rows(items)
-        return cls(env_ids, stacked, lambda _: rows)
-
-    @classmethod
-    def gathered(cls, env_ids: list[int], sources: list[tuple[Rows, int]], stacked: Any = None) -> Rows:
-        """The very items and tensors that are the rows `sources` of others; `stacked` may hold them once more."""
-        rows = cls(env_ids, stacked, lambda _: [source[source.env_ids[row]] for source, row in sources])
-        rows._sources = sources
-        return rows
-
-    def of_envs(self, env_ids: list[int]) -> Rows:
-        """Those of these envs, in this order."""
-        if env_ids == self.env_ids:
-            return self
-        return Rows.gathered(env_ids, [(self, self.env_ids.index(env_id)) for env_id in env_ids])
-
-    def tensors(self) -> Sequence[Any]:
-        """The items as tensors, in order, the same at each call: float64 becomes float32, the rest shares memory."""
-        if self._tensors is None:
-            if self._sources is not None:
-                self._tensors = [(source._tensors or source.tensors())[row] for source, row in self._sources]
-            elif type(self.stacked) is np.ndarray and self.stacked.ndim > 1:
-                self._tensors = tensor_rows(self.stacked)
-            else:
-                self._tensors = [as_tensor(item) for item in self.values()]
-        return self._tensors
-
-
-_FLOAT32 = np.dtype(np.float32)
-
-
-def as_tensor(value: Any) -> Any:
-    """`to_tensor` without scalars, with a shortcut for what most values are."""
-    if type(value) is torch.Tensor:
-        return value
-    if type(value) is np.ndarray and value.dtype is _FLOAT32:
-        return torch.from_numpy(value)
-    return to_tensor(value, transform_scalar=False)
-
-
-def tensor_rows(batch: np.ndarray | torch.Tensor) -> Sequence[torch.Tensor]:
-    """The rows of a batch [E, *shape] as tensors, [1] for numbers; see `as_tensor` for what memory they share."""
-    if batch.ndim > 2 or 0 in batch.shape:
-        rows: Sequence[torch.Tensor] = as_tensor(batch).unbind(0)
-        return rows
-    # Cut in this way, a row does not keep what autograd notes about a view, which is half of a small tensor's memory.
-    flat: torch.Tensor = as_tensor(batch if batch.ndim == 1 else batch.reshape(-1))
-    return flat.unsafe_chunk(batch.shape[0])
+def is_done(timestep: Any) -> bool:
+    """Whether the episode has ended; with a flag for each player, whether it has for all."""
+    done = timestep.done
+    return done if isinstance(done, bool) else bool(np.all(done))
 
 
 class StepBatch:
@@ -147,23 +28,65 @@ class StepBatch:
     Attributes:
         env_ids: the envs that stepped.
         raw: their timesteps as the envs returned them.
+        raw_obs: the observations in these.
         obs, rewards: our observations and rewards.
+        ends: whether the episode of each env has ended.
     """
 
-    __slots__ = ("env_ids", "obs", "raw", "rewards")
+    __slots__ = ("_player", "ends", "env_ids", "obs", "raw", "raw_obs", "rewards")
 
     def __init__(self, timesteps: Mapping[int, Any]) -> None:
         self.env_ids = list(timesteps)
         self.raw = list(timesteps.values())
-        self.obs = Rows.copied(self.env_ids, [step.obs for step in self.raw])
+        self.raw_obs = [step.obs for step in self.raw]
+        self.obs = Rows.copied(self.env_ids, self.raw_obs)
         self.rewards = Rows.copied(self.env_ids, [step.reward for step in self.raw])
+        self.ends = [step.done is not False and is_done(step) for step in self.raw]
+        self._player: int | None = None
+
+    def of_player(self, player: int) -> StepBatch:
+        """What is one player's; an episode ends for all players at once, whatever their own `done` says.
+
+        Raises:
+            ValueError: an env returned nothing for this player.
+        """
+        steps = StepBatch.__new__(StepBatch)
+        steps.env_ids, steps.raw, steps.raw_obs, steps.ends = self.env_ids, self.raw, self.raw_obs, self.ends
+        steps.obs, steps.rewards = self.obs.of_player(player), self.rewards.of_player(player)
+        steps._player = player
+        return steps
+
+    def dones(self) -> Iterable[Any]:
+        """The field `done` of the timesteps."""
+        dones, player = map(_DONE, self.raw), self._player
+        return dones if player is None else [_field_of_player(done, player) for done in dones]
+
+    def infos(self) -> Iterable[Any]:
+        """The field `info` of the timesteps."""
+        infos = map(_INFO, self.raw)
+        return infos if self._player is None else entries_of(infos, self._player)
 
     def timesteps(self) -> list[Any]:
-        """The timesteps with `obs` and `reward` replaced by our copies."""
+        """The timesteps with `obs` and `reward` replaced by our copies; of a player, with its own fields."""
+        rest = [step[2:] for step in self.raw]
+        if self._player is not None:
+            rest = [tuple(_field_of_player(field, self._player) for field in fields) for fields in rest]
         return [
-            tuple.__new__(type(step), (obs, reward, *step[2:]))  # what _replace does, at a third of its cost
-            for step, obs, reward in zip(self.raw, self.obs.values(), self.rewards.values(), strict=True)
+            tuple.__new__(type(step), (obs, reward, *fields))  # what _replace does, at a third of its cost
+            for step, obs, reward, fields in zip(self.raw, self.obs.values(), self.rewards.values(), rest, strict=True)
         ]
+
+
+_OF_ALL_PLAYERS = (bool, np.generic, int, float, str, type(None))
+
+
+def _field_of_player(field: Any, player: int) -> Any:
+    """A field of a timestep, such as `info`, as one player sees it: single values are those of all players."""
+    if field is False or field is True:
+        return field
+    if isinstance(field, _OF_ALL_PLAYERS) or (isinstance(field, np.ndarray) and field.ndim == 0):
+        return field
+    return entry_of(field, player)
 
 
 class FrameKeeper:
@@ -183,16 +106,18 @@ class FrameKeeper:
         self._raw: dict[int, Any] = {}  # what the env returned, for envs in mid-episode
         self._own: dict[int, tuple[Rows, int]] = {}  # our copy of it: a row of a batch
         self._last: Rows | None = None  # the batch kept last
+        self._last_raw: list[Any] | None = None  # what it copies, until both are entered above
 
     def forget(self, env_id: int) -> None:
         """Take the next observation of this env as it comes."""
+        self._enter_last()
         self._raw.pop(env_id, None)
 
     def clear(self) -> None:
         """Forget every env."""
         self._raw.clear()
         self._own.clear()
-        self._last = None
+        self._last = self._last_raw = None
 
     def observe(self, ready: Mapping[int, Any]) -> Rows:
         """Our copies of the observations `{env_id: obs}` that the env manager has ready.
@@ -200,21 +125,27 @@ class FrameKeeper:
         Raises:
             FloatingPointError: an observation holds a NaN.
         """
-        raw, own, last = self._raw, self._own, self._last
+        raw, own, last, last_raw = self._raw, self._own, self._last, self._last_raw
         env_ids = list(ready)
+        if (
+            last is not None
+            and last_raw is not None
+            and last.env_ids == env_ids
+            and all(map(is_, last_raw, ready.values()))
+        ):
+            return last  # the usual case: every env goes on
+        self._enter_last()
         fresh = [env_id for env_id in env_ids if raw.get(env_id, raw) is not ready[env_id]]
         if last is not None and last.env_ids != env_ids:
             last = None
-        if not fresh and last is not None:
-            return last
         for env_id in fresh:
             rows = Rows.copied([env_id], [ready[env_id]])
             _refuse_nan(rows, "the observation")
             own[env_id] = rows, 0
         seen = Rows.gathered(env_ids, [own[env_id] for env_id in env_ids])
         seen.stacked = _replaced(last, {env_ids.index(env_id): own[env_id][0].stacked for env_id in fresh})
-        if seen.stacked is None:
-            seen.stacked = stack_rows(list(seen.values()))[1]
+        if seen.stacked is None and not all(source.parts for source, _ in own.values()):
+            seen.stack()
         return seen
 
     def keep(self, timesteps: Mapping[int, Any]) -> StepBatch:
@@ -227,12 +158,19 @@ class FrameKeeper:
         _refuse_nan(batch.obs, "the observation")
         _refuse_nan(batch.rewards, "the reward")
         if self._share:
-            raw, own, obs = self._raw, self._own, batch.obs
-            for row, (env_id, step) in enumerate(timesteps.items()):
-                raw[env_id] = step.obs
-                own[env_id] = obs, row
-            self._last = obs
+            if self._last is None or self._last.env_ids != batch.env_ids:
+                self._enter_last()
+            self._last, self._last_raw = batch.obs, batch.raw_obs
         return batch
+
+    def _enter_last(self) -> None:
+        """Enter the batch kept last into the tables by env; a later one of the same envs makes that superfluous."""
+        if self._last is None or self._last_raw is None:
+            return
+        env_ids = self._last.env_ids
+        self._raw.update(zip(env_ids, self._last_raw, strict=True))
+        self._own.update(zip(env_ids, zip(repeat(self._last), count()), strict=False))
+        self._last_raw = None
 
 
 def _replaced(last: Rows | None, fresh: Mapping[int, Any]) -> np.ndarray | None:
@@ -249,7 +187,11 @@ def _replaced(last: Rows | None, fresh: Mapping[int, Any]) -> np.ndarray | None:
 
 def _refuse_nan(rows: Rows, what: str) -> None:
     stacked = rows.stacked
-    if type(stacked) is np.ndarray and (stacked.dtype.kind != "f" or not _has_nan(stacked)):
+    if type(stacked) is np.ndarray and (stacked.dtype.kind != "f" or not has_nan(stacked)):
+        return
+    if rows.parts:
+        for i, part in enumerate(rows.parts):
+            _refuse_nan(part, f"{what}[{i}]")
         return
     if stacked is not None:
         found = list(nan_rows(stacked))
@@ -266,4 +208,8 @@ def _as_batch(row: Any) -> Any:
         return {key: _as_batch(value) for key, value in row.items()}
     if isinstance(row, (np.ndarray, torch.Tensor)):
         return row[None]
+    if isinstance(row, (list, tuple)):
+        if all(isinstance(value, (int, float)) for value in row):
+            return np.array([row], np.float64)
+        return {i: _as_batch(value) for i, value in enumerate(row)}
     return None

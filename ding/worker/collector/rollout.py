@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.data.env_batch import EnvBatch
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.frames import FrameKeeper, Rows, StepBatch
+from ding.worker.collector.frames import FrameKeeper, StepBatch
+from ding.worker.collector.frames import is_done as is_done
+from ding.worker.collector.rows import Rows
 
 
 class Quota(Protocol):
@@ -71,7 +72,7 @@ class Rollout:
 
     Args:
         env: a launched env manager.
-        actor: who acts; the attribute `actor` may be set between runs.
+        actor: who acts; the attribute `actor` may be set between runs, for another way to ask the same policy.
         listeners: told of each step, in this order.
         float_obs: give the actor float32 tensors instead of the observations as they are.
         share_next_obs: see `FrameKeeper`.
@@ -97,8 +98,25 @@ class Rollout:
         # What the envs were acted on with that have not answered yet; an asynchronous manager answers in later rounds.
         self._obs: dict[int, tuple[Rows, int]] = {}
         self._output: dict[int, Mapping[int, Any]] = {}
+        self._stale: set[int] = set()  # envs that have yet to answer an actor that was replaced
         self._episodes: dict[int, _Episode] = {}  # the running ones
         self._reset_count = getattr(env, "reset_count", None)
+
+    def plug(self, actor: Actor, listeners: Sequence[Listener]) -> None:
+        """Go on with other plugs: the episodes go on, but steps that the former actor began are not recorded."""
+        self.actor = actor
+        self._listeners = tuple(listeners)
+        stale = {*self._stale, *self._output}
+        self._forget_actions()
+        self._stale = stale
+
+    def restart(self, env_id: int) -> None:
+        """Reset this env and the policy for it; its running episode is void."""
+        self._env.reset({env_id: None})
+        self.actor.reset([env_id])
+        for listener in self._listeners:
+            listener.on_abnormal(env_id)
+        self._drop(env_id)
 
     def run(self, quota: Quota, policy_kwargs: Mapping[str, Any], before_act: Callable[[], None] | None = None) -> None:
         """Step rounds until `quota` is filled; a round is always finished.
@@ -119,6 +137,12 @@ class Rollout:
         finally:
             self._reset_count = getattr(self._env, "reset_count", None)
 
+    def _forget_actions(self) -> None:
+        """Record no answer to what the envs were acted on with."""
+        self._obs.clear()
+        self._output.clear()
+        self._stale.clear()
+
     def _interrupt(self) -> None:
         """What the envs show next is not what followed the last step that was recorded."""
         self._frames.clear()
@@ -129,24 +153,41 @@ class Rollout:
         start = perf_counter()
         chosen = quota.choose(self._env.ready_obs)
         if not chosen:
+            self._wait(start)
+            return
+        if before_act is not None:
+            before_act()
+        obs = self._frames.observe(chosen)
+        output, actions = self.actor.act(as_float_batch(obs) if self._float_obs else obs, kwargs)
+        self._step(obs, output, actions, start)
+
+    def _wait(self, start: float) -> None:
+        """Wait for envs that have yet to answer, or that begin an episode: those that are ready are not wanted."""
+        if self._output or self._stale:
+            if not self._step(Rows([], None, list), {}, {}, start):
+                self._forget_actions()  # somebody else has reset these envs
+            return
+        wait_another = getattr(self._env, "wait_another", None)
+        if wait_another is None or not wait_another():
             raise RuntimeError(
                 "no env is ready to step: the env manager is closed, or its envs have used up their episodes "
                 f"(env.manager.episode_num); its state: closed={getattr(self._env, 'closed', '?')}, "
                 f"done={getattr(self._env, 'done', '?')}"
             )
-        if before_act is not None:
-            before_act()
-        obs = self._frames.observe(chosen)
-        output, actions = self.actor.act(as_float_batch(obs) if self._float_obs else obs, kwargs)
+
+    def _step(self, obs: Rows, output: Mapping[int, Any], actions: Mapping[int, Any], start: float) -> bool:
+        """Step the envs of `actions` and record what has been answered; return whether anything has."""
         try:
-            self._step(obs, output, actions, start)
+            timesteps = self._env.step(actions)
+            self._take_in(timesteps, obs, output, start)
         except BaseException:
             self._interrupt()
             raise
+        return bool(timesteps)
 
-    def _step(self, obs: Rows, output: Mapping[int, Any], actions: Mapping[int, Any], start: float) -> None:
-        timesteps = self._env.step(actions)
+    def _take_in(self, timesteps: Mapping[int, Any], obs: Rows, output: Mapping[int, Any], start: float) -> None:
         if self._obs or timesteps.keys() != obs.keys():
+            timesteps = self._without_unasked(timesteps, obs)
             obs, output = self._answered(timesteps, obs, output)
         timesteps = self._without_abnormal(timesteps)
         if not timesteps:
@@ -156,14 +197,27 @@ class Rollout:
             listener.on_steps(steps, obs, output)
         seconds = (perf_counter() - start) / len(timesteps)
         episodes = self._episodes
-        for env_id, timestep in timesteps.items():
+        for env_id in timesteps:
             episode = episodes.get(env_id)
             if episode is None:
                 episode = episodes[env_id] = _Episode()
             episode.steps += 1
             episode.seconds += seconds
-            if timestep.done is not False and is_done(timestep):
-                self._finish(env_id, timestep)
+        if True in steps.ends:
+            for env_id, ended in zip(steps.env_ids, steps.ends, strict=True):
+                if ended:
+                    self._finish(env_id, timesteps[env_id])
+
+    def _without_unasked(self, timesteps: Mapping[int, Any], obs: Rows) -> Mapping[int, Any]:
+        """The timesteps of envs that the present actor acted on; the others answer an actor that was replaced."""
+        unasked = timesteps.keys() - obs.keys() - self._obs.keys()
+        self._stale -= unasked
+        for env_id in unasked:
+            if is_abnormal(timesteps[env_id]):
+                self.restart(env_id)
+            elif is_done(timesteps[env_id]):
+                self._drop(env_id)
+        return {env_id: timestep for env_id, timestep in timesteps.items() if env_id not in unasked}
 
     def _answered(
         self, timesteps: Mapping[int, Any], obs: Rows, output: Mapping[int, Any]
@@ -187,17 +241,10 @@ class Rollout:
         if not broken:
             return timesteps
         for env_id in broken:
-            self._restart(env_id)
+            self.restart(env_id)
+            if self._info is not None:
+                self._info(f"env {env_id} returned an abnormal step; it was reset and its running episode dropped")
         return {env_id: timestep for env_id, timestep in timesteps.items() if env_id not in broken}
-
-    def _restart(self, env_id: int) -> None:
-        self._env.reset({env_id: None})
-        self.actor.reset([env_id])
-        for listener in self._listeners:
-            listener.on_abnormal(env_id)
-        self._drop(env_id)
-        if self._info is not None:
-            self._info(f"env {env_id} returned an abnormal step; it was reset and its running episode dropped")
 
     def _finish(self, env_id: int, timestep: Any) -> None:
         episode = self._episodes[env_id]
@@ -208,6 +255,7 @@ class Rollout:
 
     def _drop(self, env_id: int) -> None:
         self._frames.forget(env_id)
+        self._stale.discard(env_id)
         for of_env in (self._obs, self._output, self._episodes):
             of_env.pop(env_id, None)
 
@@ -217,13 +265,10 @@ def is_abnormal(timestep: Any) -> bool:
     info = timestep.info
     if isinstance(info, Mapping):
         return bool(info.get("abnormal", False))
-    return any(isinstance(player, Mapping) and player.get("abnormal", False) for player in info or ())
-
-
-def is_done(timestep: Any) -> bool:
-    """Whether the episode has ended; with a flag for each player, whether it has for all."""
-    done = timestep.done
-    return done if isinstance(done, bool) else bool(np.all(done))
+    for player in info or ():
+        if isinstance(player, (dict, Mapping)) and "abnormal" in player and player["abnormal"]:
+            return True
+    return False
 
 
 def as_float_batch(obs: EnvBatch) -> EnvBatch:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
+import torch
+
+from ding.utils.pytorch_ddp_dist_helper import allreduce_data, get_rank, get_world_size
 from ding.worker.worker_log import WorkerLog
 
 
@@ -40,6 +42,25 @@ class SerialWorker:
         self._env = env
         self._env_num = env.env_num
         self._end_flag = False
+
+    def _acting_policies(self) -> list[Any]:
+        """The policies that act, one for each player."""
+        return [self._policy]
+
+    def _checked_policy(self, policy: Any) -> Any:
+        """The policy that was given, as it is kept."""
+        return policy
+
+    def _reset_policies(self) -> None:
+        for policy in self._acting_policies():
+            policy.reset()
+
+    def _sum_over_ranks(self, *values: float) -> list[float]:
+        """Each value summed over all ranks, in one reduction; all ranks must call this together."""
+        if self._world_size == 1:
+            return [float(value) for value in values]
+        total: list[float] = allreduce_data(torch.tensor(values, dtype=torch.float64), "sum").tolist()
+        return total
 
     def close(self) -> None:
         """Close the env manager; flush the TensorBoard writer, and close it unless it was passed in. Idempotent."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
 from ding.worker.collector.rollout import Listener
+from ding.worker.collector.rows import entry_of
 
 
 def per(amount: float, of: float) -> float:
@@ -18,22 +18,30 @@ def per(amount: float, of: float) -> float:
     return amount / of if of else 0.0
 
 
-def episode_return(timestep: Any, env_id: int) -> float:
-    """The return of the episode that `timestep` ended, as a float (the mean of a vector-valued return).
+def reported_return(info: Any, env_id: int) -> Any:
+    """The return of the episode that ended with this `info`, as the env reports it.
 
     Raises:
         KeyError: the env did not report it.
     """
     try:
-        value = timestep.info["eval_episode_return"]
+        return info["eval_episode_return"]
     except KeyError:
         raise KeyError(
             f"env {env_id} ended an episode without info['eval_episode_return'], the return of the episode; "
-            f"its info has {sorted(timestep.info)}"
+            f"its info has {sorted(info)}"
         ) from None
+
+
+def episode_return(info: Any, env_id: int) -> float:
+    """`reported_return` as a float (the mean of a vector-valued return)."""
+    value = reported_return(info, env_id)
     if isinstance(value, float):
         return value
     return float(torch.mean(value.float()) if isinstance(value, torch.Tensor) else np.mean(value))
+
+
+STATISTICS = ("mean", "std", "max", "min")
 
 
 class ReturnSummary:
@@ -67,14 +75,20 @@ class ReturnSummary:
 class EpisodeStatistics(Listener):
     """Sums up the finished episodes until they are logged.
 
+    Args:
+        players: number of players, each with an info of its own; None where the info is that of the only one.
+
     Attributes:
+        players: as given.
+        reward_names: what the returns are called in the summary: `reward`, or `reward0`, `reward1`, ...
         train_samples: `{env_id: number}` of samples made of the episodes under way.
         finished: number of episodes that ended since the last `take_finished`.
         seconds: their total duration.
     """
 
-    def __init__(self, return_of: Callable[[Any, int], float] = episode_return) -> None:
-        self._return_of = return_of
+    def __init__(self, players: int | None = None) -> None:
+        self.players = players
+        self.reward_names = ("reward",) if players is None else tuple(f"reward{player}" for player in range(players))
         self.train_samples: Counter[int] = Counter()
         self.finished = 0
         self.seconds = 0.0
@@ -85,7 +99,13 @@ class EpisodeStatistics(Listener):
         self.train_samples[env_id] += number
 
     def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
-        self._returns.add(self._return_of(timestep, env_id))
+        if self.players is None:
+            self._returns[0].add(episode_return(timestep.info, env_id))
+        else:
+            # All are read before any is noted: an info that lacks its return leaves the summary whole.
+            values = [episode_return(entry_of(timestep.info, player), env_id) for player in range(self.players)]
+            for summary, value in zip(self._returns, values, strict=True):
+                summary.add(value)
         self._steps += steps
         self._samples += self.train_samples.pop(env_id, 0)
         self._seconds += seconds
@@ -103,7 +123,7 @@ class EpisodeStatistics(Listener):
 
     def clear_summary(self) -> None:
         """Begin a new summary."""
-        self._returns = ReturnSummary()
+        self._returns = tuple(ReturnSummary() for _ in self.reward_names)
         self._steps = 0
         self._samples = 0
         self._seconds = 0.0
@@ -111,11 +131,12 @@ class EpisodeStatistics(Listener):
     @property
     def summary_count(self) -> int:
         """Episodes in the summary."""
-        return self._returns.count
+        return self._returns[0].count
 
     def summary(self) -> dict[str, float]:
-        """The finished episodes since `clear_summary`: counts, averages, speeds, returns."""
-        episodes = self._returns.count
+        """The finished episodes since `clear_summary`: counts, averages, seconds, speeds, returns."""
+        episodes = self.summary_count
+        returns = [summary.scalars(name) for name, summary in zip(self.reward_names, self._returns, strict=True)]
         return {
             "episode_count": episodes,
             "envstep_count": self._steps,
@@ -125,5 +146,6 @@ class EpisodeStatistics(Listener):
             "avg_envstep_per_sec": per(self._steps, self._seconds),
             "avg_train_sample_per_sec": per(self._samples, self._seconds),
             "avg_episode_per_sec": per(episodes, self._seconds),
-            **self._returns.scalars("reward"),
+            "collect_time": self._seconds,
+            **{key: value for scalars in returns for key, value in scalars.items()},
         }

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.worker.collector.frames import Rows, StepBatch, as_tensor, tensor_rows
-from ding.worker.collector.rollout import Listener, is_done
+from ding.worker.collector.frames import StepBatch, is_done
+from ding.worker.collector.rollout import Listener
+from ding.worker.collector.rows import Rows
+from ding.worker.collector.stacking import as_tensor, tensor_rows
 
 INF = float("inf")
 
@@ -127,13 +129,13 @@ def _is_alike(a: Any, b: Any) -> bool:
     return bool(np.shape(a) == np.shape(b)) if not isinstance(a, torch.Tensor) else a.shape == np.shape(b)
 
 
-def action_rows(output: Mapping[int, Any], env_ids: list[int]) -> Sequence[Any]:
-    """The actions that a policy returned, as tensors, in the order of `env_ids`; a batch of them is split at once."""
+def output_rows(output: Mapping[int, Any], env_ids: list[int], key: str) -> Sequence[Any]:
+    """The entries `key` of what a policy returned, as tensors, in the order of `env_ids`; a batch is split at once."""
     batch = getattr(output, "stacked", None)
-    actions = batch.get("action") if isinstance(batch, dict) else None
-    if isinstance(actions, torch.Tensor) and actions.dim() > 0 and list(output.keys()) == env_ids:
-        return tensor_rows(actions)
-    return [as_tensor(output[env_id]["action"]) for env_id in env_ids]
+    column = batch.get(key) if isinstance(batch, dict) else None
+    if isinstance(column, torch.Tensor) and column.dim() > 0 and list(output.keys()) == env_ids:
+        return tensor_rows(column)
+    return [as_tensor(output[env_id][key]) for env_id in env_ids]
 
 
 class TrajectoryCutter(Listener):
@@ -150,6 +152,7 @@ class TrajectoryCutter(Listener):
         share_next_obs: see `to_tensor_transitions`.
         with_env_id: pass the env id to `process_transition` as a fourth argument.
         on_samples: told `(env_id, number)` when a piece has become samples.
+        make_samples: given `(env_id, transitions)`, makes the samples of a piece instead of the policy.
 
     Attributes:
         buffers: `{env_id: TrajBuffer}`, the pieces under way.
@@ -166,13 +169,17 @@ class TrajectoryCutter(Listener):
         share_next_obs: bool = True,
         with_env_id: bool = False,
         on_samples: Callable[[int, int], None] | None = None,
+        make_samples: Callable[[int, list[dict[str, Any]]], list[Any]] | None = None,
     ) -> None:
         self._policy = policy
         self._traj_len = traj_len
         self._share_next_obs = share_next_obs
         self._with_env_id = with_env_id
         self._on_samples = on_samples
-        self._is_plain = share_next_obs and getattr(policy.process_transition, "is_plain_transition", False)
+        self._make_samples = make_samples
+        output_keys = getattr(policy.process_transition, "plain_output_keys", None)
+        self._is_plain = share_next_obs and output_keys is not None
+        self._output_keys = output_keys or ()  # of plain transitions, beside the action
         self._empty_flushes = 0
         self._altered: set[int] = set()  # envs in whose piece the policy put observations of its own
         self.collect_iter = 0
@@ -182,10 +189,13 @@ class TrajectoryCutter(Listener):
         self.samples: list[Any] = []
         self.steps = 0
 
-    def take(self) -> tuple[list[Any], int]:
-        """The samples and the number of steps since the last call; what an exception interrupted is not lost."""
-        taken = self.samples, self.steps
-        self.samples, self.steps = [], 0
+    def take(self, limit: int | None = None) -> tuple[list[Any], int]:
+        """The samples and the number of steps since the last call; what an exception interrupted is not lost.
+
+        With a `limit`, samples beyond that number stay for the next call.
+        """
+        taken = self.samples[:limit], self.steps
+        self.samples, self.steps = [] if limit is None else self.samples[limit:], 0
         return taken
 
     def clear(self) -> None:
@@ -195,31 +205,27 @@ class TrajectoryCutter(Listener):
         self._altered.clear()
 
     def on_step(self, env_id: int, obs: Any, output: Any, timestep: Any) -> None:
-        if self._with_env_id:
-            transition = self._policy.process_transition(obs, output, timestep, env_id)
-        else:
-            transition = self._policy.process_transition(obs, output, timestep)
-        if transition.get("next_obs") is not timestep.obs or transition.get("obs") is not obs:
-            self._altered.add(env_id)
-        transition["collect_iter"] = self.collect_iter
-        self._append(env_id, transition, timestep.info, is_done(timestep))
+        self._ask(env_id, obs, output, timestep, is_done(timestep))
 
     def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
         if not self._is_plain:
-            super().on_steps(steps, obs, output)
+            for env_id, timestep, is_last in zip(steps.env_ids, steps.timesteps(), steps.ends, strict=True):
+                self._ask(env_id, obs[env_id], output[env_id], timestep, is_last)
             return
         # One tensor for each observation: what an env arrived at is what it is acted on in the next round.
         columns = (
             steps.env_ids,
-            steps.raw,
+            steps.dones(),
+            steps.infos(),
             obs.of_envs(steps.env_ids).tensors(),
             steps.obs.tensors(),
-            action_rows(output, steps.env_ids),
+            output_rows(output, steps.env_ids, "action"),
             steps.rewards.tensors(),
+            steps.ends,
         )
+        further = [(key, iter(output_rows(output, steps.env_ids, key))) for key in self._output_keys]
         collect_iter = self.collect_iter
-        for env_id, timestep, before, after, action, reward in zip(*columns, strict=True):
-            done = timestep.done
+        for env_id, done, info, before, after, action, reward, is_last in zip(*columns, strict=True):
             transition = {
                 "obs": before,
                 "next_obs": after,
@@ -228,7 +234,20 @@ class TrajectoryCutter(Listener):
                 "done": done,
                 "collect_iter": collect_iter,
             }
-            self._append(env_id, transition, timestep.info, done is not False and is_done(timestep))
+            if further:
+                transition.update((key, next(rows)) for key, rows in further)
+            self._append(env_id, transition, info, is_last)
+
+    def _ask(self, env_id: int, obs: Any, output: Any, timestep: Any, is_last: bool) -> None:
+        """Record a step as the transition that the policy makes of it."""
+        if self._with_env_id:
+            transition = self._policy.process_transition(obs, output, timestep, env_id)
+        else:
+            transition = self._policy.process_transition(obs, output, timestep)
+        if transition.get("next_obs") is not timestep.obs or transition.get("obs") is not obs:
+            self._altered.add(env_id)
+        transition["collect_iter"] = self.collect_iter
+        self._append(env_id, transition, timestep.info, is_last)
 
     def _append(self, env_id: int, transition: dict[str, Any], info: Any, is_last: bool) -> None:
         if self.level_seeds is not None:
@@ -259,7 +278,10 @@ class TrajectoryCutter(Listener):
             transitions = _tensor_rows(buffer, [share] * (len(buffer) - 1) + [False])
         buffer.clear()
         self._altered.discard(env_id)
-        samples = self._policy.get_train_sample(transitions) or []
+        if self._make_samples is None:
+            samples = self._policy.get_train_sample(transitions) or []
+        else:
+            samples = self._make_samples(env_id, transitions)
         self.samples.extend(samples)
         if self._on_samples is not None:
             self._on_samples(env_id, len(samples))

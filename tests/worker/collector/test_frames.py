@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ding.worker.collector.frames import FrameKeeper, nan_rows, stack_rows
+from ding.worker.collector.frames import FrameKeeper
+from ding.worker.collector.stacking import nan_rows, stack_rows
 from tests.fakes import Timestep
 
 

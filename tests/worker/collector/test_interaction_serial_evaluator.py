@@ -284,7 +284,7 @@ def test_a_nan_observation_stops_the_evaluation_with_the_env_id():
 
 def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monkeypatch):
     told = [True, {"eval_episode_return": [5.0]}]
-    module = "ding.worker.collector.interaction_serial_evaluator"
+    module = "ding.worker.collector.serial_evaluator"
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: 1)
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
     monkeypatch.setattr(f"{module}.broadcast_object_list", lambda objects, src: objects.__setitem__(slice(None), told))

@@ -7,8 +7,8 @@ from easydict import EasyDict
 
 from ding.policy.dqn import DQNPolicy
 from ding.policy.modes import plain_transition
-from ding.worker.collector.frames import tensor_rows
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from ding.worker.collector.stacking import tensor_rows
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 
 

@@ -1,0 +1,89 @@
+"""The serial collector that gathers whole episodes of two players."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from ding.utils.config_helper import Rule, boolean
+from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
+from ding.worker.collector.actor import Actor
+from ding.worker.collector.battle_collector import BattleCollector
+from ding.worker.collector.quota import EpisodeQuota, checked_n_episode, episode_data, flattened
+from ding.worker.collector.rollout import Listener
+from ding.worker.collector.trajectory import INF, TrajectoryCutter
+
+
+@SERIAL_COLLECTOR_REGISTRY.register("episode_1v1")
+class BattleEpisodeSerialCollector(BattleCollector):
+    """Collects `n_episode` whole episodes of two policies that play against each other.
+
+    It differs from `EpisodeSerialCollector` in that observations, rewards and infos of the envs hold one entry for each
+    player, and in that an env is given the list of the two actions.
+
+    Args:
+        cfg: config, see `default_config`.
+        env: an env manager that is not launched yet.
+        policy: a list of the collect modes of two policies; may be given later, to `reset_policy`.
+        tb_logger: a TensorBoard writer shared with others; without one, one is made.
+        exp_name: the experiment's folder, for the logs.
+        instance_name: name in the logs and tags.
+    """
+
+    config: dict[str, Any] = {
+        **BattleCollector.config,
+        # Return the samples that the policies make of each episode, in one list a policy.
+        "get_train_sample": False,
+    }
+    _rules: dict[str, Rule] = {**BattleCollector._rules, "get_train_sample": boolean}
+    _exact_players = 2
+    _gathers_episodes = True
+
+    _quota: EpisodeQuota
+
+    def _read_amounts(self, collect_cfg: Any) -> None:
+        self._default_n_episode = collect_cfg.get("n_episode")
+        self._traj_len = INF
+
+    def _cutter_of(self, policy: Any) -> TrajectoryCutter:
+        make_samples = partial(episode_data, self._cfg, policy)
+        return TrajectoryCutter(
+            policy, self._env_num, INF, share_next_obs=not self._deepcopy_obs, make_samples=make_samples
+        )
+
+    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
+        actor, recorders = super()._plugs(begins_episodes)
+        left = () if begins_episodes else self._quota.playing
+        self._quota = EpisodeQuota(self._trajectories.episodes, left)
+        return actor, [*recorders, self._quota]
+
+    def collect(
+        self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: dict[str, Any] | None = None
+    ) -> tuple[list[list[Any]], list[list[Any]]]:
+        """Collect episodes; they come in the order in which they end.
+
+        An exception loses no finished episode: those come with the next call, the unfinished ones are played anew.
+
+        Args:
+            n_episode: number of episodes; None for that of policy 0.
+            train_iter: iteration of the policies, noted in each transition as `collect_iter`.
+            policy_kwargs: keyword arguments of the forward of both policies.
+
+        Returns:
+            `(data, infos)`, each a list of one list for each policy. A data list has `n_episode` lists of transitions
+            or, with `get_train_sample`, the samples of all episodes; a list of infos the env's last info of each
+            episode.
+
+        Raises:
+            RuntimeError: there are no policies yet, `n_episode` is given nowhere, or no env is ready any more.
+            AssertionError: `n_episode` is below the number of envs.
+        """
+        self._begin(train_iter)
+        n_episode = checked_n_episode(n_episode, self._default_n_episode, self._env_num)
+        self._quota.begin(n_episode, self._rollout.restart)
+        self._rollout.run(self._quota, policy_kwargs or {})
+        episodes, infos, steps = self._trajectories.take(n_episode)
+        self._count(steps)
+        self._output_log(train_iter)
+        return [flattened(of_player) for of_player in episodes], infos

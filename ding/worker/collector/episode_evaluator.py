@@ -1,0 +1,142 @@
+"""What the evaluators share that let policies play episodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ding.utils.config_helper import Rule, integer, number
+from ding.worker.collector.actor import Actor
+from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor, as_plain
+from ding.worker.collector.episode_recorder import EpisodeRecorder, EvalRecord
+from ding.worker.collector.rollout import Rollout
+from ding.worker.collector.serial_evaluator import SaveCheckpoint, SerialEvaluator
+from ding.worker.collector.statistics import per
+
+
+class EpisodeEvaluator(SerialEvaluator):
+    """Base of the evaluators that play a fixed number of episodes in each env of a manager.
+
+    The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it with itself.
+    """
+
+    _rules: dict[str, Rule] = {**SerialEvaluator._rules, "n_episode": integer(1, optional=True), "stop_value": number()}
+    # Without a stop value nobody stops training.
+    _defaults: dict[str, Any] = {**SerialEvaluator._defaults, "n_episode": None, "stop_value": int(1e10)}
+    _needs_policy = True  # at construction
+    _float_obs = True  # convert the observations for the actor
+
+    def _read_settings(self, settings: Mapping[str, Any]) -> None:
+        super()._read_settings(settings)
+        self._default_n_episode = settings["n_episode"]
+
+    def reset_env(self, _env: Any = None) -> None:
+        """Take over and launch `_env`, closing the env manager it replaces; with None reset the present one."""
+        if _env is not None:
+            self._replace_env(_env, launch=self._rank == 0)
+        elif self._rank == 0:
+            self._env.reset()
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Take over `_policy` and reset it; with None only reset the present one.
+
+        Raises:
+            AssertionError: no env was ever set.
+        """
+        if self._env is None:
+            raise AssertionError("set an env first (reset_env)")
+        if _policy is not None:
+            self._policy = self._checked_policy(_policy)
+        self._read_policy()
+        self._reset_policies()
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Take over what is given, reset what is not, and forget the best return and the last evaluation.
+
+        Raises:
+            AssertionError: a policy is given, but no env was ever set.
+            AttributeError: env or policy is missing.
+        """
+        if _env is not None or self._is_live:
+            self.reset_env(_env)
+        if _policy is not None or (self._is_live and self._policy is not None):
+            self.reset_policy(_policy)
+        if self._env is None or (self._policy is None and self._needs_policy):
+            raise AttributeError(f"{type(self).__name__} needs an env manager and a policy, got {_env} and {_policy}")
+        self._max_episode_return = -math.inf
+        self._last_eval_iter = -1
+        self.last_eval: EvalRecord | None = None
+        self._end_flag = False
+
+    def _read_policy(self) -> None:
+        """Take from the policy what evaluating depends on."""
+
+    def _monitor_of(self, n_episode: int | None) -> VectorEvalMonitor:
+        n_episode = self._default_n_episode if n_episode is None else n_episode
+        if n_episode is None:
+            raise AssertionError("eval needs n_episode: give it to eval(), or set env.n_evaluator_episode")
+        return VectorEvalMonitor(self._env_num, n_episode)
+
+    def _play(
+        self,
+        recorder: EpisodeRecorder,
+        actor: Actor,
+        policy_kwargs: Mapping[str, Any],
+        before_act: Callable[[], None] | None = None,
+    ) -> float:
+        """Fill `recorder` with episodes that begin now; return the seconds it took."""
+        start = perf_counter()
+        self._env.reset()
+        self._reset_policies()
+        recorder.on_episode = self._finish_episode
+        rollout = Rollout(self._env, actor, [recorder], float_obs=self._float_obs, info=self._logger.info)
+        rollout.run(recorder, policy_kwargs, before_act)
+        return perf_counter() - start
+
+    def _finish_episode(self, env_id: int, reward: Any, number_played: int) -> None:
+        self._logger.info(
+            "[EVALUATOR]env %d finish episode, return: %.4f, current episode: %d",
+            env_id,
+            float(np.mean(as_plain(reward))),
+            number_played,
+        )
+
+    def _summarise(self, recorder: EpisodeRecorder, train_iter: int, envstep: int, seconds: float) -> None:
+        """Keep the evaluation as `last_eval`, and log it."""
+        returns = [float(value) for value in recorder.monitor.get_episode_return()]
+        lengths = [length for env_lengths in recorder.lengths.values() for length in env_lengths]
+        self.last_eval = EvalRecord(train_iter, envstep, returns, lengths, seconds)
+        episodes, steps = len(returns), sum(lengths)
+        summary = {
+            "train_iter": train_iter,
+            "ckpt_name": f"iteration_{train_iter}.pth.tar",
+            "episode_count": episodes,
+            "envstep_count": steps,
+            "avg_envstep_per_episode": per(steps, episodes),
+            "evaluate_time": seconds,
+            "avg_envstep_per_sec": per(steps, seconds),
+            "avg_time_per_episode": per(seconds, episodes),
+            "reward_mean": float(np.mean(returns)),
+            "reward_std": float(np.std(returns)),
+            "reward_max": max(returns),
+            "reward_min": min(returns),
+            **(recorder.monitor.get_episode_info() or {}),
+        }
+        self._report(summary, train_iter, envstep)
+
+    def _judge(self, save_ckpt_fn: SaveCheckpoint | None, train_iter: int) -> bool:
+        """Save a new best checkpoint; return whether training may stop."""
+        assert self.last_eval is not None
+        mean_return = float(np.mean(self.last_eval.returns))
+        if mean_return > self._max_episode_return:
+            if save_ckpt_fn is not None:
+                save_ckpt_fn("ckpt_best.pth.tar")
+            self._max_episode_return = mean_return
+        stop = bool(mean_return >= self._stop_value and train_iter > 0)
+        if stop:
+            self._tell_stop(mean_return)
+        return stop

@@ -1,0 +1,201 @@
+"""The serial evaluator that measures a policy on a data set."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+from ding.torch_utils.data_helper import to_tensor
+from ding.utils.config_helper import Rule, anything, boolean
+from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
+from ding.worker.collector.serial_evaluator import SaveCheckpoint, SerialEvaluator
+from ding.worker.collector.statistics import per
+
+
+class IMetric(ABC):
+    """How good the outputs of a policy are, as a dict of numbers.
+
+    Example:
+        >>> class Accuracy(IMetric):
+        ...     def eval(self, inputs, label):
+        ...         return {"acc": (inputs == label).float().mean().item()}
+        ...     def reduce_mean(self, inputs):
+        ...         return {"acc": sum(metric["acc"] for metric in inputs) / len(inputs)}
+        ...     def gt(self, metric1, metric2):
+        ...         return metric2 is None or metric1["acc"] >= metric2["acc"]
+        >>> import torch
+        >>> Accuracy().eval(torch.tensor([1, 2]), torch.tensor([1, 3]))
+        {'acc': 0.5}
+    """
+
+    @abstractmethod
+    def eval(self, inputs: Any, label: Any) -> dict[str, Any]:
+        """The metric of one batch: `inputs` is what the policy returned, `label` what the data set says."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def reduce_mean(self, inputs: list[Any]) -> Any:
+        """The mean of the metrics of several batches."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def gt(self, metric1: Any, metric2: Any) -> bool:
+        """Whether `metric1` is at least as good as `metric2`; True when `metric2` is None."""
+        raise NotImplementedError
+
+
+@SERIAL_EVALUATOR_REGISTRY.register("metric")
+class MetricSerialEvaluator(SerialEvaluator):
+    """Measures the eval mode of a policy with a metric, over a loader of batches `(inputs, label)`.
+
+    On several ranks rank 0 measures and tells the others. With `multi_gpu` each rank measures the batches of its own
+    loader, and the result is the mean over all batches: that of the ranks' results, weighted by their numbers of
+    batches. In both cases rank 0 alone logs, saves and decides.
+
+    Args:
+        cfg: config, see `default_config`; also `stop_value`, a metric such as `{'acc': 75.}` (None never stops), and
+            `multi_gpu` (False).
+        env: the pair (loader, metric), a list or tuple.
+        policy: the eval mode of a policy; its forward is given a batch.
+        tb_logger: a TensorBoard writer shared with others; without one, one is made.
+        exp_name: the experiment's folder, for the logs.
+        instance_name: name in the logs and tags.
+
+    Example:
+        >>> import torch
+        >>> from types import SimpleNamespace
+        >>> from ding.entry.utils import AccMetric
+        >>> batches = [([[1], [2]], [1, 2]), ([[3], [4]], [3, 5])]
+        >>> loader = [(torch.tensor(inputs), torch.tensor(label)) for inputs, label in batches]
+        >>> policy = SimpleNamespace(forward=lambda batch: {"logit": batch}, reset=lambda: None)
+        >>> evaluator = MetricSerialEvaluator(MetricSerialEvaluator.default_config(), (loader, AccMetric()), policy)
+        >>> evaluator.eval(train_iter=1)
+        (False, {'Acc': 0.75})
+        >>> evaluator.close()
+    """
+
+    config: dict[str, Any] = {
+        # Evaluate every so many training iterations.
+        "eval_freq": 50,
+    }
+    _rules: dict[str, Rule] = {**SerialEvaluator._rules, "stop_value": anything, "multi_gpu": boolean}
+    _defaults: dict[str, Any] = {**SerialEvaluator._defaults, "stop_value": None, "multi_gpu": False}
+
+    _dataloader: Any = None
+    _metric: Any = None
+
+    def _read_settings(self, settings: Mapping[str, Any]) -> None:
+        super()._read_settings(settings)
+        self._multi_gpu = settings["multi_gpu"]
+
+    @property
+    def env(self) -> Any:
+        """The pair (loader, metric), None without one; setting it is `reset_env`."""
+        return None if self._metric is None else (self._dataloader, self._metric)
+
+    @env.setter
+    def env(self, _env: Any) -> None:
+        self.reset_env(_env)
+
+    def reset_env(self, _env: Any = None) -> None:
+        """Take over another pair (loader, metric); None changes nothing.
+
+        Raises:
+            ValueError: `_env` is no pair.
+        """
+        if _env is None:
+            return
+        if not isinstance(_env, list | tuple) or len(_env) != 2:
+            raise ValueError(f"{type(self).__name__} needs the pair (loader, metric) as its env, got {_env!r:.200}")
+        self._dataloader, self._metric = _env
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Take over `_policy` and reset it; with None only reset the present one."""
+        if _policy is not None:
+            self._policy = _policy
+        self._policy.reset()
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Take over what is given, reset the present policy, and forget the best result and the last evaluation."""
+        self.reset_env(_env)
+        if _policy is not None or (self._is_live and self._policy is not None):
+            self.reset_policy(_policy)
+        self._max_avg_eval_result: Any = None
+        self._last_eval_iter = -1
+        self._end_flag = False
+
+    def eval(  # type: ignore[override]  # there are no episodes to count
+        self, save_ckpt_fn: Callable[[str], Any] | None = None, train_iter: int = -1, envstep: int = -1
+    ) -> tuple[bool, Any]:
+        """Measure; on several ranks all must call this together.
+
+        Args:
+            save_ckpt_fn: called with `ckpt_best.pth.tar` when the result is better than the best so far.
+            train_iter: iteration of the policy.
+            envstep: env steps of the training so far.
+
+        Returns:
+            `(stop, result)`: whether the result has reached `stop_value` (never before the first iteration), and what
+            the metric's `reduce_mean` returned.
+
+        Raises:
+            RuntimeError: there is no pair (loader, metric) or no policy yet.
+            ValueError: the loader has no batch.
+        """
+        if self._metric is None or self._policy is None:
+            raise RuntimeError(
+                f"{type(self).__name__} has no pair (loader, metric) or no policy yet: give it them with reset"
+            )
+        measured = self._measure() if self._multi_gpu or self._rank == 0 else None
+
+        def conclude() -> tuple[bool, Any]:
+            result, batches, seconds = measured  # type: ignore[misc]  # rank 0 has measured
+            self._summarise(result, batches, seconds, train_iter, envstep)
+            return self._judge(result, save_ckpt_fn, train_iter), result
+
+        return self._from_rank_0(conclude)
+
+    def _measure(self) -> tuple[Any, int, float]:
+        """The result, the number of batches of this rank, and the seconds they took."""
+        start = perf_counter()
+        self._policy.reset()
+        self._logger.info("evaluation begins")
+        results = []
+        for batch in self._dataloader:
+            inputs, label = to_tensor(batch)
+            results.append(self._metric.eval(self._policy.forward(inputs), label))
+        if not results:
+            raise ValueError(f"the loader of {type(self).__name__} has no batch to evaluate: {self._dataloader!r}")
+        result = self._metric.reduce_mean(results)
+        if self._multi_gpu:
+            result = self._mean_over_ranks(result, len(results))
+        return result, len(results), perf_counter() - start
+
+    def _mean_over_ranks(self, result: Mapping[str, Any], batches: int) -> dict[str, float]:
+        total, *sums = self._sum_over_ranks(batches, *(float(value) * batches for value in result.values()))
+        return {key: value / total for key, value in zip(result, sums, strict=True)}
+
+    def _summarise(self, result: Any, batches: int, seconds: float, train_iter: int, envstep: int) -> None:
+        summary = {
+            "train_iter": train_iter,
+            "ckpt_name": f"iteration_{train_iter}.pth.tar",
+            "data_length": batches,
+            "evaluate_time": seconds,
+            "avg_time_per_data": per(seconds, batches),
+            **result,
+        }
+        self._report(summary, train_iter, envstep)
+
+    def _judge(self, result: Any, save_ckpt_fn: SaveCheckpoint | None, train_iter: int) -> bool:
+        """Save a new best checkpoint; return whether training may stop."""
+        if self._metric.gt(result, self._max_avg_eval_result):
+            if save_ckpt_fn is not None:
+                save_ckpt_fn("ckpt_best.pth.tar")
+            self._max_avg_eval_result = result
+        is_wanted = self._stop_value is not None and train_iter > 0  # `gt` says True of None
+        stop = is_wanted and bool(self._metric.gt(result, self._stop_value))
+        if stop:
+            self._tell_stop(result)
+        return stop

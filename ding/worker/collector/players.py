@@ -1,0 +1,148 @@
+"""Several players in every env, each with a policy of its own: who acts, and what is gathered of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ding.utils.data.env_batch import EnvBatch
+from ding.worker.collector.actor import env_actions
+from ding.worker.collector.frames import StepBatch
+from ding.worker.collector.rollout import Listener, as_float_batch
+from ding.worker.collector.rows import Rows, entries_of
+from ding.worker.collector.trajectory import TrajectoryCutter
+
+
+def check_policies(policies: Any, where: str, exactly: int | None = None) -> list[Any]:
+    """The policies of the players, as a list.
+
+    Raises:
+        AssertionError: they are no list or tuple, fewer than two, or not `exactly` as many as asked for.
+    """
+    allowed = "at least 2" if exactly is None else f"exactly {exactly}"
+    if not isinstance(policies, list | tuple) or hasattr(policies, "_fields"):
+        raise AssertionError(f"{where} needs a list of {allowed} policies, one for each player, got {policies!r:.200}")
+    if len(policies) < 2 or len(policies) != (exactly or len(policies)):
+        raise AssertionError(f"{where} needs a list of {allowed} policies, one for each player, got {len(policies)}")
+    return list(policies)
+
+
+class PlayerOutputs(Mapping[int, list[Any]]):
+    """`{env_id: [what the policy of each player returned]}`.
+
+    Attributes:
+        players: what each policy returned for all envs.
+    """
+
+    def __init__(self, players: Sequence[Mapping[int, Any]]) -> None:
+        self.players = players
+
+    def __getitem__(self, env_id: int) -> list[Any]:
+        return [output[env_id] for output in self.players]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.players[0])
+
+    def __len__(self) -> int:
+        return len(self.players[0])
+
+
+class BattleActor:
+    """A policy for each player; observations and actions hold one entry for each player.
+
+    Args:
+        policies: anything with `forward` and `reset`, in the order of the players.
+        float_obs: give the policies float32 tensors instead of the observations as they are.
+    """
+
+    def __init__(self, policies: Sequence[Any], float_obs: bool = False) -> None:
+        self._policies = tuple(policies)
+        self._float_obs = float_obs
+
+    def act(self, obs: EnvBatch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, dict[int, list[Any]]]:
+        """Return what the policies returned, and `{env_id: [the action of each player]}`."""
+        assert isinstance(obs, Rows)  # the rollout converts nothing for this actor
+        outputs = []
+        for player, policy in enumerate(self._policies):
+            seen = obs.of_player(player).stack()
+            outputs.append(policy.forward(as_float_batch(seen) if self._float_obs else seen, **kwargs))
+        actions = [env_actions(output) for output in outputs]
+        return PlayerOutputs(outputs), {env_id: [action[env_id] for action in actions] for env_id in obs}
+
+    def reset(self, env_ids: Sequence[int] | None = None) -> None:
+        """The episodes of these envs, or of all, have ended."""
+        for policy in self._policies:
+            if env_ids is None:
+                policy.reset()
+            else:
+                policy.reset(env_ids)
+
+
+class PlayerTrajectories(Listener):
+    """Gathers what each player sees and does, and what the envs told it at the end of its episodes.
+
+    Args:
+        cutters: of each player; None for one whose trajectories nobody wants.
+        by_episode: each piece is an episode and makes one sample; players then keep as many of them.
+
+    Attributes:
+        infos: for each player, its infos of the finished episodes, in the order of their ends.
+        steps: env steps recorded since the last `take`, each counted once however many players there are.
+    """
+
+    def __init__(self, cutters: Sequence[TrajectoryCutter | None], by_episode: bool = False) -> None:
+        self._cutters = tuple(cutters)
+        self._by_episode = by_episode
+        self.cutters = tuple(cutter for cutter in cutters if cutter is not None)
+        self.infos: list[list[Any]] = [[] for _ in cutters]
+        self.steps = 0
+
+    def episodes(self) -> int:
+        """Number of finished episodes that are whole for every player and not yet taken."""
+        return min([len(self.infos[0]), *(len(cutter.samples) for cutter in self.cutters)])
+
+    def take(self, limit: int | None = None) -> tuple[list[list[Any]], list[list[Any]], int]:
+        """Samples and infos, a list of each for each player, and the number of steps, since the last call.
+
+        With a `limit`, samples and infos beyond that number stay for the next call.
+        """
+        samples = [[] if cutter is None else cutter.take(limit)[0] for cutter in self._cutters]
+        infos = [of_player[:limit] for of_player in self.infos]
+        self.infos = [[] if limit is None else of_player[limit:] for of_player in self.infos]
+        steps, self.steps = self.steps, 0
+        return samples, infos, steps
+
+    def clear(self, of_players: Sequence[bool]) -> None:
+        """Throw away the pieces under way of the players for which `of_players` is true."""
+        for cutter, is_meant in zip(self._cutters, of_players, strict=True):
+            if cutter is not None and is_meant:
+                cutter.clear()
+
+    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
+        for player, cutter in enumerate(self._cutters):
+            if cutter is not None:
+                cutter.on_steps(steps.of_player(player), obs.of_player(player), _of_player(output, player))
+        self.steps += len(steps.env_ids)
+        if True in steps.ends:
+            infos = [info for info, ended in zip(steps.infos(), steps.ends, strict=True) if ended]
+            by_player = [entries_of(infos, player) for player in range(len(self.infos))]
+            for known, new in zip(self.infos, by_player, strict=True):
+                known.extend(new)
+
+    def on_abnormal(self, env_id: int) -> None:
+        for cutter in self.cutters:
+            cutter.on_abnormal(env_id)
+
+    def on_interrupt(self) -> None:
+        for cutter in self.cutters:
+            cutter.on_interrupt()
+        if self._by_episode:  # the round that raised may have ended an episode for some of the players only
+            whole = self.episodes()
+            for gathered in (*self.infos, *(cutter.samples for cutter in self.cutters)):
+                del gathered[whole:]
+
+
+def _of_player(output: Mapping[int, Any], player: int) -> Mapping[int, Any]:
+    if isinstance(output, PlayerOutputs):
+        return output.players[player]
+    return {env_id: of_players[player] for env_id, of_players in output.items()}

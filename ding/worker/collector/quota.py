@@ -1,0 +1,136 @@
+"""How much a collect gathers: amounts, the length of trajectory pieces, and the quotas of the rollout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ding.utils.default_helper import one_time_warning
+from ding.worker.collector.rollout import Listener
+from ding.worker.collector.trajectory import INF, TrajectoryCutter
+
+
+def checked_n_sample(n_sample: int | None, default: int | None, env_num: int) -> int:
+    """The number of samples to collect.
+
+    Raises:
+        RuntimeError: neither the call nor the policy gives it.
+        ValueError: it is below 1.
+    """
+    if n_sample is None:
+        n_sample = default
+    if n_sample is None:
+        raise RuntimeError("collect needs n_sample: give it to collect(), or set policy.collect.n_sample")
+    if n_sample < 1:
+        raise ValueError(f"n_sample = {n_sample} is not allowed; it must be at least 1")
+    if n_sample % env_num != 0:
+        one_time_warning(
+            f"n_sample {n_sample} is not a multiple of the {env_num} envs: each collect makes extra samples"
+        )
+    return n_sample
+
+
+def checked_n_episode(n_episode: int | None, default: int | None, env_num: int) -> int:
+    """The number of episodes to collect.
+
+    Raises:
+        RuntimeError: neither the call nor the policy gives it.
+        AssertionError: it is below the number of envs.
+    """
+    if n_episode is None:
+        n_episode = default
+    if n_episode is None:
+        raise RuntimeError("collect needs n_episode: give it to collect(), or set policy.collect.n_episode")
+    if n_episode < env_num:
+        raise AssertionError(
+            f"n_episode = {n_episode} is below the number of envs, {env_num}: each env plays at least one episode; "
+            "raise policy.collect.n_episode or lower env.collector_env_num"
+        )
+    return n_episode
+
+
+def piece_length(n_sample: int | None, is_infinite: bool, unroll_len: int, env_num: int) -> float:
+    """Transitions of a trajectory piece: each env's share of the policy's `n_sample`; infinite for whole episodes."""
+    if n_sample is None or is_infinite:
+        return INF
+    return max(unroll_len, math.ceil(n_sample / env_num))
+
+
+class SampleQuota:
+    """Step every ready env until each of the cutters has made `n_sample` samples."""
+
+    def __init__(self, cutters: Sequence[TrajectoryCutter], n_sample: int) -> None:
+        self._samples = [cutter.samples for cutter in cutters]
+        self._n_sample = n_sample
+
+    def is_filled(self) -> bool:
+        for samples in self._samples:  # noqa: SIM110 (asked each round: a generator triples the time)
+            if len(samples) < self._n_sample:
+                return False
+        return True
+
+    def choose(self, ready_obs: Mapping[int, Any]) -> Mapping[int, Any]:
+        return ready_obs
+
+
+class EpisodeQuota(Listener):
+    """Start exactly as many episodes as are wanted, and step the envs that play them until they end.
+
+    An env whose episode ends may start another; an env that breaks off plays its episode anew. Of the envs that are
+    ready to start one, those with the lowest ids do.
+
+    Args:
+        finished: the number of episodes gathered and not yet handed out.
+        left: envs that a former quota has left in mid-episode.
+
+    Attributes:
+        playing: the envs in mid-episode.
+    """
+
+    def __init__(self, finished: Callable[[], int], left: Iterable[int] = ()) -> None:
+        self._finished = finished
+        self._n_episode = 0
+        self.playing = set(left)
+
+    def begin(self, n_episode: int, restart: Callable[[int], None]) -> None:
+        """Want `n_episode` episodes; `restart` those that an exception has left under way: they may have a gap."""
+        for env_id in sorted(self.playing):
+            restart(env_id)
+        self.playing.clear()
+        self._n_episode = n_episode
+
+    def is_filled(self) -> bool:
+        return self._finished() >= self._n_episode
+
+    def choose(self, ready_obs: Mapping[int, Any]) -> Mapping[int, Any]:
+        playing = self.playing
+        idle = ready_obs.keys() - playing
+        if not idle:
+            return ready_obs
+        to_start = self._n_episode - self._finished() - len(playing)
+        playing.update(sorted(idle)[: max(to_start, 0)])
+        return {env_id: obs for env_id, obs in ready_obs.items() if env_id in playing}
+
+    def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
+        self.playing.discard(env_id)
+
+
+def episode_data(
+    cfg: Mapping[str, Any], policy: Any, env_id: int, transitions: list[dict[str, Any]], env: Any = None
+) -> list[list[Any]]:
+    """What an episode adds to the data, as one sample of a cutter: its transitions, or the policy's samples of them.
+
+    `cfg` is read at each episode: `get_train_sample`, and, where there is an `env` manager, `reward_shaping`.
+    """
+    if env is not None and cfg.get("reward_shaping", False):
+        shaped = env.reward_shaping(env_id, transitions)
+        transitions = transitions if shaped is None else shaped
+    if cfg.get("get_train_sample", False):
+        return [policy.get_train_sample(transitions) or []]
+    return [[transitions]]
+
+
+def flattened(episodes: list[list[Any]]) -> list[Any]:
+    """What the episodes add to the data, in one list."""
+    return [item for episode in episodes for item in episode]

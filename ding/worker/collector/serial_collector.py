@@ -1,0 +1,216 @@
+"""What the serial collectors share: taking over envs and policies, counting, and logging."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from easydict import EasyDict
+
+from ding.utils.config_helper import Rule, boolean, check_config, integer
+from ding.worker.collector.actor import Actor
+from ding.worker.collector.base_serial_collector import ISerialCollector
+from ding.worker.collector.rollout import Listener, Rollout
+from ding.worker.collector.serial_worker import SerialWorker
+from ding.worker.collector.statistics import STATISTICS, EpisodeStatistics
+
+_ENV_FIRST = "set an env first (reset_env): the length of trajectory pieces depends on the number of envs"
+_REQUIRED = ("deepcopy_obs", "transform_obs", "collect_print_freq")
+
+LOGGED_COUNTS = (
+    "episode_count",
+    "envstep_count",
+    "avg_envstep_per_episode",
+    "avg_envstep_per_sec",
+    "avg_episode_per_sec",
+    "collect_time",
+)
+LOGGED_TOTALS = ("total_envstep_count", "total_episode_count", "total_duration")
+
+
+class Recorder(Protocol):
+    """Counts the env steps that were recorded and not yet counted by the collector."""
+
+    steps: int
+
+
+class SerialCollector(SerialWorker, ISerialCollector):
+    """Base of the serial collectors; a subclass chooses the plugs of the rollout and what `collect` returns.
+
+    The collector owns its env manager: it launches it, and closes it with itself. On several ranks each collects its
+    own share; the counters are summed over the ranks once a call, so all must call `collect` equally often.
+
+    Args:
+        cfg: config, see `default_config`.
+        env: an env manager that is not launched yet.
+        policy: the collect mode of a policy (for battles a list of them).
+        tb_logger: a TensorBoard writer shared with others; without one, one is made.
+        exp_name: the experiment's folder, for the logs.
+        instance_name: name in the logs and tags.
+    """
+
+    config: dict[str, Any] = {"deepcopy_obs": False, "transform_obs": False, "collect_print_freq": 100}
+    _rules: dict[str, Rule] = {"deepcopy_obs": boolean, "transform_obs": boolean, "collect_print_freq": integer(1)}
+    _needs_policy = True  # at construction
+    _players: int | None = None  # number of players; None where infos are not told by player
+    _is_prepared = False
+
+    _rollout: Rollout
+    _statistics: EpisodeStatistics
+    _recorder: Recorder | None = None  # where steps count at once
+    _total_envstep_count = 0
+
+    def __init__(
+        self,
+        cfg: EasyDict,
+        env: Any = None,
+        policy: Any = None,
+        tb_logger: Any = None,
+        exp_name: str = "default_experiment",
+        instance_name: str = "collector",
+    ) -> None:
+        check_config(cfg, type(self).__name__, self._rules, _REQUIRED)
+        self._deepcopy_obs = cfg.deepcopy_obs
+        self._transform_obs = cfg.transform_obs
+        self._collect_print_freq = cfg.collect_print_freq
+        self._is_live = False
+        self._open(cfg, tb_logger, exp_name, instance_name)
+        self.reset(policy, env)
+        self._is_live = True
+
+    def reset_env(self, _env: Any = None) -> None:
+        """Take over and launch `_env`, closing the env manager it replaces; with None reset the present one."""
+        if _env is None:
+            self._env.reset()
+        else:
+            self._replace_env(_env)
+        if self._policy is not None:
+            self._prepare(begins_episodes=True)
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Take over `_policy`, throwing away what the old one has under way, and reset it; with None only reset.
+
+        Raises:
+            AssertionError: no env was ever set.
+        """
+        if self._env is None:
+            raise AssertionError(_ENV_FIRST)
+        if _policy is not None:
+            self._policy = self._checked_policy(_policy)
+            self._prepare(begins_episodes=False)
+        self._reset_policies()
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Take over what is given, reset what is not, and zero all counters, `envstep` too.
+
+        Raises:
+            AssertionError: a policy is given, but no env was ever set.
+            AttributeError: env or policy is missing.
+        """
+        if _env is not None:
+            self._replace_env(_env)
+        elif self._is_live:
+            self._env.reset()
+        if self._env is None and _policy is not None:
+            raise AssertionError(_ENV_FIRST)
+        if _policy is not None:
+            self._policy = self._checked_policy(_policy)
+        if self._env is None or (self._policy is None and self._needs_policy):
+            raise AttributeError(f"{type(self).__name__} needs an env manager and a policy, got {_env} and {_policy}")
+        self._is_prepared = False
+        if self._policy is not None:
+            self._prepare(begins_episodes=True)
+            self._reset_policies()
+        self._total_envstep_count = 0
+        self._total_episode_count = 0
+        self._total_train_sample_count = 0
+        self._total_duration = 0.0
+        self._last_train_iter = 0
+        self._end_flag = False
+
+    def _prepare(self, begins_episodes: bool) -> None:
+        """Build all that depends on the policy and on the number of envs.
+
+        Args:
+            begins_episodes: the envs have been reset or replaced; else their episodes go on.
+        """
+        self._read_policy()
+        uncounted = self._uncounted_steps() if self._is_prepared else 0
+        if not self._is_prepared or self._statistics.players != self._players:
+            self._statistics = EpisodeStatistics(self._players)
+        actor, listeners = self._plugs(begins_episodes or not self._is_prepared)
+        if self._recorder is not None:
+            self._recorder.steps = uncounted
+        if self._is_prepared and not begins_episodes:
+            self._rollout.plug(actor, [*listeners, self._statistics])
+            return
+        self._is_prepared = True
+        self._statistics.train_samples.clear()
+        self._rollout = Rollout(
+            self._env,
+            actor,
+            [*listeners, self._statistics],
+            float_obs=self._transform_obs and self._players is None,
+            share_next_obs=not self._deepcopy_obs,
+            info=self._logger.info,
+        )
+
+    @abstractmethod
+    def _read_policy(self) -> None:
+        """Take from the policy what collecting depends on."""
+
+    @abstractmethod
+    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
+        """Build who acts and what records; the statistics are there already."""
+
+    @property
+    def envstep(self) -> int:
+        """Env steps so far, over all ranks; those of the others, and of `sample` collectors, count after a collect."""
+        return self._total_envstep_count + self._uncounted_steps()
+
+    @envstep.setter
+    def envstep(self, value: int) -> None:
+        self._total_envstep_count = value - self._uncounted_steps()
+
+    def _uncounted_steps(self) -> int:
+        return 0 if self._recorder is None else self._recorder.steps
+
+    def _count(self, steps: int, samples: int = 0) -> None:
+        """Add what a collect has gathered to the totals of all ranks."""
+        episodes, seconds = self._statistics.take_finished()
+        totals = self._sum_over_ranks(samples, steps, episodes, seconds)
+        self._total_train_sample_count += int(totals[0])
+        self._total_envstep_count += int(totals[1])
+        self._total_episode_count += int(totals[2])
+        self._total_duration += totals[3]
+
+    def _output_log(self, train_iter: int) -> None:
+        """Log the episodes since the last output, when there are some and `collect_print_freq` iterations passed."""
+        statistics = self._statistics
+        if self._rank != 0:
+            statistics.clear_summary()
+            return
+        is_due = train_iter - self._last_train_iter >= self._collect_print_freq
+        if not is_due or not statistics.summary_count:
+            return
+        self._last_train_iter = train_iter
+        known = {
+            **statistics.summary(),
+            "total_envstep_count": self._total_envstep_count,
+            "total_train_sample_count": self._total_train_sample_count,
+            "total_episode_count": self._total_episode_count,
+            "total_duration": self._total_duration,
+        }
+        values = {key: known[key] for key in self._log_keys()}
+        statistics.clear_summary()
+        self._logger.info("collect end:\n%s", "\n".join(f"{key}: {value}" for key, value in values.items()))
+        assert self._log is not None
+        self._log.scalars(values, train_iter=train_iter)
+        by_step = {key: value for key, value in values.items() if key != "total_envstep_count"}
+        self._log.scalars(by_step, envstep=self._total_envstep_count)
+
+    def _log_keys(self) -> Sequence[str]:
+        """What is logged, in this order."""
+        rewards = [f"{name}_{which}" for name in self._statistics.reward_names for which in STATISTICS]
+        return *LOGGED_COUNTS, *rewards, *LOGGED_TOTALS

@@ -1,0 +1,281 @@
+"""BattleSampleSerialCollector: the samples of any number of players."""
+
+import numpy as np
+import pytest
+import torch
+
+from ding.policy.modes import plain_transition
+from ding.worker.collector.base_serial_collector import INF, create_serial_collector
+from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from tests.fakes import CountingEnv, FakeManager, FakeWriter, ScriptedPolicy
+from tests.worker.collector.battles import BareBot, BattleManager, LateBattleManager, Player, whole
+
+
+def build(lengths=(5, 5), policies=None, cfg=(), tb=None, env=None, players=2, **env_kwargs):
+    config = BattleSampleSerialCollector.default_config()
+    config.update(cfg)
+    env = BattleManager(list(lengths), players=players, **env_kwargs) if env is None else env
+    policies = [Player() for _ in range(players)] if policies is None else policies
+    return BattleSampleSerialCollector(config, env, policies, tb or FakeWriter(), "exp"), env, policies
+
+
+def key(row):
+    """(env, player, episode, step acted on) of a transition."""
+    env_id, player, episode, step = whole(row["obs"])
+    assert [env_id, player, episode, step + 1] == whole(row["next_obs"])
+    assert row["reward"].tolist() == [player + 1]
+    return env_id, player, episode, step
+
+
+class PlainPlayer(Player):
+    @plain_transition
+    def process_transition(self, obs, output, timestep):
+        raise AssertionError("a plain transition is asked for")
+
+
+class OneSide(CountingEnv):
+    """What one player of a `BattleEnv` sees, as an env of its own."""
+
+    player = 0
+
+    def _arrays(self):
+        obs = np.array([self.env_id, self.player, self.episode, self.count], np.float32)
+        return obs, np.array([self.player + 1], np.float32)
+
+
+def solo_samples(lengths, player, counts, policy):
+    env = FakeManager(lengths)
+    env.envs = [OneSide(i, length) for i, length in enumerate(lengths)]
+    for one in env.envs:
+        one.player = player
+    collector = SampleSerialCollector(SampleSerialCollector.default_config(), env, policy, FakeWriter(), "solo")
+    return [row for i, n in enumerate(counts) for row in collector.collect(n, train_iter=i)]
+
+
+def plain(rows):
+    return [
+        {name: whole(x) if "obs" in name else x.tolist() if hasattr(x, "tolist") else x for name, x in row.items()}
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("make", [Player, PlainPlayer])
+@pytest.mark.parametrize("form", ["array", "list", "dicts"])
+def test_each_player_gets_what_it_would_get_alone(make, form):
+    lengths, counts = [3, 5, 4], [9, 5, 30]
+    collector, _, _ = build(lengths, [make(n=9) for _ in range(3)], players=3, form=form)
+    ours = [[], [], []]
+    for i, n in enumerate(counts):
+        for of_player, rows in zip(ours, collector.collect(n, train_iter=i)[0], strict=True):
+            of_player.extend(rows)
+    for player, rows in enumerate(ours):
+        assert plain(rows) == plain(solo_samples(lengths, player, counts, ScriptedPolicy(n_sample=9)))
+        assert len(rows) == sum(counts)
+
+
+@pytest.mark.parametrize("make", [Player, PlainPlayer])
+def test_next_obs_within_a_piece_is_the_following_obs_itself(make):
+    (first, second), _ = build(lengths=(9,), policies=[make(n=4), make(n=4)])[0].collect()
+    for rows in (first, second):
+        assert all(rows[i]["next_obs"] is rows[i + 1]["obs"] for i in range(3))
+
+
+@pytest.mark.parametrize("players", [2, 3])
+def test_drop_extra_cuts_each_list_and_false_returns_all(players):
+    lengths = (9, 9, 9)
+    data, _ = build(lengths, players=players)[0].collect(4)
+    assert [len(rows) for rows in data] == [4] * players
+    data, _ = build(lengths, players=players)[0].collect(4, drop_extra=False)
+    assert [len(rows) for rows in data] == [9] * players
+    assert [len(rows) for rows in build(lengths, players=players)[0].collect(1)[0]] == [1] * players
+
+
+def test_it_goes_on_until_each_policy_that_collects_has_enough():
+    half = Player(sample=lambda piece: piece[::2])
+    (first, second), _ = build(lengths=(8, 8), policies=[Player(), half])[0].collect(8, drop_extra=False)
+    assert len(second) == 8 and len(first) == 16
+
+
+def test_infos_of_every_player_are_told():
+    _, infos = build(lengths=(2, 4), players=3)[0].collect(8)
+    assert [[info["eval_episode_return"] for info in of_player] for of_player in infos] == [
+        [2.0, 2.0, 4.0],
+        [12.0, 12.0, 14.0],
+        [22.0, 22.0, 24.0],
+    ]
+
+
+def test_a_bot_that_only_acts_gives_no_data_but_infos():
+    bot = BareBot()
+    for policies, with_data in (([Player(), bot], 0), ([bot, Player()], 1)):
+        collector, _, _ = build(lengths=(2, 2), policies=policies)
+        data, infos = collector.collect(4)
+        assert len(data[with_data]) == 4 and data[1 - with_data] == []
+        assert [len(of_player) for of_player in infos] == [2, 2]
+    assert bot.resets[:3] == [None, [0], [1]]
+
+
+def test_players_none_of_which_collects_are_refused():
+    policies = [Player(), Player()]
+    for policy in policies:
+        policy.collect_data = False
+    with pytest.raises(ValueError, match="no policy of BattleSampleSerialCollector collects data"):
+        build(policies=policies)
+
+
+@pytest.mark.parametrize(
+    ("n_sample", "unroll_len", "collect", "top", "expected"),
+    [
+        (8, 1, {}, False, 4),
+        (9, 1, {}, False, 5),
+        (2, 4, {}, False, 4),
+        (None, 1, {}, False, INF),
+        (8, 1, {}, True, INF),
+        (8, 1, {"traj_len_inf": True}, False, INF),
+        (8, 1, {"traj_len_inf": False}, True, 4),
+    ],
+)
+def test_the_length_of_a_piece(n_sample, unroll_len, collect, top, expected):
+    first = Player(n=n_sample, unroll_len=unroll_len, collect=collect, traj_len_inf=top)
+    collector, _, _ = build(lengths=(9, 9), policies=[first, Player(n=3)])
+    collector.collect(1)
+    assert collector._traj_len == expected and {len(piece) for piece in first.pieces} == {min(expected, 9)}
+
+
+def test_fragments_of_on_policy_players_are_thrown_away_and_others_survive():
+    collector, _, policies = build(lengths=(2, 99), policies=[Player(n=8, on_policy=True), Player(n=8)])
+    collector.collect(2)
+    lengths = {i: {p: len(b) for p, b in players.items()} for i, players in collector._traj_buffer.items()}
+    assert lengths == {0: {0: 0, 1: 0}, 1: {0: 0, 1: 2}}
+    collector.collect(6)
+    starts = [[key(piece[0])[3] for piece in policy.pieces if key(piece[0])[0] == 1] for policy in policies]
+    assert starts == [[2], [0]]
+
+
+@pytest.mark.parametrize("player", [0, 1, 2])
+def test_an_abnormal_step_of_any_player_drops_the_fragments_of_all(player):
+    def mark(env_id, episode, step):
+        return [{"abnormal": p == player and (env_id, episode, step) == (1, 0, 3)} for p in range(3)]
+
+    collector, env, policies = build(lengths=(9, 9), players=3, mark=mark)
+    data, _ = collector.collect(8)
+    for of_player, rows in enumerate(data):
+        assert [key(row)[2:] for row in rows if key(row)[0] == 1] == [(1, 0), (1, 1), (1, 2), (1, 3)][: len(rows) - 4]
+        assert {key(row)[1] for row in rows} == {of_player}
+    assert ("reset", {1: None}) in env.calls and all([1] in policy.resets for policy in policies)
+
+
+def test_time_limits_travel_by_player():
+    def mark(env_id, episode, step):
+        return [{"terminated": False, "truncated": step == 2}, {"terminated": step == 2, "truncated": False}]
+
+    (first, second), _ = build(lengths=(2,), policies=[Player(n=2), Player(n=2)], mark=mark)[0].collect()
+    assert [row["truncated"] for row in first] == [False, True] and not any(row["terminated"] for row in first)
+    assert [row["terminated"] for row in second] == [False, True]
+
+
+def test_an_env_that_answers_late_gives_the_samples_of_its_steps_once():
+    collector, env, _ = build(env=LateBattleManager([4, 6, 5]), policies=[PlainPlayer(n=12), Player(n=12)])
+    data = [[], []]
+    for _ in range(4):
+        for mine, rows in zip(data, collector.collect(drop_extra=False)[0], strict=True):
+            mine.extend(rows)
+    for player, rows in enumerate(data):
+        for env_id in range(3):
+            mine = [key(row) for row in rows if key(row)[0] == env_id]
+            assert len(mine) > 6 and mine == sorted(set(mine)) and {k[1] for k in mine} == {player}
+
+
+def test_an_exception_loses_no_sample():
+    def mark(env_id, episode, step):
+        if (env_id, episode, step) == (0, 1, 1) and not failed:
+            failed.append(True)
+            raise ZeroDivisionError
+        return []
+
+    failed = []
+    collector, _, _ = build(lengths=(3,), policies=[Player(n=3), Player(n=3)], mark=mark)
+    with pytest.raises(ZeroDivisionError):
+        collector.collect(6)
+    (first, second), infos = collector.collect(3)
+    assert [key(row)[2:] for row in first] == [key(row)[2:] for row in second] == [(0, 0), (0, 1), (0, 2)]
+    assert [len(of_player) for of_player in infos] == [1, 1]
+
+
+def test_new_policies_do_not_finish_the_fragments_of_the_old_ones():
+    collector, _, old = build(lengths=(99, 99), policies=[Player(n=8), Player(n=8)])
+    collector.collect(2)
+    collector._trajectories.cutters[0].samples.clear()
+    new = [Player(n=12), Player(n=12), Player(n=12)]
+    with pytest.raises(ValueError, match="nothing for player 2"):
+        collector.reset_policy(new)
+        collector.collect()
+    collector.reset_policy(new[:2])
+    collector.collect()
+    assert {len(piece) for piece in new[0].pieces} == {6}
+
+
+def test_an_episode_that_outlives_its_policies_is_logged_with_its_full_length():
+    tb = FakeWriter()
+    collector, _, _ = build(lengths=(9,), policies=[Player(n=3), Player(n=3)], tb=tb)
+    for i in range(3):
+        collector.reset_policy([Player(n=3), Player(n=3)])
+        collector.collect(train_iter=100 * i)
+    assert ("collector_iter/avg_envstep_per_episode", 9.0, 200) in tb.scalars
+
+
+def test_transform_obs_shows_every_policy_float32_tensors():
+    class Typed(Player):
+        def forward(self, obs, **kwargs):
+            assert all(isinstance(o, torch.Tensor) and o.dtype == torch.float32 for o in obs.values())
+            return super().forward(obs, **kwargs)
+
+    collector, _, _ = build(policies=[Typed(), Typed()], cfg={"transform_obs": True})
+    assert len(collector.collect(4)[0][0]) == 4
+
+
+def test_the_number_of_samples_comes_from_the_call_or_policy_0():
+    assert len(build(policies=[Player(n=4), Player(n=6)])[0].collect()[0][1]) == 4
+    with pytest.raises(RuntimeError, match="n_sample"):
+        build(policies=[Player(n=None), Player()])[0].collect()
+    with pytest.raises(ValueError, match="n_sample = 0"):
+        build()[0].collect(0)
+
+
+def test_one_policy_is_refused_and_none_may_come_later():
+    with pytest.raises(AssertionError, match="at least 2 policies"):
+        build(policies=[Player()])
+    cfg = BattleSampleSerialCollector.default_config()
+    collector = BattleSampleSerialCollector(cfg, BattleManager([2]), None, FakeWriter(), "exp")
+    with pytest.raises(RuntimeError, match="has no policies yet"):
+        collector.collect(1)
+    with pytest.raises(AttributeError, match="needs an env manager"):
+        BattleSampleSerialCollector(cfg)
+
+
+def test_logged_keys_and_their_order():
+    tb = FakeWriter()
+    collector, _, _ = build(lengths=(2, 4), tb=tb, players=3)
+    collector.collect(8, train_iter=100)
+    order = [tag.split("/")[1] for tag, _, _ in tb.scalars if tag.startswith("collector_iter/")]
+    assert order == [
+        "episode_count", "envstep_count", "avg_envstep_per_episode", "avg_envstep_per_sec", "avg_episode_per_sec",
+        "collect_time", "total_envstep_count", "total_episode_count", "total_duration",
+        *(f"reward{player}_{which}" for which in ("mean", "std", "max", "min") for player in range(3)),
+    ]  # fmt: skip
+    by_step = [tag.split("/")[1] for tag, _, step in tb.scalars if tag.startswith("collector_step/") and step == 8]
+    assert by_step == [name for name in order if name != "total_envstep_count"]
+
+
+def test_the_config_and_the_factory():
+    cfg = BattleSampleSerialCollector.default_config()
+    assert cfg == {
+        "deepcopy_obs": False,
+        "transform_obs": False,
+        "collect_print_freq": 100,
+        "cfg_type": "BattleSampleSerialCollectorDict",
+    }
+    cfg.type = "sample_1v1"
+    kwargs = {"env": BattleManager([1]), "tb_logger": FakeWriter(), "exp_name": "exp"}
+    assert type(create_serial_collector(cfg, **kwargs)) is BattleSampleSerialCollector

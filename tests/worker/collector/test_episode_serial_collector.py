@@ -1,0 +1,407 @@
+"""EpisodeSerialCollector: which episodes are played and returned, what is counted and logged."""
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector.base_serial_collector import create_serial_collector
+from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
+from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.worker.collector.battles import LateManager
+
+
+def build(lengths=(3, 5), policy=None, cfg=(), tb=None, env=None, n_episode=None, **env_kwargs):
+    config = EpisodeSerialCollector.default_config()
+    config.update(cfg)
+    env = FakeManager(list(lengths), **env_kwargs) if env is None else env
+    policy = ScriptedPolicy() if policy is None else policy
+    policy.attributes["n_episode"] = n_episode
+    return EpisodeSerialCollector(config, env, policy, tb or FakeWriter(), "exp"), env, policy
+
+
+def key(row):
+    """(env, episode, step acted on) of a transition of a CountingEnv."""
+    env_id, episode, step = (int(x) for x in row["obs"])
+    assert [env_id, episode, step + 1] == [int(x) for x in row["next_obs"]]
+    return env_id, episode, step
+
+
+def which(episode):
+    """(env, number of the episode, length) of a whole episode."""
+    keys = [key(row) for row in episode]
+    env_id, number, _ = keys[0]
+    assert keys == [(env_id, number, step) for step in range(len(keys))]
+    assert [bool(np.all(row["done"])) for row in episode] == [False] * (len(keys) - 1) + [True]
+    return env_id, number, len(keys)
+
+
+def test_episodes_are_whole_and_come_in_the_order_in_which_they_end():
+    collector, env, _ = build(lengths=(3, 5))
+    episodes = [which(episode) for episode in collector.collect(4, train_iter=7)]
+    assert episodes == [(0, 0, 3), (1, 0, 5), (0, 1, 3), (1, 1, 5)]
+    assert [len(one.actions) for one in env.envs] == [6, 10]
+
+
+def test_exactly_the_wanted_episodes_are_started_and_idle_envs_are_not_stepped():
+    collector, env, policy = build(lengths=(2, 9))
+    collector.collect(3)
+    assert [len(one.actions) for one in env.envs] == [4, 9]
+    assert [sorted(seen) for seen in policy.seen] == [[0, 1]] * 4 + [[1]] * 5
+    assert [which(episode)[:2] for episode in collector.collect(2)] == [(0, 2), (1, 1)]
+
+
+def test_the_lowest_ids_start_the_last_episodes():
+    collector, env, _ = build(lengths=(2, 2, 2))
+    collector.collect(4)
+    assert [len(one.actions) for one in env.envs] == [4, 2, 2]
+
+
+def test_transitions_have_what_the_policy_and_the_env_gave():
+    collector, env, _ = build(lengths=(2,))
+    (episode,) = collector.collect(1, train_iter=7)
+    assert [row["action"].tolist() for row in episode] == [[1], [2]]
+    assert all(row["reward"].tolist() == [1.0] and row["collect_iter"] == 7 for row in episode)
+    assert episode[0]["next_obs"] is episode[1]["obs"] and type(episode[0]["obs"]) is torch.Tensor
+
+
+def test_the_number_of_episodes_comes_from_the_call_the_policy_or_nowhere():
+    assert len(build(n_episode=2)[0].collect()) == 2
+    with pytest.raises(RuntimeError, match="collect needs n_episode"):
+        build()[0].collect()
+
+
+def test_fewer_episodes_than_envs_are_refused():
+    with pytest.raises(AssertionError, match="n_episode = 1 is below the number of envs, 2"):
+        build()[0].collect(1)
+
+
+def test_with_get_train_sample_the_samples_of_all_episodes_come_in_one_list():
+    policy = ScriptedPolicy(sample=lambda piece: piece[::2])
+    collector, _, _ = build(lengths=(3, 5), policy=policy, cfg={"get_train_sample": True})
+    assert [key(row) for row in collector.collect(2)] == [(0, 0, 0), (0, 0, 2), (1, 0, 0), (1, 0, 2), (1, 0, 4)]
+    assert [len(piece) for piece in policy.pieces] == [3, 5]
+
+
+def test_an_episode_without_samples_counts_as_an_episode():
+    answers = iter([None, []])
+    policy = ScriptedPolicy(sample=lambda piece: next(answers, piece))
+    collector, _, _ = build(lengths=(2,), policy=policy, cfg={"get_train_sample": True})
+    assert [key(row) for row in collector.collect(3)] == [(0, 2, 0), (0, 2, 1)]
+
+
+def test_a_setting_that_is_changed_later_holds_from_the_next_episode_on():
+    collector, _, _ = build(lengths=(2,))
+    assert len(collector.collect(2)) == 2
+    collector._cfg.get_train_sample = True
+    assert len(collector.collect(2)) == 4
+
+
+class ShapingManager(FakeManager):
+    """Reshapes each reward to 100 + step, in place, and returns `answer(transitions)`."""
+
+    answer = staticmethod(lambda transitions: None)
+
+    def reward_shaping(self, env_id, transitions):
+        self.calls.append(("shape", env_id, len(transitions)))
+        for step, row in enumerate(transitions):
+            row["reward"] = torch.tensor([100.0 + step])
+        return self.answer(transitions)
+
+
+@pytest.mark.parametrize(("answer", "steps"), [(lambda rows: None, [0, 1, 2]), (lambda rows: rows[1:], [1, 2])])
+def test_the_env_reshapes_the_rewards_in_place_or_in_the_list_it_returns(answer, steps):
+    env = ShapingManager([3])
+    env.answer = answer
+    collector, _, _ = build(env=env, cfg={"reward_shaping": True})
+    (episode,) = collector.collect(1)
+    assert [row["reward"].item() for row in episode] == [100.0 + step for step in steps]
+    assert ("shape", 0, 3) in env.calls
+
+
+def test_samples_are_made_of_reshaped_rewards():
+    env = ShapingManager([3])
+    collector, _, _ = build(env=env, cfg={"reward_shaping": True, "get_train_sample": True})
+    assert [row["reward"].item() for row in collector.collect(1)] == [100.0, 101.0, 102.0]
+
+
+def test_rewards_are_not_reshaped_by_default():
+    collector, env, _ = build(env=ShapingManager([3]))
+    collector.collect(1)
+    assert ("shape", 0, 3) not in env.calls
+
+
+def test_an_episode_that_breaks_off_is_played_anew_and_never_returned():
+    def mark(env_id, episode, step):
+        return {"abnormal": True} if (env_id, episode, step) in ((1, 0, 2), (1, 1, 1)) else {}
+
+    collector, env, policy = build(lengths=(3, 3), mark=mark)
+    episodes = [which(episode) for episode in collector.collect(4)]
+    assert episodes == [(0, 0, 3), (0, 1, 3), (1, 2, 3), (0, 2, 3)]
+    assert env.calls.count(("reset", {1: None})) == 2 and [1] in policy.resets
+    assert len(env.ready_obs) == 2
+
+
+def test_trajectory_buffers_are_empty_after_a_collect():
+    collector, _, _ = build()
+    collector.collect(3)
+    assert {env_id: len(buffer) for env_id, buffer in collector._traj_buffer.items()} == {0: 0, 1: 0}
+
+
+def test_the_envstep_grows_with_each_step_and_can_be_set():
+    policy = ScriptedPolicy()
+    seen, process = [], policy.process_transition
+
+    def process_transition(*args):
+        seen.append(collector.envstep)
+        return process(*args)
+
+    policy.process_transition = process_transition
+    collector, _, _ = build(lengths=(3,), policy=policy)
+    collector.collect(2)
+    assert seen == [0, 1, 2, 3, 4, 5] and collector.envstep == 6
+    collector.envstep = 100
+    collector.collect(1)
+    assert collector.envstep == 103
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+@pytest.mark.parametrize("deepcopy_obs", [False, True])
+def test_an_env_may_write_into_the_arrays_it_returned(reuse, deepcopy_obs):
+    collector, env, _ = build(lengths=(3, 4), cfg={"deepcopy_obs": deepcopy_obs}, reuse=reuse)
+    episodes = collector.collect(4)
+    for one in env.envs:
+        one._obs[:], one._reward[:] = -1.0, -1.0
+    assert [which(episode) for episode in episodes] == [(0, 0, 3), (1, 0, 4), (0, 1, 3), (1, 1, 4)]
+    assert all(row["reward"].tolist() == [1.0] for episode in episodes for row in episode)
+
+
+def test_transform_obs_shows_the_policy_float32_tensors():
+    class Typed(ScriptedPolicy):
+        def forward(self, obs, **kwargs):
+            assert all(isinstance(o, torch.Tensor) and o.dtype == torch.float32 for o in obs.values())
+            return super().forward(obs, **kwargs)
+
+    assert len(build(policy=Typed(), cfg={"transform_obs": True})[0].collect(2)) == 2
+
+
+def test_policy_kwargs_reach_every_forward():
+    collector, _, policy = build(lengths=(2,))
+    collector.collect(1, policy_kwargs={"eps": 0.5})
+    collector.collect(1)
+    assert policy.kwargs == [{"eps": 0.5}] * 2 + [{}] * 2
+
+
+def test_an_env_that_answers_late_plays_its_whole_episodes():
+    env = LateManager([2, 3, 2])
+    collector, _, _ = build(env=env)
+    episodes = sorted(which(episode) for episode in collector.collect(7))
+    assert len(episodes) == 7 and {env_id for env_id, _, _ in episodes} == {0, 1, 2}
+    assert all(length == (3 if env_id == 1 else 2) for env_id, _, length in episodes)
+
+
+def test_when_only_a_late_env_plays_its_answer_is_waited_for_without_stepping_others():
+    env = LateManager([1, 4])
+    collector, _, policy = build(env=env)
+    assert sorted(which(episode) for episode in collector.collect(2)) == [(0, 0, 1), (1, 0, 4)]
+    assert env.waits == [4, 0] and len(env.envs[0].actions) == 1
+    assert all(seen for seen in policy.seen)
+
+
+def test_a_done_flag_of_numpy_or_one_per_agent_ends_the_episode():
+    for done in (np.bool_, lambda flag: (flag, flag)):
+
+        def after_step(timesteps, done=done):
+            return {i: ts._replace(done=done(ts.done)) for i, ts in timesteps.items()}
+
+        assert len(build(lengths=(3,), after_step=after_step)[0].collect(1)[0]) == 3
+
+
+def test_a_nan_observation_stops_with_the_env_id():
+    def after_step(timesteps):
+        return {i: ts._replace(obs=ts.obs * np.nan) if i == 1 else ts for i, ts in timesteps.items()}
+
+    with pytest.raises(FloatingPointError, match="env 1 holds NaN"):
+        build(after_step=after_step)[0].collect(2)
+
+
+def test_exhausted_envs_are_a_clear_error_and_lose_no_episode():
+    collector, _, _ = build(lengths=(3,), episode_num=2)
+    with pytest.raises(RuntimeError, match="no env is ready"):
+        collector.collect(3)
+    assert [which(episode)[:2] for episode in collector.collect(2)] == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("where", ["env", "forward", "process_transition"])
+def test_an_exception_loses_no_finished_episode_and_unfinished_ones_are_played_anew(where):
+    class Failing(ScriptedPolicy):
+        def forward(self, obs, **kwargs):
+            fail("forward", len(self.seen) == 4)
+            return super().forward(obs, **kwargs)
+
+        def process_transition(self, obs, output, timestep):
+            fail("process_transition", timestep.obs.tolist() == [1, 0, 5])
+            return super().process_transition(obs, output, timestep)
+
+    def fail(place, is_time):
+        if place == where and is_time and not failed:
+            failed.append(True)
+            raise ZeroDivisionError(place)
+
+    def mark(env_id, episode, step):
+        fail("env", (env_id, episode, step) == (1, 0, 5))
+        return {}
+
+    failed = []
+    collector, env, _ = build(lengths=(2, 9), policy=Failing(), mark=mark)
+    with pytest.raises(ZeroDivisionError, match=where):
+        collector.collect(4)
+    episodes = [which(episode) for episode in collector.collect(3)]
+    assert episodes[:2] == [(0, 0, 2), (0, 1, 2)] and episodes[2][2] == 2
+    assert ("reset", {1: None}) in env.calls
+    assert [which(episode)[2] for episode in collector.collect(2)] == [2, 9]
+
+
+def test_a_new_policy_plays_anew_what_an_exception_has_left_and_no_step_is_forgotten():
+    class Failing(ScriptedPolicy):
+        def process_transition(self, obs, output, timestep):
+            if timestep.obs.tolist() == [1, 0, 3]:
+                raise ZeroDivisionError
+            return super().process_transition(obs, output, timestep)
+
+    collector, env, _ = build(lengths=(4, 9), policy=Failing())
+    with pytest.raises(ZeroDivisionError):
+        collector.collect(2)
+    assert collector.envstep == 5
+    collector.reset_policy(ScriptedPolicy())
+    assert collector.envstep == 5
+    assert [which(episode) for episode in collector.collect(2)] == [(0, 1, 4), (1, 1, 9)]
+    assert collector.envstep == collector._total_envstep_count == 18
+
+
+def test_more_finished_episodes_than_are_wanted_next_are_kept_for_later():
+    def mark(env_id, episode, step):
+        if (env_id, episode, step) == (0, 3, 2) and not failed:
+            failed.append(True)
+            raise ZeroDivisionError
+        return {}
+
+    failed = []
+    collector, env, _ = build(lengths=(2,), mark=mark)
+    with pytest.raises(ZeroDivisionError):
+        collector.collect(5)
+    assert [which(episode)[1] for episode in collector.collect(2)] == [0, 1]
+    assert [which(episode)[1] for episode in collector.collect(1)] == [2]
+    assert len(env.envs[0].actions) == 8
+
+
+def test_a_reset_by_somebody_else_between_collects_changes_no_episode():
+    collector, env, _ = build(lengths=(3, 4))
+    collector.collect(2)
+    env.reset({0: None})
+    env.reset_count = 1
+    assert [which(episode) for episode in collector.collect(2)] == [(0, 2, 3), (1, 1, 4)]
+
+
+def test_logged_keys_and_their_order():
+    tb = FakeWriter()
+    collector, _, _ = build(lengths=(2, 4), tb=tb)
+    collector.collect(3, train_iter=99)
+    assert not tb.scalars
+    collector.collect(2, train_iter=100)
+    order = [tag.split("/")[1] for tag, _, _ in tb.scalars if tag.startswith("collector_iter/")]
+    assert order == [
+        "episode_count", "envstep_count", "avg_envstep_per_episode", "avg_envstep_per_sec", "avg_episode_per_sec",
+        "collect_time", "reward_mean", "reward_std", "reward_max", "reward_min", "total_envstep_count",
+        "total_episode_count", "total_duration",
+    ]  # fmt: skip
+    by_step = [tag.split("/")[1] for tag, _, step in tb.scalars if tag.startswith("collector_step/") and step == 14]
+    assert by_step == [name for name in order if name != "total_envstep_count"]
+    values = {tag.split("/")[1]: value for tag, value, _ in tb.scalars}
+    assert (values["episode_count"], values["envstep_count"], values["reward_mean"]) == (5, 14, 14 / 5)
+    assert values["collect_time"] == values["total_duration"] > 0
+
+
+def test_a_new_policy_keeps_what_is_not_logged_yet():
+    tb = FakeWriter()
+    collector, _, _ = build(lengths=(2, 2), tb=tb)
+    collector.collect(3)
+    collector.reset_policy(ScriptedPolicy())
+    collector.collect(2, train_iter=100)
+    assert ("collector_iter/episode_count", 5, 100) in tb.scalars
+
+
+def test_total_duration_counts_each_episode_once():
+    collector, _, _ = build(lengths=(2,))
+    for _ in range(5):
+        collector.collect(1)
+    assert collector._total_duration == pytest.approx(collector._statistics.summary()["collect_time"])
+
+
+def test_reset_env_with_another_number_of_envs_rebuilds_and_closes_the_old_one():
+    collector, old, _ = build(lengths=(3, 3))
+    collector.reset_env(FakeManager([1, 2, 3]))
+    assert old.closed and set(collector._traj_buffer) == {0, 1, 2}
+    assert [which(episode) for episode in collector.collect(3)] == [(0, 0, 1), (1, 0, 2), (2, 0, 3)]
+
+
+def test_reset_of_a_live_collector_resets_env_and_policy_and_zeroes_the_counters():
+    collector, env, policy = build()
+    collector.collect(2)
+    collector.reset()
+    assert env.calls[-1] == ("reset", None) and policy.resets[-1] is None and collector.envstep == 0
+
+
+def test_resetting_env_or_policy_alone_keeps_the_counters():
+    collector, env, policy = build()
+    collector.collect(2)
+    collector.reset_env()
+    assert env.calls[-1] == ("reset", None) and len(policy.resets) == 3
+    collector.reset_policy()
+    assert policy.resets[-1] is None and collector.envstep == 8
+    assert [which(episode)[1] for episode in collector.collect(2)] == [2, 2]
+
+
+def test_construction_without_env_or_policy_says_what_is_missing():
+    cfg = EpisodeSerialCollector.default_config()
+    with pytest.raises(AttributeError, match="needs an env manager and a policy"):
+        EpisodeSerialCollector(cfg)
+    with pytest.raises(AssertionError, match="set an env first"):
+        EpisodeSerialCollector(cfg, None, ScriptedPolicy())
+    with pytest.raises(AttributeError, match="needs an env manager and a policy"):
+        EpisodeSerialCollector(cfg, FakeManager([3]))
+
+
+@pytest.mark.parametrize("bad", [{"get_train_sample": 1}, {"reward_shaping": "no"}, {"reward_shapng": True}])
+def test_wrong_config_is_refused_at_construction(bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        build(cfg=bad)
+
+
+def test_the_factory_knows_the_type():
+    cfg = EpisodeSerialCollector.default_config()
+    assert cfg == {
+        "deepcopy_obs": False,
+        "transform_obs": False,
+        "collect_print_freq": 100,
+        "get_train_sample": False,
+        "reward_shaping": False,
+        "cfg_type": "EpisodeSerialCollectorDict",
+    }
+    cfg.type = "episode"
+    kwargs = {"env": FakeManager([1]), "policy": ScriptedPolicy(), "tb_logger": FakeWriter(), "exp_name": "exp"}
+    assert type(create_serial_collector(cfg, **kwargs)) is EpisodeSerialCollector
+
+
+def test_garbage_collecting_a_collector_closes_its_env_and_no_shared_writer():
+    tb = FakeWriter()
+    collector, env, _ = build(tb=tb)
+    collector.collect(2)
+    gc.disable()
+    try:
+        del collector
+        assert env.closed and tb.closed == 0
+    finally:
+        gc.enable()
