@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,9 @@ class DequeBufferWrapper(IBuffer):
         tb_logger: TensorBoard writer, stays the caller's; without one nothing is logged there.
         exp_name: not used.
         instance_name: name in the TensorBoard tags.
+
+    Attributes:
+        on_dropped: given the items that have left the buffer; called under the buffer's lock. May be set.
 
     Example:
         >>> cfg = DequeBufferWrapper.default_config()
@@ -92,6 +95,7 @@ class DequeBufferWrapper(IBuffer):
         self._lock = threading.RLock()
         self._push_count = 0
         self._last_sample_ids: list[str] | None = None
+        self._on_dropped: Callable[[list[Any]], None] | None = None
         if not math.isinf(self.cfg.max_use):
             self.buffer.use(use_time_check(self.buffer, max_use=self.cfg.max_use))
         self._per: PriorityExperienceReplay | None = None
@@ -104,6 +108,19 @@ class DequeBufferWrapper(IBuffer):
                 IS_weight_anneal_train_iter=int(self.cfg.IS_weight_anneal_train_iter),
             )
             self.buffer.use(self._per)
+
+    @property
+    def on_dropped(self) -> Callable[[list[Any]], None] | None:
+        return self._on_dropped
+
+    @on_dropped.setter
+    def on_dropped(self, on_dropped: Callable[[list[Any]], None] | None) -> None:
+        self._on_dropped = on_dropped
+        self.buffer.storage.on_dropped = None if on_dropped is None else self._tell_dropped
+
+    def _tell_dropped(self, records: list[BufferedData]) -> None:
+        if self._on_dropped is not None:
+            self._on_dropped([record.data for record in records])
 
     @property
     def replay_buffer_size(self) -> int:

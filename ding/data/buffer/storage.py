@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from ding.data.buffer.buffer import BufferedData
@@ -20,11 +20,13 @@ class RecordRing(Sequence[BufferedData]):
 
     Attributes:
         version: changes with every change of the contents.
+        on_dropped: given the records that have left the ring; may be set.
     """
 
     def __init__(self, maxlen: int) -> None:
         self.maxlen = maxlen
         self.version = 0
+        self.on_dropped: Callable[[list[BufferedData]], None] | None = None
         self._records: list[BufferedData] = []
         self._start = 0
         self._prefix = secrets.token_hex(8)
@@ -57,8 +59,10 @@ class RecordRing(Sequence[BufferedData]):
         if len(self._records) < self.maxlen:
             self._records.append(record)
         else:
-            self._records[self._start] = record
+            replaced, self._records[self._start] = self._records[self._start], record
             self._start = (self._start + 1) % self.maxlen
+            if self.on_dropped is not None:
+                self.on_dropped([replaced])
         return record
 
     def position(self, index: Any) -> int | None:
@@ -99,11 +103,14 @@ class RecordRing(Sequence[BufferedData]):
             return
         self.version += 1
         self._straighten()
+        dropped = [self._records[position] for position in sorted(positions)]
         if len(positions) <= 16:
             for position in sorted(positions, reverse=True):
                 del self._records[position]
         else:
             self._records = [record for i, record in enumerate(self._records) if i not in positions]
+        if self.on_dropped is not None:
+            self.on_dropped(dropped)
 
     def replace(self, records: Sequence[BufferedData], maxlen: int) -> None:
         """Hold `records`, whose ids must ascend, and no others."""
@@ -115,8 +122,10 @@ class RecordRing(Sequence[BufferedData]):
 
     def clear(self) -> None:
         """Remove all records."""
-        self._records, self._start = [], 0
+        dropped, self._records, self._start = list(self), [], 0
         self.version += 1
+        if dropped and self.on_dropped is not None:
+            self.on_dropped(dropped)
 
     def touch(self) -> None:
         """Note that a record was changed in place."""

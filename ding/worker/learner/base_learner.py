@@ -92,6 +92,7 @@ class BaseLearner(LearnerView):
 
     # So that a learner whose construction failed can be closed.
     _end_flag = True
+    _is_stopping = False
     _dataloader: AsyncDataLoader | None = None
 
     @classmethod
@@ -182,12 +183,22 @@ class BaseLearner(LearnerView):
         self._learner_done = False
         self.call_hook("before_run")
         for _ in range(int(self._cfg.get("train_iterations", self.config["train_iterations"]))):
+            if self._is_stopping:
+                break
             data = self._next_data()
-            if self._end_flag or data is None:  # closed meanwhile, or already before the start
+            if self._is_stopping or self._end_flag or data is None:  # ended meanwhile, or already before the start
                 break
             self.train(data)
+        self._is_stopping = False
         self._learner_done = True
         self.call_hook("after_run")
+
+    def stop(self) -> None:
+        """Have a running `start` end after its present iteration, or one that follows at once; from any thread.
+
+        It still waits for the batch it has asked for, so whoever gives the batches must end that wait.
+        """
+        self._is_stopping = True
 
     def _next_data(self) -> Any:
         if self._dataloader is None:

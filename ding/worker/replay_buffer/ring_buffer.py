@@ -40,7 +40,8 @@ class RingBuffer(IBuffer):
         instance_name: name of this buffer in files, tags and ids.
 
     Attributes:
-        on_dropped: given the items that have left the buffer, under its lock; may be set.
+        on_dropped: given the items that have left the buffer, when others came, by use, by age or by `clear`; called
+            under the buffer's lock. May be set.
     """
 
     config_rules: Mapping[str, Rule] = {}

@@ -143,3 +143,31 @@ def test_setup_dataloader_needs_get_data():
 def test_start_needs_setup_dataloader():
     with pytest.raises(RuntimeError, match="setup_dataloader"):
         make_learner().start()
+
+
+def test_stop_ends_a_start_after_the_present_iteration_with_its_after_run_hooks():
+    class Stopping(FakePolicy):
+        def forward(self, data, **kwargs):
+            if len(self.calls) == 1:
+                learner.stop()
+            return super().forward(data, **kwargs)
+
+    policy = Stopping()
+    learner = fetching(policy, hook={"save_ckpt_after_run": True})
+    learner.setup_dataloader()
+    learner.start()
+    learner.close()
+    assert len(policy.calls) == 2 and names() == ["iteration_2.pth.tar"]
+    assert learner.learn_info["learner_done"] is True
+
+
+def test_stop_ends_a_start_that_follows_and_no_later_one():
+    policy = FakePolicy()
+    learner = fetching(policy, train_iterations=2)
+    learner.setup_dataloader()
+    learner.stop()
+    learner.start()
+    assert policy.calls == []
+    learner.start()
+    learner.close()
+    assert len(policy.calls) == 2

@@ -1,0 +1,80 @@
+"""The way of one task's samples, infos and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.transport.chunk import encode_chunk
+from ding.worker.transport.plain import plain
+from ding.worker.transport.stores import PolicyStore, SampleStore
+
+_OF_SAMPLE = frozenset(("data_id", "policy_iter"))
+_OF_INFO = frozenset(("collector_done", "cur_episode", "cur_sample", "cur_step"))
+
+
+class TaskChannel:
+    """What the collector of one task sends and gets; after `close` sending does nothing, and there are no weights.
+
+    Each task has a channel of its own, so that nothing of an old task comes into a new one.
+
+    Args:
+        send_timeout_s: how long sending may wait for the coordinator.
+    """
+
+    def __init__(
+        self, samples: SampleStore, policies: PolicyStore, exchange: CollectorExchange, send_timeout_s: float
+    ) -> None:
+        self.exchange = exchange
+        self._samples, self._policies = samples, policies
+        self._send_timeout_s = send_timeout_s
+        self._known: dict[str, Any] = {}  # tokens of the weights that were handed out
+
+    def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
+        """The newest weights, `{'model': ..., 'iter': ...}`; None where they are those returned last, or after `close`.
+
+        Raises:
+            FileNotFoundError: there are none yet.
+            ValueError: `path` leads out of the folder of the weights.
+        """
+        if self.exchange.is_closed:
+            return None
+        version = self._policies.read(path, self._known.get(path))
+        if version is None:
+            return None
+        self._known[path] = version.token
+        return version.state
+
+    def send_stepdata(self, path: str, stepdata: Any) -> None:
+        """Keep `stepdata` under the name `path`: the content of a chunk, or else one sample.
+
+        Raises:
+            ValueError: `path` leads out of the folder of the samples.
+        """
+        if self.exchange.is_closed:
+            return
+        data = stepdata if isinstance(stepdata, bytes) else encode_chunk([stepdata], "none")
+        self._samples.write(path, data)
+
+    def send_metadata(self, metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+        """Queue the metadata of samples, one dict for each, or an info; waits while the queue is full.
+
+        Raises:
+            AssertionError: keys are missing: `data_id` and `policy_iter` for a sample; `collector_done`, `cur_episode`,
+                `cur_sample` and `cur_step` for an info.
+            TimeoutError: the coordinator takes nothing.
+        """
+        entries = [plain(metadata)] if isinstance(metadata, dict) else list(metadata)
+        for entry in entries:
+            if not (entry.keys() >= _OF_SAMPLE or entry.keys() >= _OF_INFO):
+                raise AssertionError(
+                    f"metadata needs the keys {sorted(_OF_SAMPLE)} of a sample or {sorted(_OF_INFO)} of an info; "
+                    f"it has {sorted(entry)}"
+                )
+        if entries:
+            self.exchange.put(entries, self._send_timeout_s)
+
+    def close(self) -> None:
+        """End all waits."""
+        self.exchange.close()

@@ -1,0 +1,198 @@
+"""A collector in parallel training, whatever carries its messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from easydict import EasyDict
+
+from ding.interaction.exception import TaskFail
+from ding.torch_utils.thread_count import keep_thread_count
+from ding.utils.config_helper import check_config, integer
+from ding.worker.collector.base_parallel_collector import BaseParallelCollector
+from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
+from ding.worker.collector.comm.channel import TaskChannel
+from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.transport.plain import plain
+from ding.worker.transport.rows import to_columns
+from ding.worker.transport.stores import PolicyStore, SampleStore
+from ding.worker.transport.task_slot import TaskSlot
+from ding.worker.transport.tasks import (
+    COLLECTOR_CLOSE,
+    COLLECTOR_DATA,
+    COLLECTOR_START,
+    RESOURCE,
+    Handler,
+    dispatch,
+)
+from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED, WORKER_RULES
+
+_RULES = {**WORKER_RULES, "queue_size": integer(1)}
+# So many samples and infos may wait for the coordinator.
+_DEFAULTS = {**WORKER_DEFAULTS, "queue_size": 4096}
+
+
+class CollectorRun(NamedTuple):
+    """A collector at work."""
+
+    collector: BaseParallelCollector
+    channel: TaskChannel
+    thread: threading.Thread
+    ids: dict[str, Any]
+
+
+class CommCollector(BaseCommCollector):
+    """Runs one collector at a time in a thread; samples, weights and infos pass through stores and a bounded queue.
+
+    A subclass gives the stores and the station. The methods called `deal_with_*` answer the coordinator's tasks, one
+    at a time; `close` and `deal_with_lost_coordinator` may be called meanwhile, from other threads.
+
+    Args:
+        cfg: also `path_data`, `path_policy` and `port`; and `queue_size` (4096 samples), `data_wait_s` (1.0),
+            `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+        open_samples, open_policies: open the stores called `path_data` and `path_policy`.
+
+    Raises:
+        ConfigError: a value is not allowed, or missing.
+    """
+
+    def __init__(
+        self,
+        cfg: EasyDict,
+        open_samples: Callable[[str], SampleStore],
+        open_policies: Callable[[str], PolicyStore],
+    ) -> None:
+        cfg = EasyDict({**_DEFAULTS, **cfg})
+        check_config(cfg, type(self).__name__, _RULES, required=WORKER_REQUIRED)
+        super().__init__(cfg)
+        self._sample_store, self._policy_store = open_samples(cfg.path_data), open_policies(cfg.path_policy)
+        self._channel = self._open_channel()
+        self._slot = TaskSlot[CollectorRun]("collector", self._end, cfg.close_timeout_s)
+
+    @property
+    def _collector(self) -> BaseParallelCollector | None:
+        run = self._slot.run
+        return None if run is None else run.collector
+
+    def _open_channel(self) -> TaskChannel:
+        exchange = CollectorExchange(int(self._cfg.queue_size))
+        return TaskChannel(self._sample_store, self._policy_store, exchange, self._cfg.data_timeout_s)
+
+    def serve(self, task: dict[str, Any]) -> Any:
+        """Run a task of the coordinator.
+
+        Raises:
+            TaskFail: it failed; the collector's own traceback is in the result if that is why.
+        """
+        handlers: dict[str, Handler] = {
+            RESOURCE: lambda task: {**self.deal_with_resource(), "batched": True},
+            COLLECTOR_START: self._start_task,
+            COLLECTOR_DATA: self._data_task,
+            COLLECTOR_CLOSE: lambda task: self._slot.end(),
+        }
+        return dispatch(task, handlers)
+
+    def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        self.deal_with_collector_start(task["task_info"])
+        return {"message": "collector task has started"}
+
+    def _data_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        run = self._slot.run
+        if run is None:
+            raise TaskFail(result={"message": "no collector task runs"}, message="no collector task runs")
+        if not task.get("batched"):
+            return {**run.channel.exchange.take_one(self._cfg.data_timeout_s), **run.ids}
+        rows, infos = run.channel.exchange.take(self._cfg.data_wait_s)
+        return {"samples": to_columns(rows), "infos": infos, "error": None, **run.ids}
+
+    def deal_with_resource(self) -> dict[str, Any]:
+        """What this worker has to give."""
+        return {"gpu": 1, "cpu": 20}
+
+    def deal_with_collector_start(self, task_info: dict[str, Any]) -> None:
+        """Build the collector of a task and start it in a thread.
+
+        Raises:
+            RuntimeError: another task runs, or the worker is closed.
+        """
+        self._slot.begin(partial(self._begin, task_info))
+
+    def _begin(self, task_info: dict[str, Any]) -> CollectorRun:
+        channel = self._open_channel()
+        collector = self._create_collector(task_info)
+        # Not those of this object: a collector that outlives its task must not reach into the next one.
+        collector.get_policy_update_info = channel.get_policy_update_info
+        collector.send_metadata, collector.send_stepdata = channel.send_metadata, channel.send_stepdata
+        work = partial(_collect, collector, channel.exchange)
+        thread = threading.Thread(target=work, name="collector_start", daemon=True)
+        ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
+        self._channel = channel
+        thread.start()
+        return CollectorRun(collector, channel, thread, ids)
+
+    def deal_with_collector_data(self) -> dict[str, Any]:
+        """Wait for the next sample's metadata, or info."""
+        return self._channel.exchange.take_one(self._cfg.data_timeout_s)
+
+    def deal_with_collector_close(self) -> dict[str, Any]:
+        """End the collector and return its finish info; without one, what the last one reported.
+
+        Raises:
+            TimeoutError: its thread does not end.
+        """
+        return {key: value for key, value in self._slot.end().items() if key != "task_id"}
+
+    def _end(self, run: CollectorRun) -> dict[str, Any]:
+        try:
+            report: dict[str, Any] = plain(run.collector.get_finish_info())
+        finally:
+            run.channel.close()
+            try:
+                run.collector.close()
+            finally:
+                run.thread.join(self._cfg.close_timeout_s)
+        if run.thread.is_alive():
+            raise TimeoutError(
+                f"the collector of the task {run.ids['task_id']} has not ended within {self._cfg.close_timeout_s:g} s "
+                "and is left to itself; one of its envs or its policy hangs"
+            )
+        return report
+
+    def deal_with_lost_coordinator(self) -> None:
+        """The coordinator has gone: end its task, in a thread. Another coordinator may come."""
+        self._slot.abandon()
+
+    def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
+        """See `TaskChannel`; of the task that runs."""
+        return self._channel.get_policy_update_info(path)
+
+    def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]
+        """See `TaskChannel`; of the task that runs."""
+        self._channel.send_stepdata(path, stepdata)
+
+    def send_metadata(self, metadata: Any) -> None:
+        """See `TaskChannel`; of the task that runs."""
+        self._channel.send_metadata(metadata)
+
+    def close(self) -> None:
+        """End a collector that still runs, and take no more tasks. Bounded in time; idempotent.
+
+        Raises:
+            TimeoutError: the collector does not end.
+        """
+        super().close()
+        self._channel.close()
+        self._slot.close()
+
+
+def _collect(collector: BaseParallelCollector, exchange: CollectorExchange) -> None:
+    try:
+        keep_thread_count()
+        collector.start()
+    except BaseException as e:  # whatever it is, the coordinator is told
+        exchange.fail(e)
+    else:
+        exchange.finish()

@@ -1,0 +1,126 @@
+"""What passes between the thread that collects and the thread that serves the coordinator."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
+
+Row = dict[str, Any]
+
+
+class CollectorExchange:
+    """Metadata of samples and infos on their way to the coordinator, in order; all waits end with `close` and `fail`.
+
+    Thread-safe. An entry with the key `data_id` is the metadata of a sample, any other an info. Infos that do not say
+    `collector_done` can wait for what goes with them.
+
+    Args:
+        capacity: so many entries may wait; whoever puts more has to wait itself.
+
+    Example:
+        >>> exchange = CollectorExchange(capacity=2)
+        >>> exchange.put([{"data_id": "chunk"}], timeout_s=1)
+        >>> exchange.put([{"collector_done": True}], timeout_s=1)
+        >>> exchange.take(timeout_s=1)
+        ([{'data_id': 'chunk'}], [{'collector_done': True}])
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"queue_size = {capacity} is not allowed; it must be at least 1")
+        self._capacity = capacity
+        self._entries: deque[Row] = deque()
+        self._is_urgent = self._is_closed = self._is_finished = False
+        self._failure: dict[str, Any] | None = None
+        self._changed = threading.Condition()
+
+    def put(self, entries: Sequence[Row], timeout_s: float) -> None:
+        """Wait for room, then give all `entries` at once; after `close` nothing happens.
+
+        Raises:
+            TimeoutError: nobody has taken anything in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._is_closed or len(self._entries) < self._capacity, timeout_s):
+                raise TimeoutError(
+                    f"the coordinator has taken nothing for {timeout_s:g} s, and {len(self._entries)} samples and "
+                    "infos wait for it"
+                )
+            if not self._is_closed:
+                self._entries.extend(entries)
+                self._is_urgent = self._is_urgent or any("data_id" in e or e.get("collector_done") for e in entries)
+                self._changed.notify_all()
+
+    def take(self, timeout_s: float) -> tuple[list[Row], list[Row]]:
+        """All samples' metadata and all infos that wait, after waiting for a sample or the last info.
+
+        Both are empty when nothing at all came in time.
+
+        Raises:
+            TaskFail: the collector has failed, was closed, or has ended with nothing left to take.
+        """
+        with self._changed:
+            self._wait(lambda: self._is_urgent, timeout_s)
+            self._is_urgent = False
+            rows = [entry for entry in self._entries if "data_id" in entry]
+            infos = [entry for entry in self._entries if "data_id" not in entry]
+            self._entries.clear()
+            self._changed.notify_all()
+        return rows, infos
+
+    def take_one(self, timeout_s: float) -> Row:
+        """The metadata or info that has waited longest, after waiting for one.
+
+        Raises:
+            TaskFail: as for `take`, or none came in time.
+        """
+        with self._changed:
+            self._wait(lambda: bool(self._entries), timeout_s)
+            if not self._entries:
+                raise _fail(failure_for(f"the collector has told nothing for {timeout_s:g} s", "TimeoutError"))
+            entry = self._entries.popleft()
+            self._changed.notify_all()
+        return entry
+
+    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> None:
+        self._changed.wait_for(
+            lambda: self._is_closed or self._is_finished or self._failure is not None or is_there(), timeout_s
+        )
+        if self._failure is not None:
+            raise _fail(self._failure)
+        if self._is_closed:
+            raise _fail(failure_for("the collector has been closed", "CollectorClosed"))
+        if self._is_finished and not self._entries:
+            raise _fail(failure_for("the collector has ended, and has told everything", "CollectorClosed"))
+
+    def finish(self) -> None:
+        """Nothing more will be put."""
+        with self._changed:
+            self._is_finished = True
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """The collector has died of `error`; whoever waits, or asks later, is told."""
+        with self._changed:
+            self._failure = failure_of(error)  # as text: the error itself would keep alive what it went through
+            self._changed.notify_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """End all waits, and drop what waits to be taken."""
+        with self._changed:
+            self._is_closed = True
+            self._entries.clear()
+            self._changed.notify_all()
+
+
+def _fail(result: dict[str, Any]) -> TaskFail:
+    return TaskFail(result=result, message=result["message"])

@@ -1,0 +1,102 @@
+"""The comm collector that talks over HTTP, and shares samples and weights in folders."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
+from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
+from ding.worker.transport.tasks import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, Handler
+from ding.worker.transport.worker_slave import WorkerSlave
+
+
+class CollectorSlave(WorkerSlave):
+    """Answers a coordinator's tasks by calling functions.
+
+    Args:
+        callback_fn: `deal_with_resource`, `deal_with_collector_start`, `deal_with_collector_data` and
+            `deal_with_collector_close`; or as for `WorkerSlave`.
+        args, kwargs: as for `Slave`.
+    """
+
+    def _handlers(self) -> dict[str, Handler]:
+        call = self._callback_fn
+        return {
+            COLLECTOR_START: self._start_task,
+            COLLECTOR_DATA: lambda task: {**call["deal_with_collector_data"](), **self._ids("buffer_id", "task_id")},
+            COLLECTOR_CLOSE: lambda task: {**call["deal_with_collector_close"](), **self._ids("task_id")},
+        }
+
+    def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        self._current_task_info = task["task_info"]
+        self._callback_fn["deal_with_collector_start"](task["task_info"])
+        return {"message": "collector task has started"}
+
+
+@COMM_COLLECTOR_REGISTRY.register("flask_fs")
+class FlaskFileSystemCollector(CommCollector):
+    """Serves collector tasks over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
+
+    Args:
+        cfg: `host`, `port` (0 for a free one), `path_data`, `path_policy`; with `trust_pickle` weights may hold any
+            object. See also `CommCollector`.
+
+    Raises:
+        OSError: a folder cannot be made or written to.
+
+    Example:
+        >>> import tempfile
+        >>> from ding.worker.transport.http_transport import HttpHub
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> paths = {"path_data": f"{folder.name}/data", "path_policy": f"{folder.name}/policy"}
+        >>> worker, hub = FlaskFileSystemCollector(EasyDict(host="127.0.0.1", port=0, **paths)), HttpHub("127.0.0.1", 0)
+        >>> worker.start(), hub.start()
+        (None, None)
+        >>> link = hub.link("collector0", "127.0.0.1", worker.port)
+        >>> link.connect(timeout_s=5)
+        >>> link.run({"name": "resource"}, timeout_s=5)
+        {'gpu': 1, 'cpu': 20, 'batched': True}
+        >>> worker.close(), hub.close(), folder.cleanup()
+        (None, None, None)
+    """
+
+    def __init__(self, cfg: EasyDict) -> None:
+        trust = bool(cfg.get("trust_pickle", False))
+        super().__init__(cfg, FolderSampleStore, partial(FolderPolicyStore, trust_pickle=trust))
+        callback_fn: dict[str, Callable[..., Any]] = {
+            "serve": self.serve,
+            "deal_with_lost_coordinator": self.deal_with_lost_coordinator,
+        }
+        self._slave = CollectorSlave(self._cfg.get("host"), self._cfg.get("port", 0), callback_fn=callback_fn)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, from `start` on."""
+        port: int = self._slave.port
+        return port
+
+    def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        self._slave.start()
+        super().start()
+
+    def close(self) -> None:
+        """End a collector that still runs, and stop listening. Bounded in time; idempotent."""
+        try:
+            super().close()
+        finally:
+            self._slave.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # half-built, or at interpreter exit: nobody is left to tell
+            self.close()

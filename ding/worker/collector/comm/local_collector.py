@@ -1,0 +1,50 @@
+"""The comm collector for runs within one process."""
+
+from __future__ import annotations
+
+from easydict import EasyDict
+
+from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
+from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.transport.local_transport import LocalStation
+from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
+
+
+@COMM_COLLECTOR_REGISTRY.register("local")
+class LocalCollector(CommCollector):
+    """Serves collector tasks to a coordinator in the same process; samples and weights stay in memory.
+
+    Args:
+        cfg: `port` (0 for a free one), `path_data` and `path_policy`, which are names here. See also `CommCollector`.
+
+    Example:
+        >>> from ding.worker.transport.local_transport import LocalHub
+        >>> worker = LocalCollector(EasyDict(path_data="data", path_policy="policy"))
+        >>> worker.start()
+        >>> link = LocalHub().link("collector0", "", worker.port)
+        >>> link.connect(timeout_s=1)
+        >>> link.run({"name": "resource"}, timeout_s=1)
+        {'gpu': 1, 'cpu': 20, 'batched': True}
+        >>> worker.close()
+    """
+
+    def __init__(self, cfg: EasyDict) -> None:
+        super().__init__(cfg, MemorySampleStore, MemoryPolicyStore)
+        self._station = LocalStation(self.serve, self._cfg.get("port", 0))
+
+    @property
+    def port(self) -> int:
+        """The number of its station, from `start` on."""
+        return self._station.port
+
+    def start(self) -> None:
+        """Begin to take tasks."""
+        self._station.start()
+        super().start()
+
+    def close(self) -> None:
+        """End a collector that still runs, and take no more tasks. Bounded in time; idempotent."""
+        try:
+            super().close()
+        finally:
+            self._station.close(self._cfg.close_timeout_s)

@@ -1,0 +1,120 @@
+"""A round of a parallel collector: the rollout's plugs that ask the collector's own methods, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ding.torch_utils.data_helper import to_tensor
+from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
+from ding.utils.data.env_batch import LazyEnvBatch
+from ding.worker.collector.actor import env_actions
+from ding.worker.collector.frames import StepBatch
+from ding.worker.collector.rollout import Listener
+from ding.worker.collector.rows import Rows
+
+if TYPE_CHECKING:
+    from ding.worker.collector.base_parallel_collector import BaseParallelCollector
+
+
+class CollectorMonitor(LoggedModel):
+    """What rounds take: seconds in the policy, in the envs, timesteps, seconds in the envs for each timestep.
+
+    `monitor.avg[name]()` is the mean over the last rounds.
+    """
+
+    policy_time = LoggedValue(float)
+    env_time = LoggedValue(float)
+    timestep_size = LoggedValue(float)
+    norm_env_time = LoggedValue(float)
+
+    def __init__(self, time_: TickTime, expire: float) -> None:
+        super().__init__(time_, expire)
+        for name in self._declared:
+            self.register_attribute_value("avg", name, partial(self.mean_of, name))
+
+    def record(self, values: Mapping[str, Any]) -> None:
+        """Record what was measured in a round; other names are kept aside."""
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def averages(self) -> dict[str, float]:
+        """The mean of each."""
+        return {name: self.mean_of(name) for name in self._declared}
+
+
+class OneRound:
+    """The quota of one round, with every env that is ready; it may be used again and again."""
+
+    _is_done = True
+
+    def is_filled(self) -> bool:
+        self._is_done = not self._is_done
+        return self._is_done
+
+    def choose(self, ready_obs: Mapping[int, Any]) -> Mapping[int, Any]:
+        return ready_obs
+
+
+class CollectorActor:
+    """The actor of a collector: its `_policy_inference`."""
+
+    def __init__(self, collector: BaseParallelCollector) -> None:
+        self._collector = collector
+
+    def act(self, obs: Any, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
+        collector = self._collector
+        collector._policy_output = None
+        start = perf_counter()
+        actions = collector._policy_inference(obs)
+        collector._log_buffer["policy_time"] = perf_counter() - start
+        output = collector._policy_output
+        if output is None:
+            output = {env_id: {"action": action} for env_id, action in actions.items()}
+        if all(type(action) is np.ndarray for action in actions.values()):
+            return output, actions
+        return output, env_actions({env_id: {"action": action} for env_id, action in actions.items()})
+
+    def reset(self, env_ids: Sequence[int] | None = None) -> None:
+        self._collector._reset_policy(env_ids)
+
+
+class RoundSteps(Listener):
+    """The env manager of a collector as the rollout sees it: stepped by `_env_step`. Keeps what a round brought."""
+
+    def __init__(self, collector: BaseParallelCollector) -> None:
+        self._collector = collector
+        self._returned: Mapping[int, Any] = {}
+        self._steps: StepBatch | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collector._env_manager, name)
+
+    def step(self, actions: Mapping[int, Any]) -> Mapping[int, Any]:
+        collector = self._collector
+        self._steps = None
+        start = perf_counter()
+        self._returned = collector._env_step(actions)
+        seconds, size = perf_counter() - start, len(self._returned)
+        collector._log_buffer.update(
+            {"env_time": seconds, "timestep_size": size, "norm_env_time": seconds / max(1, size)}
+        )
+        return self._returned
+
+    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
+        self._steps = steps
+
+    def take(self) -> LazyEnvBatch:
+        """The timesteps of the round as float32 tensors, made when they are looked at; normal ones are our copies."""
+        returned, steps = self._returned, self._steps
+
+        def tensors(_: Any) -> Iterable[Any]:
+            own = {} if steps is None else dict(zip(steps.env_ids, steps.timesteps(), strict=True))
+            return [to_tensor(own.get(env_id, returned[env_id]), torch.float32) for env_id in returned]
+
+        return LazyEnvBatch(returned, None, tensors)

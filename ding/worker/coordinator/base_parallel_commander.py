@@ -1,0 +1,187 @@
+"""Commanders of parallel training: they decide which tasks there are, and what follows from a finished one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.utils.config_helper import Rule, check_config, default_config_of, integer, number
+from ding.utils.default_helper import LimitedSpaceContainer
+from ding.utils.import_helper import import_module
+from ding.utils.registry_factory import COMMANDER_REGISTRY
+from ding.worker.coordinator.task_forms import TaskForms
+
+Task = dict[str, Any]
+
+
+class BaseCommander(ABC):
+    """What a coordinator asks and tells. Only `get_collector_task` must be there; the rest have defaults.
+
+    The coordinator calls all methods under one lock.
+    """
+
+    config: dict[str, Any] = {
+        # How many tasks of a kind run at a time.
+        "collector_task_space": 1,
+        "learner_task_space": 1,
+        # Seconds from the start of one evaluation to that of the next.
+        "eval_interval": 60,
+    }
+    config_rules: Mapping[str, Rule] = {
+        "collector_task_space": integer(0),
+        "learner_task_space": integer(0),
+        "eval_interval": number(0),
+        # read by others from the same section, or set by them
+        **dict.fromkeys(("type", "import_names", "path_policy", "league"), lambda value: None),
+    }
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
+        return default_config_of(cls)
+
+    def _open_spaces(self, cfg: Mapping[str, Any]) -> EasyDict:
+        """Check the commander section, and make the containers of running tasks."""
+        check_config(cfg, type(self).__name__, self.config_rules)
+        own = EasyDict({**self.config, **cfg})
+        self._collector_task_space = LimitedSpaceContainer(0, own.collector_task_space)
+        self._learner_task_space = LimitedSpaceContainer(0, own.learner_task_space)
+        return own
+
+    @abstractmethod
+    def get_collector_task(self) -> Task | None:
+        """The next task for a collector, or None while there is none to give."""
+
+    def get_learner_task(self) -> Task | None:
+        """The next task for a learner, or None while there is none to give."""
+        return None
+
+    def judge_collector_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
+        """Whether the collector that sent `info` is through with its task."""
+        return bool(info.get("collector_done", False))
+
+    def judge_learner_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
+        """Whether the learner that sent `info` is through with its task."""
+        return bool(info.get("learner_done", False))
+
+    def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool | None:
+        """Take the result of a collector task; True when the whole run may end."""
+        self._collector_task_space.release_space()
+        return None
+
+    def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str | None:
+        """Take the result of a learner task; return the id of the buffer that is of no use any more."""
+        self._learner_task_space.release_space()
+        buffer_id: str | None = finished_task.get("buffer_id")
+        return buffer_id
+
+    def notify_fail_collector_task(self, task: Mapping[str, Any]) -> None:
+        """A task was not run, or was broken off."""
+        self._collector_task_space.release_space()
+
+    def notify_fail_learner_task(self, task: Mapping[str, Any]) -> None:
+        """A task was not run, or was broken off."""
+        self._learner_task_space.release_space()
+
+    def update_learner_info(self, task_id: str, info: Mapping[str, Any]) -> None:
+        """Take what a learner tells after each of its iterations."""
+        return
+
+    def update_collector_info(self, task_id: str, info: Mapping[str, Any]) -> None:
+        """Take what a collector tells while it runs: `cur_episode`, `cur_step` and `cur_sample` of its task."""
+        return
+
+    def is_collector_task_useless(self, task_id: str) -> bool:
+        """Whether nobody needs what a running collector task would still bring; then it is ended at once, as if done.
+
+        Asked after each of its messages.
+        """
+        return False
+
+    def increase_collector_task_space(self) -> None:
+        """A collector has come."""
+        self._collector_task_space.increase_space()
+
+    def decrease_collector_task_space(self) -> None:
+        """A collector has gone."""
+        self._collector_task_space.decrease_space()
+
+    def close(self) -> None:  # noqa: B027 overriding it is optional
+        """The run is over; nothing else is called after this."""
+
+
+@COMMANDER_REGISTRY.register("naive")
+class NaiveCommander(BaseCommander):
+    """Gives collectors and learners one task after the other, for tests: it never evaluates and never ends a run.
+
+    Args:
+        cfg: the compiled main config.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any]) -> None:
+        self._cfg = EasyDict(cfg)
+        self._open_spaces(self._cfg.policy.other.commander)
+        self._forms = TaskForms(cfg)
+        self._collector_task_count = 0
+        self._learner_task_count = 0
+        self._collector_task_finish_count = 0
+        self._learner_task_finish_count = 0
+        self._learner_info: dict[str, list[Any]] = defaultdict(list)
+
+    def get_collector_task(self) -> Task | None:
+        if not self._collector_task_space.acquire_space():
+            return None
+        self._collector_task_count += 1
+        collector_cfg = self._forms.collector_cfg(False, {"eps": 0.9}, self._forms.policy_cfg(), "test.pth")
+        return {
+            "task_id": f"collector_task_id{self._collector_task_count}",
+            "buffer_id": "test",
+            "collector_cfg": collector_cfg,
+        }
+
+    def get_learner_task(self) -> Task | None:
+        if not self._learner_task_space.acquire_space():
+            return None
+        self._learner_task_count += 1
+        return self._forms.learner_task(f"learner_task_id{self._learner_task_count}", "test.pth", "test")
+
+    def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
+        super().finish_collector_task(task_id, finished_task)
+        self._collector_task_finish_count += 1
+
+    def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str | None:
+        self._learner_task_finish_count += 1
+        return super().finish_learner_task(task_id, finished_task)
+
+    def update_learner_info(self, task_id: str, info: Mapping[str, Any]) -> None:
+        self._learner_info[task_id].append(info)
+
+
+def create_parallel_commander(cfg: Mapping[str, Any]) -> BaseCommander:
+    """The commander of the type `cfg.policy.other.commander.type`, after importing that section's `import_names`.
+
+    Args:
+        cfg: the compiled main config.
+
+    Raises:
+        KeyError: no commander is registered under that type.
+    """
+    section = EasyDict(cfg).policy.other.commander
+    import_module(section.get("import_names", []))
+    commander: BaseCommander = COMMANDER_REGISTRY.build(section.type, cfg=cfg)
+    return commander
+
+
+def get_parallel_commander_cls(cfg: Mapping[str, Any]) -> type:
+    """The commander class registered as `cfg['type']`, after importing `cfg['import_names']`.
+
+    Raises:
+        KeyError: no commander is registered under that type.
+    """
+    import_module(cfg.get("import_names", []))
+    commander_cls: type = COMMANDER_REGISTRY.get(cfg["type"])
+    return commander_cls

@@ -1,0 +1,201 @@
+"""The replay buffers of a coordinator, and which chunks of samples are still needed for them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
+from ding.utils.config_helper import ConfigError
+from ding.worker.replay_buffer.base_buffer import create_buffer
+from ding.worker.transport.ledger import ChunkLedger
+from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, SampleStore
+
+Rows = list[dict[str, Any]]
+
+
+class BufferRoom:
+    """Buffers by id, filled with the metadata of samples. Thread-safe.
+
+    A chunk of samples is deleted when no stored sample and no batch on its way to a learner needs it.
+
+    Args:
+        exp_name: folder of the experiment, for the logs of the buffers.
+        store: where the chunks lie; None to leave them alone.
+        logger: a text logger.
+
+    Attributes:
+        buffers: the open buffers.
+    """
+
+    def __init__(self, exp_name: str, store: SampleStore | None, logger: Any) -> None:
+        self.buffers: dict[str, Any] = {}
+        self._exp_name, self._logger = exp_name, logger
+        self._store = store
+        self._ledger = ChunkLedger(self._delete)
+        self._batches: dict[str, deque[Rows]] = defaultdict(deque)  # by task: on their way to the learner
+        # A batch must be in the ledger before another push, or its own draw, lets go of the samples in it. So what the
+        # buffers drop is put aside while the lock is held, and let go afterwards.
+        self._lock = threading.Lock()
+        self._dropped: Rows = []
+        self._changed = threading.Condition()
+        self._pushes = 0
+        self._missed: dict[str, int] = {}  # by task: `_pushes` when there was no batch for it
+        self._is_awake = False
+
+    def open(self, buffer_id: str, cfg: Mapping[str, Any]) -> None:
+        """Make the buffer, unless it is there.
+
+        Raises:
+            ConfigError: the buffer cannot do what parallel training asks of it.
+        """
+        with self._lock:
+            if buffer_id not in self.buffers:
+                self.buffers[buffer_id] = self._make_buffer(EasyDict(cfg))
+
+    def _make_buffer(self, cfg: EasyDict) -> Any:
+        if cfg.get("type") == "deque" and cfg.get("priority"):
+            raise ConfigError(
+                "replay_buffer: type = 'deque' with priority = True is not allowed here: it takes priorities for its "
+                "newest batch only, but several are on their way to the learner; use type = 'advanced'"
+            )
+        if cfg.get("enable_track_used_data"):
+            cfg.enable_track_used_data = False  # it would delete whole chunks, of which other samples are stored
+        buffer: Any = create_buffer(cfg, exp_name=self._exp_name)
+        buffer.on_dropped = self._dropped.extend
+        buffer.start()
+        return buffer
+
+    def push(self, buffer_id: str, rows: Rows) -> bool:
+        """Push the metadata of samples; False where the buffer is unknown, and the samples are dropped."""
+        _tell_collect_iter(rows)
+        self._ledger.add(rows)
+        try:
+            with self._dropping():
+                buffer = self.buffers.get(buffer_id)
+                is_taken = buffer is not None and _push(buffer, rows)
+        except BaseException:
+            self._ledger.release(rows)
+            raise
+        if not is_taken:
+            self._ledger.release(rows)
+        with self._changed:
+            self._pushes += 1
+            self._changed.notify_all()
+        return buffer is not None
+
+    def sample(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> Rows | None:
+        """A batch, whose chunks stay until `trained` says that it is done with; None where there is none to have."""
+        pushes = self._pushes
+        with self._dropping():
+            buffer = self.buffers.get(buffer_id)
+            batch = None if buffer is None else _sample(buffer, batch_size, cur_learner_iter)
+            if batch is None:
+                self._missed[task_id] = pushes
+            else:
+                self._ledger.add(batch)
+                self._batches[task_id].append(batch)
+        return batch
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """Hold the lock; then let go of what the buffers have dropped meanwhile."""
+        dropped: Rows = []
+        try:
+            with self._lock:
+                try:
+                    yield
+                finally:
+                    dropped, self._dropped[:] = self._dropped.copy(), []
+        finally:
+            self._ledger.release(dropped)
+
+    def wait_for_push(self, task_id: str, timeout_s: float) -> None:
+        """Wait until there was a push since `sample` had nothing for this task; at most `timeout_s`."""
+        with self._changed:
+            missed = self._missed.get(task_id, self._pushes)
+            self._changed.wait_for(lambda: self._is_awake or self._pushes != missed, timeout_s)
+
+    def wake(self) -> None:
+        """End all waits, from now on."""
+        with self._changed:
+            self._is_awake = True
+            self._changed.notify_all()
+
+    def trained(self, task_id: str, count: int) -> None:
+        """The oldest `count` batches of this task are done with."""
+        with self._lock:
+            batches = self._batches.get(task_id, deque())
+            rows = [row for _ in range(min(count, len(batches))) for row in batches.popleft()]
+        self._ledger.release(rows)
+
+    def forget_task(self, task_id: str) -> None:
+        """None of the batches of this task is needed any more."""
+        with self._lock:
+            rows = [row for batch in self._batches.pop(task_id, ()) for row in batch]
+            self._missed.pop(task_id, None)
+        self._ledger.release(rows)
+
+    def update(self, buffer_id: str, priority_info: Mapping[str, Any]) -> bool:
+        """Set priorities; False where the buffer is unknown."""
+        buffer = self.buffers.get(buffer_id)
+        if buffer is None:
+            return False
+        if priority_info:
+            buffer.update(dict(priority_info))
+        return True
+
+    def close_buffer(self, buffer_id: str) -> None:
+        """Close a buffer and forget it."""
+        with self._dropping():
+            buffer = self.buffers.pop(buffer_id, None)
+            if buffer is not None:
+                buffer.close()
+
+    def close(self) -> None:
+        """Close all buffers and delete all chunks. Idempotent."""
+        self.wake()
+        for buffer_id in list(self.buffers):
+            self.close_buffer(buffer_id)
+        self._ledger.clear()
+
+    def _delete(self, name: str) -> None:
+        if self._store is None:
+            return
+        try:
+            self._store.delete(name)
+        except (OSError, ValueError) as e:
+            self._logger.warning("the samples %r are left where they are: %s", name, e)
+
+
+def _push(buffer: Any, rows: Rows) -> bool:
+    """Push; returns whether the buffer took them in, which it does with all or none."""
+    before = getattr(buffer, "push_count", None)
+    buffer.push(rows, -1)
+    return before is None or buffer.push_count != before
+
+
+def _sample(buffer: Any, batch_size: int, cur_learner_iter: int) -> Rows | None:
+    if isinstance(buffer, DequeBufferWrapper) and buffer.count() < batch_size:
+        return None  # it would warn of it, each time
+    batch: Rows | None = buffer.sample(batch_size, cur_learner_iter)
+    return batch
+
+
+def _tell_collect_iter(rows: Rows) -> None:
+    """Let the buffer know how old the samples are; workers of other makes tell it as `policy_iter` only."""
+    for row in rows:
+        if "collect_iter" not in row and row.get("policy_iter") is not None:
+            row["collect_iter"] = row["policy_iter"]
+
+
+def make_sample_store(transport: str, path_data: str | None) -> SampleStore | None:
+    """The store that a coordinator cleans up; None without `path_data`."""
+    if path_data is None:
+        return None
+    return MemorySampleStore(path_data) if transport == "local" else FolderSampleStore(path_data)

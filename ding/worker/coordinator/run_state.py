@@ -1,0 +1,138 @@
+"""How a parallel training stands, and whether and why it has ended."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ding.worker.coordinator.env_steps import EnvSteps
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a run stands.
+
+    Attributes:
+        samples: pushed into the buffers so far.
+        env_steps: env steps of the collectors so far, without those of evaluations.
+        train_iter: iterations of the learner.
+        policy_lag: iterations by which the policy of the newest samples is behind the learner.
+        last_return, best_return: mean returns of evaluations; None before the first.
+    """
+
+    samples: int
+    env_steps: int
+    train_iter: int
+    policy_lag: int
+    last_return: float | None
+    best_return: float | None
+
+
+class RunState:
+    """Sums up what workers tell, and ends the run when it should. Thread-safe.
+
+    The first end counts and stays: neither a later success nor a later failure changes it.
+
+    Args:
+        max_env_step: the run ends as soon as collectors have made so many env steps.
+
+    Attributes:
+        failure: what ended the run if it failed, else None.
+    """
+
+    def __init__(self, max_env_step: float = math.inf) -> None:
+        self.failure: BaseException | None = None
+        self._max_env_step = max_env_step
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._env_steps = EnvSteps()
+        self._samples = self._train_iter = self._policy_iter = 0
+        self._last_return: float | None = None
+        self._best_return: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self._over.is_set()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until the run has ended; False when `timeout_s` has passed first."""
+        return self._over.wait(timeout_s)
+
+    def end(self, failure: BaseException | None = None) -> bool:
+        """End the run; False where it has ended before."""
+        with self._lock:
+            if self._over.is_set():
+                return False
+            self.failure = failure
+            self._over.set()
+            return True
+
+    def progress(self) -> Progress:
+        """How the run stands."""
+        with self._lock:
+            return Progress(
+                samples=self._samples,
+                env_steps=self._env_steps.total,
+                train_iter=self._train_iter,
+                policy_lag=max(0, self._train_iter - self._policy_iter),
+                last_return=self._last_return,
+                best_return=self._best_return,
+            )
+
+    def take_samples(self, task_id: str, count: int, newest: Row) -> bool:
+        """So many samples were pushed, `newest` last; returns whether that ends the run."""
+        with self._lock:
+            self._samples += count
+            self._policy_iter = max(self._policy_iter, _newest_iter(newest.get("policy_iter")))
+            return self._count(task_id, newest)
+
+    def take_collector_info(self, task_id: str, info: Row) -> bool:
+        """A collector tells how far it is; returns whether that ends the run."""
+        with self._lock:
+            return self._count(task_id, info)
+
+    def take_collector_end(self, task_id: str, finished_task: Row) -> bool:
+        """A collector task has ended; returns whether that ends the run."""
+        with self._lock:
+            if not finished_task.get("eval_flag"):
+                self._env_steps.end(task_id, finished_task.get("step_count"))
+                return self._has_enough()
+            if finished_task.get("reward_mean") is not None and finished_task.get("real_episode_count", 1):
+                self._last_return = float(finished_task["reward_mean"])
+                best = self._best_return
+                self._best_return = self._last_return if best is None else max(best, self._last_return)
+            return False
+
+    def drop_collector(self, task_id: str) -> None:
+        """A collector task was broken off; its steps stay."""
+        with self._lock:
+            self._env_steps.end(task_id)
+
+    def take_learner_info(self, info: Row) -> bool:
+        """A learner tells of an iteration; returns whether it is the first that is told of."""
+        with self._lock:
+            is_first = self._train_iter == 0
+            self._train_iter = max(self._train_iter, int(info.get("learner_step", 0)) + 1)
+            return is_first
+
+    def _count(self, task_id: str, told: Row) -> bool:
+        if told.get("eval_flag") or told.get("cur_step") is None:
+            return False
+        self._env_steps.tell(task_id, told["cur_step"])
+        return self._has_enough()
+
+    def _has_enough(self) -> bool:
+        return not self._over.is_set() and self._env_steps.total >= self._max_env_step
+
+
+def _newest_iter(policy_iter: Any) -> int:
+    """The iteration of a policy; the latest of several players' policies; 0 where it is not told."""
+    return 0 if policy_iter is None else int(np.max(policy_iter))

@@ -1,0 +1,114 @@
+"""The thread that asks for tasks whenever a worker is free, and gives them to workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Protocol
+
+from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Task
+
+# Commanders may go by the clock, so they are asked again after so many seconds in which nothing has happened.
+_IDLE_S = 1.0
+
+
+class Desk(Protocol):
+    """Where tasks come from and go to; see `Coordinator`."""
+
+    def free_count(self, kind: str) -> int: ...
+
+    def next_task(self, kind: str) -> Task | None: ...
+
+    def can_begin(self, kind: str, task: Task) -> bool: ...
+
+    def begin_task(self, kind: str, task: Task) -> bool: ...
+
+    def drop_task(self, kind: str, task: Task) -> None: ...
+
+    def deal_with_error(self, error: Exception) -> None: ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    task: Task
+    since: float = field(default_factory=monotonic)
+
+
+class TaskAssigner:
+    """Gives tasks to workers in a thread of its own, each as soon as it can begin: none waits behind another.
+
+    Args:
+        timeouts_s: by kind of task, how long one may wait for what it needs.
+    """
+
+    def __init__(self, desk: Desk, timeouts_s: Mapping[str, float]) -> None:
+        self._desk, self._timeouts_s = desk, timeouts_s
+        self._waiting: dict[str, list[_Waiting]] = {LEARNER: [], COLLECTOR: []}
+        self._changed = threading.Condition()
+        self._is_notified = self._is_ending = False
+        self._thread = threading.Thread(target=self._run, name="coordinator_assign", daemon=True)
+
+    def start(self) -> None:
+        """Begin, unless `end` was called before."""
+        with self._changed:
+            if not self._is_ending:
+                self._thread.start()
+
+    def notify(self) -> None:
+        """Something has changed: a worker is free, say, or a task has ended."""
+        with self._changed:
+            self._is_notified = True
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Assign nothing more."""
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread to end after `end`."""
+        with self._changed:
+            has_started = self._thread.ident is not None
+        if has_started and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_ending:
+                self._is_notified = False
+                for kind in self._waiting:  # learners first: collectors need their buffers
+                    self._assign(kind)
+                self._rest()
+        except Exception as e:
+            self._desk.deal_with_error(e)
+
+    def _assign(self, kind: str) -> None:
+        waiting = self._waiting[kind]
+        for entry in list(waiting):
+            if self._has_begun(kind, entry.task):
+                waiting.remove(entry)
+            elif monotonic() - entry.since > self._timeouts_s[kind]:
+                waiting.remove(entry)
+                self._desk.drop_task(kind, entry.task)
+        # One more than there are workers may wait, so that a task that can begin finds its way past them.
+        while not self._is_ending and (free := self._desk.free_count(kind)) and len(waiting) <= free:
+            task = self._desk.next_task(kind)
+            if task is None:
+                return
+            if not self._has_begun(kind, task):
+                waiting.append(_Waiting(task))
+
+    def _has_begun(self, kind: str, task: Task) -> bool:
+        return self._desk.can_begin(kind, task) and self._desk.begin_task(kind, task)
+
+    def _rest(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_notified or self._is_ending, self._seconds_to_rest())
+
+    def _seconds_to_rest(self) -> float:
+        now = monotonic()
+        left = [entry.since + self._timeouts_s[kind] - now for kind, ws in self._waiting.items() for entry in ws]
+        return min([_IDLE_S, *(max(0.001, seconds) for seconds in left)])

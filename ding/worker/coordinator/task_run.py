@@ -1,0 +1,197 @@
+"""The messages of one running task: from its start to its end, batched where the worker knows how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ding.worker.transport.link import Link, WorkerLost
+from ding.worker.transport.rows import from_columns, to_columns
+from ding.worker.transport.tasks import (
+    COLLECTOR_CLOSE,
+    COLLECTOR_DATA,
+    COLLECTOR_START,
+    LEARNER_CLOSE,
+    LEARNER_GET_DATA,
+    LEARNER_LEARN,
+    LEARNER_START,
+)
+
+Rows = list[dict[str, Any]]
+Task = dict[str, Any]
+
+COLLECTOR, LEARNER = "collector", "learner"
+_START = {COLLECTOR: COLLECTOR_START, LEARNER: LEARNER_START}
+_CLOSE = {COLLECTOR: COLLECTOR_CLOSE, LEARNER: LEARNER_CLOSE}
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A connected worker.
+
+    Attributes:
+        is_batched: it takes and gives many samples, or batches, in one message.
+    """
+
+    kind: str
+    worker_id: str
+    link: Link
+    resource: dict[str, Any]
+
+    @property
+    def is_batched(self) -> bool:
+        return bool(self.resource.get("batched", False))
+
+
+class CoordinatorSide(Protocol):
+    """What the messages of tasks are told to, and ask; see `Coordinator`."""
+
+    def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None: ...
+
+    def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool: ...
+
+    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None: ...
+
+    def is_collector_task_useless(self, task_id: str) -> bool: ...
+
+    def deal_with_learner_get_data(
+        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
+    ) -> Rows | None: ...
+
+    def wait_for_data(self, task_id: str) -> None: ...
+
+    def deal_with_learner_batches_done(self, task_id: str, count: int) -> None: ...
+
+    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None: ...
+
+    def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool: ...
+
+    def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None: ...
+
+    def deal_with_worker_free(self, kind: str, worker_id: str) -> None: ...
+
+    def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task, error: WorkerLost) -> None: ...
+
+    def deal_with_task_error(self, kind: str, task: Task, error: Exception) -> None: ...
+
+
+class TaskRun:
+    """Runs one task on one worker; used by one thread.
+
+    Args:
+        side: who is told what the worker says.
+        timeout_s: how long the worker may take to answer a message.
+        is_ending: whether the coordinator wants all tasks to end.
+    """
+
+    def __init__(
+        self, worker: Worker, task: Task, side: CoordinatorSide, timeout_s: float, is_ending: Callable[[], bool]
+    ) -> None:
+        self.worker, self.task = worker, task
+        self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
+        # Those of the task, not those that the worker puts into its replies.
+        self.task_id: str = task["task_id"]
+        self.buffer_id: str = task["buffer_id"]
+
+    def start(self) -> None:
+        """Have the worker begin.
+
+        Raises:
+            TaskFailed, WorkerLost: see `Link.run`; of all methods.
+            TypeError: there is something in the task that JSON cannot hold.
+        """
+        own = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
+        try:
+            self._send(_START[self.worker.kind], task_info={**self.task, **own})
+        except TypeError as e:
+            raise TypeError(
+                f"the task {self.task_id} cannot be sent to a worker: {e}; in parallel training the sections env and "
+                "policy may hold numbers, strings, lists and dicts only"
+            ) from e
+
+    def run(self) -> bool:
+        """Exchange messages until the task is done (True), or the coordinator ends (False)."""
+        step = self._collect if self.worker.kind == COLLECTOR else self._learn
+        while not self._is_ending():
+            if step():
+                return True
+        return False
+
+    def close(self) -> dict[str, Any]:
+        """Have the worker end the task; returns what it reports."""
+        return self._send(_CLOSE[self.worker.kind])
+
+    def finish(self, finished_task: dict[str, Any]) -> None:
+        """Tell the coordinator that the task is done."""
+        if self.worker.kind == COLLECTOR:
+            self._side.deal_with_collector_finish_task(self.task_id, finished_task)
+        else:
+            self._side.deal_with_learner_finish_task(self.task_id, {**finished_task, "buffer_id": self.buffer_id})
+
+    def _send(self, name: str, **content: Any) -> dict[str, Any]:
+        if self.worker.is_batched:
+            content["batched"] = True
+        return self.worker.link.run({"name": name, **content}, self._timeout_s)
+
+    def _collect(self) -> bool:
+        rows, infos = _collected(self._send(COLLECTOR_DATA))
+        if rows:
+            data: Any = rows if self.worker.is_batched else rows[0]
+            self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, rows[0].get("data_id", ""), data)
+        # Every info counts, so not one generator: `any` would stop at the first that says the end.
+        ends = [self._side.deal_with_collector_judge_finish(self.task_id, info) for info in infos]
+        return any(ends) or self._side.is_collector_task_useless(self.task_id)
+
+    def _learn(self) -> bool:
+        demand = self._send(LEARNER_GET_DATA)
+        if self._take_infos(demand):
+            return True
+        batches = self._batches(demand)
+        if not batches:
+            return False
+        if self.worker.is_batched:
+            return self._take_infos(self._send(LEARNER_LEARN, batches=[to_columns(batch) for batch in batches]))
+        return self._take_infos(self._send(LEARNER_LEARN, data=batches[0]))
+
+    def _batches(self, demand: Mapping[str, Any]) -> list[Rows]:
+        """What the buffer has of what the learner wants; waits for the first batch, but not if the learner may have
+        something to tell meanwhile: that it is done, perhaps."""
+        batches: list[Rows] = []
+        wanted = demand.get("batch_num", 1)
+        while len(batches) < wanted and not self._is_ending():
+            batch = self._side.deal_with_learner_get_data(
+                self.task_id, self.buffer_id, demand["batch_size"], demand["cur_learner_iter"]
+            )
+            if batch is not None:
+                batches.append(batch)
+            elif batches:
+                break
+            else:
+                self._side.wait_for_data(self.task_id)
+                if self.worker.is_batched:
+                    break
+        return batches
+
+    def _take_infos(self, reply: Mapping[str, Any]) -> bool:
+        if "infos" in reply:
+            infos, done = list(reply["infos"]), int(reply.get("batches_done", 0))
+        else:  # one batch, one info
+            infos = [reply["info"]] if "info" in reply else []
+            done = len(infos)
+        if done:
+            self._side.deal_with_learner_batches_done(self.task_id, done)
+        is_done = False
+        for info in infos:
+            if self._side.deal_with_learner_judge_finish(self.task_id, info):
+                is_done = True
+            else:
+                self._side.deal_with_learner_send_info(self.task_id, self.buffer_id, info)
+        return is_done
+
+
+def _collected(reply: Mapping[str, Any]) -> tuple[Rows, list[Mapping[str, Any]]]:
+    """The samples and the infos in a collector's answer."""
+    if "samples" in reply:
+        return from_columns(reply["samples"]), list(reply.get("infos", ()))
+    return ([dict(reply)], []) if "data_id" in reply else ([], [reply])

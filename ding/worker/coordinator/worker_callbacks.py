@@ -1,0 +1,233 @@
+"""What a coordinator does when its workers tell it something."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from ding.worker.coordinator.base_parallel_commander import BaseCommander
+from ding.worker.coordinator.buffer_room import BufferRoom
+from ding.worker.coordinator.run_state import RunState
+from ding.worker.coordinator.task_run import COLLECTOR, Rows, Task
+from ding.worker.transport.link import TaskFailed, WorkerLost
+
+# How long a wait for samples may last before the learner is asked again whether it still wants them.
+_DATA_WAIT_S = 0.25
+
+
+@dataclass(slots=True)
+class TaskState:
+    """A running task."""
+
+    task_id: str
+    start_time: float = field(default_factory=monotonic)
+
+
+class WorkerCallbacks(ABC):
+    """The methods called `deal_with_*` are told what happens on the workers. Thread-safe.
+
+    Args:
+        commander: decides; it is called under one lock.
+    """
+
+    def __init__(self, commander: BaseCommander, room: BufferRoom, state: RunState) -> None:
+        self._commander = commander
+        self._commander_lock = threading.RLock()
+        self._room, self._state = room, state
+        self._replay_buffer = room.buffers
+        self._task_state: dict[str, TaskState] = {}
+        self._historical_task: list[str] = []
+
+    @abstractmethod
+    def info(self, s: str) -> None:
+        """Log a line."""
+
+    @abstractmethod
+    def error(self, s: str) -> None:
+        """Log a line about something that went wrong."""
+
+    @abstractmethod
+    def _notify(self) -> None:
+        """There may be tasks to give, or workers to give them to."""
+
+    # What happens on collectors.
+
+    def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
+        """Samples have come.
+
+        Args:
+            data: the metadata of one sample, or of several in a list.
+        """
+        if not self._is_known(task_id, "samples"):
+            return
+        rows = data if isinstance(data, list) else [data]
+        if not self._room.push(buffer_id, rows):
+            self.error(f"{len(rows)} samples for the unknown buffer {buffer_id} are dropped")
+        elif self._state.take_samples(task_id, len(rows), rows[-1]):
+            self._end_at_limit()
+
+    def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool:
+        """A collector tells how far it is; returns whether its task is done."""
+        if not self._is_known(task_id, "an info"):
+            return False
+        if self._state.take_collector_info(task_id, data):
+            self._end_at_limit()
+        with self._commander_lock:
+            self._commander.update_collector_info(task_id, data)
+            return bool(self._commander.judge_collector_finish(task_id, data))
+
+    def is_collector_task_useless(self, task_id: str) -> bool:
+        """Whether nobody needs what the task would bring from now on."""
+        with self._commander_lock:
+            return bool(self._commander.is_collector_task_useless(task_id))
+
+    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
+        """A collector task is done."""
+        if not self._is_known(task_id, "the end"):
+            return
+        if self._state.take_collector_end(task_id, finished_task):
+            self._end_at_limit()
+        with self._commander_lock:
+            is_over = self._commander.finish_collector_task(task_id, finished_task)
+        self._task_state.pop(task_id, None)
+        self._historical_task.append(task_id)
+        if is_over and self._state.end():  # latched: what finishes later cannot take it back
+            self.info("the commander ends the run")
+        self._notify()
+
+    # What happens on learners.
+
+    def deal_with_learner_get_data(
+        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
+    ) -> Rows | None:
+        """A batch for a learner; None while the buffer cannot give one.
+
+        Raises:
+            RuntimeError: the task is unknown; of all methods about learners.
+        """
+        self._require(task_id)
+        return self._room.sample(task_id, buffer_id, batch_size, cur_learner_iter)
+
+    def wait_for_data(self, task_id: str) -> None:
+        """Wait a moment for samples to come, after a learner of this task got none."""
+        self._room.wait_for_push(task_id, _DATA_WAIT_S)
+
+    def deal_with_learner_batches_done(self, task_id: str, count: int) -> None:
+        """The learner has read the `count` oldest batches that it was given."""
+        self._room.trained(task_id, count)
+
+    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
+        """A learner tells of an iteration."""
+        self._require(task_id)
+        if not self._room.update(buffer_id, info.get("priority_info") or {}):
+            self.error(f"priorities for the unknown buffer {buffer_id} are dropped")
+        is_first = self._state.take_learner_info(info)
+        with self._commander_lock:
+            self._commander.update_learner_info(task_id, info)
+        if is_first:  # a commander may have held collectors back until now
+            self._notify()
+
+    def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
+        """Whether the learner task is done."""
+        self._require(task_id)
+        with self._commander_lock:
+            return bool(self._commander.judge_learner_finish(task_id, info))
+
+    def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
+        """A learner task is done; its buffer goes."""
+        self._require(task_id)
+        with self._commander_lock:
+            buffer_id = self._commander.finish_learner_task(task_id, finished_task)
+        self._task_state.pop(task_id, None)
+        self._historical_task.append(task_id)
+        self._end_training(task_id, buffer_id)
+        self._notify()
+
+    # Workers that come and go, and what goes wrong.
+
+    def deal_with_worker_free(self, kind: str, worker_id: str) -> None:
+        """A worker waits for a task."""
+        self._notify()
+
+    def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task, error: WorkerLost) -> None:
+        """A worker has gone with its task; it gets no other."""
+        self.error(f"{kind} {worker_id} is lost: {error}")
+        self._deal_with_failed_task(kind, task, error)
+
+    def deal_with_task_error(self, kind: str, task: Task, error: Exception) -> None:
+        """A task has failed: in the worker (`TaskFailed`), or here while its messages were dealt with."""
+        self.error(f"{kind} task {task['task_id']} has failed: {failure_text(error)}")
+        self._deal_with_failed_task(kind, task, error)
+
+    def deal_with_error(self, error: Exception) -> None:
+        """Something has failed here that belongs to no task; the run ends."""
+        self.error(f"the run has failed: {failure_text(error)}")
+        self._state.end(error)
+
+    def deal_with_increase_collector(self) -> None:
+        """A collector has come."""
+        with self._commander_lock:
+            self._commander.increase_collector_task_space()
+        self._notify()
+
+    def deal_with_decrease_collector(self) -> None:
+        """A collector has gone."""
+        with self._commander_lock:
+            self._commander.decrease_collector_task_space()
+
+    def _deal_with_failed_task(self, kind: str, task: Task, error: Exception) -> None:
+        if not self._can_go_on(kind, task, error):
+            self._state.end(error)
+        try:
+            self._task_state.pop(task["task_id"], None)
+            if kind == COLLECTOR:
+                self._state.drop_collector(task["task_id"])
+            else:
+                self._end_training(task["task_id"], task["buffer_id"])
+            self._notify_fail(kind, task)
+        except Exception as e:
+            self.deal_with_error(e)
+
+    def _can_go_on(self, kind: str, task: Task, error: Exception) -> bool:
+        """Whether the run may go on after a task has failed, or was lost with its worker. This is the one place that
+        decides; the commander hears of the failed task in any case, and may give it again."""
+        return False
+
+    def _notify_fail(self, kind: str, task: Task) -> None:
+        with self._commander_lock:
+            if kind == COLLECTOR:
+                self._commander.notify_fail_collector_task(task)
+            else:
+                self._commander.notify_fail_learner_task(task)
+        self._notify()
+
+    def _end_training(self, task_id: str, buffer_id: str | None) -> None:
+        self._room.forget_task(task_id)
+        if buffer_id is not None:
+            self._room.close_buffer(buffer_id)
+
+    def _end_at_limit(self) -> None:
+        if self._state.end():
+            self.info(f"the run ends after {self._state.progress().env_steps} env steps, as max_env_step says")
+
+    def _is_known(self, task_id: str, what: str) -> bool:
+        if task_id not in self._task_state:
+            self.error(f"{what} of the unknown collector task {task_id} came and is ignored")
+            return False
+        return True
+
+    def _require(self, task_id: str) -> None:
+        if task_id not in self._task_state:
+            raise RuntimeError(f"the learner task {task_id} is unknown; those running: {sorted(self._task_state)}")
+
+
+def failure_text(error: BaseException) -> str:
+    """What to tell about the failure of a run: the worker's own traceback where it failed there, else that of here."""
+    if isinstance(error, (TaskFailed, WorkerLost)):
+        return str(error)
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))

@@ -1,0 +1,103 @@
+"""What a learner needs to be driven by a coordinator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.policy.base_policy import create_policy
+from ding.utils.import_helper import import_module
+from ding.utils.pytorch_ddp_dist_helper import dist_finalize, dist_init
+from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
+from ding.utils.system_helper import get_task_uid
+from ding.utils.time_helper import EasyTimer
+from ding.worker.learner.base_learner import BaseLearner, create_learner
+from ding.worker.learner.learner_hook import LearnerHook
+from ding.worker.transport.imports import check_task
+
+
+class BaseCommLearner(ABC):
+    """Builds a learner for each task, and passes data, weights and infos between it and the coordinator.
+
+    Args:
+        cfg: its own section of the system config; with `multi_gpu` it joins the process group. Tasks may have it import
+            the modules in `import_names` and `task_import_names`, and no others.
+    """
+
+    def __init__(self, cfg: EasyDict) -> None:
+        self._cfg = cfg
+        self._learner_uid = get_task_uid()
+        self._timer = EasyTimer()
+        self._multi_gpu = bool(cfg.get("multi_gpu", False))
+        self._rank, self._world_size = dist_init() if self._multi_gpu else (0, 1)
+        self._end_flag = True
+
+    @abstractmethod
+    def send_policy(self, state_dict: dict[str, Any]) -> None:
+        """Give the learner's weights, `{'model': ..., 'iter': ...}`, to the collectors; the learner's hooks call it."""
+
+    @abstractmethod
+    def get_data(self, batch_size: int) -> list[Any]:
+        """The next batch, as samples or as functions that load one; the learner's dataloader calls it."""
+
+    @abstractmethod
+    def send_learn_info(self, learn_info: dict[str, Any]) -> None:
+        """Tell the coordinator how far the learner is; the learner's hooks call it."""
+
+    def start(self) -> None:
+        """Begin to take tasks."""
+        self._end_flag = False
+
+    def close(self) -> None:
+        """Take no more tasks; leave the process group. Idempotent."""
+        self._end_flag = True
+        if self._multi_gpu:
+            self._multi_gpu = False
+            dist_finalize()
+
+    @property
+    @abstractmethod
+    def hooks4call(self) -> list[LearnerHook]:
+        """The hooks that make the learner call `send_policy` and `send_learn_info`."""
+
+    def _create_learner(self, task_info: Mapping[str, Any]) -> BaseLearner:
+        """The learner of a task, with its policy and a dataloader that asks `get_data`.
+
+        Raises:
+            PermissionError: the task wants what only this worker's own config may allow.
+        """
+        check_task(task_info, self._cfg)
+        cfg = EasyDict(task_info["learner_cfg"])
+        exp_name = cfg.get("exp_name", "default_experiment")
+        learner = create_learner(cfg, dist_info=[self._rank, self._world_size], exp_name=exp_name)
+        try:
+            self._equip(learner, task_info)
+        except BaseException:
+            learner.close()
+            raise
+        return learner
+
+    def _equip(self, learner: BaseLearner, task_info: Mapping[str, Any]) -> None:
+        self._connect(learner)
+        policy: Any = create_policy(EasyDict(task_info["policy"]), enable_field=["learn"])
+        learner.policy = policy.learn_mode
+        learner.setup_dataloader()
+
+    def _connect(self, learner: BaseLearner) -> None:
+        """Let the learner call `get_data`, `send_policy` and `send_learn_info`."""
+        for name in ("get_data", "send_policy", "send_learn_info"):
+            setattr(learner, name, getattr(self, name))
+
+
+def create_comm_learner(cfg: EasyDict) -> BaseCommLearner:
+    """The comm learner of the type `cfg.type`, after importing `cfg.import_names`.
+
+    Raises:
+        KeyError: no comm learner is registered under that type.
+    """
+    import_module(cfg.get("import_names", []))
+    learner: BaseCommLearner = COMM_LEARNER_REGISTRY.build(cfg.type, cfg=cfg)
+    return learner

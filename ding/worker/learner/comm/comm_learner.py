@@ -1,0 +1,276 @@
+"""A learner in parallel training, whatever carries its messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from easydict import EasyDict
+
+from ding.interaction.exception import TaskFail
+from ding.utils.config_helper import anything, boolean, check_config, integer, number
+from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
+from ding.worker.learner.comm.channel import LearnerChannel
+from ding.worker.learner.comm.exchange import LearnerExchange, Rows
+from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook
+from ding.worker.learner.learner_hook import LearnerHook
+from ding.worker.transport.chunk_reader import ChunkReader
+from ding.worker.transport.names import name_under
+from ding.worker.transport.rows import from_columns
+from ding.worker.transport.stores import PolicyStore, SampleStore
+from ding.worker.transport.task_slot import TaskSlot, worker_thread
+from ding.worker.transport.tasks import (
+    LEARNER_CLOSE,
+    LEARNER_GET_DATA,
+    LEARNER_LEARN,
+    LEARNER_START,
+    RESOURCE,
+    Handler,
+    dispatch,
+)
+from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED, WORKER_RULES
+
+_RULES = {
+    **WORKER_RULES,
+    "port": anything,  # one, or a list of them by rank
+    "multi_gpu": boolean,
+    **dict.fromkeys(("gpu_num", "aggregator"), anything),
+    "prefetch_batches": integer(1),
+    "read_timeout_s": number(0),
+    "cache_bytes": integer(0),
+    "send_policy_interval_s": number(0),
+}
+_DEFAULTS = {
+    **WORKER_DEFAULTS,
+    # So many batches may wait to be loaded.
+    "prefetch_batches": 8,
+    # How long a file with samples may be late.
+    "read_timeout_s": 5.0,
+    # See `ChunkReader`.
+    "cache_bytes": 256 * 2**20,
+    # Between two writes of the weights during a run.
+    "send_policy_interval_s": 0.25,
+}
+
+
+class LearnerRun(NamedTuple):
+    """A learner at work."""
+
+    learner: BaseLearner
+    channel: LearnerChannel
+    thread: threading.Thread
+    ids: dict[str, Any]
+
+
+class CommLearner(BaseCommLearner):
+    """Runs one learner at a time in a thread; batches, weights and infos pass through stores and an exchange.
+
+    The next batches are loaded while the learner trains. A subclass gives the stores and the station. The methods
+    called `deal_with_*` answer the coordinator's tasks, one at a time; `close` and `deal_with_lost_coordinator` may be
+    called meanwhile, from other threads.
+
+    Args:
+        cfg: also `path_data`, `path_policy` and `port`; and `prefetch_batches` (8), `read_timeout_s` (5.0),
+            `cache_bytes` (256 MiB), `send_policy_interval_s` (0.25), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
+            `close_timeout_s` (30.0).
+        open_samples, open_policies: open the stores called `path_data` and `path_policy`.
+
+    Raises:
+        ConfigError: a value is not allowed, or missing.
+    """
+
+    def __init__(
+        self,
+        cfg: EasyDict,
+        open_samples: Callable[[str], SampleStore],
+        open_policies: Callable[[str], PolicyStore],
+    ) -> None:
+        cfg = EasyDict({**_DEFAULTS, **cfg})
+        check_config(cfg, type(self).__name__, _RULES, required=WORKER_REQUIRED)
+        super().__init__(cfg)
+        self._sample_store, self._policy_store = open_samples(cfg.path_data), open_policies(cfg.path_policy)
+        self._slot = TaskSlot[LearnerRun]("learner", self._end, cfg.close_timeout_s)
+        self._channel = self._open_channel([])
+        self._send_policy_freq = 1
+
+    def _open_channel(self, policy_names: list[str]) -> LearnerChannel:
+        cfg = self._cfg
+        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
+        exchange = LearnerExchange(int(cfg.prefetch_batches))
+        return LearnerChannel(reader, self._policy_store, policy_names, exchange, cfg.read_timeout_s)
+
+    @property
+    def _learner(self) -> BaseLearner | None:
+        """The learner of the task that runs."""
+        return None if self._slot.run is None else self._slot.run.learner
+
+    def serve(self, task: dict[str, Any]) -> Any:
+        """Run a task of the coordinator.
+
+        Raises:
+            TaskFail: it failed; the learner's own traceback is in the result if that is why.
+        """
+        handlers: dict[str, Handler] = {
+            RESOURCE: lambda task: {**self.deal_with_resource(), "batched": True},
+            LEARNER_START: self._start_task,
+            LEARNER_GET_DATA: self._get_data_task,
+            LEARNER_LEARN: self._learn_task,
+            LEARNER_CLOSE: lambda task: self._slot.end(),
+        }
+        return dispatch(task, handlers)
+
+    def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        self.deal_with_learner_start(task["task_info"])
+        return {"message": "learner task has started"}
+
+    def _get_data_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        run = self._require()
+        if not task.get("batched"):
+            return {**self.deal_with_get_data(), **run.ids}
+        count = run.channel.exchange.wait_for_room(self._cfg.data_wait_s)
+        infos, done = run.channel.exchange.take()
+        return {**_demand(run), "batch_num": count, "infos": infos, "batches_done": done, **run.ids}
+
+    def _learn_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        run = self._require()
+        if "batches" not in task:
+            return {"info": self.deal_with_learner_learn(task["data"]), **run.ids}
+        run.channel.exchange.put([from_columns(columns) for columns in task["batches"]])
+        infos, done = run.channel.exchange.take()
+        return {"infos": infos, "batches_done": done, "info": infos[-1] if infos else {}, **run.ids}
+
+    def deal_with_resource(self) -> dict[str, Any]:
+        """What this worker has to give."""
+        return {"gpu": self._world_size}
+
+    def deal_with_learner_start(self, task_info: dict[str, Any]) -> None:
+        """Build the learner of a task and start it in a thread.
+
+        Raises:
+            RuntimeError: another task runs, or the worker is closed.
+            ValueError: the task wants the weights outside `path_policy`.
+        """
+        self._slot.begin(partial(self._begin, task_info))
+
+    def _begin(self, task_info: dict[str, Any]) -> LearnerRun:
+        names = [task_info["policy_id"], task_info.get("league_save_checkpoint_path")]
+        names = [name_under(self._cfg.path_policy, name) for name in names if name]
+        self._send_policy_freq = task_info["learner_cfg"].get("send_policy_freq", 1)
+        hooks = self.hooks4call
+        channel = self._channel = self._open_channel(names)
+        learner = self._create_learner(task_info)
+        for hook in hooks:
+            learner.register_hook(hook)
+        _watch_idling(learner, channel.exchange, hooks)
+        thread = worker_thread("learner_start", learner.start, channel.exchange)
+        thread.start()
+        return LearnerRun(learner, channel, thread, {key: task_info.get(key) for key in ("task_id", "buffer_id")})
+
+    def _connect(self, learner: BaseLearner) -> None:
+        # Not the methods of this object: a learner that outlives its task must not reach into the next one.
+        channel: Any = self._channel
+        learner.get_data, learner.send_policy = channel.get_data, channel.send_policy  # type: ignore[attr-defined]
+        learner.send_learn_info = channel.send_learn_info  # type: ignore[attr-defined]
+
+    def deal_with_get_data(self) -> dict[str, Any]:
+        """Wait until the learner wants a batch: `batch_size` and `cur_learner_iter`."""
+        run = self._require()
+        run.channel.exchange.wait_for_want(self._cfg.data_timeout_s)
+        return _demand(run)
+
+    def deal_with_learner_learn(self, data: Rows) -> dict[str, Any]:
+        """Have the learner train on one batch, given as metadata, and return its info."""
+        return self._require().channel.exchange.learn(data, self._cfg.data_timeout_s)
+
+    def deal_with_learner_close(self) -> dict[str, Any]:
+        """End the learner, if there is one, after its final checkpoint; returns what it has not told yet.
+
+        Raises:
+            TimeoutError: its thread does not end.
+        """
+        return self._slot.end()
+
+    def _end(self, run: LearnerRun) -> dict[str, Any]:
+        run.learner.stop()
+        run.channel.close()
+        run.thread.join(self._cfg.close_timeout_s)
+        run.learner.close()
+        if run.thread.is_alive():
+            raise TimeoutError(
+                f"the learner of the task {run.ids['task_id']} has not ended within {self._cfg.close_timeout_s:g} s "
+                "and is left to itself; its policy hangs"
+            )
+        infos, done = run.channel.exchange.rest()
+        return {**run.ids, "infos": infos, "batches_done": done}
+
+    def deal_with_lost_coordinator(self) -> None:
+        """The coordinator has gone: end its task, in a thread. Another coordinator may come."""
+        self._slot.abandon()
+
+    def _require(self) -> LearnerRun:
+        run = self._slot.run
+        if run is None:
+            raise TaskFail(result={"message": "no learner task runs"}, message="no learner task runs")
+        return run
+
+    def get_data(self, batch_size: int) -> list[Callable[[], Any]]:
+        """See `LearnerChannel`; of the task that runs."""
+        return self._channel.get_data(batch_size)
+
+    def send_policy(self, state_dict: dict[str, Any]) -> None:
+        """See `LearnerChannel`; of the task that runs."""
+        self._channel.send_policy(state_dict)
+
+    def send_learn_info(self, learn_info: dict[str, Any]) -> None:
+        """See `LearnerChannel`; of the task that runs."""
+        self._channel.send_learn_info(learn_info)
+
+    @property
+    def hooks4call(self) -> list[LearnerHook]:
+        """New hooks that make the learner call `send_policy` and `send_learn_info`."""
+        sending = {
+            "send_policy_freq": self._send_policy_freq,
+            "send_policy_interval_s": self._cfg.send_policy_interval_s,
+        }
+        return [
+            SendPolicyHook("send_policy", 100, position="before_run"),
+            SendPolicyHook("send_policy", 100, position="after_iter", ext_args=sending),
+            SendPolicyHook("send_policy", 100, position="after_run"),
+            SendLearnInfoHook("send_learn_info", 100, position="after_iter"),
+            SendLearnInfoHook("send_learn_info", 100, position="after_run"),
+        ]
+
+    def close(self) -> None:
+        """End a learner that still runs, and take no more tasks. Bounded in time; idempotent.
+
+        Raises:
+            TimeoutError: the learner does not end.
+        """
+        try:
+            self._slot.close()
+        finally:
+            super().close()
+
+
+def _demand(run: LearnerRun) -> dict[str, Any]:
+    batch_size = run.learner.policy.get_attribute("batch_size")
+    return {"batch_size": batch_size, "cur_learner_iter": run.learner.last_iter.val}
+
+
+def _watch_idling(learner: BaseLearner, exchange: LearnerExchange, hooks: list[LearnerHook]) -> None:
+    """Have weights that were put off sent while the learner has nothing to train on."""
+    wait_for_data: Callable[[], Any] = learner._next_data
+    sending = [hook for hook in hooks if isinstance(hook, SendPolicyHook)]
+
+    def next_data() -> Any:
+        for hook in sending:
+            if hook.is_due and not exchange.wait_for_work(hook.put_off_s):
+                hook.flush(learner)
+        data = wait_for_data()
+        exchange.begin()
+        return data
+
+    learner._next_data = next_data  # type: ignore[method-assign]

@@ -1,0 +1,192 @@
+"""What passes between the thread that serves a learner's coordinator and the threads that load and train."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
+
+Info = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+
+class LearnerExchange:
+    """Batches on their way in, infos on their way out; all waits end with `close`, `fail` and `finish`. Thread-safe.
+
+    Args:
+        capacity: so many batches may wait to be loaded.
+
+    Example:
+        >>> exchange = LearnerExchange(capacity=2)
+        >>> exchange.put([[{"data_id": "a"}]])
+        >>> exchange.get()
+        [{'data_id': 'a'}]
+        >>> exchange.tell({"learner_step": 0, "learner_done": True})
+        >>> exchange.wait_for_room(timeout_s=10), exchange.take()
+        (0, ([{'learner_step': 0, 'learner_done': True}], 0))
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"prefetch_batches = {capacity} is not allowed; it must be at least 1")
+        self._capacity = capacity
+        self._batches: deque[Rows] = deque()
+        self._infos: list[Info] = []
+        self._given = self._begun = self._loaded = 0
+        self._is_loading = self._is_done = self._is_finished = self._is_closed = False
+        self._failure: dict[str, Any] | None = None
+        self._changed = threading.Condition()
+
+    def wait_for_room(self, timeout_s: float) -> int:
+        """How many batches are wanted, after waiting until half of the room is free; 0 from the learner's last info on.
+
+        Raises:
+            TaskFail: the learner has failed, was closed, or has ended with nothing left to take.
+        """
+        half = (self._capacity + 1) // 2
+        with self._changed:
+            self._wait(lambda: not self._is_done and self._room() >= half, timeout_s)
+            return 0 if self._is_done else self._room()
+
+    def wait_for_want(self, timeout_s: float) -> None:
+        """Wait until every batch is being loaded, or the learner has given its last info.
+
+        Raises:
+            TaskFail: as for `wait_for_room`, or it has not come to that in time.
+        """
+        with self._changed:
+            if not self._wait(lambda: not self._batches, timeout_s):
+                raise _fail(failure_for(f"the learner has wanted no data for {timeout_s:g} s", "TimeoutError"))
+
+    def put(self, batches: Sequence[Rows]) -> None:
+        """Give batches; they are dropped after the last info, which may have crossed with them.
+
+        Raises:
+            TaskFail: as for `wait_for_room`, or they are more than were wanted.
+        """
+        with self._changed:
+            self._raise_if_over()
+            if self._is_done:
+                return
+            if len(batches) > self._room():
+                reason = f"the learner has room for {self._room()} batches; it was sent {len(batches)}"
+                raise _fail(failure_for(reason, "ValueError"))
+            self._batches.extend(batches)
+            self._given += len(batches)
+            self._changed.notify_all()
+
+    def learn(self, batch: Rows, timeout_s: float) -> Info:
+        """Give one batch and wait for the next info.
+
+        Raises:
+            TaskFail: as for `put`, or no info has come in time.
+        """
+        with self._changed:
+            if not self._is_done:
+                self._infos.clear()  # a batch may make several, and only the first was waited for
+            self.put([batch])
+            if not self._wait(lambda: bool(self._infos), timeout_s):
+                raise _fail(failure_for(f"the learner has told nothing for {timeout_s:g} s", "TimeoutError"))
+            self._loaded = 0
+            return self._infos.pop(0)
+
+    def take(self) -> tuple[list[Info], int]:
+        """The infos, and the number of batches loaded, since the last call.
+
+        Raises:
+            TaskFail: the learner has failed.
+        """
+        with self._changed:
+            if self._failure is not None:
+                raise _fail(self._failure)
+            return self.rest()
+
+    def rest(self) -> tuple[list[Info], int]:
+        """See `take`, of a learner that has ended, however it did."""
+        with self._changed:
+            taken = self._infos, self._loaded
+            self._infos, self._loaded = [], 0
+            return taken
+
+    def get(self) -> Rows | None:
+        """The next batch; None after `close`. The one before it counts as loaded with this call."""
+        with self._changed:
+            self._loaded += self._is_loading
+            self._is_loading = False
+            self._changed.wait_for(lambda: self._is_closed or bool(self._batches))
+            if self._is_closed:
+                return None
+            self._is_loading = True
+            batch = self._batches.popleft()
+            self._changed.notify_all()
+            return batch
+
+    def begin(self) -> None:
+        """The learner begins to train on a batch."""
+        with self._changed:
+            self._begun += 1
+
+    def wait_for_work(self, timeout_s: float) -> bool:
+        """Whether there is a batch that the learner has not begun, or one comes in time, or the end."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closed or self._given > self._begun, timeout_s)
+
+    def tell(self, info: Info) -> None:
+        """Give an info to the coordinator; one with `learner_done` is the last."""
+        with self._changed:
+            self._infos.append(info)
+            self._is_done = self._is_done or bool(info.get("learner_done"))
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """The learner has ended, and will tell nothing more."""
+        with self._changed:
+            self._is_finished = True
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """The learner has died of `error`; whoever waits, or asks later, is told."""
+        with self._changed:
+            self._failure = failure_of(error)  # as text: the error itself would keep alive what it went through
+            self._changed.notify_all()
+
+    def wait_closed(self, timeout_s: float) -> bool:
+        """Whether `close` was called, or is in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closed, timeout_s)
+
+    def close(self) -> None:
+        """End all waits, and drop the batches that wait."""
+        with self._changed:
+            self._is_closed = True
+            self._batches.clear()
+            self._changed.notify_all()
+
+    def _room(self) -> int:
+        return max(0, self._capacity - len(self._batches))
+
+    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait for something, or for the end; False when neither came."""
+        come = self._changed.wait_for(
+            lambda: self._is_over() or (self._is_done and bool(self._infos)) or is_there(), timeout_s
+        )
+        self._raise_if_over()
+        return come
+
+    def _is_over(self) -> bool:
+        return self._is_closed or self._is_finished or self._failure is not None
+
+    def _raise_if_over(self) -> None:
+        if self._failure is not None:
+            raise _fail(self._failure)
+        if self._is_closed:
+            raise _fail(failure_for("the learner has been closed", "LearnerClosed"))
+        if self._is_finished and not self._infos:
+            raise _fail(failure_for("the learner has ended, and has told everything", "LearnerClosed"))
+
+
+def _fail(result: dict[str, Any]) -> TaskFail:
+    return TaskFail(result=result, message=result["message"])

@@ -1,0 +1,149 @@
+"""The comm learner that talks over HTTP, and shares samples and weights in folders."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.utils.msgpack_helper import unpack
+from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
+from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.learner.comm.loading import read_patiently
+from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook
+from ding.worker.transport.chunk import samples_of
+from ding.worker.transport.chunk_reader import pick_sample
+from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
+from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_LEARN, LEARNER_START, Handler
+from ding.worker.transport.worker_slave import WorkerSlave
+
+__all__ = ["FlaskFileSystemLearner", "LearnerSlave", "SendLearnInfoHook", "SendPolicyHook"]
+
+# How long `load_data_fn` waits for a file.
+_READ_TIMEOUT_S = 5.0
+
+
+class LearnerSlave(WorkerSlave):
+    """Answers a coordinator's tasks by calling functions.
+
+    Args:
+        callback_fn: `deal_with_resource`, `deal_with_learner_start`, `deal_with_get_data`, `deal_with_learner_learn`
+            and `deal_with_learner_close`; see also `WorkerSlave`.
+        args, kwargs: as for `Slave`.
+    """
+
+    def _handlers(self) -> dict[str, Handler]:
+        call = self._callback_fn
+        return {
+            LEARNER_START: self._start_task,
+            LEARNER_GET_DATA: lambda task: {**call["deal_with_get_data"](), **self._both_ids()},
+            LEARNER_LEARN: lambda task: {"info": call["deal_with_learner_learn"](task["data"]), **self._both_ids()},
+            LEARNER_CLOSE: self._close_task,
+        }
+
+    def _both_ids(self) -> dict[str, Any]:
+        return self._ids("task_id", "buffer_id")
+
+    def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        self._current_task_info = task["task_info"]
+        self._callback_fn["deal_with_learner_start"](task["task_info"])
+        return {"message": "learner task has started"}
+
+    def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        self._callback_fn["deal_with_learner_close"]()
+        return self._both_ids()
+
+
+@COMM_LEARNER_REGISTRY.register("flask_fs")
+class FlaskFileSystemLearner(CommLearner):
+    """Serves learner tasks over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
+
+    Args:
+        cfg: `host`, `port` (an int, to which the rank is added, or a list of them by rank; 0 for a free one),
+            `path_data`, `path_policy`. See also `CommLearner`.
+
+    Raises:
+        OSError: a folder cannot be made or written to.
+
+    Example:
+        >>> import tempfile
+        >>> from ding.worker.transport.http_transport import HttpHub
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cfg = EasyDict(host="127.0.0.1", port=0, path_data=f"{folder}/data", path_policy=f"{folder}/policy")
+        ...     learner, hub = FlaskFileSystemLearner(cfg), HttpHub("127.0.0.1", 0)
+        ...     learner.start(), hub.start()
+        ...     link = hub.link("learner0", "127.0.0.1", learner.port)
+        ...     link.connect(timeout_s=10)
+        ...     link.run({"name": "resource"}, timeout_s=10)
+        ...     hub.close(), learner.close()
+        (None, None)
+        {'gpu': 1, 'batched': True}
+        (None, None)
+    """
+
+    def __init__(self, cfg: EasyDict) -> None:
+        trust = bool(cfg.get("trust_pickle", False))
+        super().__init__(cfg, FolderSampleStore, partial(FolderPolicyStore, trust_pickle=trust))
+        callback_fn: dict[str, Callable[..., Any]] = {
+            "serve": self.serve,
+            "deal_with_lost_coordinator": self.deal_with_lost_coordinator,
+        }
+        self._slave = LearnerSlave(self._cfg.get("host"), self._own_port(), callback_fn=callback_fn)
+
+    def _own_port(self) -> int:
+        port = self._cfg.get("port", 0)
+        if isinstance(port, (list, tuple)):
+            port = port[self._rank]
+        elif port:
+            port += self._rank
+        return int(port)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, from `start` on."""
+        port: int = self._slave.port
+        return port
+
+    def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        self._slave.start()
+        super().start()
+
+    def close(self) -> None:
+        """End a learner that still runs, and stop listening. Bounded in time; idempotent."""
+        try:
+            super().close()
+        finally:
+            self._slave.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # half-built, or at interpreter exit: nobody is left to tell
+            self.close()
+
+    @staticmethod
+    def load_data_fn(path: str, meta: Mapping[str, Any], decompressor: Callable[[Any], Any] | None) -> Any:
+        """One sample out of the file at `path`, a chunk, with `meta` added; waits a while for a file that is late.
+
+        Args:
+            decompressor: of the chunk's compressor; None where it is not compressed.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is damaged, or has no such sample.
+        """
+
+        def read() -> Any:
+            with open(path, "rb") as file:
+                data = file.read()
+            chunk = data if decompressor is None else decompressor(data)
+            return pick_sample(samples_of(unpack(chunk) if isinstance(chunk, bytes) else chunk), meta)
+
+        return read_patiently(read, repr(path), _READ_TIMEOUT_S, threading.Event().wait)

@@ -1,0 +1,89 @@
+"""Hooks of a learner in parallel training: weights to the collectors, infos to the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from ding.utils.config_helper import ConfigError, Rule, integer, number
+from ding.worker.learner.learner_hook import LearnerHook
+
+
+class SendPolicyHook(LearnerHook):
+    """Sends `{'model': ..., 'iter': ...}` on rank 0.
+
+    Before and after a run it always does so. After an iteration it does if `send_policy_freq` divides the iteration's
+    number, and no more often than every `send_policy_interval_s` seconds: what comes too soon is put off to the next
+    iteration after that, or to `flush`.
+
+    Args:
+        ext_args: may have `send_policy_freq` (1) and `send_policy_interval_s` (0.0).
+
+    Raises:
+        ConfigError: `send_policy_freq` is not an integer >= 1, or `send_policy_interval_s` negative.
+    """
+
+    def __init__(self, *args: Any, ext_args: Mapping[str, Any] = {}, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._freq = _checked(self, ext_args, "send_policy_freq", 1, integer(1))
+        self._interval_s = _checked(self, ext_args, "send_policy_interval_s", 0.0, number(0))
+        self._open_s = float("-inf")  # when the next one may be sent
+        self._is_due = False
+
+    def __call__(self, engine: Any) -> None:
+        """Send the weights if it is time."""
+        if engine.rank != 0:
+            return
+        self._is_due = self._is_due or self._position != "after_iter" or engine.last_iter.val % self._freq == 0
+        if self._is_due and (self._position != "after_iter" or self.put_off_s == 0.0):
+            self._send(engine)
+
+    @property
+    def put_off_s(self) -> float:
+        """How long what is due must still wait."""
+        return max(0.0, self._open_s - monotonic())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there are weights that were put off."""
+        return self._is_due
+
+    def flush(self, engine: Any) -> None:
+        """Send what was put off now."""
+        if self._is_due:
+            self._send(engine)
+
+    def _send(self, engine: Any) -> None:
+        engine.send_policy({"model": engine.policy.state_dict()["model"], "iter": engine.last_iter.val})
+        self._is_due, self._open_s = False, monotonic() + self._interval_s
+        engine.debug(f"{engine.instance_name} sent the weights of iteration {engine.last_iter.val}")
+
+
+class SendLearnInfoHook(LearnerHook):
+    """Sends `learner.learn_info` at each call.
+
+    Args:
+        ext_args: may have `freq` (10), how often a debug line says so.
+
+    Raises:
+        ConfigError: `freq` is not an integer >= 1.
+    """
+
+    def __init__(self, *args: Any, ext_args: Mapping[str, Any] = {}, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._freq = _checked(self, ext_args, "freq", 10, integer(1))
+
+    def __call__(self, engine: Any) -> None:
+        """Send the info."""
+        engine.send_learn_info(engine.learn_info)
+        if engine.last_iter.val % self._freq == 0:
+            engine.debug(f"{engine.instance_name} sent its info of iteration {engine.last_iter.val}")
+
+
+def _checked(hook: LearnerHook, ext_args: Mapping[str, Any], key: str, default: Any, rule: Rule) -> Any:
+    value = ext_args.get(key, default)
+    allowed = rule(value)
+    if allowed is not None:
+        raise ConfigError(f"hook {hook.name!r}: {key} = {value!r} is not allowed; it must be {allowed}")
+    return value

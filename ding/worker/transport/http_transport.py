@@ -1,0 +1,109 @@
+"""Tasks over HTTP: the coordinator is a master, its workers are slaves of `ding.interaction`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from ding.interaction import Master
+from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
+from ding.interaction.master.task import TaskStatus
+from ding.worker.transport.link import Task, TaskFailed, WorkerLost
+
+_logger = logging.getLogger("ding")
+
+# What a slave that is closed says of the task it runs.
+_CLOSED = "SlaveClosed"
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
+# How long the workers may take to be disconnected; one that hangs notices by itself that its master has gone.
+_DISCONNECT_S = 3.0
+
+
+class HttpLink:
+    """See `Link`."""
+
+    def __init__(self, master: Master, name: str, host: str, port: int) -> None:
+        self.name = name
+        self._where = f"{host}:{port}"
+        self._connection = master.new_connection(name, host, port)
+        self._closed = threading.Event()
+
+    def connect(self, timeout_s: float) -> None:
+        import requests
+
+        deadline, wait_s = monotonic() + timeout_s, _FIRST_WAIT_S
+        while True:
+            try:
+                self._connection.connect()
+                return
+            except (requests.ConnectionError, requests.Timeout, SlaveSlaveAlreadyConnected) as e:
+                # It is not up yet, or still bound to a coordinator that has gone.
+                if monotonic() + wait_s > deadline or self._closed.is_set():
+                    raise WorkerLost(f"worker {self.name} at {self._where} does not answer: {e}") from e
+            except (requests.RequestException, SlaveResponseException) as e:
+                raise WorkerLost(f"worker {self.name} at {self._where} refuses the connection: {e}") from e
+            self._closed.wait(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
+        import requests
+
+        name, started = str(task.get("name")), self._connection.new_task(dict(task))
+        try:
+            started.start().join(timeout_s)
+        except (requests.RequestException, SlaveResponseException) as e:
+            raise WorkerLost(f"worker {self.name} at {self._where} has not taken the task {name}: {e}") from e
+        result = started.result if isinstance(started.result, Mapping) else {"result": started.result}
+        if started.status is TaskStatus.COMPLETED:
+            return dict(result)
+        if started.status is not TaskStatus.FAILED:
+            raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s")
+        if started.is_lost or result.get("exception") == _CLOSED:
+            raise WorkerLost(f"worker {self.name} was lost during the task {name}: {result.get('message')}")
+        raise TaskFailed(self.name, name, result)
+
+    def close(self) -> None:
+        self._closed.set()
+        if not self._connection.is_connected:
+            return
+        try:
+            self._connection.disconnect()
+        except Exception as e:  # it may be gone; either way the connection has ended here
+            _logger.info("worker %s at %s could not be disconnected: %s", self.name, self._where, e)
+
+
+class HttpHub:
+    """See `Hub`.
+
+    Args:
+        host, port: what the coordinator listens at; port 0 is any free one.
+    """
+
+    def __init__(self, host: str | None, port: int) -> None:
+        self._master = Master(host, port, request_retries=2, request_retry_waiting=0.1)
+        self._links: list[HttpLink] = []
+        self._is_started = False
+
+    def start(self) -> None:
+        self._master.start()
+        self._is_started = True
+
+    def link(self, name: str, host: str, port: int) -> HttpLink:
+        link = HttpLink(self._master, name, host, port)
+        self._links.append(link)
+        return link
+
+    def close(self) -> None:
+        threads = [threading.Thread(target=link.close, name="disconnect", daemon=True) for link in self._links]
+        self._links.clear()
+        for thread in threads:
+            thread.start()
+        deadline = monotonic() + _DISCONNECT_S
+        for thread in threads:
+            thread.join(max(0.0, deadline - monotonic()))
+        if self._is_started:
+            self._is_started = False
+            self._master.close()

@@ -1,0 +1,57 @@
+"""What a task may have a worker do: import modules of its own config and this package, and nothing unsafe."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+_KEY, _TRUST = "import_names", "trust_pickle"
+_OWN_PACKAGE = "ding."
+
+
+def check_task(task_info: Mapping[str, Any], worker_cfg: Mapping[str, Any]) -> None:
+    """Refuse a task that wants what only the worker's own config may allow.
+
+    Raises:
+        PermissionError: it names modules to import that are neither in `import_names` nor in `task_import_names`, or
+            has `trust_pickle` where the worker has not.
+    """
+    check_import_names(task_info, [*worker_cfg.get(_KEY, []), *worker_cfg.get("task_import_names", [])])
+    if any(_values(task_info, _TRUST)) and not worker_cfg.get(_TRUST, False):
+        raise PermissionError(
+            f"the task asks for {_TRUST}, which lets files run code; set it in this worker's own config if it is meant"
+        )
+
+
+def check_import_names(task_info: Mapping[str, Any], allowed: Collection[str]) -> None:
+    """Refuse a task that names modules to import, anywhere in it, which the worker's own config does not.
+
+    Importing a module runs its code, so a peer must not choose it.
+
+    Raises:
+        PermissionError: there are such modules.
+    """
+    named = {name for names in _values(task_info, _KEY) for name in _listed(names)}
+    foreign = sorted(str(name) for name in named if name not in allowed and not str(name).startswith(_OWN_PACKAGE))
+    if foreign:
+        raise PermissionError(
+            f"the task asks to import {', '.join(foreign)}, which this worker's own config does not name; add them to "
+            f"its {_KEY} if they are meant to be run"
+        )
+
+
+def _listed(names: Any) -> Iterable[Any]:
+    return [names] if isinstance(names, str) else names or []
+
+
+def _values(content: Any, name: str) -> Iterator[Any]:
+    """What stands under the key `name`, anywhere."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            if key == name:
+                yield value
+            else:
+                yield from _values(value, name)
+    elif isinstance(content, (list, tuple)):
+        for value in content:
+            yield from _values(value, name)

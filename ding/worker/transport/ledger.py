@@ -1,0 +1,73 @@
+"""Which chunks are still needed: by samples in the buffer, or by batches on their way to the learner."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+DATA_ID = "data_id"
+
+
+class ChunkLedger:
+    """Counts the uses of each chunk and deletes it when there are none left. Thread-safe.
+
+    A sample's metadata names its chunk under `data_id`; what has no such key is not looked after.
+
+    Args:
+        delete: takes the name of a chunk. It is called outside the ledger's lock, in the thread that let go last.
+
+    Example:
+        >>> ledger = ChunkLedger(print)
+        >>> rows = [{"data_id": "a"}, {"data_id": "a"}]
+        >>> ledger.add(rows)
+        >>> ledger.release(rows[:1])
+        >>> ledger.release(rows[1:])
+        a
+    """
+
+    def __init__(self, delete: Callable[[str], None]) -> None:
+        self._delete = delete
+        self._uses: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """How many chunks are in use."""
+        return len(self._uses)
+
+    def add(self, rows: Sequence[Any]) -> None:
+        """These samples are in use (once more)."""
+        names, uses = _chunks_of(rows), self._uses
+        with self._lock:
+            for name in names:
+                uses[name] = uses.get(name, 0) + 1
+
+    def release(self, rows: Sequence[Any]) -> None:
+        """A use of each of these samples has ended; names the ledger does not know are passed over."""
+        names, uses, unused = _chunks_of(rows), self._uses, []
+        with self._lock:
+            for name in names:
+                left = uses.get(name, 0) - 1
+                if left > 0:
+                    uses[name] = left
+                elif left == 0:
+                    del uses[name]
+                    unused.append(name)
+        for name in unused:
+            self._delete(name)
+
+    def clear(self) -> None:
+        """Delete every chunk."""
+        with self._lock:
+            names = list(self._uses)
+            self._uses.clear()
+        for name in names:
+            self._delete(name)
+
+
+def _chunks_of(rows: Sequence[Any]) -> list[str]:
+    """The chunk of each sample, as far as there is one."""
+    try:
+        return [row[DATA_ID] for row in rows]
+    except (KeyError, TypeError):
+        return [row[DATA_ID] for row in rows if isinstance(row, Mapping) and DATA_ID in row]

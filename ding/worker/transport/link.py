@@ -1,0 +1,83 @@
+"""The seam between the roles of parallel training and what carries their messages.
+
+A worker offers a `Station`, which runs one task at a time; the coordinator reaches each of them over a `Link` that its
+`Hub` makes. Tasks and results are dicts that JSON can hold. `ding.interaction` over HTTP is one implementation
+(`http_transport`), calls within one process are another (`local_transport`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+Task = Mapping[str, Any]
+# Runs a task and returns its result; raises `ding.interaction.TaskFail` to fail it with a result of its own.
+Serve = Callable[[dict[str, Any]], Any]
+
+
+class TaskFailed(RuntimeError):
+    """A worker has failed a task.
+
+    Attributes:
+        result: what it said: `message`, and where an exception was the cause `exception` and `traceback`.
+    """
+
+    def __init__(self, worker: str, task: str, result: Mapping[str, Any]) -> None:
+        self.worker, self.task, self.result = worker, task, dict(result)
+        super().__init__(f"worker {worker} failed the task {task}: {describe(result)}")
+
+
+class WorkerLost(RuntimeError):
+    """A worker cannot be reached, or has not answered in time; whether it ran the task is not known."""
+
+
+class Link(Protocol):
+    """The coordinator's end of the connection to one worker. One thread may use it at a time, but for `close`."""
+
+    def connect(self, timeout_s: float) -> None:
+        """Wait for the worker to come up and take its connection.
+
+        Raises:
+            WorkerLost: it has not done so in time, or refuses.
+        """
+
+    def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
+        """Have the worker run `task` and return the result.
+
+        Raises:
+            TaskFailed: the worker failed the task.
+            WorkerLost: the connection is gone, or there is no result in time.
+        """
+
+    def close(self) -> None:
+        """Disconnect; a task that runs ends in `WorkerLost`. Idempotent, and bounded in time."""
+
+
+class Hub(Protocol):
+    """The coordinator's side of the transport."""
+
+    def start(self) -> None:
+        """Begin to listen, where workers need an address to answer to."""
+
+    def link(self, name: str, host: str, port: int) -> Link:
+        """A link, not connected yet, to the worker at that address."""
+
+    def close(self) -> None:
+        """Close all links and stop. Idempotent."""
+
+
+class Station(Protocol):
+    """A worker's side of the transport."""
+
+    port: int
+
+    def start(self) -> None:
+        """Begin to take tasks; `port` is the real one from here on."""
+
+    def close(self) -> None:
+        """Take no further task. Idempotent."""
+
+
+def describe(result: Mapping[str, Any]) -> str:
+    """The result of a failed task as text: the traceback where there is one, else the message."""
+    return str(result.get("traceback") or result.get("message") or dict(result))

@@ -1,0 +1,179 @@
+"""Tasks between roles that share this process: for tests, and for looking into a run with a debugger."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import queue
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
+from ding.worker.transport.link import Serve, Task, TaskFailed, WorkerLost
+
+LOCAL_HOST = "local"
+
+_lock = threading.Lock()
+_stations: dict[int, LocalStation] = {}
+_free_ports = itertools.count(1)
+
+
+class _Job:
+    """A task under way. Whoever settles it first counts: the worker, or who gives it up."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.future: Future[str] = Future()
+
+    def succeed(self, result: str) -> None:
+        with contextlib.suppress(InvalidStateError):
+            self.future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        with contextlib.suppress(InvalidStateError):
+            self.future.set_exception(error)
+
+
+class LocalStation:
+    """Runs the tasks of one worker in a thread, one after the other.
+
+    Tasks and results pass through JSON, so that what works here works over HTTP.
+
+    Args:
+        serve: runs a task.
+        port: identifies the station within the process; 0 for a free number.
+    """
+
+    def __init__(self, serve: Serve, port: int = 0) -> None:
+        self.port = port
+        self._serve = serve
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._current: _Job | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to take tasks.
+
+        Raises:
+            OSError: another station has this port.
+        """
+        with _lock:
+            self.port = self.port or next(port for port in _free_ports if port not in _stations)
+            if self.port in _stations:
+                raise OSError(f"port {self.port} belongs to another station of this process")
+            _stations[self.port] = self
+        self._thread = threading.Thread(target=self._work, name=f"local_station_{self.port}", daemon=True)
+        self._thread.start()
+
+    def submit(self, task: Task) -> _Job:
+        """Queue a task.
+
+        Raises:
+            WorkerLost: the station is closed.
+        """
+        job = _Job(json.dumps(task))
+        with _lock:
+            if _stations.get(self.port) is not self:
+                raise WorkerLost(f"the local station {self.port} is closed")
+            self._jobs.put(job)
+        return job
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._current = job
+            try:
+                job.succeed(json.dumps(self._serve(json.loads(job.text)) or {}))
+            except TaskFail as e:
+                job.fail(TaskFail(result=_as_json(e.result)))
+            except BaseException as e:  # whatever it is, whoever waits is told
+                job.fail(TaskFail(result=failure_of(e)))
+            self._current = None
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Take no further task; wait up to `timeout_s` for those that were taken, then give them up. Idempotent."""
+        with _lock:
+            if _stations.get(self.port) is not self:
+                return
+            del _stations[self.port]
+            self._jobs.put(None)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Nobody needs to wait for the task that runs, and those after it are not run."""
+        jobs = [self._current]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                jobs.append(self._jobs.get_nowait())
+        self._jobs.put(None)
+        for job in jobs:
+            if job is not None:
+                job.fail(WorkerLost(f"the local station {self.port} was closed during a task"))
+
+
+def _as_json(result: Any) -> Any:
+    try:
+        return json.loads(json.dumps(result))
+    except (TypeError, ValueError) as e:
+        return failure_for(f"the result has no JSON form: {e}", type(e).__name__)
+
+
+class LocalLink:
+    """See `Link`."""
+
+    def __init__(self, name: str, port: int) -> None:
+        self.name = name
+        self._port = port
+        self._station: LocalStation | None = None
+        self._job: _Job | None = None
+
+    def connect(self, timeout_s: float) -> None:
+        with _lock:
+            self._station = _stations.get(self._port)
+        if self._station is None:
+            raise WorkerLost(f"there is no worker {self.name} at the local port {self._port}")
+
+    def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
+        station, name = self._station, str(task.get("name"))
+        if station is None:
+            raise WorkerLost(f"worker {self.name} is not connected")
+        job = self._job = station.submit(task)
+        if self._station is None:  # closed in between: nobody else would settle the job
+            job.fail(WorkerLost(f"worker {self.name} was disconnected"))
+        try:
+            result = json.loads(job.future.result(timeout_s))
+        except TaskFail as e:
+            raise TaskFailed(self.name, name, e.result) from e
+        except FutureTimeout as e:
+            raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s") from e
+        return dict(result) if isinstance(result, Mapping) else {"result": result}
+
+    def close(self) -> None:
+        self._station = None
+        if self._job is not None:
+            self._job.fail(WorkerLost(f"worker {self.name} was disconnected"))
+
+
+class LocalHub:
+    """See `Hub`."""
+
+    def __init__(self) -> None:
+        self._links: list[LocalLink] = []
+
+    def start(self) -> None:
+        """Nothing listens here."""
+
+    def link(self, name: str, host: str, port: int) -> LocalLink:
+        link = LocalLink(name, port)
+        self._links.append(link)
+        return link
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()

@@ -1,0 +1,183 @@
+"""Where samples and weights lie between those who write and those who read them: a folder, or this process."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import threading
+from typing import Any, NamedTuple, Protocol
+
+from ding.utils.file_helper import atomic_write, read_file, save_file
+from ding.worker.transport.names import name_under
+
+
+class SampleStore(Protocol):
+    """Blobs by name. All methods may be called from several threads, and processes where the store is shared."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Keep `data` under `name`; it appears whole."""
+
+    def read(self, name: str) -> bytes:
+        """What was written under `name`.
+
+        Raises:
+            FileNotFoundError: nothing was, or it has been deleted.
+        """
+
+    def delete(self, name: str) -> None:
+        """Forget `name`; nothing happens if it is unknown."""
+
+
+class PolicyVersion(NamedTuple):
+    """Weights, and a token that differs from that of every other version under the same name."""
+
+    state: dict[str, Any]
+    token: Any
+
+
+class PolicyStore(Protocol):
+    """The newest weights by name."""
+
+    def write(self, name: str, state: dict[str, Any]) -> None:
+        """Replace what is under `name` by `state` = `{'model': ..., 'iter': ...}`."""
+
+    def read(self, name: str, known: Any = None) -> PolicyVersion | None:
+        """The newest version; None if its token is `known`.
+
+        Raises:
+            FileNotFoundError: there is none yet.
+        """
+
+
+class FolderSampleStore:
+    """Files in the folder `root`, which is made with its parents.
+
+    Names are plain file names, or paths that begin with `root`; symbolic links are not followed.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = _writable_folder(root, "path_data")
+
+    def write(self, name: str, data: bytes) -> None:
+        with atomic_write(self._path(name)) as file:
+            file.write(data)
+
+    def read(self, name: str) -> bytes:
+        descriptor = os.open(self._path(name), os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        with open(descriptor, "rb") as file:
+            return file.read()
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.root, name_under(self.root, name))
+
+
+class FolderPolicyStore:
+    """Weights in files of the folder `root`, as `torch.save` writes them; read without running code.
+
+    Args:
+        root: made with its parents.
+        trust_pickle: read files that hold other objects than numbers, strings, containers, arrays and tensors. Whoever
+            can write into the folder can then run code in this process.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+
+    def __init__(self, root: str, trust_pickle: bool = False) -> None:
+        self.root = _writable_folder(root, "path_policy")
+        self._trust_pickle = trust_pickle
+
+    def write(self, name: str, state: dict[str, Any]) -> None:
+        save_file(self._path(name), state)
+
+    def read(self, name: str, known: Any = None) -> PolicyVersion | None:
+        path = self._path(name)
+        stat = os.stat(path, follow_symlinks=False)
+        token = stat.st_mtime_ns, stat.st_ino, stat.st_size
+        if token == known:
+            return None
+        if os.path.islink(path):
+            raise ValueError(f"{path} is a symbolic link; weights are read from files of the folder only")
+        return PolicyVersion(read_file(path, trust_pickle=self._trust_pickle), token)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.root, name_under(self.root, name))
+
+
+class MemorySampleStore:
+    """Blobs in this process, shared by all stores with the same `root`."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._blobs: dict[str, bytes] = _shared("samples", root)
+
+    def write(self, name: str, data: bytes) -> None:
+        self._blobs[name_under(self.root, name)] = data
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self._blobs[name_under(self.root, name)]
+        except KeyError:
+            raise FileNotFoundError(f"there are no samples {name!r} in the store {self.root!r}") from None
+
+    def delete(self, name: str) -> None:
+        self._blobs.pop(name_under(self.root, name), None)
+
+
+class MemoryPolicyStore:
+    """Weights in this process, shared by all stores with the same `root`.
+
+    What is written is copied, for whoever wrote it may train on; readers must not change what they are handed.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._versions: dict[str, PolicyVersion] = _shared("policies", root)
+
+    def write(self, name: str, state: dict[str, Any]) -> None:
+        name = name_under(self.root, name)
+        last = self._versions.get(name)
+        self._versions[name] = PolicyVersion(copy.deepcopy(state), 1 if last is None else last.token + 1)
+
+    def read(self, name: str, known: Any = None) -> PolicyVersion | None:
+        try:
+            version = self._versions[name_under(self.root, name)]
+        except KeyError:
+            raise FileNotFoundError(f"there are no weights {name!r} in the store {self.root!r}") from None
+        return None if version.token == known else version
+
+
+_shared_lock = threading.Lock()
+_shared_content: dict[tuple[str, str], dict[str, Any]] = {}
+
+
+def _shared(kind: str, root: str) -> dict[str, Any]:
+    with _shared_lock:
+        return _shared_content.setdefault((kind, os.path.normpath(root)), {})
+
+
+def forget_memory_stores(root: str) -> None:
+    """Drop what the memory stores of `root` hold."""
+    with _shared_lock:
+        for kind in ("samples", "policies"):
+            _shared_content.pop((kind, os.path.normpath(root)), None)
+
+
+def _writable_folder(path: str, key: str) -> str:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as e:
+        raise type(e)(
+            e.errno, f"the folder {key} cannot be made ({e.strerror}); choose one you may write to", path
+        ) from e
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(13, f"the folder {key} cannot be written to; choose another one", path)
+    return path

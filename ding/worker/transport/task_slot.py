@@ -1,0 +1,126 @@
+"""The place of the one task that a worker runs at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from ding.torch_utils.thread_count import keep_thread_count
+
+_logger = logging.getLogger("ding")
+
+
+class Run(Protocol):
+    """A task at work."""
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        """Its `task_id` and `buffer_id`."""
+
+
+class Exchange(Protocol):
+    """Where a worker's thread tells how it ended."""
+
+    def fail(self, error: BaseException) -> None:
+        """It died of `error`."""
+
+    def finish(self) -> None:
+        """It came to its end."""
+
+
+R = TypeVar("R", bound=Run)
+
+
+class TaskSlot(Generic[R]):
+    """Begins and ends runs, one at a time, from several threads.
+
+    Args:
+        kind: what runs here, for messages.
+        end: ends a run, bounded in time, and returns what it reports; called once for each.
+        timeout_s: how long one thread may wait for another that begins or ends a run.
+
+    Attributes:
+        run: what runs now, if anything does.
+    """
+
+    def __init__(self, kind: str, end: Callable[[R], dict[str, Any]], timeout_s: float) -> None:
+        self.run: R | None = None
+        self._kind, self._end, self._timeout_s = kind, end, timeout_s
+        self._lock = threading.RLock()
+        self._is_closed = False
+        self._abandoned: R | None = None  # the run whose coordinator has gone
+        self._report: dict[str, Any] = {}
+
+    def begin(self, make: Callable[[], R]) -> R:
+        """Run what `make` returns.
+
+        Raises:
+            RuntimeError: another task runs, or the slot is closed.
+        """
+        with self._alone():
+            if self._is_closed:
+                raise RuntimeError("the worker is closed; it takes no more tasks")
+            if self.run is not None and self.run is self._abandoned:
+                self.end()
+            if self.run is not None:
+                raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
+            self._report = {}
+            self.run = make()
+            return self.run
+
+    def end(self) -> dict[str, Any]:
+        """End the run and return its report; without one, that of the last."""
+        with self._alone():
+            run, self.run = self.run, None
+            if run is not None:
+                self._report = {**self._end(run), "task_id": run.ids["task_id"]}
+            return dict(self._report)
+
+    def abandon(self) -> None:
+        """The coordinator has gone: end its run, in a thread. Another coordinator may come."""
+        run = self.run
+        if run is not None:
+            self._abandoned = run
+            threading.Thread(target=partial(self._end_of, run), name=f"{self._kind}_abandon", daemon=True).start()
+
+    def _end_of(self, run: R) -> None:
+        try:
+            with self._alone():
+                if self.run is run:
+                    self.end()
+        except Exception:  # nobody is left to be told
+            _logger.exception("the task of a coordinator that has gone could not be ended as it should")
+
+    def close(self) -> None:
+        """End the run, and begin no other. Idempotent."""
+        self._is_closed = True
+        self.end()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the only one to begin or end a run."""
+        if not self._lock.acquire(timeout=self._timeout_s):
+            raise TimeoutError(f"the {self._kind} has been beginning or ending for {self._timeout_s:g} s")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+def worker_thread(name: str, work: Callable[[], Any], exchange: Exchange) -> threading.Thread:
+    """A daemon thread, not started yet, that runs `work` and tells `exchange` how it ended."""
+    return threading.Thread(target=partial(_run, work, exchange), name=name, daemon=True)
+
+
+def _run(work: Callable[[], Any], exchange: Exchange) -> None:
+    try:
+        keep_thread_count()
+        work()
+    except BaseException as e:  # whatever it is, the coordinator is told
+        exchange.fail(e)
+    else:
+        exchange.finish()

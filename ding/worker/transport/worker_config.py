@@ -1,0 +1,30 @@
+"""The config keys that all workers of parallel training have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ding.utils.config_helper import Rule, anything, boolean, instance_of, integer, number
+
+WORKER_RULES: dict[str, Rule] = {
+    "path_data": instance_of(str),
+    "path_policy": instance_of(str),
+    "host": instance_of(str, optional=True),
+    "port": integer(0, 65535),
+    "task_import_names": instance_of(list, tuple),
+    "trust_pickle": boolean,
+    "seed": integer(0, optional=True),
+    "data_wait_s": number(0),
+    "data_timeout_s": number(0),
+    "close_timeout_s": number(0),
+    "exp_name": anything,
+}
+WORKER_DEFAULTS: dict[str, Any] = {
+    # How long a request of the coordinator for news may wait for some.
+    "data_wait_s": 1.0,
+    # How long the worker may wait for the coordinator to take or give data, or the coordinator for a single piece.
+    "data_timeout_s": 600.0,
+    # How long the end of a task may take.
+    "close_timeout_s": 30.0,
+}
+WORKER_REQUIRED = ("path_data", "path_policy")

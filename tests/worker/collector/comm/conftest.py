@@ -1,0 +1,49 @@
+import pytest
+
+from ding.worker.transport.http_transport import HttpHub
+from ding.worker.transport.local_transport import LocalHub
+from ding.worker.transport.stores import (
+    FolderPolicyStore,
+    FolderSampleStore,
+    MemoryPolicyStore,
+    MemorySampleStore,
+    forget_memory_stores,
+)
+from tests.worker.collector.comm.workers import Site
+from tests.worker.collector.parallel_fakes import ENVS, GATES, POLICIES
+
+STORES = {"flask_fs": (FolderSampleStore, FolderPolicyStore), "local": (MemorySampleStore, MemoryPolicyStore)}
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    """What the environment of the test run says about tokens and hosts is not meant for these tests."""
+    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def fresh_fakes():
+    yield
+    for gate in GATES.values():
+        gate.open()
+    for fakes in (ENVS, POLICIES, GATES):
+        fakes.clear()
+
+
+@pytest.fixture(params=["local", "flask_fs"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def site(kind, own_folder):
+    """A place for a worker of this kind, with stores and a hub."""
+    data, policy = str(own_folder / "data"), str(own_folder / "policy")
+    samples, policies = (store(path) for store, path in zip(STORES[kind], (data, policy), strict=True))
+    site = Site(kind, HttpHub("127.0.0.1", 0) if kind == "flask_fs" else LocalHub(), samples, policies)
+    site.hub.start()
+    yield site
+    site.close()
+    for path in (data, policy):
+        forget_memory_stores(path)

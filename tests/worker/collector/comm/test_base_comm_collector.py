@@ -1,0 +1,62 @@
+"""What every comm collector has."""
+
+import pytest
+from easydict import EasyDict
+
+from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
+from ding.worker.collector import BaseCommCollector, create_comm_collector
+from tests.worker.collector.parallel_fakes import collector_cfg, weights
+
+
+@COMM_COLLECTOR_REGISTRY.register("own_comm_test", force_overwrite=True)
+class Own(BaseCommCollector):
+    """Keeps what is sent."""
+
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.sent = []
+
+    def get_policy_update_info(self, path):
+        return weights(1)
+
+    def send_metadata(self, metadata):
+        self.sent.append(metadata)
+
+    def send_stepdata(self, path, stepdata):
+        self.sent.append(path)
+
+
+def test_a_class_of_ones_own_is_built_by_its_type_and_makes_collectors_that_send_through_it():
+    comm = create_comm_collector(EasyDict(type="own_comm_test", import_names=[]))
+    collector = comm._create_collector({"collector_cfg": collector_cfg(lengths=(1,), update_policy_second=1000)})
+    collector.start()
+    collector.close()
+    assert comm.sent[0] == f"env_{collector._collector_uid}_0" and comm.sent[2]["collector_done"]
+
+
+def test_starting_and_closing_flip_the_flag():
+    comm = Own(EasyDict())
+    assert comm._end_flag
+    comm.start()
+    assert not comm._end_flag
+    comm.close()
+    assert comm._end_flag
+
+
+def test_modules_of_the_workers_own_config_may_be_named_by_tasks():
+    comm = Own(EasyDict(import_names=["json"]))
+    comm._create_collector({"collector_cfg": collector_cfg(import_names=["json"])}).close()
+    with pytest.raises(PermissionError, match="csv"):
+        comm._create_collector({"collector_cfg": collector_cfg(import_names=["csv"])})
+
+
+def test_the_seed_of_the_worker_replaces_that_of_the_task_and_without_one_the_task_keeps_its_own():
+    assert Own(EasyDict())._create_collector({"collector_cfg": collector_cfg(seed=5)})._cfg.seed == 5
+    comm = Own(EasyDict(seed=0))
+    seeds = [comm._create_collector({"collector_cfg": collector_cfg(seed=5)})._cfg.seed for _ in range(2)]
+    assert 5 not in seeds and seeds[0] != seeds[1] and max(seeds) < 2**31
+
+
+def test_an_unknown_type_is_a_key_error():
+    with pytest.raises(KeyError):
+        create_comm_collector(EasyDict(type="nobody"))

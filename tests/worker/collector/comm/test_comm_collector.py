@@ -1,0 +1,567 @@
+"""Collector tasks from their start to their end, over both kinds of transport."""
+
+import os
+import pickle
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector import base_parallel_collector, create_comm_collector
+from ding.worker.collector.comm import comm_collector
+from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.rows import from_columns
+from tests.worker.collector.comm.workers import Driver
+from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS, GATES, Gate, collector_cfg, weights
+
+
+def threads(*names):
+    return [thread.name for thread in threading.enumerate() if thread.name in names]
+
+
+def in_thread(act, *args):
+    """Run `act(*args)` in a thread; `join` of what is returned gives the result or error."""
+    outcome = []
+
+    def run():
+        try:
+            outcome.append(act(*args))
+        except Exception as e:
+            outcome.append(e)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def join():
+        thread.join(DEADLINE_S)
+        return outcome[0]
+
+    return join
+
+
+# A task.
+
+
+def test_a_worker_says_what_it_has_and_that_it_takes_batches(site):
+    _, driver = site.pair()
+    assert driver.run("resource") == {"gpu": 1, "cpu": 20, "batched": True}
+
+
+def test_all_samples_come_whole_and_before_the_end(site):
+    site.write_weights(7)
+    worker, driver = site.pair()
+    assert worker._collector is None
+    assert driver.start(lengths=(3, 2), episodes=2, n_sample=2, chunk_size=4) == {
+        "message": "collector task has started"
+    }
+    uid = worker._collector._collector_uid
+    rows, infos = driver.all()
+    assert [(row["data_id"], row["data_index"], row["env_id"]) for row in rows] == [
+        (f"env_{uid}_{chunk}", index, env_id)
+        for chunk, env_ids in enumerate(((0, 0, 1, 1), (0, 1, 1, 0, 0), (0,)))
+        for index, env_id in enumerate(env_ids)
+    ]
+    samples = [site.reader.sample(row) for row in rows]
+    steps = [(*sample["obs"].tolist(), *sample["next_obs"].tolist()[2:], sample["done"]) for sample in samples]
+    assert sorted(steps) == sorted(
+        (env_id, episode, step, step + 1, step + 1 == length)
+        for env_id, length in enumerate((3, 2))
+        for episode in range(2)
+        for step in range(length)
+    )
+    assert {(sample["collect_iter"], sample["policy_iter"], sample["priority"]) for sample in samples} == {(7, 7, 1.0)}
+    assert [info["cur_episode"] for info in infos] == [1, 2, 3, 4]
+    assert (infos[-1]["cur_sample"], infos[-1]["cur_step"]) == (10, 10)
+    report = driver.close()
+    assert (report["task_id"], report["sample_count"], report["train_iter"]) == ("task", 10, 7)
+    assert report["reward_raw"] == [3.0, 3.0, 2.0, 2.0] and report["collector_done"] is True
+    assert worker._collector is None and [env.closed for env in ENVS[-2:]] == [1, 1]
+    assert threads("collector_start", "update_policy") == []
+
+
+def test_the_reply_names_task_and_buffer(site):
+    site.write_weights()
+    _, driver = site.pair()
+    driver.start(lengths=(1,))
+    reply = driver.data()
+    assert {key: reply[key] for key in ("task_id", "buffer_id", "error")} == {
+        "task_id": "task",
+        "buffer_id": "buffer",
+        "error": None,
+    }
+
+
+def test_a_coordinator_that_does_not_ask_for_batches_gets_one_dict_at_a_time(site):
+    site.write_weights()
+    _, driver = site.pair()
+    driver.start(lengths=(2,), n_sample=1)
+    replies = [driver.one() for _ in range(3)]
+    assert [reply.get("data_index") for reply in replies] == [0, 1, None]
+    assert replies[-1]["collector_done"] and {reply["task_id"] for reply in replies} == {"task"}
+    assert site.reader.sample(replies[1])["obs"].tolist() == [0, 0, 1]
+    assert driver.close()["sample_count"] == 2
+
+
+def test_an_evaluation_reports_its_returns(site):
+    site.write_weights(3)
+    _, driver = site.pair()
+    driver.start(lengths=(3, 1), is_eval=True)
+    rows, infos = driver.all()
+    assert rows == [] and infos[-1]["cur_episode"] == 2
+    report = driver.close()
+    assert (report["eval_flag"], report["reward_mean"], report["train_iter"]) == (True, 2.0, 3)
+    assert "collect_setting" not in report
+
+
+def test_weights_that_come_late_are_waited_for_and_the_coordinator_not_kept_waiting(site):
+    _, driver = site.pair(data_wait_s=0.01)
+    driver.start(lengths=(1,))
+    reply = driver.data()
+    assert reply["samples"] == {"rows": []} and reply["infos"] == []
+    site.write_weights(4)
+    rows, _ = driver.all()
+    assert [row["policy_iter"] for row in rows] == [4]
+
+
+def test_new_weights_reach_a_collector_that_runs(site):
+    site.write_weights(1)
+    gate = GATES["g"] = Gate()
+    worker, driver = site.pair()
+    driver.start(
+        lengths=(10**6,),
+        n_sample=1,
+        flush_interval_s=0,
+        update_policy_second=0.01,
+        env={"wait_at": [0, 0, 2], "gate": "g"},
+    )
+    assert gate.reached.wait(DEADLINE_S)
+    site.write_weights(2)
+    gate.open()
+    iterations = set()
+    while 2 not in iterations:
+        iterations |= {row["policy_iter"] for row in from_columns(driver.data()["samples"])}
+    assert iterations <= {1, 2}
+    model = worker._collector.policy.state_dict()["model"]
+    assert model["weight"].tolist() == [2.0, 2.0]
+    assert driver.close()["train_iter"] == 2
+
+
+def test_an_info_that_does_not_say_the_end_waits_for_samples(site):
+    site.write_weights()
+    gate = GATES["g"] = Gate()
+    worker, driver = site.pair(data_wait_s=1000)
+    driver.start(lengths=(1, 1, 2), n_sample=9, env={"wait_at": [2, 0, 2], "gate": "g"})
+    assert gate.reached.wait(DEADLINE_S)  # two episodes have ended by now
+    assert len(worker._channel.exchange._entries) == 1
+    reply = in_thread(driver.data)
+    gate.open()
+    reply = reply()
+    assert len(from_columns(reply["samples"])) == 4 and [info["cur_episode"] for info in reply["infos"]] == [2, 3]
+
+
+def test_one_task_follows_another_and_nothing_is_mixed(site):
+    site.write_weights()
+    worker, driver = site.pair(queue_size=1)
+    driver.start("first", lengths=(50,), n_sample=1, flush_interval_s=0)
+    old = worker._collector
+    first = driver.data()
+    assert first["task_id"] == "first"
+    assert driver.close()["task_id"] == "first"  # with samples waiting
+    assert driver.start("second", lengths=(1,))["message"]
+    info = {"collector_done": False, "cur_episode": 0, "cur_sample": 0, "cur_step": 0}
+    old.send_metadata([{"data_id": "env_old", "policy_iter": 0}])
+    old.send_metadata(info)
+    old.send_stepdata("env_old", b"data")
+    assert old.get_policy_update_info("policy") is None
+    rows, _ = driver.all()
+    assert [row["data_id"] for row in rows] == [f"env_{worker._collector._collector_uid}_0"]
+    with pytest.raises(FileNotFoundError):
+        site.samples.read("env_old")
+    assert driver.close()["sample_count"] == 1
+
+
+def test_the_queue_holds_the_collector_back(site):
+    site.write_weights()
+    worker, driver = site.pair(queue_size=3)
+    driver.start(lengths=(100,), n_sample=1, flush_interval_s=0)
+    sizes, infos = [], []
+    while not infos:
+        reply = driver.data()
+        sizes.append(len(from_columns(reply["samples"])))
+        infos += reply["infos"]
+    assert sum(sizes) == infos[0]["cur_sample"] == 100
+    assert max(sizes) <= 3
+
+
+# What a task may ask for.
+
+
+@pytest.mark.parametrize("place", ["collector_cfg", "env", "policy"])
+def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(site, place, own_folder, monkeypatch):
+    (own_folder / "intruder.py").write_text("open('intruded', 'w').close()")
+    monkeypatch.syspath_prepend(str(own_folder))
+    _, driver = site.pair()
+    cfg = {"import_names": ["intruder"]} if place == "collector_cfg" else {place: {"import_names": ["intruder"]}}
+    result = driver.failure(driver.start, **cfg)
+    assert result["exception"] == "PermissionError" and "asks to import intruder" in result["message"]
+    assert not (own_folder / "intruded").exists()
+
+
+def test_a_module_that_the_workers_own_config_names_for_tasks_is_imported(site, own_folder, monkeypatch):
+    name = f"welcome_guest_{site.kind}"
+    (own_folder / f"{name}.py").write_text("open('imported', 'w').close()")
+    monkeypatch.syspath_prepend(str(own_folder))
+    _, driver = site.pair(task_import_names=[name])
+    driver.start(env={"import_names": [name]})
+    assert (own_folder / "imported").exists()
+
+
+@pytest.mark.parametrize("path", ["../policy", "/etc/passwd", ".hidden"])
+def test_weights_are_read_from_the_folder_of_weights_only(site, path):
+    _, driver = site.pair()
+    driver.start(policy_update_path=path)
+    result = driver.failure(driver.data)
+    assert result["exception"] == "ValueError" and "file name" in result["message"]
+
+
+@pytest.mark.parametrize("kind", ["flask_fs"])
+def test_weights_that_hold_other_objects_are_read_only_where_the_worker_says_so(site):
+    state = weights(5)
+    state["model"]["function"] = np.random.default_rng  # to be imported by whoever reads it
+    site.policies.write("policy", state)
+    _, driver = site.pair()
+    driver.start(lengths=(1,))
+    assert driver.failure(driver.data)["exception"] == "UnpicklingError"
+    trusting = Driver(site.link(site.worker(trust_pickle=True), "collector1"))
+    trusting.start(lengths=(1,))
+    assert trusting.all()[0][0]["policy_iter"] == 5
+
+
+def seeds_of(site, worker_seed, *evaluations):
+    worker = create_comm_collector(site.cfg(**({} if worker_seed is None else {"seed": worker_seed})))
+    site.workers.append(worker)
+    site.write_weights()
+    seeds = []
+    for is_eval in evaluations:
+        ENVS.clear()
+        cfg = {"lengths": (1, 1), "is_eval": is_eval}
+        worker.deal_with_collector_start({"task_id": "t", "collector_cfg": collector_cfg(**cfg)})
+        worker.deal_with_collector_close()
+        seeds.append([env.seeds for env in ENVS if env.seeds])
+    return seeds
+
+
+def test_every_task_has_a_seed_of_its_own_that_follows_from_that_of_the_worker(site):
+    first, second, evaluation = seeds_of(site, 3, False, False, True)
+    assert first[0][0] + 1 == first[1][0]  # env i of such envs gets seed + i
+    assert len({seeds[0][0] for seeds in (first, second, evaluation)}) == 3
+    again_evaluation, again_first = seeds_of(site, 3, True, False)
+    assert (again_first, again_evaluation) == (first, evaluation)
+    assert seeds_of(site, 4, False) != [first]
+    assert seeds_of(site, None, False) == [[]]
+
+
+# What goes wrong.
+
+
+def test_an_exception_of_an_env_fails_the_task_with_its_traceback(site):
+    site.write_weights()
+    _, driver = site.pair(data_wait_s=1000)
+    driver.start(lengths=(5,), env={"raise_at": [0, 0, 3]})
+    for _ in range(2):
+        result = driver.failure(driver.data)
+        assert result["exception"] == "RuntimeError" and "env 0 was told to fail" in result["traceback"]
+        assert "in _mark" in result["traceback"] and "_env_step" in result["traceback"]
+    assert driver.close()["step_count"] == 2
+    driver.start(lengths=(1,))
+    assert len(driver.all()[0]) == 1
+
+
+def test_an_exception_of_the_policy_fails_the_task_with_its_traceback(site):
+    site.write_weights()
+    _, driver = site.pair(data_wait_s=1000)
+    driver.start(policy={"fail_at": 0})
+    for act in (driver.data, driver.one):
+        result = driver.failure(act)
+        assert result["exception"] == "ArithmeticError" and "in forward" in result["traceback"]
+    assert driver.close()["step_count"] == 0
+
+
+def test_a_system_exit_in_the_collector_fails_the_task_too(site):
+    site.write_weights()
+    worker, driver = site.pair()
+    create = worker._create_collector
+
+    def exiting(task_info):
+        collector = create(task_info)
+        collector._update_policy = lambda: exit(3)
+        return collector
+
+    worker._create_collector = exiting
+    driver.start()
+    assert driver.failure(driver.data)["exception"] == "SystemExit"
+
+
+def test_a_collector_that_cannot_be_built_fails_its_start_and_leaves_the_worker_free(site):
+    site.write_weights()
+    _, driver = site.pair()
+    result = driver.failure(driver.start, env={"type": "nobody"})
+    assert result["exception"] == "KeyError" and "get_env_cls" in result["traceback"]
+    result = driver.failure(driver.start, n_sample=None)
+    assert result["exception"] == "AssertionError"
+    driver.start(lengths=(1,))
+    assert len(driver.all()[0]) == 1
+
+
+def test_samples_that_cannot_be_stored_fail_the_task(site):
+    site.write_weights()
+    worker, driver = site.pair()
+
+    def write(name, data):
+        raise PermissionError(13, "read-only file system", name)
+
+    worker._sample_store.write = write
+    driver.start(lengths=(1,))
+    result = driver.failure(driver.all)
+    assert result["exception"] == "PermissionError" and "read-only file system" in result["message"]
+
+
+@pytest.mark.parametrize("kind", ["flask_fs"])
+def test_damaged_weights_fail_the_task(site):
+    with open(os.path.join(site.policies.root, "policy"), "wb") as file:
+        file.write(b"no weights")
+    _, driver = site.pair()
+    driver.start(lengths=(1,))
+    assert driver.failure(driver.data)["exception"] == pickle.UnpicklingError.__name__
+
+
+def test_weights_that_do_not_fit_fail_the_task(site):
+    site.policies.write("policy", {"model": {}})
+    _, driver = site.pair()
+    driver.start(lengths=(1,))
+    result = driver.failure(driver.data)
+    assert result["exception"] == "KeyError" and "iter" in result["message"]
+
+
+def test_no_weights_in_time_fail_the_task(site):
+    _, driver = site.pair()
+    driver.start(first_policy_timeout_s=0)
+    assert "no weights have come within 0 s" in driver.failure(driver.data)["message"]
+
+
+def test_a_coordinator_that_takes_nothing_ends_the_collecting(site):
+    site.write_weights()
+    worker, driver = site.pair(queue_size=1, data_timeout_s=0.01)
+    driver.start(lengths=(9,), n_sample=1, flush_interval_s=0)
+    worker._slot.run.thread.join(DEADLINE_S)
+    assert "has taken nothing for 0.01 s, and 1 samples" in driver.failure(driver.data)["message"]
+
+
+def test_a_collector_that_ends_without_a_word_is_an_error(site):
+    site.write_weights()
+    worker, driver = site.pair(data_wait_s=1000)
+    driver.start(lengths=(1,))
+    driver.all()
+    worker._slot.run.thread.join(DEADLINE_S)
+    for act in (driver.data, driver.one):
+        assert driver.failure(act)["message"] == "the collector has ended, and has told everything"
+
+
+def test_a_second_task_is_refused_while_one_runs(site):
+    worker, driver = site.pair(data_wait_s=0)
+    driver.start("first")
+    result = driver.failure(driver.start, "second")
+    assert "is busy with the task first" in result["message"]
+    assert driver.data()["task_id"] == "first"
+
+
+def test_without_a_task_there_is_no_data(site):
+    _, driver = site.pair()
+    assert driver.failure(driver.data) == {"message": "no collector task runs"}
+
+
+def test_unknown_tasks_are_refused(site):
+    _, driver = site.pair()
+    assert driver.failure(driver.run, "nonsense") == {"message": "task name error"}
+    assert driver.failure(driver.link.run, {}, DEADLINE_S) == {"message": "task name error"}
+
+
+# The end.
+
+
+def test_closing_without_a_task_and_twice_does_no_harm(site):
+    site.write_weights()
+    _, driver = site.pair()
+    assert driver.close() == {}
+    driver.start(lengths=(1,))
+    driver.all()
+    report = driver.close()
+    assert driver.close() == report and report["sample_count"] == 1
+    driver.start("next")
+    assert driver.close()["task_id"] == "next"
+
+
+def test_a_task_that_waits_for_its_first_weights_can_be_closed(site):
+    _, driver = site.pair(data_wait_s=0)
+    driver.start(first_policy_timeout_s=1000)
+    driver.data()
+    assert driver.close()["step_count"] == 0
+    assert threads("collector_start") == []
+
+
+def test_a_task_whose_collector_waits_for_room_can_be_closed(site):
+    site.write_weights()
+    worker, driver = site.pair(queue_size=1)
+    driver.start(lengths=(10**6,), n_sample=1, flush_interval_s=0)
+    exchange = worker._channel.exchange
+    with exchange._changed:
+        assert exchange._changed.wait_for(lambda: len(exchange._entries) == 1, DEADLINE_S)
+    report = driver.close()
+    assert 1 <= report["sample_count"] <= 3 and report["collector_done"] is False
+    assert threads("collector_start", "update_policy") == []
+
+
+def test_closing_the_worker_ends_a_coordinators_wait_and_the_collector(site):
+    worker, driver = site.pair(data_wait_s=1000)
+    driver.start(first_policy_timeout_s=1000)
+    waiting = in_thread(driver.data)
+    started = time.monotonic()
+    worker.close()
+    assert isinstance(waiting(), (TaskFailed, WorkerLost))
+    assert time.monotonic() - started < DEADLINE_S
+    assert threads("collector_start", "slave_task", f"local_station_{worker.port}") == []
+    worker.close()
+
+
+def test_closing_the_worker_while_a_collector_is_built_ends_it_afterwards(site):
+    worker, driver = site.pair()
+    gate = Gate()
+    create = worker._create_collector
+
+    def slowly(task_info):
+        gate.arrive_and_wait()
+        return create(task_info)
+
+    worker._create_collector = slowly
+    starting = in_thread(driver.start)
+    assert gate.reached.wait(DEADLINE_S)
+    closing = in_thread(worker.close)
+    gate.open()
+    assert closing() is None
+    starting()
+    assert worker._collector is None and threads("collector_start") == []
+
+
+def test_a_closed_worker_takes_no_task(site):
+    worker = site.worker()
+    worker.close()
+    with pytest.raises(RuntimeError, match="the worker is closed"):
+        worker.deal_with_collector_start({"collector_cfg": {}})
+
+
+def test_a_worker_that_never_started_can_be_closed(site):
+    create_comm_collector(site.cfg()).close()
+
+
+def test_a_collector_that_hangs_fails_its_close_and_the_worker_goes_on(site, monkeypatch):
+    monkeypatch.setattr(base_parallel_collector, "_ROUND_TIMEOUT_S", 0.01)
+    site.write_weights()
+    gate = GATES["g"] = Gate()
+    _, driver = site.pair(close_timeout_s=0.05)
+    driver.start(lengths=(3,), env={"wait_at": [0, 0, 1], "gate": "g"})
+    assert gate.reached.wait(DEADLINE_S)
+    result = driver.failure(driver.close)
+    assert result["exception"] == "TimeoutError" and "the task task has not ended within 0.05 s" in result["message"]
+    driver.start(lengths=(1,), env={})
+    assert len(driver.all()[0]) == 1
+
+
+def test_a_worker_that_is_stuck_in_building_a_collector_can_be_closed(site):
+    worker, driver = site.pair(close_timeout_s=0.05)
+    gate = Gate()
+    worker._create_collector = lambda task_info: gate.arrive_and_wait()
+    starting = in_thread(driver.start)
+    assert gate.reached.wait(DEADLINE_S)
+    with pytest.raises(TimeoutError, match="has been beginning or ending for 0.05 s"):
+        worker.close()
+    gate.open()
+    starting()
+
+
+def test_an_error_in_closing_the_envs_fails_the_close_and_frees_the_worker(site):
+    site.write_weights()
+    worker, driver = site.pair()
+    driver.start(lengths=(1,))
+    driver.all()
+
+    def close():
+        raise OSError("a window is stuck")
+
+    worker._collector._env_manager.close = close
+    assert "a window is stuck" in driver.failure(driver.close)["message"]
+    assert driver.start(lengths=(1,))["message"]
+
+
+def test_a_report_that_fails_ends_the_collector_nevertheless(site):
+    site.write_weights()
+    worker, driver = site.pair()
+    driver.start(lengths=(1,))
+    driver.all()
+    worker._collector.get_finish_info = lambda: 1 / 0
+    assert driver.failure(driver.close)["exception"] == "ZeroDivisionError"
+    assert worker._collector is None and ENVS[-1].closed == 1
+
+
+# Direct use.
+
+
+def test_the_methods_may_be_called_without_a_coordinator(site):
+    worker = create_comm_collector(site.cfg())
+    site.workers.append(worker)
+    site.write_weights(2)
+    assert worker.get_policy_update_info("policy")["iter"] == 2
+    worker.send_stepdata("one", {"x": 1})
+    worker.send_metadata({"data_id": "one", "policy_iter": np.int64(2)})
+    assert worker.deal_with_collector_data() == {"data_id": "one", "policy_iter": 2}
+    assert site.reader.sample({"data_id": "one"})["x"] == 1
+    assert len(worker.collector_uid) > 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"queue_size": 0}, "queue_size = 0 is not allowed"),
+        ({"data_wait_s": "long"}, "data_wait_s = 'long' is not allowed"),
+        ({"port": -1}, "port = -1 is not allowed"),
+        ({"queue_sise": 3}, "did you mean 'queue_size'"),
+        ({"seed": -1}, "seed = -1 is not allowed"),
+    ],
+)
+def test_a_wrong_config_is_refused(site, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        create_comm_collector(site.cfg(**changes))
+
+
+@pytest.mark.parametrize("missing", ["path_data", "path_policy"])
+def test_both_places_must_be_named(site, missing):
+    cfg = site.cfg()
+    del cfg[missing]
+    with pytest.raises(ConfigError, match=f"'{missing}' is missing"):
+        create_comm_collector(cfg)
+
+
+def test_the_thread_that_collects_minds_how_many_threads_torch_was_told(site, monkeypatch):
+    callers = []
+    monkeypatch.setattr(comm_collector, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
+    site.write_weights()
+    _, driver = site.pair()
+    driver.start(lengths=(1,))
+    driver.all()
+    assert callers == ["collector_start"]
+
+
+def test_both_kinds_are_comm_collectors(site):
+    assert isinstance(site.worker(), CommCollector)

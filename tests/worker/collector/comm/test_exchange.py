@@ -1,0 +1,145 @@
+"""The queue between the collector's thread and the coordinator's tasks."""
+
+import threading
+
+import pytest
+
+from ding.interaction import TaskFail
+from ding.worker.collector.comm.exchange import CollectorExchange
+from tests.worker.collector.parallel_fakes import DEADLINE_S
+
+
+def row(number):
+    return {"data_id": f"d{number}"}
+
+
+def info(is_done=False):
+    return {"collector_done": is_done}
+
+
+def in_thread(act, *args):
+    outcome = []
+
+    def run():
+        try:
+            outcome.append(act(*args))
+        except Exception as e:
+            outcome.append(e)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def join():
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+        return outcome[0]
+
+    return join
+
+
+def test_samples_and_infos_are_taken_apart_in_order():
+    exchange = CollectorExchange(10)
+    exchange.put([row(1), row(2)], 0)
+    exchange.put([info()], 0)
+    exchange.put([row(3)], 0)
+    exchange.put([info(True)], 0)
+    assert exchange.take(0) == ([row(1), row(2), row(3)], [info(), info(True)])
+    assert exchange.take(0) == ([], [])
+
+
+def test_one_by_one_they_come_in_the_order_they_were_put():
+    exchange = CollectorExchange(10)
+    exchange.put([row(1)], 0)
+    exchange.put([info()], 0)
+    exchange.put([row(2)], 0)
+    assert [exchange.take_one(0) for _ in range(3)] == [row(1), info(), row(2)]
+    with pytest.raises(TaskFail) as failed:
+        exchange.take_one(0)
+    assert failed.value.result["exception"] == "TimeoutError"
+    assert failed.value.result["message"] == "the collector has told nothing for 0 s"
+
+
+@pytest.mark.parametrize("entry", [row(1), info(True)])
+def test_taking_waits_for_a_sample_or_the_end(entry):
+    exchange = CollectorExchange(10)
+    taking = in_thread(exchange.take, DEADLINE_S)
+    exchange.put([info()], 0)
+    exchange.put([entry], 0)
+    rows, infos = taking()
+    assert rows + infos in ([row(1), info()], [info(), info(True)])
+
+
+def test_other_infos_come_when_the_wait_is_over():
+    exchange = CollectorExchange(10)
+    exchange.put([info()], 0)
+    assert exchange.take(0.001) == ([], [info()])
+
+
+def test_putting_waits_for_room_and_then_gives_all_at_once():
+    exchange = CollectorExchange(2)
+    exchange.put([row(i) for i in range(3)], 0)
+    with pytest.raises(TimeoutError, match="taken nothing for 0 s, and 3 samples and infos wait"):
+        exchange.put([row(3)], 0)
+    putting = in_thread(exchange.put, [row(3), row(4)], DEADLINE_S)
+    exchange.take_one(0)
+    exchange.take_one(0)
+    assert putting() is None
+    assert exchange.take(0)[0] == [row(2), row(3), row(4)]
+
+
+def test_closing_ends_all_waits_and_drops_what_waits():
+    exchange = CollectorExchange(1)
+    taking = in_thread(exchange.take, 1000)
+    exchange.close()
+    assert isinstance(taking(), TaskFail)
+    full = CollectorExchange(1)
+    full.put([row(1)], 0)
+    putting = in_thread(full.put, [row(2)], 1000)
+    full.close()
+    assert putting() is None and full.is_closed
+    full.put([row(3)], 0)
+    for take in (full.take, full.take_one):
+        with pytest.raises(TaskFail, match="the collector has been closed"):
+            take(1000)
+
+
+def test_a_failure_ends_the_wait_and_is_told_to_whoever_asks_later():
+    exchange = CollectorExchange(1)
+    taking = in_thread(exchange.take, 1000)
+    try:
+        raise ValueError("broken")
+    except ValueError as e:
+        exchange.fail(e)
+    assert isinstance(taking(), TaskFail)
+    for take in (exchange.take, exchange.take_one):
+        with pytest.raises(TaskFail, match="broken") as failed:
+            take(1000)
+        assert (
+            failed.value.result["exception"] == "ValueError" and "raise ValueError" in failed.value.result["traceback"]
+        )
+
+
+def test_the_end_of_the_collector_is_told_after_what_it_put():
+    exchange = CollectorExchange(10)
+    exchange.put([info()], 0)
+    exchange.finish()
+    assert exchange.take(1000) == ([], [info()])
+    for take in (exchange.take, exchange.take_one):
+        with pytest.raises(TaskFail, match="has ended, and has told everything"):
+            take(1000)
+
+
+def test_a_queue_has_room_for_something():
+    with pytest.raises(ValueError, match="queue_size = 0 is not allowed"):
+        CollectorExchange(0)
+
+
+def test_nothing_is_lost_between_two_threads():
+    exchange = CollectorExchange(3)
+    numbers = list(range(500))
+    putting = in_thread(lambda: [exchange.put([row(i)], DEADLINE_S) for i in numbers])
+    taken = []
+    while len(taken) < len(numbers):
+        taken += exchange.take(DEADLINE_S)[0]
+    putting()
+    assert taken == [row(i) for i in numbers]

@@ -1,0 +1,81 @@
+"""The stand-in for a collector."""
+
+import pytest
+import torch
+
+from ding.worker.collector import NaiveCollector
+from ding.worker.transport.chunk_reader import ChunkReader
+from ding.worker.transport.http_transport import HttpHub
+from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.stores import FolderSampleStore
+from tests.worker.collector.parallel_fakes import DEADLINE_S
+
+INFO = {"task_id": "t", "buffer_id": "b"}
+
+
+@pytest.fixture
+def run():
+    with NaiveCollector("127.0.0.1", 0, prefix="PRE") as slave:
+        hub = HttpHub("127.0.0.1", 0)
+        hub.start()
+        link = hub.link("naive", "127.0.0.1", slave.port)
+        link.connect(DEADLINE_S)
+        yield lambda name, **content: link.run({"name": name, **content}, DEADLINE_S)
+        hub.close()
+
+
+def test_it_has_resources_and_does_not_speak_of_batches(run):
+    assert run("resource") == {"cpu": "20", "gpu": "1"}
+
+
+def test_it_sends_19_samples_and_then_says_that_it_is_done(run, own_folder):
+    for _ in range(2):  # each task is counted anew
+        assert run("collector_start_task", task_info=INFO)["message"] == "collector task has started"
+        replies = [run("collector_data_task") for _ in range(20)]
+        assert replies[:19] == [
+            {"data_id": f"./PRE_t_{n}", "buffer_id": "b", "unroll_split_begin": 0, "task_id": "t"} for n in range(1, 20)
+        ]
+        assert replies[19] == {
+            "task_id": "t",
+            "collector_done": True,
+            "cur_episode": 1,
+            "cur_step": 314,
+            "cur_sample": 314,
+        }
+    assert sorted(path.name for path in own_folder.iterdir()) == sorted(f"PRE_t_{n}" for n in range(1, 21))
+
+
+def test_a_learner_can_read_its_samples(run):
+    run("collector_start_task", task_info=INFO)
+    sample = ChunkReader(FolderSampleStore(".")).sample(run("collector_data_task"))
+    assert {key: tuple(value.shape) for key, value in sample.items() if isinstance(value, torch.Tensor)} == {
+        "obs": (4,),
+        "next_obs": (4,),
+        "reward": (3,),
+        "action": (1,),
+        "done": (1,),
+    }
+
+
+def test_it_can_be_closed_and_reports_what_a_commander_reads(run):
+    run("collector_start_task", task_info=INFO)
+    report = run("collector_close_task")
+    assert report["task_id"] == "t" and report["eval_flag"] is False
+    read = {"real_episode_count", "step_count", "avg_time_per_episode", "avg_time_per_step", "avg_step_per_episode"}
+    assert read | {"train_iter", "reward_mean", "reward_std"} <= report.keys()
+
+
+def test_it_fails_other_tasks(run):
+    with pytest.raises(TaskFailed, match="task name error"):
+        run("learner_start_task")
+
+
+def test_the_sample_may_be_another_one(own_folder):
+    class Other(NaiveCollector):
+        def _get_timestep(self):
+            return [{"x": 1}]
+
+    slave = Other("127.0.0.1", 0)
+    slave._process_task({"name": "collector_start_task", "task_info": INFO})
+    slave._process_task({"name": "collector_data_task"})
+    assert ChunkReader(FolderSampleStore(".")).sample({"data_id": "_t_1"})["x"] == 1

@@ -1,0 +1,237 @@
+"""What a class that implements only the abstract methods of a parallel collector gets."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
+from ding.worker.collector import BaseParallelCollector, create_parallel_collector, get_parallel_collector_cls
+from tests.fakes import FakeManager
+from tests.worker.collector.parallel_fakes import DEADLINE_S
+
+
+class Plain(BaseParallelCollector):
+    """As others write them: it acts, keeps the timesteps, and stops with its envs."""
+
+    config = {"print_freq": 5}
+
+    def __init__(self, cfg, manager=None):
+        self.log = []
+        self.timesteps = []
+        super().__init__(cfg)
+        self.env_manager = manager or FakeManager([2, 3], episode_num=1, reuse=True)
+        self.env_manager.launch()
+
+    def get_finish_info(self):
+        return {"steps": len(self.timesteps)}
+
+    def __repr__(self):
+        return "Plain"
+
+    def _update_policy(self):
+        self.log.append("update")
+
+    def _start_thread(self):
+        self.log.append("start thread")
+
+    def _join_thread(self):
+        self.log.append("join thread")
+
+    def _policy_inference(self, obs):
+        self.obs = obs
+        self.log.append(("infer", sorted(obs)))
+        return {env_id: torch.tensor([env_id]) for env_id in obs}
+
+    def _env_step(self, actions):
+        self.log.append(("step", {env_id: action.tolist() for env_id, action in actions.items()}))
+        self.action_types = {type(action) for action in actions.values()}
+        return self.env_manager.step(actions)
+
+    def _process_timestep(self, timestep):
+        self.log.append(("process", sorted(timestep)))
+        self.timesteps.append(timestep)
+
+    def _iter_after_hook(self):
+        self.log.append("after")
+        super()._iter_after_hook()
+
+
+def cfg(**changes):
+    return EasyDict({"eval_flag": False, "exp_name": "exp", "print_freq": 2, **changes})
+
+
+def test_the_steps_of_a_round_are_called_in_order():
+    collector = Plain(cfg())
+    collector.start()
+    both, one = (["infer", [0, 1]], ["step", {0: [0], 1: [1]}]), (["infer", [1]], ["step", {1: [1]}])
+    rounds = [[*map(tuple, acts), ("process", acts[0][1]), "after"] for acts in (both, both, one)]
+    assert collector.log == ["update", "start thread", *rounds[0], *rounds[1], *rounds[2], "join thread"]
+    assert collector.get_finish_info() == {"steps": 3}
+
+
+def test_timesteps_and_observations_are_float32_tensors_and_actions_arrays():
+    collector = Plain(cfg())
+    collector.start()
+    assert collector.action_types == {np.ndarray}
+    assert {obs.dtype for obs in collector.obs.values()} == {torch.float32}
+    last = collector.timesteps[-1][1]
+    assert (last.obs.tolist(), last.reward.tolist(), last.done) == ([1, 0, 3], [1], True)
+    assert {last.obs.dtype, last.reward.dtype} == {torch.float32}
+    assert last.info["eval_episode_return"] == 3
+
+
+def test_an_env_may_write_into_the_arrays_of_timesteps_that_were_kept():
+    collector = Plain(cfg())
+    collector.start()
+    assert [{i: step.obs.tolist() for i, step in steps.items()} for steps in collector.timesteps] == [
+        {0: [0, 0, 1], 1: [1, 0, 1]},
+        {0: [0, 0, 2], 1: [1, 0, 2]},
+        {1: [1, 0, 3]},
+    ]
+
+
+def test_an_abnormal_step_is_told_of_and_its_env_reset():
+    def mark(*place):
+        return {"abnormal": True} if place == (1, 0, 2) else {}
+
+    collector = Plain(cfg(), FakeManager([2, 3], episode_num=1, mark=mark))
+    collector.start()
+    assert [{i: s.info.get("abnormal") for i, s in steps.items()} for steps in collector.timesteps[:2]] == [
+        {0: None, 1: None},
+        {0: None, 1: True},
+    ]
+    assert ("reset", {1: None}) in collector.env_manager.calls
+    assert collector.timesteps[-1][1].obs.tolist() == [1, 1, 3]
+
+
+def test_a_round_of_abnormal_steps_alone_is_told_of():
+    def mark(*place):
+        return {"abnormal": True} if place == (0, 0, 1) else {}
+
+    collector = Plain(cfg(), FakeManager([1], episode_num=1, mark=mark))
+    collector._env_manager.envs[0].length = 2
+    collector.start()
+    assert [steps[0].info.get("abnormal") for steps in collector.timesteps] == [True, None, None]
+
+
+def test_nan_is_refused():
+    def after_step(timesteps):
+        timesteps[1].reward[:] = np.nan
+        return timesteps
+
+    with pytest.raises(FloatingPointError, match="the reward of env 1 holds NaN"):
+        Plain(cfg(), FakeManager([2, 3], after_step=after_step)).start()
+
+
+def test_rounds_are_measured():
+    collector = Plain(cfg())
+    collector.start()
+    averages = {name: collector._monitor.avg[name]() for name in ("policy_time", "env_time", "norm_env_time")}
+    assert all(value > 0 for value in averages.values())
+    assert collector._monitor.avg["timestep_size"]() == pytest.approx(5 / 3)
+    assert collector._log_buffer == {}
+
+
+def test_what_a_subclass_logs_of_a_round_is_kept_aside():
+    class Logging(Plain):
+        def _process_timestep(self, timestep):
+            self._log_buffer["mine"] = torch.tensor(2.0)
+
+    collector = Logging(cfg())
+    collector.start()
+    assert collector._monitor.mine == 2.0
+
+
+def test_a_closed_collector_does_not_even_ask_for_weights():
+    collector = Plain(cfg())
+    collector.close()
+    collector.log.clear()
+    collector.start()
+    assert collector.log == ["join thread"]
+
+
+def test_closing_between_the_weights_and_the_first_round_ends_it():
+    class Closing(Plain):
+        def _update_policy(self):
+            self.close()
+
+    collector = Closing(cfg())
+    collector.start()
+    assert "start thread" not in collector.log
+
+
+def test_a_failure_joins_the_threads_and_lets_close_return():
+    class Failing(Plain):
+        def _update_policy(self):
+            raise ConnectionError("no weights")
+
+    collector = Failing(cfg())
+    with pytest.raises(ConnectionError, match="no weights"):
+        collector.start()
+    assert collector.log == ["join thread"]
+    collector.close()
+
+
+def test_a_second_start_is_refused_while_the_first_one_runs():
+    inside, go = threading.Event(), threading.Event()
+
+    class Waiting(Plain):
+        def _update_policy(self):
+            inside.set()
+            assert go.wait(DEADLINE_S)
+
+    collector = Waiting(cfg())
+    thread = threading.Thread(target=collector.start, daemon=True)
+    thread.start()
+    assert inside.wait(DEADLINE_S)
+    with pytest.raises(RuntimeError, match="Plain starts once; make another one"):
+        collector.start()
+    go.set()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+
+
+def test_policy_and_env_manager_are_properties():
+    collector = Plain(cfg())
+    collector.policy = ["policy"]
+    assert collector.policy == ["policy"]
+    assert isinstance(collector.env_manager, FakeManager)
+
+
+def test_log_lines_name_the_kind_and_the_uid(own_folder):
+    collector = Plain(cfg())
+    collector.info("hello")
+    collector.debug("unheard")
+    collector.error("oh")
+    uid = collector._collector_uid
+    lines = (own_folder / "exp" / "log" / "collector" / f"{uid}_logger.txt").read_text().splitlines()
+    assert [line.split("]", 1)[1] for line in lines[-2:]] == [
+        f"[INFO] [COLLECTOR({uid})]: hello",
+        f"[ERROR] [COLLECTOR({uid})]: oh",
+    ]
+
+
+def test_the_default_config_is_a_copy_that_names_the_class():
+    first = Plain.default_config()
+    first.print_freq = 0
+    assert Plain.default_config() == {"print_freq": 5, "cfg_type": "PlainDict"}
+
+
+def test_a_half_built_collector_is_collected_quietly():
+    class Broken(Plain):
+        def _setup_logger(self):
+            raise OSError("no disk")
+
+    with pytest.raises(OSError, match="no disk"):
+        Broken(cfg())
+
+
+def test_a_registered_class_is_found_by_its_type():
+    PARALLEL_COLLECTOR_REGISTRY.register("plain_parallel_test", Plain, force_overwrite=True)
+    collector = create_parallel_collector(cfg(type="plain_parallel_test"))
+    assert type(collector) is get_parallel_collector_cls(EasyDict(type="plain_parallel_test")) is Plain
+    with pytest.raises(KeyError):
+        get_parallel_collector_cls(EasyDict(type="nobody"))

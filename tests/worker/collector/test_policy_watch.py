@@ -1,0 +1,94 @@
+"""How a collector comes by weights."""
+
+import threading
+
+import pytest
+
+from ding.worker.collector import policy_watch
+from ding.worker.collector.policy_watch import PolicyWatch
+from tests.worker.collector.parallel_fakes import DEADLINE_S
+
+
+class Answers:
+    """Gives its answers one after the other, the last for ever; exceptions are raised. `spent` says that all were."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.spent = threading.Event()
+
+    def __call__(self):
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if len(self.answers) == 1:
+            self.spent.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def look_at_once(monkeypatch):
+    monkeypatch.setattr(policy_watch, "_FIRST_LOOK_S", 0.0)
+
+
+def test_the_first_weights_are_waited_for():
+    assert PolicyWatch(Answers(FileNotFoundError("a"), None, {"iter": 3}), 0).first(DEADLINE_S) == {"iter": 3}
+
+
+@pytest.mark.parametrize(("answer", "reason"), [(FileNotFoundError("nothing there"), "nothing there"), (None, "new")])
+def test_the_wait_for_the_first_weights_ends_with_its_deadline(answer, reason):
+    with pytest.raises(TimeoutError, match=f"no weights have come within 0 s: .*{reason}"):
+        PolicyWatch(Answers(answer), 0).first(0)
+
+
+def test_another_error_ends_the_wait_at_once():
+    with pytest.raises(ValueError, match="out of the folder"):
+        PolicyWatch(Answers(ValueError("out of the folder")), 0).first(DEADLINE_S)
+
+
+def test_closing_ends_the_wait_for_the_first_weights():
+    fetch = Answers(FileNotFoundError("a"), FileNotFoundError("a"))
+    watch, found = PolicyWatch(fetch, 0), []
+    thread = threading.Thread(target=lambda: found.append(watch.first(1000)), daemon=True)
+    thread.start()
+    assert fetch.spent.wait(DEADLINE_S)
+    watch.close()
+    thread.join(DEADLINE_S)
+    assert found == [None]
+
+
+def test_only_the_newest_of_later_weights_is_taken_and_once():
+    fetch = Answers({"iter": 1}, {"iter": 2}, FileNotFoundError("a"), {"iter": 3}, None)
+    watch = PolicyWatch(fetch, 0)
+    assert watch.take() is None
+    watch.start()
+    watch.start()
+    assert fetch.spent.wait(DEADLINE_S)
+    watch.close()
+    assert watch.take() == {"iter": 3}
+    assert watch.take() is None
+
+
+def test_what_goes_wrong_later_is_raised_where_the_weights_are_taken():
+    watch = PolicyWatch(Answers(PermissionError("not for you")), 0)
+    watch.start()
+    watch._thread.join(DEADLINE_S)
+    for _ in range(2):
+        with pytest.raises(PermissionError, match="not for you"):
+            watch.take()
+    watch.close()
+
+
+def test_a_closed_watch_starts_no_thread():
+    watch = PolicyWatch(Answers(None), 0)
+    watch.close()
+    watch.start()
+    assert watch._thread is None
+    watch.close()
+
+
+def test_the_thread_looks_in_intervals_and_ends_at_once():
+    fetch = Answers({"iter": 1}, {"iter": 2})
+    watch = PolicyWatch(fetch, 1000)
+    watch.start()
+    watch.close()
+    assert not watch._thread.is_alive() and watch.take() is None

@@ -1,0 +1,649 @@
+"""What a Zergling collector sends, with counting envs and a scripted policy."""
+
+import gc
+import json
+import logging
+import sys
+import threading
+
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector import (
+    ZerglingParallelCollector,
+    create_parallel_collector,
+    get_parallel_collector_cls,
+)
+from tests.fakes import FakeManager
+from tests.worker.collector import parallel_fakes
+from tests.worker.collector.parallel_fakes import (
+    DEADLINE_S,
+    ENVS,
+    GATES,
+    POLICIES,
+    Gate,
+    Sent,
+    collector_cfg,
+    make,
+    play,
+    weights,
+)
+
+
+@pytest.fixture(autouse=True)
+def fresh_fakes():
+    yield
+    for fakes in (ENVS, POLICIES, GATES):
+        fakes.clear()
+
+
+@pytest.fixture
+def sent():
+    return Sent(weights(7))
+
+
+def listed(sample):
+    return {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in sample.items()}
+
+
+def step_of(env_id, episode, step, action, done=False, collect_iter=7):
+    return {
+        "obs": [env_id, episode, step],
+        "next_obs": [env_id, episode, step + 1],
+        "action": [action],
+        "reward": [1.0],
+        "done": done,
+        "collect_iter": collect_iter,
+    }
+
+
+# What is sent.
+
+
+def test_pieces_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at_the_end(sent):
+    collector = play(sent, lengths=(3, 2), episodes=2, n_sample=2, chunk_size=4)
+    uid = collector._collector_uid
+    assert {name: [listed(sample) for sample in chunk] for name, chunk in sent.chunks.items()} == {
+        f"env_{uid}_0": [
+            step_of(0, 0, 0, action=1),
+            step_of(0, 0, 1, action=2),
+            step_of(1, 0, 0, action=1),
+            step_of(1, 0, 1, action=2, done=True),
+        ],
+        f"env_{uid}_1": [
+            step_of(0, 0, 2, action=3, done=True),  # a piece ends with its episode
+            step_of(1, 1, 0, action=3),
+            step_of(1, 1, 1, action=4, done=True),
+            step_of(0, 1, 0, action=4),
+            step_of(0, 1, 1, action=5),
+        ],
+        f"env_{uid}_2": [step_of(0, 1, 2, action=6, done=True)],
+    }
+
+
+def test_the_metadata_tell_of_each_sample(sent):
+    collector = play(sent, lengths=(1, 2), n_sample=2)
+    name = f"env_{collector._collector_uid}_0"
+    common = {
+        "eval_flag": False,
+        "data_id": name,
+        "policy_iter": 7,
+        "collect_iter": 7,
+        "unroll_len": 1,
+        "compressor": "lz4",
+        "priority": 1.0,
+        "cur_episode": 2,
+        "cur_step": 3,
+    }
+    times = [row.pop("get_data_time") for row in sent.rows]
+    assert sent.rows == [
+        {**common, "env_id": env_id, "data_index": i, "cur_sample": i + 1} for i, env_id in enumerate((0, 1, 1))
+    ]
+    assert times[0] == times[1] == times[2] > 1e9
+
+
+def test_samples_come_before_their_metadata_and_the_info_that_says_the_end_comes_last(sent):
+    play(sent, lengths=(1, 2), episodes=2, n_sample=1, chunk_size=2)
+    assert [what for what, _ in sent.events] == ["data", "rows", "info"] * 3
+    infos = sent.of("info")
+    assert [info["collector_done"] for info in infos] == [False, False, True]
+    assert infos[-1].pop("get_info_time") > 1e9
+    assert infos[-1] == {
+        "eval_flag": False,
+        "collector_done": True,
+        "cur_episode": 4,
+        "cur_sample": 6,
+        "cur_step": 6,
+    }
+
+
+def test_one_info_is_sent_for_all_episodes_that_end_in_a_round(sent):
+    play(sent, lengths=(1, 1, 2), n_sample=1)
+    assert [info["cur_episode"] for info in sent.of("info")] == [2, 3]
+
+
+def test_a_sample_waits_no_longer_than_the_flush_interval(sent):
+    play(sent, lengths=(2, 2), n_sample=1, flush_interval_s=0)
+    assert [len(chunk) for chunk in sent.chunks.values()] == [2, 2]
+
+
+def test_the_interval_counts_from_the_oldest_sample_that_waits(monkeypatch):
+    from ding.worker.collector import sample_sender
+
+    clock = [100.0]
+    monkeypatch.setattr(sample_sender, "monotonic", lambda: clock[0])
+    sender = sample_sender.SampleSender("c", lambda *a: None, lambda rows: None, "none", 64, 0.2)
+    assert not sender.is_due()
+    sender.on_samples(0, 0)
+    clock[0] = 101.0
+    sender.on_samples(0, 1)
+    clock[0] = 101.15
+    sender.on_samples(0, 1)
+    assert not sender.is_due()
+    clock[0] = 101.21
+    assert sender.is_due()
+    sender.send([{}, {}], {"policy_iter": 0})
+    assert not sender.is_due()
+    sender.on_samples(0, 64)
+    assert sender.is_due()
+
+
+def test_whole_episodes_are_pieces_when_the_policy_counts_episodes(sent):
+    collector = play(sent, lengths=(3, 2), n_sample=None, policy={"n_episode": 2})
+    assert [len(piece) for piece in collector.policy.pieces] == [2, 3]
+
+
+def test_the_real_length_priority_and_iteration_of_samples_of_several_steps_are_told():
+    sent = Sent(weights(3))
+    collector = make(sent, lengths=(2,), n_sample=2)
+    steps = []
+
+    def samples(transitions):
+        steps.extend(transitions)
+        lists = {key: [step[key] for step in transitions] for key in transitions[0]}
+        return [
+            transitions,
+            {**lists, "priority": torch.tensor([0.25])},
+            {"obs": transitions[0]["obs"], "priority": 2},
+            {"obs": transitions[0]["obs"], "priority": [0.5, 0.75]},
+        ]
+
+    collector.policy.sample = samples
+    collector.start()
+    assert [(row["unroll_len"], row["priority"], row["collect_iter"], row["policy_iter"]) for row in sent.rows] == [
+        (2, 1.0, 3, 3),
+        (2, 0.25, 3, 3),
+        (1, 2.0, 3, 3),
+        (1, 0.5, 3, 3),
+    ]
+    (chunk,) = sent.chunks.values()
+    assert [listed(step) for step in chunk[0]] == [listed(step) for step in steps]
+
+
+def test_samples_that_are_no_dicts_can_be_sent_too(sent):
+    collector = make(sent, lengths=(1,))
+    collector.policy.sample = lambda transitions: ["text"]
+    collector.start()
+    assert list(sent.chunks.values()) == [["text"]]
+    assert (sent.rows[0]["unroll_len"], sent.rows[0]["priority"], sent.rows[0]["collect_iter"]) == (1, 1.0, 7)
+
+
+def test_what_sending_returns_goes_into_the_metadata(sent):
+    collector = make(sent, lengths=(1,))
+    collector.send_stepdata = lambda path, data: "a reference"
+    collector.start()
+    assert sent.rows[0]["object_ref"] == "a reference"
+
+
+@pytest.mark.parametrize("compressor", ["none", "zlib"])
+def test_the_compressor_of_the_config_is_used(sent, compressor):
+    sent.compressor = compressor
+    play(sent, compressor=compressor)
+    assert sum(map(len, sent.chunks.values())) == 5
+    assert {row["compressor"] for row in sent.rows} == {compressor}
+
+
+def test_a_policy_that_makes_no_samples_sends_none(sent):
+    collector = make(sent, lengths=(1,))
+    collector.policy.sample = lambda transitions: []
+    collector.start()
+    assert [what for what, _ in sent.events] == ["info"]
+
+
+def test_the_collect_setting_goes_to_the_policy(sent):
+    collector = play(sent, lengths=(2,))
+    assert collector.policy.kwargs == [{"eps": 0.5}] * 2
+
+
+def test_the_policy_sees_float32_tensors_and_is_reset_when_episodes_end(sent):
+    collector = make(sent, lengths=(2, 1), episodes=2)
+    forward, seen = collector.policy.forward, []
+    collector.policy.forward = lambda obs, **kwargs: seen.extend(obs.values()) or forward(obs, **kwargs)
+    collector.start()
+    assert {(type(obs), obs.dtype) for obs in seen} == {(torch.Tensor, torch.float32)}
+    assert collector.policy.resets == [[1], [0], [1], [0]]
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_envs_are_acted_in_with_arrays(sent, batched):
+    play(sent, lengths=(2,), policy={"batched": batched})
+    actions = [action for env in ENVS for action in env.actions]
+    assert [(type(action).__name__, action.tolist()) for action in actions] == [("ndarray", [1]), ("ndarray", [2])]
+
+
+# Evaluation.
+
+
+def test_an_evaluator_sends_infos_and_no_samples(sent):
+    collector = play(sent, lengths=(3, 2), is_eval=True, n_sample=None)
+    assert [what for what, _ in sent.events] == ["info", "info"]
+    assert sent.of("info")[-1]["collector_done"] and sent.of("info")[-1]["eval_flag"]
+    assert collector.policy.kwargs == [{}] * 3
+    assert POLICIES[0].fields == ["eval"]
+
+
+def test_an_evaluator_keeps_the_weights_it_began_with(sent):
+    sent.states.append(weights(8))
+    collector = play(sent, is_eval=True, update_policy_second=0)
+    assert sent.asked == ["policy"] and collector.get_finish_info()["train_iter"] == 7
+
+
+# The weights.
+
+
+class ScriptedWatch:
+    """Has the first weights, then `later[k]` after round k."""
+
+    def __init__(self, *later):
+        self.later = list(later)
+        self.calls = []
+
+    def first(self, timeout_s):
+        self.calls.append(("first", timeout_s))
+        return weights(1)
+
+    def start(self):
+        self.calls.append("start")
+
+    def take(self):
+        return self.later.pop(0) if self.later else None
+
+    def close(self):
+        self.calls.append("close")
+
+
+def test_new_weights_are_taken_up_between_two_rounds_and_noted_in_the_samples():
+    sent = Sent()
+    collector = make(sent, lengths=(3,), n_sample=1, flush_interval_s=0, first_policy_timeout_s=9)
+    collector._watch = watch = ScriptedWatch(None, weights(5))
+    collector.start()
+    assert collector.policy.log == ["load 1", "forward", "forward", "load 5", "forward"]
+    assert [row["policy_iter"] for row in sent.rows] == [row["collect_iter"] for row in sent.rows] == [1, 1, 5]
+    assert watch.calls == [("first", 9), "start", "close"]
+    assert collector.get_finish_info()["train_iter"] == 5
+
+
+def test_a_failure_to_fetch_later_weights_ends_the_collector():
+    sent = Sent(weights(0), PermissionError("not for you"))
+    collector = make(sent, lengths=(2,), update_policy_second=0)
+    take = collector._watch.take
+
+    def take_after_the_failure():
+        collector._watch._thread.join(DEADLINE_S)
+        return take()
+
+    collector._watch.take = take_after_the_failure
+    with pytest.raises(PermissionError, match="not for you"):
+        collector.start()
+
+
+def test_the_first_weights_have_a_deadline():
+    sent = Sent(*[FileNotFoundError("policy")] * 1000)
+    collector = make(sent, first_policy_timeout_s=0.01)
+    with pytest.raises(TimeoutError, match="no weights have come within 0.01 s: policy"):
+        collector.start()
+
+
+def test_no_thread_is_left_when_the_episodes_are_over(sent):
+    play(sent, update_policy_second=1000)
+    assert "update_policy" not in [thread.name for thread in threading.enumerate()]
+
+
+# What is reported.
+
+
+def test_the_finish_info_of_collecting(sent):
+    collector = play(sent, lengths=(3, 1), episodes=2, chunk_size=1)
+    info = collector.get_finish_info()
+    assert info.pop("duration") > 0 and info.pop("finish_time") > 1e9
+    times = [info.pop(f"avg_time_per_{of}") for of in ("episode", "step", "train_sample")]
+    assert times[0] == pytest.approx(2 * times[1]) and times[1] == pytest.approx(times[2])
+    assert info == {
+        "eval_flag": False,
+        "env_num": 2,
+        "train_iter": 7,
+        "collector_done": True,
+        "predefined_episode_count": 4,
+        "real_episode_count": 4,
+        "step_count": 8,
+        "sample_count": 8,
+        "avg_step_per_episode": 2.0,
+        "avg_sample_per_episode": 2.0,
+        "reward_mean": 2.0,
+        "reward_std": 1.0,
+        "reward_raw": [3.0, 3.0, 1.0, 1.0],
+        "collect_setting": {"eps": 0.5},
+    }
+
+
+def test_the_finish_info_is_json_and_the_same_after_closing(sent):
+    collector = play(sent, is_eval=True)
+    before = collector.get_finish_info()
+    collector.close()
+    after = json.loads(json.dumps(collector.get_finish_info()))
+    changing = {"duration", "finish_time", "avg_time_per_episode", "avg_time_per_step"}
+    assert {k: v for k, v in before.items() if k not in changing} == {
+        k: v for k, v in after.items() if k not in changing
+    }
+    assert "collect_setting" not in before
+
+
+def test_the_finish_info_of_a_collector_that_has_not_played_is_zero():
+    info = make().get_finish_info()
+    assert (
+        info["train_iter"] == info["step_count"] == info["reward_mean"] == info["reward_std"] == info["duration"] == 0
+    )
+    assert {info[f"avg_time_per_{of}"] for of in ("episode", "step", "train_sample")} == {0.0}
+    assert info["reward_raw"] == [] and info["collector_done"] is False
+
+
+def test_an_evaluation_with_nothing_to_play_says_that_it_is_over(sent):
+    collector = make(sent)
+    manager = FakeManager([1], episode_num=1)
+    collector.env_manager = manager
+    manager.step({0: 0})
+    collector.start()
+    assert [(what, content.get("collector_done")) for what, content in sent.events] == [("info", True)]
+
+
+def test_it_logs_under_the_name_of_its_kind(sent, own_folder):
+    collector = make(sent, lengths=(4,), is_eval=True, print_freq=3)
+    uid = collector._collector_uid
+    logging.getLogger(f"{uid}_logger").setLevel(logging.DEBUG)
+    collector.start()
+    collector.error("hello")
+    text = (own_folder / "exp" / "log" / "evaluator" / f"{uid}_logger.txt").read_text()
+    assert "'print_freq': 3" in text
+    assert f"[ERROR] [EVALUATOR({uid})]: hello\n" in text
+    assert f"[DEBUG] [EVALUATOR({uid})]: acts with the weights of iteration 7\n" in text
+    tables = [line.split("]: ")[1] for line in text.splitlines() if "rounds: {'policy_time'" in line]
+    assert [table.split(" rounds")[0] for table in tables] == ["after 3"]
+    assert "'timestep_size': 1.0" in tables[0]
+
+
+# Env managers and policies.
+
+
+def test_the_env_manager_can_be_read_and_one_that_is_set_is_launched_and_replaces_the_old_one():
+    collector = make()
+    first = collector.env_manager
+    manager = FakeManager([1, 1, 1], episode_num=4)
+    collector.env_manager = manager
+    assert collector.env_manager is manager and manager.calls == ["launch"] and first.closed
+    info = collector.get_finish_info()
+    assert (info["env_num"], info["predefined_episode_count"]) == (3, 12)
+
+
+def test_a_policy_must_say_how_much_to_collect():
+    with pytest.raises(AssertionError, match="gives neither n_sample nor n_episode"):
+        make(n_sample=None)
+    assert [env.closed for env in ENVS[-2:]] == [1, 1]  # the envs that were launched before it
+
+
+def test_the_envs_are_seeded_where_the_config_has_a_seed():
+    make(seed=5)
+    assert [env.seeds for env in ENVS[-2:]] == [[5], [6]]
+    ENVS.clear()
+    make()
+    assert [env.seeds for env in ENVS] == [[]] * len(ENVS)
+
+
+def test_an_abnormal_step_voids_the_episode(sent):
+    collector = make(sent, lengths=(2, 3), n_sample=9, env={"abnormal_at": [1, 0, 2]})
+    lines = []
+    collector.info = lines.append
+    collector.start()
+    samples = [listed(sample)["obs"][:2] for chunk in sent.chunks.values() for sample in chunk]
+    assert samples == [[0, 0]] * 2 + [[1, 1]] * 3
+    assert collector.policy.resets == [[1], [0], [1]]
+    assert lines == ["env 1 returned an abnormal step; it was reset and its running episode dropped"]
+    assert collector.get_finish_info()["real_episode_count"] == 2
+
+
+# What goes wrong.
+
+
+def test_an_exception_of_an_env_reaches_the_caller(sent):
+    collector = make(sent, env={"raise_at": [1, 0, 2]}, update_policy_second=1000)
+    with pytest.raises(RuntimeError, match="env 1 was told to fail"):
+        collector.start()
+    assert "update_policy" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_an_exception_of_the_policy_reaches_the_caller(sent):
+    with pytest.raises(ArithmeticError, match="the policy was told to fail"):
+        play(sent, policy={"fail_at": 1})
+
+
+def test_jpeg_is_refused_because_it_is_for_images():
+    with pytest.raises(ConfigError, match="compressor = 'jpeg' is not allowed.*'jpeg' is for single images"):
+        make(compressor="jpeg")
+
+
+def test_a_missing_compressor_shows_before_any_env_is_made(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lz4", None)
+    monkeypatch.setitem(sys.modules, "lz4.block", None)
+    ENVS.clear()
+    with pytest.raises(ImportError, match="pip install lz4"):
+        make()
+    assert ENVS == []
+    make(is_eval=True)  # which compresses nothing
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("print_freq", 0),
+        ("chunk_size", 0),
+        ("flush_interval_s", -1),
+        ("update_policy_second", -1),
+        ("first_policy_timeout_s", "soon"),
+        ("eval_flag", 1),
+        ("seed", -1),
+        ("collect_setting", 3),
+    ],
+)
+def test_a_wrong_value_is_refused(key, value):
+    with pytest.raises(ConfigError, match=f"{key} = .* is not allowed"):
+        make(**{key: value})
+
+
+def test_what_is_needed_is_named():
+    cfg = collector_cfg()
+    del cfg["policy"]
+    with pytest.raises(ConfigError, match="'policy' is missing"):
+        ZerglingParallelCollector(cfg)
+
+
+# The end.
+
+
+def in_thread(collector):
+    thread = threading.Thread(target=collector.start, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_closing_ends_the_wait_for_the_first_weights():
+    asked = threading.Event()
+    collector = make(first_policy_timeout_s=1000)
+
+    def none_yet(path):
+        asked.set()
+        raise FileNotFoundError(path)
+
+    collector.get_policy_update_info = none_yet
+    thread = in_thread(collector)
+    assert asked.wait(DEADLINE_S)
+    collector.close()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive() and collector.policy.seen == [] and collector.env_manager.closed
+
+
+def test_closing_ends_the_collecting_after_the_round(sent):
+    gate = GATES["g"] = Gate()
+    collector = make(sent, lengths=(50,), env={"wait_at": [0, 0, 3], "gate": "g"}, n_sample=1, flush_interval_s=0)
+    thread = in_thread(collector)
+    assert gate.reached.wait(DEADLINE_S)
+    closer = threading.Thread(target=collector.close, daemon=True)
+    closer.start()
+    assert collector._stopping.wait(DEADLINE_S)
+    assert not collector.env_manager.closed  # a round is under way
+    gate.open()
+    for each in (closer, thread):
+        each.join(DEADLINE_S)
+        assert not each.is_alive()
+    assert collector.env_manager.closed and len(sent.rows) == 3
+    assert [what for what, _ in sent.events if what == "info"] == []
+
+
+def test_closing_closes_the_envs_of_a_round_that_hangs(sent, monkeypatch):
+    from ding.worker.collector import base_parallel_collector
+
+    monkeypatch.setattr(base_parallel_collector, "_ROUND_TIMEOUT_S", 0.01)
+    gate = GATES["g"] = Gate()
+    collector = make(sent, lengths=(50,), env={"wait_at": [0, 0, 1], "gate": "g"})
+    errors = []
+    collector.error = errors.append
+    thread = in_thread(collector)
+    assert gate.reached.wait(DEADLINE_S)
+    collector.close()
+    assert collector.env_manager.closed
+    assert errors == ["the round under way has not ended within 0.01 s; it is left to itself"]
+    gate.open()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+
+
+def test_a_collector_may_close_itself(sent):
+    collector = make(sent, lengths=(9,), n_sample=1, flush_interval_s=0)
+    send = sent.send_metadata
+    collector.send_metadata = lambda rows: (send(rows), collector.close())
+    collector.start()
+    assert len(sent.rows) == 1 and collector.env_manager.closed
+
+
+def test_closing_twice_closes_once(sent):
+    collector = play(sent)
+    collector.close()
+    closed = [env.closed for env in ENVS]
+    collector.close()
+    assert [env.closed for env in ENVS] == closed
+
+
+def test_a_closed_collector_plays_nothing(sent):
+    collector = make(sent)
+    collector.close()
+    collector.start()
+    assert sent.asked == [] and sent.events == []
+
+
+def test_a_collector_starts_once(sent):
+    collector = play(sent)
+    with pytest.raises(RuntimeError, match="ZerglingParallelCollector.* starts once"):
+        collector.start()
+
+
+# Classes of others that build on it.
+
+
+class Own(ZerglingParallelCollector):
+    """Overrides every step of a round."""
+
+    def __init__(self, cfg):
+        self.processed = []
+        super().__init__(cfg)
+
+    def _policy_inference(self, obs):
+        actions = super()._policy_inference(obs)
+        return {env_id: torch.from_numpy(action) + 100 for env_id, action in actions.items()}
+
+    def _env_step(self, actions):
+        timesteps = super()._env_step(actions)
+        return {env_id: step._replace(reward=step.reward * 10) for env_id, step in timesteps.items()}
+
+    def _process_timestep(self, timestep):
+        self.processed.append({env_id: (step.obs, step.reward) for env_id, step in timestep.items()})
+        super()._process_timestep(timestep)
+
+
+def test_a_subclass_that_overrides_a_step_of_the_round_is_asked(sent):
+    collector = make(sent, Own, lengths=(2,))
+    collector.start()
+    assert [action.tolist() for env in ENVS for action in env.actions] == [[101], [102]]
+    (chunk,) = sent.chunks.values()
+    assert [(sample["action"].tolist(), sample["reward"].tolist()) for sample in chunk] == [
+        ([1], [10.0]),
+        ([2], [10.0]),
+    ]
+    assert [{i: (o.tolist(), r.tolist()) for i, (o, r) in step.items()} for step in collector.processed] == [
+        {0: ([0, 0, 1], [10.0])},
+        {0: ([0, 0, 2], [10.0])},
+    ]
+
+
+def test_a_subclass_may_infer_without_the_policy(sent):
+    class Constant(ZerglingParallelCollector):
+        def _policy_inference(self, obs):
+            return {env_id: torch.tensor([42]) for env_id in obs}
+
+    make(sent, Constant, lengths=(1,)).start()
+    assert sent.chunks.popitem()[1][0]["action"].tolist() == [42]
+
+
+def test_a_subclass_may_have_defaults_of_its_own():
+    class Faster(ZerglingParallelCollector):
+        config = {"update_policy_second": 1, "print_freq": 50}
+
+    assert Faster.default_config() == {"update_policy_second": 1, "print_freq": 50, "cfg_type": "FasterDict"}
+    collector = make(None, Faster)
+    assert (collector._cfg.update_policy_second, collector._cfg.chunk_size, collector._cfg.compressor) == (
+        1,
+        1000,
+        "lz4",
+    )
+
+
+def test_the_registered_class_is_built_by_its_type():
+    cfg = collector_cfg()
+    assert type(create_parallel_collector(cfg)) is ZerglingParallelCollector
+    assert get_parallel_collector_cls(EasyDict(type="zergling")) is ZerglingParallelCollector
+    with pytest.raises(KeyError):
+        create_parallel_collector(EasyDict(type="nobody", import_names=[]))
+
+
+def test_the_documented_defaults():
+    defaults = ZerglingParallelCollector.default_config()
+    assert defaults.cfg_type == "ZerglingParallelCollectorDict"
+    assert (defaults.print_freq, defaults.compressor, defaults.update_policy_second) == (5, "lz4", 3)
+
+
+def test_a_collector_that_is_forgotten_closes_its_envs():
+    collector = make()
+    manager = collector.env_manager
+    assert not manager.closed and parallel_fakes.ENVS
+    del collector
+    gc.collect()
+    assert manager.closed

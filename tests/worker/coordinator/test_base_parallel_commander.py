@@ -1,0 +1,147 @@
+import pytest
+from easydict import EasyDict
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.coordinator.base_parallel_commander import (
+    BaseCommander,
+    NaiveCommander,
+    create_parallel_commander,
+    get_parallel_commander_cls,
+)
+from ding.worker.coordinator.solo_parallel_commander import SoloCommander
+from tests.worker.coordinator.fakes import main_cfg
+
+
+def naive(**cfg):
+    return NaiveCommander(main_cfg("naive", **cfg))
+
+
+class Minimal(BaseCommander):
+    """A commander of the user's, with as little as is allowed."""
+
+    def __init__(self, **cfg):
+        self._open_spaces(cfg)
+
+    def get_collector_task(self):
+        return None
+
+
+def test_a_commander_needs_collector_tasks_and_nothing_else():
+    with pytest.raises(TypeError, match="abstract"):
+        BaseCommander()
+    commander = Minimal()
+    assert commander.get_learner_task() is None
+    assert commander.finish_collector_task("t", {}) is None
+    assert commander.finish_learner_task("t", {"buffer_id": "b"}) == "b"
+    assert commander.finish_learner_task("t", {}) is None
+    assert commander.is_collector_task_useless("t") is False
+    commander.update_learner_info("t", {})
+    commander.update_collector_info("t", {})
+    commander.close()
+
+
+@pytest.mark.parametrize(("judge", "key"), [("collector", "collector_done"), ("learner", "learner_done")])
+@pytest.mark.parametrize(("told", "is_done"), [({}, False), (False, False), (True, True), (1, True)])
+def test_a_worker_says_itself_when_it_is_done(judge, key, told, is_done):
+    info = told if isinstance(told, dict) else {key: told}
+    assert getattr(Minimal(), f"judge_{judge}_finish")("t", info) is is_done
+
+
+def test_the_default_config_is_a_fresh_copy():
+    cfg = BaseCommander.default_config()
+    assert cfg == {
+        "collector_task_space": 1,
+        "learner_task_space": 1,
+        "eval_interval": 60,
+        "cfg_type": "BaseCommanderDict",
+    }
+    cfg.eval_interval = 1
+    assert BaseCommander.config["eval_interval"] == 60
+    assert NaiveCommander.default_config().cfg_type == "NaiveCommanderDict"
+
+
+@pytest.mark.parametrize(
+    ("cfg", "match"),
+    [
+        ({"collector_task_space": -1}, "collector_task_space = -1 is not allowed"),
+        ({"learner_task_space": 1.5}, "learner_task_space = 1.5 is not allowed"),
+        ({"eval_interval": "often"}, "eval_interval = 'often' is not allowed"),
+        ({"colector_task_space": 1}, "did you mean 'collector_task_space'"),
+    ],
+)
+def test_the_config_is_checked(cfg, match):
+    with pytest.raises(ConfigError, match=match):
+        naive(**cfg)
+
+
+def test_naive_tasks_are_numbered_from_1():
+    commander = naive(collector_task_space=2)
+    task = commander.get_collector_task()
+    assert (task["task_id"], task["buffer_id"]) == ("collector_task_id1", "test")
+    cfg = task["collector_cfg"]
+    assert cfg.collect_setting.eps == 0.9 and cfg.policy_update_path == "test.pth" and cfg.eval_flag is False
+    assert cfg.env.manager.episode_num == 2 and cfg.exp_name == "exp" and cfg.policy.type == "dqn_command"
+    assert commander.get_collector_task()["task_id"] == "collector_task_id2"
+    assert commander.get_collector_task() is None
+    task = commander.get_learner_task()
+    assert [task[key] for key in ("task_id", "policy_id", "buffer_id")] == ["learner_task_id1", "test.pth", "test"]
+    assert commander.get_learner_task() is None
+
+
+def test_a_finished_naive_task_is_counted_and_makes_room():
+    commander = naive()
+    commander.get_collector_task(), commander.get_learner_task()
+    assert commander.finish_collector_task("collector_task_id1", {}) is None
+    assert commander.finish_learner_task("learner_task_id1", {"buffer_id": "test"}) == "test"
+    assert (commander._collector_task_finish_count, commander._learner_task_finish_count) == (1, 1)
+    assert commander.get_collector_task()["task_id"] == "collector_task_id2"
+    assert commander.get_learner_task()["task_id"] == "learner_task_id2"
+
+
+def test_a_failed_naive_task_makes_room_and_is_not_counted():
+    commander = naive()
+    commander.notify_fail_collector_task(commander.get_collector_task())
+    commander.notify_fail_learner_task(commander.get_learner_task())
+    assert commander.get_collector_task() is not None and commander.get_learner_task() is not None
+    assert (commander._collector_task_finish_count, commander._learner_task_finish_count) == (0, 0)
+
+
+def test_collectors_that_come_and_go_change_the_space():
+    commander = naive(collector_task_space=0)
+    assert commander.get_collector_task() is None
+    commander.increase_collector_task_space()
+    assert commander.get_collector_task() is not None
+    commander.decrease_collector_task_space()
+    commander.notify_fail_collector_task({})
+    assert commander.get_collector_task() is None
+
+
+def test_naive_infos_are_kept_by_task():
+    commander = naive()
+    commander.update_learner_info("a", {"learner_step": 1})
+    commander.update_learner_info("a", {"learner_step": 2})
+    assert commander._learner_info["a"] == [{"learner_step": 1}, {"learner_step": 2}]
+    assert commander._learner_info["b"] == []
+
+
+@pytest.mark.parametrize(("kind", "cls"), [("naive", NaiveCommander), ("solo", SoloCommander)])
+def test_commanders_are_made_by_type(kind, cls):
+    commander = create_parallel_commander(main_cfg(kind, import_names=["ding.worker.coordinator"]))
+    assert type(commander) is cls
+    commander.close()
+    assert get_parallel_commander_cls({"type": kind, "import_names": ["ding.worker.coordinator"]}) is cls
+    assert get_parallel_commander_cls(EasyDict(type=kind)) is cls
+
+
+def test_an_unknown_type_is_a_key_error():
+    with pytest.raises(KeyError, match="emperor"):
+        create_parallel_commander(main_cfg("emperor"))
+    with pytest.raises(KeyError, match="emperor"):
+        get_parallel_commander_cls({"type": "emperor"})
+
+
+def test_modules_named_by_the_config_are_imported_first():
+    with pytest.raises(ImportError, match="no_such_module"):
+        create_parallel_commander(main_cfg("naive", import_names=["no_such_module"]))
+    with pytest.raises(ImportError, match="no_such_module"):
+        get_parallel_commander_cls({"type": "naive", "import_names": ["no_such_module"]})

@@ -1,0 +1,307 @@
+"""Workers are connected, given tasks and let go, whatever state they are in."""
+
+import queue
+import threading
+
+import pytest
+
+from ding.interaction.exception import TaskFail
+from ding.utils.config_helper import ConfigError
+from ding.worker.coordinator.comm_coordinator import CommCoordinator, make_hub
+from ding.worker.transport.http_transport import HttpHub
+from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.local_transport import LocalHub, LocalStation
+from tests.worker.coordinator.fakes import (
+    LOGGER,
+    PATIENCE_S,
+    FakeWorker,
+    batched_collector,
+    collected,
+    collector_task,
+    finish_info,
+    info,
+    learner_task,
+    local_cfg,
+    rows,
+)
+
+
+class Side:
+    """Puts what it is told into `told`; a method in `errors` raises that instead."""
+
+    def __init__(self):
+        self.told = queue.SimpleQueue()
+        self.errors = {}
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def tell(*arguments):
+            self.told.put((name.removeprefix("deal_with_"), *arguments))
+            if name in self.errors:
+                raise self.errors[name]
+            if name == "deal_with_collector_judge_finish":
+                return arguments[1]["collector_done"]
+            return False if name.startswith("is_") else None
+
+        return tell
+
+    def expect(self, name):
+        """What is told by this name next; what comes before it is passed over."""
+        while (told := self.told.get(timeout=PATIENCE_S))[0] != name:
+            assert "error" not in told[0] and "lost" not in told[0], told
+        return told[1:]
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make(learners=(), collectors=(), **cfg):
+        ports = [[worker if isinstance(worker, int) else worker.port for worker in kind] for kind in (learners, collectors)]
+        own = local_cfg(*ports, task_timeout=PATIENCE_S, **cfg).system.coordinator
+        made.append(CommCoordinator(own, Side(), LOGGER))
+        made[-1].side = made[-1]._callback_fn
+        return made[-1]
+
+    yield make
+    for comm in made:
+        comm.close(timeout_s=1.0)
+
+
+@pytest.fixture
+def collector():
+    worker = batched_collector()
+    yield worker
+    worker.close()
+
+
+def task_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("coordinator_")]
+
+
+def test_all_workers_are_connected_and_asked_for_their_resources(make, collector):
+    learner = FakeWorker(resource=lambda task: {"gpu": 4})
+    comm = make([learner], [collector])
+    comm.start()
+    assert (comm.free_count("learner"), comm.free_count("collector")) == (1, 1)
+    assert comm._workers["learner0"].resource == {"gpu": 4} and not comm._workers["learner0"].is_batched
+    assert comm._workers["collector0"].is_batched
+    learner.close()
+
+
+def test_workers_that_cannot_be_reached_are_all_named(make, collector):
+    failing = FakeWorker(resource=lambda task: TaskFail(result={"message": "out of order"}))
+    comm = make([failing], [collector, 999, 998])
+    with pytest.raises(ConnectionError) as error:
+        comm.start()
+    text = str(error.value)
+    assert "learner0: " in text and "out of order" in text
+    assert "collector1: " in text and "999" in text and "collector2: " in text
+    assert "collector0" not in text
+    failing.close()
+
+
+def test_a_finished_task_is_told_and_its_worker_is_free_again(make, collector):
+    comm = make([], [collector])
+    comm.start()
+    task = collector_task("t")
+    assert comm.send_collector_task(task) is True
+    assert comm.send_collector_task(collector_task("u")) is False
+    collector.reply(collected(rows("a", 2), [info(True)]))
+    assert comm.side.expect("collector_send_data") == ("t", "buffer", "a", rows("a", 2))
+    assert comm.side.expect("collector_finish_task") == ("t", finish_info())
+    assert comm.side.expect("worker_free") == ("collector", "collector0")
+    assert comm.free_count("collector") == 1
+    assert collector.log == ["resource", "collector_start_task", "collector_data_task", "collector_close_task"]
+
+
+def test_a_task_that_begins_slowly_holds_up_no_other(make, collector):
+    gate = threading.Event()
+
+    def start(task):
+        assert gate.wait(PATIENCE_S)
+        return {}
+
+    slow = batched_collector(collector_start_task=start)
+    comm = make([], [slow])
+    comm.start()
+    assert comm.send_collector_task(collector_task("t")) is True  # at once, though it has not begun
+    slow.expect("resource"), slow.expect("collector_start_task")
+    gate.set()
+    slow.reply(collected([], [info(True)]))
+    comm.side.expect("collector_finish_task")
+    slow.close()
+
+
+@pytest.mark.parametrize("at", ["collector_start_task", "collector_data_task", "collector_close_task"])
+def test_a_task_that_fails_is_told_with_the_workers_traceback_and_closed_once(make, at):
+    def fail(task):
+        raise TaskFail(result={"message": "no", "exception": "E", "traceback": f"Traceback of {at}"})
+
+    answers = {"collector_data_task": lambda task: collected([], [info(True)])}
+    worker = batched_collector(**{**answers, at: fail})
+    comm = make([], [worker])
+    comm.start()
+    task = collector_task("t")
+    comm.send_collector_task(task)
+    while (told := comm.side.told.get(timeout=PATIENCE_S))[0] != "task_error":
+        continue
+    kind, failed, error = told[1:]
+    assert (kind, failed) == ("collector", task)
+    assert isinstance(error, TaskFailed) and f"Traceback of {at}" in str(error)
+    if at == "collector_close_task":
+        _join_tasks()
+        assert comm.free_count("collector") == 0  # nobody knows what it is doing
+    else:
+        comm.side.expect("worker_free")
+    assert worker.log.count("collector_close_task") == 1
+    worker.close()
+
+
+def _join_tasks():
+    for thread in task_threads():
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    "callback", ["deal_with_collector_send_data", "deal_with_collector_judge_finish", "deal_with_collector_finish_task"]
+)
+def test_an_exception_of_a_callback_is_told_and_the_task_closed(make, collector, callback):
+    comm = make([], [collector])
+    comm.start()
+    comm.side.errors[callback] = error = RuntimeError("bad sample")
+    comm.send_collector_task(collector_task("t"))
+    collector.reply(collected(rows("a", 1), [info(True)]))
+    while (told := comm.side.told.get(timeout=PATIENCE_S))[0] != "task_error":
+        continue
+    assert told[3] is error
+    comm.side.expect("worker_free")
+    assert collector.log[-1] == "collector_close_task" and collector.log.count("collector_close_task") == 1
+
+
+def test_a_worker_that_does_not_answer_in_time_is_lost(make):
+    release = threading.Event()
+    worker = batched_collector(collector_start_task=lambda task: release.wait(PATIENCE_S))
+    comm = make([], [worker])
+    comm._cfg.task_timeout = 0.05
+    comm.start()
+    task = collector_task("t")
+    comm.send_collector_task(task)
+    while (told := comm.side.told.get(timeout=PATIENCE_S))[0] != "worker_lost":
+        continue
+    assert told[1:4] == ("collector", "collector0", task)
+    assert isinstance(told[4], WorkerLost) and "within 0.05 s" in str(told[4])
+    _join_tasks()
+    assert comm.free_count("collector") == 0
+    release.set()
+    worker.close()
+
+
+@pytest.mark.parametrize("after", ["collector_start_task", "collector_data_task"])
+def test_a_worker_that_goes_away_is_lost(make, after):
+    def end(task):
+        worker.station.close(timeout_s=0)
+        return collected()
+
+    worker = batched_collector(**{after: end})
+    comm = make([], [worker])
+    comm.start()
+    comm.send_collector_task(collector_task("t"))
+    while (told := comm.side.told.get(timeout=PATIENCE_S))[0] != "worker_lost":
+        continue
+    assert told[2] == "collector0"
+
+
+def test_closing_ends_running_tasks_without_telling_of_them(make, collector):
+    learner = FakeWorker(
+        resource=lambda task: {"batched": True},
+        learner_start_task=lambda task: {},
+        learner_get_data_task=lambda task: {"batch_size": 2, "cur_learner_iter": 0, "batch_num": 0, "infos": []},
+        learner_close_task=lambda task: TaskFail(result={"message": "it is not needed any more"}),
+    )
+    comm = make([learner], [collector])
+    comm.start()
+    comm.send_learner_task(learner_task("l"))
+    comm.send_collector_task(collector_task("c"))
+    for name in ("resource", "collector_start_task", "collector_data_task"):
+        collector.expect(name)
+    closing = threading.Thread(target=comm.close)
+    closing.start()
+    assert comm._ending.wait(PATIENCE_S)
+    collector.reply(collected())
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive() and task_threads() == []
+    assert collector.log[-1] == "collector_close_task" and learner.log[-1] == "learner_close_task"
+    told = [comm.side.told.get() for _ in range(comm.side.told.qsize())]
+    assert not [name for name, *_ in told if "finish_task" in name or "error" in name or "lost" in name]
+    assert comm.send_collector_task(collector_task("later")) is False
+    comm.close()
+    learner.close()
+
+
+def test_closing_does_not_wait_for_a_worker_that_hangs(make, caplog):
+    release = threading.Event()
+    worker = batched_collector(collector_data_task=lambda task: release.wait(PATIENCE_S))
+    comm = make([], [worker])
+    comm.start()
+    comm.send_collector_task(collector_task("t"))
+    worker.expect("resource"), worker.expect("collector_start_task"), worker.expect("collector_data_task")
+    comm.close(timeout_s=0.05)
+    assert task_threads() == []
+    assert "tasks have not ended within 0.05 s, they are broken off: ['t']" in caplog.text
+    assert comm.side.told.empty()
+    release.set()
+    worker.close()
+
+
+def test_closing_while_workers_are_being_connected_ends_that(make):
+    gate, asked = threading.Event(), threading.Event()
+
+    def resource(task):
+        asked.set()
+        assert gate.wait(PATIENCE_S)
+
+    station = LocalStation(resource)
+    station.start()
+    comm = make([], [station.port])
+    errors = []
+
+    def start():
+        try:
+            comm.start()
+        except ConnectionError as e:
+            errors.append(str(e))
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    assert asked.wait(PATIENCE_S)
+    comm.close(timeout_s=1.0)
+    starting.join(PATIENCE_S)
+    assert not starting.is_alive() and "disconnected" in errors[0]
+    gate.set()
+    station.close()
+
+
+def test_a_callback_may_close_it(make, collector):
+    comm = make([], [collector])
+    comm.start()
+    closed = threading.Event()
+
+    def finish(task_id, finished_task):
+        comm.close(timeout_s=PATIENCE_S)
+        closed.set()
+
+    comm.side.deal_with_collector_finish_task = finish
+    comm.send_collector_task(collector_task("t"))
+    collector.reply(collected([], [info(True)]))
+    assert closed.wait(PATIENCE_S)
+
+
+def test_the_transport_follows_the_config():
+    assert isinstance(make_hub({"transport": "local"}), LocalHub)
+    assert isinstance(make_hub({"host": "127.0.0.1", "port": 0}), HttpHub)
+    with pytest.raises(ConfigError, match="transport = 'pigeons' is not allowed"):
+        make_hub({"transport": "pigeons"})

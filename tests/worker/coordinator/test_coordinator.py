@@ -1,0 +1,578 @@
+"""A coordinator among workers of this process: runs as a whole, their ends, and what goes wrong in them."""
+
+import gc
+import threading
+import weakref
+
+import pytest
+
+from ding.interaction.exception import TaskFail
+from ding.utils.config_helper import ConfigError
+from ding.worker import Coordinator
+from ding.worker.coordinator.coordinator import TaskState
+from ding.worker.coordinator.worker_callbacks import failure_text
+from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
+from tests.worker.coordinator.fakes import (
+    PATIENCE_S,
+    AutoLearner,
+    FakeWorker,
+    batched_collector,
+    collected,
+    collector_task,
+    finish_info,
+    info,
+    learner_task,
+    local_cfg,
+    rows,
+)
+
+
+def own_threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("coordinator_")]
+
+
+@pytest.fixture
+def workers():
+    made = []
+    yield lambda worker: made.append(worker) or worker
+    for worker in made:
+        worker.close()
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make(learners=(), collectors=(), **cfg):
+        ports = [[getattr(worker, "worker", worker).port for worker in kind] for kind in (learners, collectors)]
+        made.append(Coordinator(local_cfg(*ports, task_timeout=PATIENCE_S, **cfg)))
+        return made[-1]
+
+    yield make
+    for coordinator in made:
+        coordinator.close()
+        assert len(coordinator._replay_buffer) == 0
+    assert own_threads() == []
+
+
+@pytest.fixture
+def chunks():
+    store = MemorySampleStore("chunks of a test")
+    yield store
+    forget_memory_stores("chunks of a test")
+
+
+def text_log():
+    with open("exp/log/coordinator_logger.txt", encoding="utf-8") as file:
+        return file.read()
+
+
+def start(coordinator, learner_tasks=(), collector_tasks=()):
+    coordinator._commander.learner_tasks += learner_tasks
+    coordinator._commander.collector_tasks += collector_tasks
+    coordinator.start()
+
+
+def test_samples_go_through_the_buffer_to_the_learner_with_their_priorities(make, workers, chunks):
+    learner, collector = workers(AutoLearner(iterations=3)), workers(batched_collector())
+    coordinator = make([learner], [collector], path_data=chunks.root)
+    commander = coordinator._commander
+    start(coordinator, [learner_task("l")], [collector_task("c")])
+    chunks.write("env_1", b"content")
+    sent = rows("env_1", 4, policy_iter=0, eval_flag=False, cur_step=4)
+    collector.reply(collected(sent, [info(True, cur_step=4)]))
+    assert learner.closed.wait(PATIENCE_S)
+    told = [commander.told.get(timeout=PATIENCE_S) for _ in range(6)]
+    by_name = {name: [entry for entry in told if entry[0] == name] for name, *_ in told}
+    assert [entry[2] for entry in by_name["update_learner_info"]] == [0, 1, 2]
+    assert by_name["update_collector_info"] == [("update_collector_info", "c", 4)]
+    assert by_name["finish_collector_task"] == [("finish_collector_task", "c", finish_info())]
+    assert by_name["finish_learner_task"] == [("finish_learner_task", "l", {"task_id": "its own", "buffer_id": "buffer"})]
+    coordinator.close()
+    assert sorted(coordinator._historical_task) == ["c", "l"] and coordinator._task_state == {}
+    assert len(learner.batches) == 3
+    for row in (row for batch in learner.batches for row in batch):
+        assert {key: row[key] for key in sent[0] if key not in ("data_index", "priority")} == {
+            key: value for key, value in sent[0].items() if key not in ("data_index", "priority")
+        }
+        assert 0 < row["IS"] <= 1 and row["replay_unique_id"].startswith("buffer_")
+    with pytest.raises(FileNotFoundError):
+        chunks.read("env_1")
+    assert coordinator.failure is None and not coordinator.system_shutdown_flag
+    progress = coordinator.progress()
+    assert (progress.samples, progress.env_steps, progress.train_iter, progress.policy_lag) == (4, 10, 3, 3)
+
+
+def test_the_learner_task_is_sent_without_the_config_of_its_buffer(make, workers):
+    learner = workers(AutoLearner(iterations=1))
+    coordinator = make([learner])
+    start(coordinator, [learner_task("l", "b", max_use=5)])
+    coordinator._commander.learner_tasks.clear()
+    assert learner.worker.expect("resource") and learner.worker.expect("learner_start_task")
+    own = {"learner_id": "learner0", "resource_info": {"gpu": 1, "batched": True}}
+    assert learner.tasks == [{"task_id": "l", "policy_id": "policy", "buffer_id": "b", **own}]
+    assert coordinator._replay_buffer["b"]._max_use == 5
+
+
+def test_priorities_of_the_learner_reach_the_buffer(make, workers):
+    learner, collector = workers(AutoLearner(iterations=99, at_once=1)), workers(batched_collector())
+    coordinator = make([learner], [collector])
+    start(coordinator, [learner_task("l")], [collector_task("c")])
+    collector.reply(collected(rows("a", 2)))
+    for _ in range(20):
+        coordinator._commander.expect("update_learner_info")
+    assert {row["priority"] for row in learner.batches[0]} == {1.0}
+    assert [row["priority"] for row in learner.batches[19]] == pytest.approx([3.0, 3.0], abs=1e-4)
+
+
+def test_samples_too_old_are_not_given_to_the_learner(make, workers):
+    learner, collector = workers(AutoLearner(iterations=99, at_once=1, batch_size=1)), workers(batched_collector())
+    coordinator = make([learner], [collector])
+    start(coordinator, [learner_task("l", max_staleness=3)], [collector_task("c")])
+    collector.reply(collected(rows("a", 1, policy_iter=0)))
+    for step in range(3):
+        coordinator._commander.expect("update_learner_info", "l", step)
+    collector.reply(collected(rows("b", 1, policy_iter=3)))
+    coordinator._commander.expect("update_learner_info", "l", 3)
+    assert [batch[0]["data_id"] for batch in learner.batches[:4]] == ["a", "a", "a", "b"]
+    assert [batch[0]["staleness"] for batch in learner.batches[:4]] == [0, 1, 2, 0]
+
+
+def test_a_learner_that_is_done_while_there_is_no_data_ends(make, workers):
+    """It wants a batch that never comes, then says that it is done."""
+    done = threading.Event()
+
+    def get_data(task):
+        infos = [{"learner_step": 0, "learner_done": True}] if done.is_set() else []
+        return {"batch_size": 2, "cur_learner_iter": 0, "batch_num": 0 if infos else 4, "infos": infos}
+
+    learner = workers(AutoLearner(iterations=1, learner_get_data_task=get_data))
+    coordinator = make([learner])
+    start(coordinator, [learner_task("l")])
+    for name in ("resource", "learner_start_task", "learner_get_data_task"):
+        learner.worker.expect(name)
+    done.set()
+    coordinator._commander.expect("finish_learner_task", "l")
+    assert learner.closed.wait(PATIENCE_S)
+
+
+def test_collectors_wait_for_their_buffer_and_evaluations_do_not(make, workers):
+    learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
+    coordinator = make([learner], [collector])
+    start(coordinator, [], [collector_task("c"), collector_task("e", is_eval=True)])
+    collector.expect("resource")
+    assert collector.expect("collector_start_task")["task_info"]["task_id"] == "e"
+    collector.expect("collector_data_task")
+    collector.reply(collected([], [info(True)]))
+    collector.expect("collector_close_task")
+    coordinator._commander.expect("finish_collector_task", "e")
+    coordinator._commander.learner_tasks.append(learner_task("l"))
+    coordinator._notify()
+    assert collector.expect("collector_start_task")["task_info"]["task_id"] == "c"
+
+
+def test_a_worker_that_comes_free_gets_the_next_task_at_once(make, workers):
+    collector = workers(batched_collector())
+    coordinator = make([], [collector])
+    tasks = [collector_task(f"e{i}", is_eval=True) for i in range(20)]
+    start(coordinator, [], tasks)
+    collector.expect("resource")
+    for i in range(20):
+        assert collector.expect("collector_start_task")["task_info"]["task_id"] == f"e{i}"
+        collector.expect("collector_data_task")
+        collector.reply(collected([], [info(True)]))
+        collector.expect("collector_close_task")
+
+
+def test_a_task_whose_result_is_not_needed_any_more_is_ended(make, workers):
+    collector = workers(batched_collector())
+    coordinator = make([], [collector])
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    coordinator._commander.useless.add("e")
+    collector.reply(collected())
+    coordinator._commander.expect("finish_collector_task", "e")
+
+
+# How a run ends.
+
+
+def test_the_commander_ends_the_run_and_nothing_takes_that_back(make, workers):
+    collectors = [workers(batched_collector()) for _ in range(2)]
+    coordinator = make([], collectors)
+    coordinator._commander.results["e1"] = True
+    start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
+    by_task = {}
+    for collector in collectors:
+        collector.expect("resource")
+        by_task[collector.expect("collector_start_task")["task_info"]["task_id"]] = collector
+    assert coordinator.system_shutdown_flag is False and coordinator.wait(0) is False
+    by_task["e1"].reply(collected([], [info(True)]))
+    assert coordinator.wait(PATIENCE_S)
+    by_task["e2"].reply(collected([], [info(True)]))  # False of this one came later
+    coordinator._commander.expect("finish_collector_task", "e1")
+    coordinator._commander.expect("finish_collector_task", "e2")
+    coordinator.close()
+    assert coordinator.system_shutdown_flag is True and coordinator.failure is None
+    assert "the commander ends the run" in text_log()
+
+
+def test_no_task_begins_after_the_end(make, workers):
+    collector = workers(batched_collector())
+    coordinator = make([], [collector])
+    coordinator._commander.results["e1"] = True
+    start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
+    collector.reply(collected([], [info(True)]))
+    assert coordinator.wait(PATIENCE_S)
+    coordinator.close()
+    assert collector.log.count("collector_start_task") == 1
+    assert [task["task_id"] for task in coordinator._commander.collector_tasks] == ["e2"]
+
+
+@pytest.mark.parametrize("told_by", ["samples", "info", "result"])
+def test_enough_env_steps_end_the_run(make, workers, told_by):
+    learner, collector = workers(AutoLearner(iterations=99)), workers(batched_collector())
+    coordinator = make([learner], [collector], max_env_step=100)
+    start(coordinator, [learner_task("l")], [collector_task("c")])
+    if told_by == "result":
+        collector._answers["collector_close_task"] = lambda task: finish_info(step_count=100)
+    collector.reply(
+        {
+            "samples": collected(rows("a", 1, cur_step=100)),
+            "info": collected([], [info(cur_step=100)]),
+            "result": collected([], [info(True, cur_step=99)]),
+        }[told_by]
+    )
+    assert coordinator.wait(PATIENCE_S)
+    assert coordinator.failure is None and coordinator.progress().env_steps == 100
+    collector.reply(collected())
+    coordinator.close()
+    assert "the run ends after 100 env steps" in text_log()
+
+
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [
+        ("collector", "collector_start_task"),
+        ("collector", "collector_data_task"),
+        ("collector", "collector_close_task"),
+        ("learner", "learner_start_task"),
+        ("learner", "learner_get_data_task"),
+        ("learner", "learner_learn_task"),
+        ("learner", "learner_close_task"),
+    ],
+)
+def test_a_failing_task_ends_the_run_with_the_workers_traceback(make, workers, kind, at):
+    def fail(task):
+        raise TaskFail(result={"message": "m", "exception": "ValueError", "traceback": "Traceback: the env has died"})
+
+    fails = {at: fail}
+    learner = workers(AutoLearner(iterations=2, **(fails if kind == "learner" else {})))
+    feed = {"collector_data_task": lambda task: collected(rows("a", 4), [info(True)])}
+    collector = workers(batched_collector(**{**feed, **(fails if kind == "collector" else {})}))
+    coordinator = make([learner], [collector])
+    start(coordinator, [learner_task("l")], [collector_task("c")])
+    assert coordinator.wait(PATIENCE_S)
+    assert isinstance(coordinator.failure, TaskFailed)
+    assert "Traceback: the env has died" in failure_text(coordinator.failure)
+    while (told := coordinator._commander.told.get(timeout=PATIENCE_S))[0] != f"notify_fail_{kind}_task":
+        continue
+    assert told[1] == kind[0]
+    coordinator.close()
+    log = [name for name in (collector.log if kind == "collector" else learner.worker.log) if name.endswith("close_task")]
+    assert log == [f"{kind}_close_task"]
+    assert "Traceback: the env has died" in text_log()
+
+
+def test_a_failed_learner_task_takes_its_buffer_and_batches_with_it(make, workers, chunks):
+    def learn(task):
+        raise TaskFail(result={"message": "out of memory"})
+
+    learner = workers(AutoLearner(iterations=2, learner_learn_task=learn))
+    collector = workers(batched_collector())
+    coordinator = make([learner], [collector], path_data=chunks.root)
+    start(coordinator, [learner_task("l")], [collector_task("c")])
+    chunks.write("a", b"")
+    collector.reply(collected(rows("a", 4)))
+    coordinator._commander.expect("notify_fail_learner_task", "l")
+    assert coordinator._replay_buffer == {} and "l" not in coordinator._task_state
+    with pytest.raises(FileNotFoundError):
+        chunks.read("a")
+    collector.reply(collected())
+
+
+def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
+    def go_away(task):
+        collector.station.close(timeout_s=0)
+        return collected()
+
+    collector = workers(batched_collector(collector_data_task=go_away))
+    coordinator = make([], [collector])
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    assert coordinator.wait(PATIENCE_S)
+    assert isinstance(coordinator.failure, WorkerLost) and failure_text(coordinator.failure) == str(coordinator.failure)
+    coordinator._commander.expect("notify_fail_collector_task", "e")
+    assert "collector0 is lost" in text_log()
+    assert coordinator.free_count("collector") == 0
+
+
+@pytest.mark.parametrize("method", ["get_collector_task", "get_learner_task"])
+def test_a_commander_that_fails_to_give_a_task_ends_the_run(make, workers, method):
+    learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
+    coordinator = make([learner], [collector])
+
+    def fail():
+        raise RuntimeError("no plan")
+
+    setattr(coordinator._commander, method, fail)
+    coordinator.start()
+    assert coordinator.wait(PATIENCE_S)
+    assert "RuntimeError: no plan" in failure_text(coordinator.failure) and "in fail" in failure_text(coordinator.failure)
+    assert "no plan" in text_log()
+
+
+@pytest.mark.parametrize("method", ["finish_collector_task", "update_collector_info", "judge_collector_finish"])
+def test_a_commander_that_fails_over_a_result_ends_the_run(make, workers, method):
+    collector = workers(batched_collector())
+    coordinator = make([], [collector])
+
+    def fail(task_id, told):
+        raise RuntimeError("no idea")
+
+    setattr(coordinator._commander, method, fail)
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    collector.reply(collected([], [info(True)]))
+    assert coordinator.wait(PATIENCE_S)
+    assert "RuntimeError: no idea" in failure_text(coordinator.failure)
+
+
+def test_a_commander_that_fails_over_a_failure_does_not_hide_it(make, workers):
+    def fail(task):
+        raise RuntimeError("nor this")
+
+    collector = workers(batched_collector(collector_data_task=lambda task: TaskFail(result={"message": "first"})))
+    coordinator = make([], [collector])
+    coordinator._commander.notify_fail_collector_task = fail
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    assert coordinator.wait(PATIENCE_S)
+    assert "first" in failure_text(coordinator.failure)
+    collector.expect("resource"), collector.expect("collector_start_task"), collector.expect("collector_data_task")
+    collector.expect("collector_close_task")
+    assert "nor this" in text_log()
+
+
+def test_a_buffer_that_cannot_be_made_ends_the_run(make, workers):
+    learner = workers(AutoLearner(iterations=1))
+    coordinator = make([learner])
+    start(coordinator, [learner_task("l", type="deque", priority=True)])
+    assert coordinator.wait(PATIENCE_S)
+    assert isinstance(coordinator.failure, ConfigError)
+
+
+def test_samples_that_the_buffer_refuses_end_the_run(make, workers):
+    learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
+    coordinator = make([learner], [collector])
+    start(coordinator, [learner_task("l")], [collector_task("c")])
+    collector.reply(collected([{"data_id": "a", "priority": -1.0}]))
+    assert coordinator.wait(PATIENCE_S)
+    assert "priority = -1.0 is not allowed" in failure_text(coordinator.failure)
+
+
+def test_a_failure_after_the_end_is_none(make, workers):
+    collectors = [workers(batched_collector()) for _ in range(2)]
+    coordinator = make([], collectors)
+    coordinator._commander.results.update(e1=True, e2=True)
+    start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
+    collectors[0].reply(collected([], [info(True)]))
+    assert coordinator.wait(PATIENCE_S)
+    collectors[1].reply(TaskFail(result={"message": "too late"}))
+    coordinator._commander.expect("finish_collector_task")
+    coordinator._commander.expect("notify_fail_collector_task")
+    assert coordinator.failure is None
+
+
+def test_a_run_that_may_go_on_after_a_failure_goes_on(make, workers, monkeypatch):
+    """What a restart of workers will need: one method decides."""
+    replies = [TaskFail(result={"message": "once"}), collected([], [info(True)])]
+    collector = workers(batched_collector(collector_data_task=lambda task: replies.pop(0)))
+    coordinator = make([], [collector])
+    judged = []
+    monkeypatch.setattr(coordinator, "_can_go_on", lambda kind, task, error: judged.append((kind, task["task_id"])) or True)
+    start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
+    coordinator._commander.expect("notify_fail_collector_task", "e1")
+    coordinator._commander.expect("finish_collector_task", "e2")
+    assert judged == [("collector", "e1")] and coordinator.failure is None and not coordinator.system_shutdown_flag
+    assert coordinator._historical_task == ["e2"]
+
+
+# Starting and closing.
+
+
+def test_a_coordinator_that_cannot_start_is_closed(make, workers):
+    collector = workers(batched_collector())
+    coordinator = Coordinator(local_cfg([], [collector.port, 999, 998]))
+    with pytest.raises(ConnectionError, match=r"collector1: .*999.*; collector2: .*998"):
+        coordinator.start()
+    assert coordinator._commander.is_closed and own_threads() == []
+    coordinator.close()
+
+
+def test_closing_closes_the_commander_and_may_be_done_twice_and_without_a_start(make):
+    coordinator = make()
+    coordinator.close()
+    assert coordinator._commander.is_closed
+    coordinator._commander.is_closed = False
+    coordinator.close()
+    assert not coordinator._commander.is_closed
+
+
+def test_a_coordinator_that_nobody_needs_closes_itself(make):
+    coordinator = Coordinator(local_cfg([], []))
+    commander = coordinator._commander
+    gone = weakref.ref(coordinator)
+    del coordinator
+    gc.collect()
+    assert gone() is None and commander.is_closed
+
+
+def test_a_coordinator_that_could_not_be_made_is_collected_quietly():
+    with pytest.raises(KeyError, match="emperor"):
+        Coordinator(local_cfg([], [], commander="emperor"))
+    gc.collect()
+
+
+def test_closing_is_bounded_when_workers_hang(make, workers, monkeypatch):
+    release = threading.Event()
+    hang = {"collector_data_task": lambda task: release.wait(PATIENCE_S)}
+    collector = workers(batched_collector(**hang))
+    coordinator = make([], [collector])
+    close = coordinator._comm_coordinator.close
+    monkeypatch.setattr(coordinator._comm_coordinator, "close", lambda: close(timeout_s=0.05))
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    for name in ("resource", "collector_start_task", "collector_data_task"):
+        collector.expect(name)
+    coordinator.close()
+    assert own_threads() == []
+    release.set()
+
+
+def test_a_learner_that_waits_for_data_one_by_one_ends_with_the_coordinator(make, workers):
+    learner = workers(
+        FakeWorker(
+            resource=lambda task: {"gpu": "1"},
+            learner_start_task=lambda task: {},
+            learner_get_data_task=lambda task: {"batch_size": 2, "cur_learner_iter": 0},
+            learner_close_task=lambda task: {},
+        )
+    )
+    coordinator = make([learner])
+    start(coordinator, [learner_task("l")])
+    for name in ("resource", "learner_start_task", "learner_get_data_task"):
+        learner.expect(name)
+    coordinator.close()
+    assert learner.log[-1] == "learner_close_task" and own_threads() == []
+
+
+# The documented callbacks.
+
+
+def test_what_comes_from_unknown_collector_tasks_is_dropped_with_a_log_line(make):
+    coordinator = make()
+    coordinator.deal_with_collector_send_data("x", "b", "d", {"data_id": "d"})
+    assert coordinator.deal_with_collector_judge_finish("x", info(True)) is False
+    coordinator.deal_with_collector_finish_task("x", finish_info())
+    assert text_log().count("of the unknown collector task x") == 3
+    assert coordinator._historical_task == []
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("deal_with_learner_get_data", ("b", 2, 0)),
+        ("deal_with_learner_send_info", ("b", {})),
+        ("deal_with_learner_judge_finish", ({},)),
+        ("deal_with_learner_finish_task", ({},)),
+    ],
+)
+def test_what_comes_from_unknown_learner_tasks_is_an_error(make, method, arguments):
+    with pytest.raises(RuntimeError, match="the learner task x is unknown"):
+        getattr(make(), method)("x", *arguments)
+
+
+def test_unknown_buffers_are_told_and_give_nothing(make):
+    coordinator = make()
+    coordinator._task_state["t"] = TaskState("t")
+    coordinator.deal_with_collector_send_data("t", "b", "d", [{"data_id": "d"}])
+    assert coordinator.deal_with_learner_get_data("t", "b", 2, 0) is None
+    coordinator.deal_with_learner_send_info("t", "b", {"learner_step": 0, "priority_info": {"priority": [1.0]}})
+    log = text_log()
+    assert "1 samples for the unknown buffer b" in log and "priorities for the unknown buffer b" in log
+
+
+def test_samples_may_come_one_by_one(make):
+    coordinator = make()
+    coordinator._task_state["t"] = TaskState("t")
+    coordinator._room.open("b", {"type": "naive"})
+    coordinator.deal_with_collector_send_data("t", "b", "d", {"data_id": "d"})
+    assert coordinator._replay_buffer["b"].count() == 1
+
+
+def test_collectors_that_come_and_go_change_the_commanders_space(make):
+    coordinator = make()
+    space = coordinator._commander._collector_task_space
+    coordinator.deal_with_increase_collector()
+    coordinator.deal_with_increase_collector()
+    coordinator.deal_with_decrease_collector()
+    assert space.max_val == 2
+
+
+def test_a_task_that_could_not_begin_in_time_is_told_to_the_commander(make):
+    coordinator = make()
+    coordinator.drop_task("collector", collector_task("c"))
+    coordinator.drop_task("learner", learner_task("l"))
+    coordinator._commander.expect("notify_fail_collector_task", "c")
+    coordinator._commander.expect("notify_fail_learner_task", "l")
+    assert "collector task c could not begin in time" in text_log()
+
+
+def test_a_task_that_no_worker_takes_is_not_known(make):
+    coordinator = make()
+    assert coordinator.begin_task("collector", collector_task("c")) is False
+    assert coordinator._task_state == {}
+
+
+def test_its_state_is_empty(make):
+    coordinator = make()
+    assert coordinator.state_dict() == {}
+    coordinator.load_state_dict({"anything": 1})
+
+
+def test_a_task_state_knows_when_it_began():
+    state = TaskState("t")
+    assert state.task_id == "t" and state.start_time > 0
+
+
+def test_the_default_config():
+    assert Coordinator.default_config() == {
+        "collector_task_timeout": 30,
+        "learner_task_timeout": 600,
+        "task_timeout": 60,
+        "operator_server": {},
+        "cfg_type": "CoordinatorDict",
+    }
+
+
+@pytest.mark.parametrize(
+    ("cfg", "match"),
+    [
+        ({"collector_task_timeout": -1}, "collector_task_timeout = -1 is not allowed"),
+        ({"transport": "pigeons"}, "transport = 'pigeons' is not allowed"),
+        ({"port": 70000}, "port = 70000 is not allowed"),
+        ({"max_env_steps": 5}, "did you mean 'max_env_step'"),
+        ({"path_data": 5}, "path_data = 5 is not allowed"),
+        ({"operator_server": {"system_addr": "http://k8s"}}, "operator_server is not supported"),
+    ],
+)
+def test_the_config_is_checked(cfg, match):
+    with pytest.raises(ConfigError, match=match):
+        Coordinator(local_cfg([], [], **cfg))

@@ -1,0 +1,26 @@
+from ding.worker.coordinator.env_steps import EnvSteps
+
+
+def test_running_tasks_count_by_what_they_told_last_and_ended_ones_by_their_result():
+    steps = EnvSteps()
+    steps.tell("a", 10)
+    steps.tell("b", 4)
+    steps.tell("a", 25)
+    assert steps.total == 29
+    steps.end("a", 30)
+    steps.end("b")
+    assert steps.total == 34
+
+
+def test_old_news_takes_no_steps_away():
+    steps = EnvSteps()
+    steps.tell("a", 10)
+    steps.tell("a", 7)
+    assert steps.total == 10
+
+
+def test_a_task_may_end_that_has_told_nothing():
+    steps = EnvSteps()
+    steps.end("a")
+    steps.end("b", 5)
+    assert steps.total == 5

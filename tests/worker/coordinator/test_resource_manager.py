@@ -1,0 +1,78 @@
+import random
+
+import pytest
+
+from ding.worker.coordinator.resource_manager import NaiveResourceManager
+
+KINDS = ("collector", "learner")
+
+
+def assign(manager, kind):
+    return getattr(manager, f"assign_{kind}")({"task_id": "t"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_free_worker_is_assigned_once(kind):
+    manager = NaiveResourceManager()
+    for i in range(3):
+        manager.update(kind, f"w{i}", {"gpu": i})
+    assert manager.count(kind) == 3
+    assigned = [assign(manager, kind) for _ in range(3)]
+    assert sorted(worker[f"{kind}_id"] for worker in assigned) == ["w0", "w1", "w2"]
+    assert all(worker["resource_info"] == {"gpu": int(worker[f"{kind}_id"][1])} for worker in assigned)
+    assert assign(manager, kind) is None and manager.count(kind) == 0
+
+
+def test_the_kinds_are_kept_apart():
+    manager = NaiveResourceManager()
+    manager.update("learner", "w", {})
+    assert manager.assign_collector({}) is None and manager.assign_learner({}) is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_that_was_updated_may_be_assigned_again(kind):
+    manager = NaiveResourceManager()
+    manager.update(kind, "w", {"gpu": 1})
+    assign(manager, kind)
+    manager.update(kind, "w", {"gpu": 2})
+    assert assign(manager, kind)["resource_info"] == {"gpu": 2}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_have_assigned_tells_whether_a_worker_is_free(kind):
+    manager = NaiveResourceManager()
+    assert manager.have_assigned(kind, "w") is False
+    manager.update(kind, "w", {})
+    assert manager.have_assigned(kind, "w") is True
+    assign(manager, kind)
+    assert manager.have_assigned(kind, "w") is False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_deleting_a_free_worker_takes_it_out(kind):
+    manager = NaiveResourceManager()
+    manager.update(kind, "w", {})
+    assert manager.delete(kind, "w") is True
+    assert manager.delete(kind, "w") is False
+    assert assign(manager, kind) is None
+
+
+def test_an_unknown_kind_is_refused():
+    manager = NaiveResourceManager()
+    for call in (
+        lambda: manager.update("actor", "w", {}),
+        lambda: manager.have_assigned("actor", "w"),
+        lambda: manager.delete("actor", "w"),
+        lambda: manager.count("actor"),
+    ):
+        with pytest.raises(AssertionError, match="'actor' is not allowed; it must be one of collector, learner"):
+            call()
+
+
+def test_assigning_leaves_the_random_state_of_the_experiment_alone():
+    manager = NaiveResourceManager()
+    for i in range(5):
+        manager.update("collector", f"w{i}", {})
+    before = random.getstate()
+    assign(manager, "collector")
+    assert random.getstate() == before

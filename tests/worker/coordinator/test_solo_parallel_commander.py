@@ -1,0 +1,286 @@
+"""The solo commander: what it gives when, what it makes of results, and how it ends."""
+
+import pathlib
+
+import pytest
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.coordinator.solo_parallel_commander import SoloCommander
+from tests.fakes import FakeWriter
+from tests.worker.coordinator.fakes import finish_info, info, main_cfg
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("ding.worker.coordinator.solo_parallel_commander.monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def make(clock):
+    made = []
+
+    def make(stop_value=9, **cfg):
+        main = main_cfg("solo", **{"eval_interval": 10, "collector_task_space": 2, **cfg})
+        main.env.stop_value = stop_value
+        made.append(SoloCommander(main))
+        return made[-1]
+
+    yield make
+    for commander in made:
+        commander.close()
+
+
+def is_eval(task):
+    return task["collector_cfg"].eval_flag
+
+
+def finish(commander, task, **result):
+    return commander.finish_collector_task(task["task_id"], finish_info(is_eval(task), **result))
+
+
+@pytest.fixture
+def solo(make):
+    """With a learner at work, and its first evaluation behind it."""
+    commander = make()
+    commander.learner = commander.get_learner_task()
+    finish(commander, commander.get_collector_task())
+    return commander
+
+
+def test_there_are_no_collector_tasks_without_a_learner(make):
+    commander = make()
+    assert commander.get_collector_task() is None
+    assert commander._collector_task_space.cur == 0
+
+
+def test_a_learner_task_has_ids_of_its_own(make):
+    commander = make(learner_task_space=1)
+    task = commander.get_learner_task()
+    for key, prefix in (("task_id", "learner_task_"), ("policy_id", "policy_"), ("buffer_id", "buffer_")):
+        assert task[key].startswith(prefix) and len(task[key]) > len(prefix)
+    assert task["learner_cfg"].train_iterations == 6 and task["policy"].type == "dqn_command"
+    assert commander.get_learner_task() is None
+
+
+def test_the_first_collector_task_is_an_evaluation_of_the_learners_weights(make):
+    commander = make()
+    learner = commander.get_learner_task()
+    task = commander.get_collector_task()
+    assert is_eval(task) and task["task_id"].startswith("collector_task_")
+    assert task["buffer_id"] == learner["buffer_id"]
+    cfg = task["collector_cfg"]
+    assert cfg.policy_update_path == learner["policy_id"] and cfg.env.manager.episode_num == 3
+    assert not is_eval(commander.get_collector_task())
+    assert commander.get_collector_task() is None  # two at a time
+
+
+def test_the_next_evaluation_comes_when_the_interval_has_passed_since_the_last_one_began(solo, clock):
+    clock.now += 10
+    assert not is_eval(solo.get_collector_task())
+    clock.now += 0.1
+    task = solo.get_collector_task()
+    assert is_eval(task)
+    finish(solo, task)
+    assert not is_eval(solo.get_collector_task())
+
+
+def test_no_evaluation_begins_while_one_runs(solo, clock):
+    clock.now += 11
+    first = solo.get_collector_task()
+    clock.now += 11
+    second = solo.get_collector_task()
+    assert is_eval(first) and not is_eval(second)
+    finish(solo, first)
+    assert is_eval(solo.get_collector_task())
+
+
+def test_the_collect_setting_follows_the_env_steps_so_far(solo):
+    first = solo.get_collector_task()
+    solo.update_collector_info(first["task_id"], info(cur_step=4000))
+    second = solo.get_collector_task()
+    assert first["collector_cfg"].collect_setting == {"eps": pytest.approx(0.95)}
+    seen = {}
+    solo._policy = solo._policy._replace(get_setting_collect=lambda told: seen.update(told) or {"eps": 0.0})
+    finish(solo, first, step_count=5000)
+    solo.update_learner_info("t", {"learner_step": 41, "priority_info": {"priority": [1.0]}})
+    third = solo.get_collector_task()
+    assert second["collector_cfg"].collect_setting["eps"] < 0.8
+    assert third["collector_cfg"].collect_setting == {"eps": 0.0}
+    assert seen == {"learner_step": 41, "envstep": 5000}
+
+
+def test_env_steps_are_those_of_collecting_tasks_alone(solo, clock):
+    task = solo.get_collector_task()
+    solo.update_collector_info(task["task_id"], info(cur_step=7))
+    clock.now += 11
+    evaluation = solo.get_collector_task()
+    solo.update_collector_info(evaluation["task_id"], info(eval_flag=True, cur_step=100))
+    finish(solo, evaluation, step_count=100)
+    assert solo.envstep == 7
+    finish(solo, task, step_count=12)
+    assert solo.envstep == 12
+
+
+def test_only_the_newest_learner_info_is_kept_without_its_priorities(solo):
+    for step in range(3):
+        solo.update_learner_info(
+            "t", {"learner_step": step, "priority_info": {"priority": [0.1]}, "learner_done": False}
+        )
+    assert solo._learner_info == [{"learner_step": 2, "learner_done": False}]
+
+
+def test_an_evaluation_that_reaches_the_stop_value_ends_the_run(solo, clock):
+    clock.now += 11
+    assert finish(solo, solo.get_collector_task(), reward_mean=8.9) is False
+    clock.now += 11
+    running = solo.get_collector_task()
+    assert finish(solo, solo.get_collector_task(), reward_mean=9.0) is False  # it collects
+    assert finish(solo, running, reward_mean=9.0) is True
+    assert solo.get_collector_task() is None and solo.get_learner_task() is None
+    assert "has reached stop_value 9" in pathlib.Path("exp/log/commander/commander_evaluator_logger.txt").read_text()
+    assert [result["reward_mean"] for result in solo.evaluations] == [0.0, 8.9, 9.0]
+
+
+def test_without_a_stop_value_no_evaluation_ends_the_run(make):
+    commander = make(stop_value=None)
+    commander.get_learner_task()
+    assert finish(commander, commander.get_collector_task(), reward_mean=1e9) is False
+
+
+def test_an_evaluation_without_an_episode_ends_nothing(make):
+    commander = make(stop_value=-100)
+    commander.get_learner_task()
+    task = commander.get_collector_task()
+    assert finish(commander, task, reward_mean=0.0, real_episode_count=0) is False
+
+
+def test_a_trained_learner_is_evaluated_once_more_then_the_run_ends(solo):
+    running = solo.get_collector_task()
+    buffer_id = solo.learner["buffer_id"]
+    assert solo.finish_learner_task(solo.learner["task_id"], {"buffer_id": buffer_id}) == buffer_id
+    assert solo.get_learner_task() is None  # no new one from scratch
+    last = solo.get_collector_task()
+    assert is_eval(last) and last["collector_cfg"].policy_update_path == solo.learner["policy_id"]
+    assert solo.is_collector_task_useless(running["task_id"]) and not solo.is_collector_task_useless(last["task_id"])
+    assert finish(solo, running) is False
+    assert solo.get_collector_task() is None and solo._collector_task_space.cur == 1
+    assert finish(solo, last, reward_mean=1.0) is True
+
+
+def test_an_evaluation_of_older_weights_is_not_the_last_one(solo, clock):
+    clock.now += 11
+    older = solo.get_collector_task()
+    solo.finish_learner_task(solo.learner["task_id"], {"buffer_id": "b"})
+    assert finish(solo, older) is False
+    last = solo.get_collector_task()
+    assert is_eval(last) and finish(solo, last) is True
+
+
+def test_a_last_evaluation_that_fails_is_made_up_for(solo):
+    solo.finish_learner_task(solo.learner["task_id"], {"buffer_id": "b"})
+    failed = solo.get_collector_task()
+    solo.notify_fail_collector_task(failed)
+    last = solo.get_collector_task()
+    assert is_eval(last) and last["task_id"] != failed["task_id"]
+    assert finish(solo, last) is True
+
+
+def test_collecting_is_of_use_while_its_learner_trains(solo):
+    task = solo.get_collector_task()
+    assert not solo.is_collector_task_useless(task["task_id"])
+    assert not solo.is_collector_task_useless("unknown")
+    solo.notify_fail_learner_task(solo.learner)
+    assert solo.is_collector_task_useless(task["task_id"])
+    solo.get_learner_task()
+    assert solo.is_collector_task_useless(task["task_id"])
+
+
+def test_after_a_failed_learner_task_its_ids_are_not_given_any_more(solo):
+    solo.notify_fail_learner_task(solo.learner)
+    assert solo._learner_task_space.cur == 0
+    assert solo.get_collector_task() is None
+    again = solo.get_learner_task()
+    assert all(again[key] != solo.learner[key] for key in ("task_id", "policy_id", "buffer_id"))
+    task = solo.get_collector_task()
+    assert is_eval(task) and task["buffer_id"] == again["buffer_id"]
+
+
+def test_a_failure_of_an_older_learner_task_leaves_the_ids_of_the_newer_one(solo):
+    solo.notify_fail_learner_task({**solo.learner, "task_id": "older"})
+    assert solo.get_collector_task()["buffer_id"] == solo.learner["buffer_id"]
+
+
+def test_failed_collector_tasks_make_room_and_a_failed_evaluation_comes_again(solo, clock):
+    collecting = solo.get_collector_task()
+    solo.update_collector_info(collecting["task_id"], info(cur_step=5))
+    solo.notify_fail_collector_task(collecting)
+    assert solo._collector_task_space.cur == 0 and solo.envstep == 5
+    clock.now += 11
+    evaluation = solo.get_collector_task()
+    assert is_eval(evaluation)
+    solo.notify_fail_collector_task(evaluation)
+    assert is_eval(solo.get_collector_task())
+
+
+def test_the_results_are_logged_under_their_own_names_on_both_axes(solo):
+    solo._tb_logger.close()
+    solo._tb_logger = writer = FakeWriter()
+    result = {
+        "train_iter": 4,
+        "real_episode_count": 2,
+        "step_count": 50,
+        "avg_step_per_episode": 25.0,
+        "avg_time_per_step": 0.1,
+        "avg_time_per_episode": 2.5,
+        "reward_mean": 7.0,
+        "reward_std": 1.0,
+    }
+    finish(solo, solo.get_collector_task(), **result)
+    shown = {("episode_count" if key == "real_episode_count" else key): value for key, value in result.items()}
+    del shown["train_iter"]
+    assert sorted(writer.scalars) == sorted(
+        (f"collector_{axis}/{key}", value, step)
+        for key, value in shown.items()
+        for axis, step in (("iter", 4), ("step", 50))
+    )
+    text = pathlib.Path("exp/log/commander/commander_collector_logger.txt").read_text()
+    assert "avg_step_per_episode" in text and "25.000000" in text and "2.500000" in text
+
+
+def test_a_task_that_was_broken_off_before_an_episode_ended_is_not_logged(solo):
+    solo._tb_logger.close()
+    solo._tb_logger = writer = FakeWriter()
+    finish(solo, solo.get_collector_task(), real_episode_count=0, step_count=3)
+    assert writer.scalars == [] and solo.envstep == 3
+
+
+def test_the_tensorboard_log_lies_beside_the_texts(solo):
+    solo.close()
+    names = sorted(path.name for path in pathlib.Path("exp/log/commander").iterdir())
+    assert names == ["commander_collector_logger.txt", "commander_evaluator_logger.txt", "commander_tb_logger"]
+
+
+def test_a_missing_number_of_episodes_is_named():
+    cfg = main_cfg("solo")
+    cfg.env.pop("evaluator_episode_num")
+    with pytest.raises(ConfigError, match=r"env\.evaluator_episode_num = None is not allowed"):
+        SoloCommander(cfg)
+
+
+def test_the_default_config_is_that_of_all_commanders():
+    assert SoloCommander.default_config() == {
+        "collector_task_space": 1,
+        "learner_task_space": 1,
+        "eval_interval": 60,
+        "cfg_type": "SoloCommanderDict",
+    }

@@ -1,0 +1,175 @@
+"""Tasks find their way to workers as soon as they can begin, and none waits behind another."""
+
+import queue
+
+import pytest
+
+from ding.worker.coordinator.task_assigner import TaskAssigner
+from tests.worker.coordinator.fakes import PATIENCE_S
+
+NEVER = {"learner": 1e9, "collector": 1e9}
+
+
+class FakeDesk:
+    """Has `free` workers and `tasks` by kind; tasks in `blocked` cannot begin."""
+
+    def __init__(self, free=(0, 0), learner=(), collector=(), blocked=()):
+        self.free = dict(zip(("learner", "collector"), free, strict=True))
+        self.tasks = {"learner": list(learner), "collector": list(collector)}
+        self.blocked = set(blocked)
+        self.events = queue.SimpleQueue()
+        self.asked = 0
+
+    def free_count(self, kind):
+        return self.free[kind]
+
+    def next_task(self, kind):
+        self.asked += 1
+        task = self.tasks[kind].pop(0) if self.tasks[kind] else None
+        if isinstance(task, Exception):
+            raise task
+        if task is None:
+            self.events.put(("nothing", kind))
+        return task
+
+    def can_begin(self, kind, task):
+        return task not in self.blocked
+
+    def begin_task(self, kind, task):
+        if not self.free[kind]:
+            return False
+        self.free[kind] -= 1
+        self.events.put(("begin", kind, task))
+        return True
+
+    def drop_task(self, kind, task):
+        self.events.put(("drop", kind, task))
+
+    def deal_with_error(self, error):
+        self.events.put(("error", error))
+
+    def expect(self, *event):
+        while (got := self.events.get(timeout=PATIENCE_S))[0] == "nothing" and event[0] != "nothing":
+            continue
+        assert got == event
+
+
+@pytest.fixture
+def start():
+    made = []
+
+    def start(desk, timeouts_s=NEVER):
+        made.append(TaskAssigner(desk, timeouts_s))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for assigner in made:
+        assigner.end()
+        assigner.join(PATIENCE_S)
+        assert not assigner._thread.is_alive()
+
+
+def test_learners_come_first_and_each_free_worker_gets_a_task(start):
+    desk = FakeDesk(free=(1, 2), learner=["l1", "l2"], collector=["c1", "c2", "c3"])
+    start(desk)
+    for event in (("begin", "learner", "l1"), ("begin", "collector", "c1"), ("begin", "collector", "c2")):
+        desk.expect(*event)
+    assert desk.tasks == {"learner": ["l2"], "collector": ["c3"]}
+
+
+def test_nobody_is_asked_for_tasks_while_no_worker_is_free(start):
+    desk = FakeDesk(collector=["c1"])
+    assigner = start(desk)
+    desk.free["learner"] = 1
+    assigner.notify()
+    desk.expect("nothing", "learner")
+    assert desk.tasks["collector"] == ["c1"]
+
+
+def test_a_free_worker_gets_its_task_when_that_is_told(start):
+    desk = FakeDesk(collector=["c1"])
+    assigner = start(desk)
+    desk.free["collector"] = 1
+    assigner.notify()
+    desk.expect("begin", "collector", "c1")
+
+
+def test_a_task_that_cannot_begin_holds_up_no_other(start):
+    desk = FakeDesk(free=(0, 1), collector=["stuck", "c1"], blocked=["stuck"])
+    assigner = start(desk)
+    desk.expect("begin", "collector", "c1")
+    desk.blocked.clear()
+    desk.free["collector"] = 1
+    assigner.notify()
+    desk.expect("begin", "collector", "stuck")
+
+
+def test_not_more_tasks_are_asked_for_than_can_be_of_use(start):
+    desk = FakeDesk(free=(0, 2), collector=["a", "b", "c", "d", "e"], blocked="abcde")
+    assigner = start(desk)
+    desk.free["learner"] = 1
+    for _ in range(3):
+        assigner.notify()
+        desk.expect("nothing", "learner")
+    assigner.end()
+    assigner.join(PATIENCE_S)
+    assert desk.tasks["collector"] == ["d", "e"]
+
+
+def test_a_task_that_waits_too_long_is_dropped(start):
+    desk = FakeDesk(free=(0, 1), collector=["stuck"], blocked=["stuck"])
+    start(desk, {"learner": 1e9, "collector": 0.05})
+    desk.expect("drop", "collector", "stuck")
+
+
+def test_a_task_that_no_worker_takes_after_all_waits(start):
+    desk = FakeDesk(free=(1, 0), learner=["l1"])
+    begin, desk.begin_task = desk.begin_task, lambda kind, task: False
+    assigner = start(desk)
+    desk.expect("nothing", "learner")
+    desk.begin_task = begin
+    assigner.notify()
+    desk.expect("begin", "learner", "l1")
+
+
+def test_a_commander_that_goes_by_the_clock_is_asked_again(start, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.task_assigner._IDLE_S", 0.01)
+    desk = FakeDesk(free=(1, 0))
+    start(desk)
+    for _ in range(3):
+        desk.expect("nothing", "learner")
+    desk.tasks["learner"].append("l1")
+    desk.expect("begin", "learner", "l1")
+
+
+def test_an_error_of_the_commander_ends_the_assigning_and_is_told(start):
+    error = RuntimeError("no more ideas")
+    desk = FakeDesk(free=(1, 1), learner=[error], collector=["c1"])
+    start(desk)
+    desk.expect("error", error)
+    assert desk.tasks["collector"] == ["c1"]
+
+
+def test_it_may_end_before_it_starts_and_twice():
+    assigner = TaskAssigner(FakeDesk(), NEVER)
+    assigner.end()
+    assigner.end()
+    assigner.start()
+    assigner.join(0.0)
+    assert assigner._thread.ident is None
+
+
+def test_its_own_thread_may_join_it():
+    class Desk(FakeDesk):
+        def next_task(self, kind):
+            assigner.end()
+            assigner.join(PATIENCE_S)
+            self.events.put(("joined",))
+
+    desk = Desk(free=(1, 0))
+    assigner = TaskAssigner(desk, NEVER)
+    assigner.start()
+    desk.expect("joined")
+    assigner.join(PATIENCE_S)
+    assert not assigner._thread.is_alive()

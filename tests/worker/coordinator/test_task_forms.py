@@ -1,0 +1,62 @@
+import pytest
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.coordinator.task_forms import TaskForms
+from tests.worker.coordinator.fakes import main_cfg
+
+
+@pytest.mark.parametrize(("is_eval", "episodes"), [(False, 2), (True, 3)])
+def test_a_collector_cfg_has_what_a_collector_needs(is_eval, episodes):
+    cfg = main_cfg()
+    forms = TaskForms(cfg)
+    collector_cfg = forms.collector_cfg(is_eval, {"eps": 0.5}, forms.policy_cfg(), "weights")
+    assert collector_cfg == {
+        "type": "zergling",
+        "print_freq": 5,
+        "collect_setting": {"eps": 0.5},
+        "eval_flag": is_eval,
+        "policy": cfg.policy,
+        "policy_update_path": "weights",
+        "env": {"type": "some", "manager": {"episode_num": episodes}, "stop_value": 9},
+        "exp_name": "exp",
+    }
+    assert collector_cfg.collect_setting.eps == 0.5
+
+
+def test_a_learner_task_has_what_a_learner_and_its_buffer_need():
+    cfg = main_cfg()
+    task = TaskForms(cfg).learner_task("t", "weights", "buffer")
+    assert task == {
+        "task_id": "t",
+        "policy_id": "weights",
+        "buffer_id": "buffer",
+        "learner_cfg": {"train_iterations": 6, "exp_name": "exp"},
+        "replay_buffer_cfg": {"type": "advanced", "replay_buffer_size": 100},
+        "policy": cfg.policy,
+    }
+
+
+def test_tasks_share_nothing_with_the_config():
+    cfg = main_cfg()
+    forms = TaskForms(cfg)
+    task = forms.learner_task("t", "p", "b")
+    task["policy"].learn.batch_size = task["learner_cfg"].train_iterations = 77
+    task["replay_buffer_cfg"].type = "naive"
+    forms.collector_cfg(False, {}, {}, "p").type = "other"
+    assert cfg == main_cfg()
+    assert forms.learner_task("t", "p", "b")["policy"].learn.batch_size == 2
+
+
+@pytest.mark.parametrize("key", ["collector_episode_num", "evaluator_episode_num"])
+@pytest.mark.parametrize("value", [None, 0, True, "2"])
+def test_the_number_of_episodes_of_a_task_is_needed(key, value):
+    cfg = main_cfg()
+    cfg.env[key] = value
+    with pytest.raises(ConfigError, match=rf"env\.{key} = {value!r} is not allowed; .* each env plays"):
+        TaskForms(cfg)
+
+
+def test_a_task_may_have_no_end_of_its_own():
+    cfg = main_cfg()
+    cfg.env.collector_episode_num = float("inf")
+    assert TaskForms(cfg).collector_cfg(False, {}, {}, "p").env.manager.episode_num == float("inf")

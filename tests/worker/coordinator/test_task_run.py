@@ -1,0 +1,328 @@
+"""The messages of a task, one by one and batched: their order, their contents, and where they lead."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ding.worker.coordinator.task_run import TaskRun, Worker
+from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.rows import from_columns
+from tests.worker.coordinator.fakes import collected, info, rows
+
+
+class ScriptedLink:
+    """Answers with the next reply, which may be an exception; keeps what it was sent."""
+
+    def __init__(self, *replies):
+        self.replies, self.sent = list(replies), []
+
+    def run(self, task, timeout_s):
+        assert timeout_s == 7.0
+        self.sent.append(dict(task))
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    @property
+    def names(self):
+        return [task["name"] for task in self.sent]
+
+
+class Side:
+    """Keeps what it is told; gives the batches that the test has put there, None for None."""
+
+    def __init__(self, *batches, end_after=None):
+        self.told, self.batches, self.end_after = [], list(batches), end_after
+        self.useless = False
+
+    def deal_with_collector_send_data(self, task_id, buffer_id, data_id, data):
+        self.told.append(("data", task_id, buffer_id, data_id, data))
+
+    def deal_with_collector_judge_finish(self, task_id, data):
+        self.told.append(("judge", task_id, data["cur_step"]))
+        return data["collector_done"]
+
+    def is_collector_task_useless(self, task_id):
+        return self.useless
+
+    def deal_with_collector_finish_task(self, task_id, finished_task):
+        self.told.append(("finish", task_id, finished_task))
+
+    def deal_with_learner_get_data(self, task_id, buffer_id, batch_size, cur_learner_iter):
+        self.told.append(("get", task_id, buffer_id, batch_size, cur_learner_iter))
+        return self.batches.pop(0) if self.batches else None
+
+    def wait_for_data(self, task_id):
+        self.told.append(("wait", task_id))
+
+    def deal_with_learner_batches_done(self, task_id, count):
+        self.told.append(("done", task_id, count))
+
+    def deal_with_learner_judge_finish(self, task_id, info):
+        return bool(info.get("learner_done"))
+
+    def deal_with_learner_send_info(self, task_id, buffer_id, info):
+        self.told.append(("info", task_id, buffer_id, info["learner_step"]))
+
+    def deal_with_learner_finish_task(self, task_id, finished_task):
+        self.told.append(("finish", task_id, finished_task))
+
+    def is_ending(self):
+        return self.end_after is not None and len(self.told) >= self.end_after
+
+
+def run_of(kind, side, *replies, is_batched=True, **task):
+    link = ScriptedLink(*replies)
+    resource = {"gpu": 1, "batched": True} if is_batched else {"gpu": "1"}
+    task = {"task_id": "t", "buffer_id": "b", **task}
+    return TaskRun(Worker(kind, f"{kind}0", link, resource), task, side, 7.0, side.is_ending), link
+
+
+def learn_info(step, is_done=False):
+    return {"learner_step": step, "learner_done": is_done, "priority_info": {}}
+
+
+def demand(count, *infos, done=0):
+    return {"batch_size": 2, "cur_learner_iter": 5, "batch_num": count, "infos": list(infos), "batches_done": done}
+
+
+@pytest.mark.parametrize("kind", ["collector", "learner"])
+def test_a_task_begins_with_who_runs_it_and_ends_with_its_close_task(kind):
+    side = Side()
+    run, link = run_of(kind, side, {"message": "started"}, {"result": 1}, policy_id="p")
+    run.start()
+    assert run.close() == {"result": 1}
+    own = {f"{kind}_id": f"{kind}0", "resource_info": {"gpu": 1, "batched": True}}
+    task_info = {"task_id": "t", "buffer_id": "b", "policy_id": "p", **own}
+    assert link.sent == [
+        {"name": f"{kind}_start_task", "task_info": task_info, "batched": True},
+        {"name": f"{kind}_close_task", "batched": True},
+    ]
+
+
+def test_workers_that_do_not_know_batches_are_not_asked_for_them():
+    run, link = run_of("collector", Side(), {}, {}, is_batched=False)
+    run.start()
+    run.close()
+    assert all("batched" not in task for task in link.sent)
+
+
+def test_a_task_that_json_cannot_hold_is_named():
+    run, _ = run_of("collector", Side(), TypeError("Object of type function is not JSON serializable"))
+    with pytest.raises(TypeError, match="the task t cannot be sent .* type function .* numbers, strings"):
+        run.start()
+
+
+@pytest.mark.parametrize("error", [TaskFailed("w", "t", {"message": "no"}), WorkerLost("gone")])
+@pytest.mark.parametrize("kind", ["collector", "learner"])
+def test_what_a_worker_fails_with_is_raised(kind, error):
+    run, _ = run_of(kind, Side(), error, error, error)
+    for call in (run.start, run.run, run.close):
+        with pytest.raises(type(error)):
+            call()
+
+
+def test_a_collector_is_asked_until_it_is_done():
+    side = Side()
+    first, second = rows("a", 3, eval_flag=False), rows("b", 1, eval_flag=False)
+    run, link = run_of(
+        "collector",
+        side,
+        collected(first, [info(cur_step=4)]),
+        collected(),
+        collected(second, [info(cur_step=8), info(True, cur_step=9), info(cur_step=10)]),
+    )
+    assert run.run() is True
+    assert link.names == ["collector_data_task"] * 3
+    assert side.told == [
+        ("data", "t", "b", "a", first),
+        ("judge", "t", 4),
+        ("data", "t", "b", "b", second),
+        ("judge", "t", 8),
+        ("judge", "t", 9),
+        ("judge", "t", 10),  # each info counts, also after the one that says the end
+    ]
+
+
+def test_a_collector_may_answer_one_by_one():
+    side = Side()
+    sample = {"data_id": "x_1", "task_id": "its own", "buffer_id": "its own", "unroll_split_begin": 0}
+    end = {"task_id": "its own", "collector_done": True, "cur_episode": 1, "cur_step": 314, "cur_sample": 314}
+    run, _ = run_of("collector", side, sample, end, is_batched=False)
+    assert run.run() is True
+    assert side.told == [("data", "t", "b", "x_1", sample), ("judge", "t", 314)]
+
+
+def test_a_collector_whose_task_is_useless_is_done():
+    side = Side()
+    side.useless = True
+    run, link = run_of("collector", side, collected(rows("a", 1)))
+    assert run.run() is True
+    assert [told[0] for told in side.told] == ["data"] and len(link.sent) == 1
+
+
+@pytest.mark.parametrize("kind", ["collector", "learner"])
+def test_a_coordinator_that_ends_asks_nothing_more(kind):
+    side = Side(end_after=0)
+    run, link = run_of(kind, side)
+    assert run.run() is False and link.sent == []
+
+
+def test_the_end_of_a_collector_task_is_told_with_what_was_reported():
+    side = Side()
+    run, _ = run_of("collector", side)
+    run.finish({"reward_mean": 1.0})
+    assert side.told == [("finish", "t", {"reward_mean": 1.0})]
+
+
+def test_the_end_of_a_learner_task_is_told_with_the_buffer_of_the_task():
+    side = Side()
+    run, _ = run_of("learner", side)
+    run.finish({"task_id": "t", "buffer_id": None})
+    assert side.told == [("finish", "t", {"task_id": "t", "buffer_id": "b"})]
+
+
+def test_a_learner_gets_as_many_batches_as_it_wants_in_one_message():
+    batches = [rows("a", 2), rows("b", 2), rows("c", 2)]
+    side = Side(*batches)
+    run, link = run_of("learner", side, demand(2), {"infos": [], "batches_done": 0, "info": {}}, demand(0), demand(0))
+    side.end_after = 2
+    assert run.run() is False
+    assert link.names == ["learner_get_data_task", "learner_learn_task"]
+    assert [from_columns(columns) for columns in link.sent[1]["batches"]] == batches[:2]
+    assert side.told == [("get", "t", "b", 2, 5)] * 2
+
+
+def test_a_learner_gets_what_there_is_when_the_buffer_has_less():
+    side = Side(rows("a", 2), None, rows("b", 2))
+    run, link = run_of(
+        "learner",
+        side,
+        demand(8),
+        {"infos": [learn_info(0)], "batches_done": 1},
+        demand(0, learn_info(1, True), done=1),
+    )
+    assert run.run() is True
+    assert len(link.sent[1]["batches"]) == 1
+    get = ("get", "t", "b", 2, 5)
+    assert side.told == [get, get, ("done", "t", 1), ("info", "t", "b", 0), ("done", "t", 1)]
+
+
+def test_a_batched_learner_is_asked_again_when_there_is_nothing_for_it():
+    side = Side(None)
+    run, link = run_of("learner", side, demand(4), demand(4, learn_info(9, True)))
+    assert run.run() is True
+    assert link.names == ["learner_get_data_task"] * 2
+    assert side.told == [("get", "t", "b", 2, 5), ("wait", "t")]
+
+
+def test_a_learner_that_wants_nothing_gets_nothing():
+    side = Side(rows("a", 2))
+    run, link = run_of("learner", side, demand(0, learn_info(3)), demand(0, learn_info(4, True)))
+    assert run.run() is True
+    assert link.names == ["learner_get_data_task"] * 2 and side.told == [("info", "t", "b", 3)]
+
+
+def test_a_learner_may_be_done_while_it_takes_batches():
+    side = Side(rows("a", 2))
+    infos = [learn_info(0), learn_info(1, True)]
+    run, _ = run_of("learner", side, demand(1), {"infos": infos, "batches_done": 1, "info": infos[-1]})
+    assert run.run() is True
+    assert side.told == [("get", "t", "b", 2, 5), ("done", "t", 1), ("info", "t", "b", 0)]
+
+
+def test_a_learner_may_answer_one_by_one():
+    batches = [rows("a", 2), rows("b", 2)]
+    side = Side(None, None, *batches)
+    ask = {"task_id": "its own", "buffer_id": "its own", "batch_size": 2, "cur_learner_iter": 5}
+    run, link = run_of(
+        "learner", side, ask, {"info": learn_info(1)}, ask, {"info": learn_info(2, True)}, is_batched=False
+    )
+    assert run.run() is True
+    assert [task.get("data") for task in link.sent] == [None, batches[0], None, batches[1]]
+    get = ("get", "t", "b", 2, 5)
+    assert side.told == [
+        *[get, ("wait", "t")] * 2,  # it cannot be asked anything else meanwhile
+        get,
+        ("done", "t", 1),
+        ("info", "t", "b", 1),
+        get,
+        ("done", "t", 1),
+    ]
+
+
+def test_a_wait_for_a_learner_one_by_one_ends_with_the_coordinator():
+    side = Side(end_after=6)
+    ask = {"batch_size": 2, "cur_learner_iter": 5}
+    run, link = run_of("learner", side, ask, is_batched=False)
+    assert run.run() is False and len(link.sent) == 1
+
+
+def test_a_malformed_answer_is_an_error():
+    for reply in ({"batch_num": 1}, {"infos": [], "batch_num": 1, "batch_size": 2}):
+        run, _ = run_of("learner", Side(), reply)
+        with pytest.raises(KeyError):
+            run.run()
+    run, _ = run_of("collector", Side(), {"samples": {"size": 2}})
+    with pytest.raises(ValueError, match="not rows in columns"):
+        run.run()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=8))
+def test_all_samples_and_infos_arrive_in_order(replies):
+    """However they are spread over messages."""
+    side, sent, told = Side(), [], []
+    for number, (samples, infos) in enumerate(replies):
+        chunk = rows(f"c{number}", samples)
+        sent.append(collected(chunk, [info(cur_step=100 * number + i) for i in range(infos)]))
+        told += [("data", "t", "b", f"c{number}", chunk)] if samples else []
+        told += [("judge", "t", 100 * number + i) for i in range(infos)]
+    run, _ = run_of("collector", side, *sent, collected([], [info(True, cur_step=-1)]))
+    assert run.run() is True
+    assert side.told == [*told, ("judge", "t", -1)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 2)), max_size=8),
+    st.lists(st.booleans(), max_size=20),
+)
+def test_all_infos_are_told_in_order_and_no_batch_is_lost(cycles, has_data):
+    """Whatever the learner wants, the buffer has, and the infos come with."""
+    batches = [rows(f"c{i}", 2) if there else None for i, there in enumerate(has_data)]
+    side, step, expected = Side(*batches), 0, []
+    replies = []
+
+    def infos(count):
+        nonlocal step
+        made = [learn_info(step + i) for i in range(count)]
+        expected.extend(range(step, step + count))
+        step += count
+        return made
+
+    class Learner(ScriptedLink):
+        def run(self, task, timeout_s):
+            self.sent.append(dict(task))
+            if task["name"] == "learner_learn_task":
+                return {"infos": infos(len(task["batches"])), "batches_done": len(task["batches"])}
+            if not cycles:
+                return demand(0, learn_info(-1, True))
+            wanted, told, done = cycles.pop()
+            replies.append(done)
+            return demand(wanted, *infos(told), done=done)
+
+    link = Learner()
+    run = TaskRun(
+        Worker("learner", "l", link, {"batched": True}), {"task_id": "t", "buffer_id": "b"}, side, 7, lambda: 0
+    )
+    assert run.run() is True
+    assert [told[3] for told in side.told if told[0] == "info"] == expected
+    given_batches = [from_columns(c) for task in link.sent if "batches" in task for c in task["batches"]]
+    taken = [batch for batch in batches[: len(batches) - len(side.batches)] if batch is not None]
+    assert given_batches == taken
+    assert sum(told[2] for told in side.told if told[0] == "done") == sum(replies) + len(taken)
+
+
+def test_a_worker_is_batched_when_it_says_so():
+    assert Worker("learner", "l", None, {"batched": True}).is_batched
+    assert not Worker("learner", "l", None, {"gpu": 1}).is_batched

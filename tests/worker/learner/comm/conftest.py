@@ -1,0 +1,48 @@
+import pytest
+
+from ding.worker.transport.http_transport import HttpHub
+from ding.worker.transport.local_transport import LocalHub
+from ding.worker.transport.stores import (
+    FolderPolicyStore,
+    FolderSampleStore,
+    MemoryPolicyStore,
+    MemorySampleStore,
+    forget_memory_stores,
+)
+from tests.worker.learner.comm.workers import GATES, POLICIES, Site
+
+STORES = {"flask_fs": (FolderSampleStore, FolderPolicyStore), "local": (MemorySampleStore, MemoryPolicyStore)}
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    """What the environment of the test run says about tokens and hosts is not meant for these tests."""
+    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def fresh_fakes():
+    yield
+    for gate in GATES.values():
+        gate.opened.set()
+    GATES.clear()
+    POLICIES.clear()
+
+
+@pytest.fixture(params=["local", "flask_fs"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def site(kind, tmp_path):
+    """A place for a worker of this kind, with stores and a hub."""
+    data, policy = str(tmp_path / "data"), str(tmp_path / "policy")
+    samples, policies = (store(path) for store, path in zip(STORES[kind], (data, policy), strict=True))
+    site = Site(kind, HttpHub("127.0.0.1", 0) if kind == "flask_fs" else LocalHub(), samples, policies)
+    site.hub.start()
+    yield site
+    site.close()
+    for path in (data, policy):
+        forget_memory_stores(path)

@@ -1,0 +1,77 @@
+"""What every comm learner has."""
+
+import threading
+
+import pytest
+from easydict import EasyDict
+
+from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
+from ding.worker.learner import BaseCommLearner, create_comm_learner
+from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook
+from tests.worker.learner.comm.workers import POLICIES, task_info
+
+
+@COMM_LEARNER_REGISTRY.register("own_learner_test", force_overwrite=True)
+class Own(BaseCommLearner):
+    """Gives samples that count up, and keeps what is sent."""
+
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.policies, self.infos, self.asked = [], [], 0
+
+    def send_policy(self, state_dict):
+        self.policies.append(state_dict["iter"])
+
+    def send_learn_info(self, learn_info):
+        self.infos.append(learn_info["learner_step"])
+
+    def get_data(self, batch_size):
+        self.asked += 1
+        return [{"obs": self.asked} for _ in range(batch_size)]
+
+    @property
+    def hooks4call(self):
+        return [SendPolicyHook("p", 100, position="after_run"), SendLearnInfoHook("i", 100, position="after_iter")]
+
+
+def test_a_class_of_ones_own_is_built_by_its_type_and_makes_learners_that_call_it():
+    comm = create_comm_learner(EasyDict(type="own_learner_test", import_names=[]))
+    learner = comm._create_learner(task_info(learner={"train_iterations": 2}))
+    for hook in comm.hooks4call:
+        learner.register_hook(hook)
+    learner.start()
+    learner.close()
+    assert (comm.policies, comm.infos) == ([2], [0, 1])
+    assert POLICIES[0].batches == [[{"obs": 1}, {"obs": 1}], [{"obs": 2}, {"obs": 2}]]
+    assert (learner.rank, learner.world_size, learner.exp_name) == (0, 1, "exp")
+
+
+def test_a_learner_that_cannot_be_equipped_is_closed(monkeypatch):
+    comm = Own(EasyDict())
+    monkeypatch.setattr(
+        Own, "_connect", lambda self, learner: (learner.setup_dataloader, setattr(self, "made", learner))
+    )
+    with pytest.raises(AttributeError, match="get_data"):
+        comm._create_learner(task_info())
+    assert comm.made._end_flag is True
+    assert [thread.name for thread in threading.enumerate() if thread.name == "dataloader"] == []
+
+
+def test_starting_and_closing_flip_the_flag():
+    comm = Own(EasyDict())
+    assert comm._end_flag
+    comm.start()
+    assert not comm._end_flag
+    comm.close()
+    comm.close()
+    assert comm._end_flag
+
+
+def test_a_type_that_nobody_has_registered_is_an_error():
+    with pytest.raises(KeyError):
+        create_comm_learner(EasyDict(type="no_such_learner"))
+
+
+def test_its_modules_are_imported_before_it_is_looked_up():
+    with pytest.raises(ModuleNotFoundError, match="no_such_module_of_ours"):
+        create_comm_learner(EasyDict(type="own_learner_test", import_names=["no_such_module_of_ours"]))

@@ -1,0 +1,532 @@
+"""Learner tasks from their start to their end, over both kinds of transport."""
+
+import os
+import pathlib
+import pickle
+import threading
+
+import pytest
+import torch
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.transport.link import WorkerLost
+from tests.worker.learner.comm.test_exchange import in_thread
+from tests.worker.learner.comm.workers import DEADLINE_S, GATES, POLICIES, Driver, Gate, entry, task_info
+
+
+def threads(*names):
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(names)]
+
+
+def checkpoints(exp_name="exp"):
+    return sorted(path.name for path in pathlib.Path(exp_name, "ckpt").glob("*"))
+
+
+def weights(site, name="policy_task"):
+    state = site.policies.read(name).state
+    return state["model"]["seen"].item(), state["iter"]
+
+
+# A task.
+
+
+def test_a_worker_says_what_it_has_and_that_it_takes_batches(site):
+    _, driver = site.pair()
+    assert driver.run("resource") == {"gpu": 1, "batched": True}
+
+
+def test_batches_are_trained_in_order_and_every_iteration_is_told(site):
+    worker, driver = site.pair(prefetch_batches=3)
+    assert worker._learner is None
+    assert driver.start() == {"message": "learner task has started"}
+    demand = driver.demand()
+    assert demand == {
+        "batch_size": 2,
+        "cur_learner_iter": 0,
+        "batch_num": 3,
+        "infos": [],
+        "batches_done": 0,
+        "task_id": "task",
+        "buffer_id": "buffer_task",
+    }
+    reply = driver.learn(site.batch(1, 2), site.batch(3, 4), site.batch(5, 6))
+    assert reply.keys() == {"infos", "batches_done", "info", "task_id", "buffer_id"}
+    infos = reply["infos"] + driver.infos(3 - len(reply["infos"]))[0]
+    assert infos == [{"learner_step": n, "priority_info": {}, "learner_done": False} for n in range(3)]
+    assert POLICIES[0].seen() == [[1, 2], [3, 4], [5, 6]]
+    assert driver.close()["task_id"] == "task"
+    assert worker._learner is None and threads("learner_start", "dataloader") == []
+
+
+def test_samples_come_with_their_metadata(site):
+    _, driver = site.pair()
+    driver.start()
+    batch = site.batch(1, 2)
+    driver.learn(batch)
+    driver.infos(1)
+    assert POLICIES[0].batches == [[{"obs": torch.tensor(i + 1.0), **row} for i, row in enumerate(batch)]]
+
+
+def test_batches_that_were_read_are_told_so_that_their_chunks_can_go(site):
+    _, driver = site.pair()
+    driver.start()
+    done = driver.learn(site.batch(1, 2), site.batch(3, 4))["batches_done"]
+    while done < 2:  # the second counts when the loader asks for a third
+        done += driver.demand()["batches_done"]
+    assert done == 2
+
+
+def test_priorities_are_plain_numbers(site):
+    _, driver = site.pair()
+    driver.start(policy={"with_priority": True})
+    infos = driver.learn(site.batch(1, 2))["infos"] or driver.infos(1)[0]
+    assert infos[0]["priority_info"] == {
+        "priority": [0.5, 0.25],
+        "replay_buffer_idx": [0, 1],
+        "replay_unique_id": ["env_uid_1_0", "env_uid_1_1"],
+    }
+
+
+def test_every_result_of_a_batch_is_told(site):
+    _, driver = site.pair()
+    driver.start(policy={"results": 3})
+    driver.learn(site.batch(1, 2))
+    assert [info["learner_step"] for info in driver.infos(3)[0]] == [0, 1, 2]
+
+
+def test_the_next_batches_are_loaded_while_the_learner_trains(site):
+    GATES["gate"] = Gate()
+    _, driver = site.pair(prefetch_batches=4)
+    driver.start(policy={"wait_at": 0, "gate": "gate"})
+    driver.learn(*(site.batch(n, n) for n in range(4)))
+    assert GATES["gate"].reached.wait(DEADLINE_S)
+    done = 0
+    while done < 2:  # the third is ready too, but the loader, which has asked for no more, has not said so
+        done += driver.demand()["batches_done"]
+    assert POLICIES[0].batches == []
+    GATES["gate"].opened.set()
+    assert [info["learner_step"] for info in driver.infos(4)[0]] == [0, 1, 2, 3]
+
+
+def test_a_learner_that_is_done_tells_so_at_once_and_wants_no_more(site):
+    _, driver = site.pair(data_wait_s=0.01)
+    driver.start(learner={"train_iterations": 2})
+    driver.learn(site.batch(1, 2), site.batch(3, 4))
+    infos, _ = driver.infos(9)
+    assert [info["learner_done"] for info in infos] == [False, False, True]
+    assert infos[-1]["learner_step"] == 2
+    assert driver.failure(driver.demand)["exception"] == "LearnerClosed"
+    assert driver.close()["infos"] == []
+    assert POLICIES[0].seen() == [[1, 2], [3, 4]]
+
+
+def test_the_end_saves_a_checkpoint_writes_the_weights_and_gives_the_last_infos(site):
+    _, driver = site.pair()
+    driver.start()
+    driver.learn(site.batch(1, 2))
+    driver.infos(1)
+    report = driver.close()
+    assert report["infos"] == [{"learner_step": 1, "priority_info": {}, "learner_done": True}]
+    assert checkpoints() == ["iteration_1.pth.tar"]
+    assert weights(site) == (1.0, 1)
+
+
+def test_closing_again_reports_the_same_and_without_a_task_nothing(site):
+    _, driver = site.pair()
+    assert driver.close() == {}
+    driver.start()
+    first = driver.close()
+    assert driver.close() == first and first["buffer_id"] == "buffer_task"
+
+
+def test_a_second_task_starts_clean(site):
+    worker, driver = site.pair()
+    driver.start("one")
+    driver.learn(site.batch(1, 2))
+    driver.infos(1)
+    first = worker._channel
+    driver.close()
+    driver.start("two")
+    assert driver.demand()["infos"] == [] and worker._channel is not first
+    driver.learn(site.batch(3, 4))
+    assert [info["learner_step"] for info in driver.infos(1)[0]] == [0]
+    driver.close()
+    assert [policy.seen() for policy in POLICIES] == [[[1, 2]], [[3, 4]]]
+    assert (weights(site, "policy_one"), weights(site, "policy_two")) == ((1.0, 1), (1.0, 1))
+
+
+def test_the_thread_that_trains_goes_by_its_name(site):
+    _, driver = site.pair()
+    driver.start()
+    driver.learn(site.batch(1, 2))
+    driver.infos(1)
+    assert POLICIES[0].thread_names == {"learner_start"}
+
+
+# One batch at a time.
+
+
+def test_a_coordinator_that_does_not_ask_for_batches_gives_one_at_a_time(site):
+    _, driver = site.pair()
+    driver.start(learner={"train_iterations": 2}, policy={"with_priority": True})
+    steps = []
+    for n in range(3):
+        demand = driver.run("learner_get_data_task")
+        assert demand.keys() == {"batch_size", "cur_learner_iter", "task_id", "buffer_id"}
+        reply = driver.run("learner_learn_task", data=site.batch(n, n))
+        assert reply.keys() == {"info", "task_id", "buffer_id"}
+        steps.append((reply["info"]["learner_step"], reply["info"]["learner_done"]))
+    assert steps == [(0, False), (1, False), (2, True)]
+    assert POLICIES[0].seen() == [[0, 0], [1, 1]]
+    assert driver.run("learner_close_task")["task_id"] == "task"
+
+
+def test_one_batch_at_a_time_has_a_deadline(site):
+    GATES["gate"] = Gate()
+    _, driver = site.pair(data_timeout_s=0.05)
+    driver.start(policy={"wait_at": 0, "gate": "gate"})
+    failure = driver.failure(driver.run, "learner_learn_task", data=site.batch(1, 2))
+    assert failure["exception"] == "TimeoutError"
+    GATES["gate"].opened.set()
+
+
+# Weights.
+
+
+def test_weights_are_there_before_the_first_batch(site):
+    _, driver = site.pair()
+    driver.start()
+    driver.demand()
+    while True:
+        try:
+            assert weights(site) == (0.0, 0)
+            return
+        except FileNotFoundError:
+            driver.demand()
+
+
+def test_the_frequency_of_a_task_is_honoured(site, monkeypatch):
+    written = recording(site, monkeypatch)
+    _, driver = site.pair(send_policy_interval_s=0)
+    driver.start(learner={"send_policy_freq": 2, "train_iterations": 5})
+    driver.learn(*(site.batch(n, n) for n in range(5)))
+    driver.infos(9)
+    assert written == [("policy_task", n) for n in (0, 0, 2, 4, 5)]
+
+
+def recording(site, monkeypatch):
+    """The names and iterations under which weights are written."""
+    written = []
+    write = type(site.policies).write
+
+    def record(store, name, state):
+        written.append((name, state["iter"]))
+        write(store, name, state)
+
+    monkeypatch.setattr(type(site.policies), "write", record)
+    return written
+
+
+def test_weights_are_written_once_per_interval_and_the_newest_at_the_end(site, monkeypatch):
+    written = recording(site, monkeypatch)
+    _, driver = site.pair(send_policy_interval_s=1000)
+    driver.start(learner={"train_iterations": 5})
+    driver.learn(*(site.batch(n, n) for n in range(5)))
+    driver.infos(9)
+    assert written == [("policy_task", 0), ("policy_task", 0), ("policy_task", 5)]
+
+
+def test_weights_that_were_put_off_are_written_when_no_batch_comes(site, monkeypatch):
+    written = recording(site, monkeypatch)
+    _, driver = site.pair(send_policy_interval_s=0.05)
+    driver.start()
+    driver.learn(site.batch(1, 2), site.batch(3, 4), site.batch(5, 6))
+    driver.infos(3)
+    while weights(site) != (3.0, 3) and weights(site) != (3.0, 2):
+        driver.demand()
+    assert len(written) <= 4
+
+
+@pytest.mark.parametrize("kind", ["flask_fs"])
+def test_the_file_of_the_weights_is_read_without_running_code(site):
+    _, driver = site.pair()
+    driver.start()
+    driver.close()
+    path = os.path.join(site.policies.root, "policy_task")
+    assert torch.load(path, weights_only=True) == {"model": {"seen": torch.tensor(0.0)}, "iter": 0}
+    assert os.listdir(site.policies.root) == ["policy_task"]
+
+
+def test_a_league_gets_its_weights_too(site):
+    _, driver = site.pair()
+    driver.start(league_save_checkpoint_path=f"{site.policies.root}/player_ckpt.pth")
+    driver.close()
+    assert weights(site, "player_ckpt.pth") == weights(site) == (0.0, 0)
+
+
+# Failures.
+
+
+def test_what_the_policy_raises_fails_the_next_task_with_its_traceback(site):
+    _, driver = site.pair()
+    driver.start(policy={"raise_at": 1})
+    driver.learn(site.batch(1, 2), site.batch(3, 4))
+    failure = driver.coming_failure()
+    assert failure["exception"] == "ZeroDivisionError" and "told to fail" in failure["message"]
+    assert "in forward" in failure["traceback"]
+    assert driver.failure(driver.learn, site.batch(5, 6)) == failure
+    assert checkpoints() == ["ckpt_exception.pth.tar"]
+    driver.close()
+    driver.start("two")
+    assert driver.demand()["batch_num"] == 8
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_task_that_waits_hears_of_the_failure(site, batched):
+    GATES["gate"] = Gate()
+    _, driver = site.pair(prefetch_batches=1, data_wait_s=DEADLINE_S)
+    driver.start(policy={"raise_at": 0, "wait_at": 0, "gate": "gate"})
+    for n in range(4):  # one is trained, two are ready, one waits
+        assert driver.demand()["batch_num"] == 1
+        driver.learn(site.batch(n, n))
+    waiting = in_thread(driver.run, "learner_get_data_task") if not batched else in_thread(driver.demand)
+    GATES["gate"].opened.set()
+    assert waiting().result["exception"] == "ZeroDivisionError"
+
+
+def test_a_chunk_that_is_missing_is_named(site):
+    _, driver = site.pair()
+    driver.start()
+    driver.learn([entry("env_gone_1", 0), entry("env_gone_1", 1)])
+    failure = driver.coming_failure()
+    assert failure["exception"] == "FileNotFoundError"
+    assert "the samples 'env_gone_1' could not be read within 0.1 s" in failure["message"]
+
+
+def test_a_chunk_that_is_late_is_waited_for(site):
+    _, driver = site.pair(read_timeout_s=DEADLINE_S)
+    driver.start()
+    batch = site.batch(1, 2)
+    data = site.samples.read(batch[0]["data_id"])
+    site.samples.delete(batch[0]["data_id"])
+    driver.learn(batch)
+    site.samples.write(batch[0]["data_id"], data)
+    driver.infos(1)
+    assert POLICIES[0].seen() == [[1, 2]]
+
+
+@pytest.mark.parametrize("data", [b"", b"not a chunk", pickle.dumps([{"obs": 1}])])
+def test_a_chunk_that_is_damaged_is_named(site, data):
+    _, driver = site.pair()
+    driver.start()
+    site.samples.write("env_bad_1", data)
+    driver.learn([entry("env_bad_1", 0), entry("env_bad_1", 1)])
+    failure = driver.coming_failure()
+    assert failure["exception"] == "ValueError" and "the samples 'env_bad_1' could not be read" in failure["message"]
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../secret", ".hidden"])
+def test_samples_outside_the_folder_are_not_read(site, name):
+    _, driver = site.pair()
+    driver.start()
+    driver.learn([entry(name, 0), entry(name, 1)])
+    failure = driver.coming_failure()
+    assert failure["exception"] == "ValueError" and "must be a plain name" in failure["message"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        ([entry("env_1", 0)], "has sent 1 samples; asked for were 2"),
+        ([{"IS": 1.0}, {"IS": 1.0}], "without data_id in each sample"),
+    ],
+)
+def test_a_batch_that_is_none_is_an_error(site, batch, text):
+    _, driver = site.pair()
+    driver.start()
+    driver.learn(batch)
+    failure = driver.coming_failure()
+    assert failure["exception"] == "ValueError" and text in failure["message"]
+
+
+def test_more_batches_than_were_wanted_are_refused(site):
+    _, driver = site.pair(prefetch_batches=1)
+    driver.start()
+    failure = driver.failure(driver.learn, *(site.batch(n, n) for n in range(9)))
+    assert "it was sent 9" in failure["message"]
+
+
+@pytest.mark.parametrize("key", ["policy_id", "league_save_checkpoint_path"])
+def test_weights_are_not_written_outside_their_folder(site, key, tmp_path):
+    worker, driver = site.pair()
+    failure = driver.failure(driver.start, **{key: str(tmp_path / "elsewhere")})
+    assert failure["exception"] == "ValueError" and "is not allowed" in failure["message"]
+    assert worker._learner is None and threads("learner_start", "dataloader") == []
+
+
+@pytest.mark.parametrize("place", ["policy", "learner"])
+def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(site, place, tmp_path, monkeypatch):
+    (tmp_path / "evil_learner_module.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _, driver = site.pair()
+    failure = driver.failure(driver.start, **{place: {"import_names": ["evil_learner_module"]}})
+    assert failure["exception"] == "PermissionError" and "evil_learner_module" in failure["message"]
+
+
+def test_a_module_that_the_workers_own_config_names_for_tasks_is_imported(site, tmp_path, monkeypatch):
+    name = f"good_learner_module_{site.kind}"
+    (tmp_path / f"{name}.py").write_text("import pathlib\npathlib.Path('imported').touch()")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _, driver = site.pair(task_import_names=[name])
+    driver.start(learner={"import_names": [name]})
+    assert pathlib.Path("imported").exists()
+
+
+def test_a_task_cannot_have_a_worker_trust_a_pickle(site):
+    hook = {"load": {"name": "load", "type": "load_ckpt", "position": "before_run"}}
+    hook["load"]["ext_args"] = {"load_path": "x.pth.tar", "trust_pickle": True}
+    worker, driver = site.pair()
+    failure = driver.failure(driver.start, learner={"hook": hook})
+    assert failure["exception"] == "PermissionError" and "trust_pickle" in failure["message"]
+    assert worker._learner is None
+    _, driver = site.pair(trust_pickle=True)
+    assert driver.start(learner={"hook": {}, "trust_pickle": True})["message"] == "learner task has started"
+
+
+def test_a_learner_that_cannot_be_built_leaves_the_worker_free(site):
+    worker, driver = site.pair()
+    assert driver.failure(driver.start, learner={"send_policy_freq": 0})["exception"] == "ConfigError"
+    assert driver.failure(driver.start, policy={"type": "no_such_policy"})["exception"] == "KeyError"
+    assert worker._learner is None and threads("learner_start", "dataloader") == []
+    assert driver.start()["message"] == "learner task has started"
+
+
+def test_a_worker_that_is_busy_says_so(site):
+    _, driver = site.pair()
+    driver.start("one")
+    failure = driver.failure(driver.start, "two")
+    assert failure["exception"] == "RuntimeError" and "busy with the task one" in failure["message"]
+
+
+@pytest.mark.parametrize("name", ["learner_get_data_task", "learner_learn_task"])
+def test_without_a_task_there_is_nothing_to_ask(site, name):
+    _, driver = site.pair()
+    assert driver.failure(driver.run, name, data=[])["message"] == "no learner task runs"
+
+
+def test_an_unknown_task_fails(site):
+    _, driver = site.pair()
+    assert driver.failure(driver.run, "learner_sing_task") == {"message": "task name error"}
+
+
+# The end.
+
+
+def test_close_ends_a_running_task_and_all_threads(site):
+    worker, driver = site.pair()
+    driver.start()
+    driver.learn(site.batch(1, 2))
+    driver.infos(1)
+    worker.close()
+    worker.close()
+    assert threads("learner_start", "dataloader") == [] and checkpoints() == ["iteration_1.pth.tar"]
+    with pytest.raises(RuntimeError, match="takes no more tasks"):
+        worker.deal_with_learner_start(task_info())
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_close_ends_a_request_that_waits(site, batched):
+    GATES["gate"] = Gate()
+    worker, driver = site.pair(prefetch_batches=1, data_wait_s=DEADLINE_S, close_timeout_s=0.2)
+    driver.start(policy={"wait_at": 0, "gate": "gate"})
+    for n in range(4):
+        assert driver.demand()["batch_num"] == 1
+        driver.learn(site.batch(n, n))
+    waiting = in_thread(driver.run, "learner_get_data_task") if not batched else in_thread(driver.demand)
+    changed = worker._channel.exchange._changed
+    while not changed._waiters:
+        threading.Event().wait(0.001)
+    with pytest.raises(TimeoutError, match="its policy hangs"):
+        worker.close()
+    failure = waiting()
+    assert isinstance(failure, WorkerLost) or failure.result["exception"] == "LearnerClosed"
+
+
+def test_a_learner_that_hangs_fails_its_close_and_the_worker_goes_on(site):
+    GATES["gate"] = Gate()
+    worker, driver = site.pair(close_timeout_s=0.2)
+    driver.start("one", policy={"wait_at": 0, "gate": "gate"})
+    driver.learn(site.batch(1, 2))
+    assert GATES["gate"].reached.wait(DEADLINE_S)
+    assert "its policy hangs" in driver.failure(driver.close)["message"]
+    driver.start("two")
+    assert driver.demand()["infos"] == []
+    old = next(thread for thread in threading.enumerate() if thread.name == "learner_start")
+    GATES["gate"].opened.set()
+    old.join(DEADLINE_S)
+    driver.learn(site.batch(3, 4))
+    assert [info["learner_step"] for info in driver.infos(1)[0]] == [0]
+    assert POLICIES[1].seen() == [[3, 4]]
+
+
+def test_a_coordinator_that_has_gone_leaves_the_worker_to_the_next(site):
+    worker, driver = site.pair()
+    driver.start("one")
+    driver.link.close()
+    if site.kind == "local":
+        worker.deal_with_lost_coordinator()
+    other = Driver(site.link(worker))
+    assert other.start("two") == {"message": "learner task has started"}
+    assert other.demand()["task_id"] == "two"
+
+
+def test_a_worker_without_a_task_has_nothing_to_abandon(site):
+    site.worker().deal_with_lost_coordinator()
+    assert threads("learner_abandon") == []
+
+
+# Called directly.
+
+
+def test_get_data_send_policy_and_send_learn_info_act_on_the_present_task(site):
+    worker, driver = site.pair()
+    driver.start()
+    worker.send_policy({"model": {}, "iter": 7})
+    worker.send_learn_info({"learner_step": 7, "learner_done": True})
+    assert driver.demand()["infos"] == [{"learner_step": 7, "learner_done": True}]
+    assert worker.deal_with_learner_close()["task_id"] == "task"
+    assert worker.get_data(2) == []
+
+
+def test_the_hooks_that_a_learner_is_given(site):
+    hooks = site.worker().hooks4call
+    assert [(hook.name, hook.priority, hook.position) for hook in hooks] == [
+        ("send_policy", 100, "before_run"),
+        ("send_policy", 100, "after_iter"),
+        ("send_policy", 100, "after_run"),
+        ("send_learn_info", 100, "after_iter"),
+        ("send_learn_info", 100, "after_run"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"prefetch_batches": 0}, "prefetch_batches = 0"),
+        ({"send_policy_interval_s": -1}, "send_policy_interval_s = -1"),
+        ({"prefetch_batch": 3}, "did you mean 'prefetch_batches'"),
+        ({"multi_gpu": "yes"}, "multi_gpu = 'yes'"),
+    ],
+)
+def test_the_config_is_checked(site, changes, text):
+    with pytest.raises(ConfigError, match=text):
+        site.worker(**changes)
+
+
+@pytest.mark.parametrize("key", ["path_data", "path_policy"])
+def test_the_folders_are_needed(site, key):
+    cfg = site.cfg()
+    del cfg[key]
+    with pytest.raises(ConfigError, match=f"'{key}' is missing"):
+        CommLearner(cfg, None, None)

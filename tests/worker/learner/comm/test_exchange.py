@@ -1,0 +1,218 @@
+"""What passes between the thread that serves a coordinator and those that load and train."""
+
+import threading
+
+import pytest
+
+from ding.interaction import TaskFail
+from ding.worker.learner.comm.exchange import LearnerExchange
+
+DEADLINE_S = 20
+A, B, C = [{"data_id": "a"}], [{"data_id": "b"}], [{"data_id": "c"}]
+
+
+def in_thread(act, *args):
+    """Run `act(*args)` in a thread; `join` of what is returned gives the result or error."""
+    outcome = []
+
+    def run():
+        try:
+            outcome.append(act(*args))
+        except Exception as e:
+            outcome.append(e)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def join():
+        thread.join(DEADLINE_S)
+        return outcome[0]
+
+    return join
+
+
+def waiting(exchange):
+    """Wait until somebody waits at the exchange."""
+    done = threading.Event()
+    while not exchange._changed._waiters:
+        done.wait(0.001)
+
+
+def failed_with(exception, text):
+    """The matcher of a failed task."""
+
+    class Matcher:
+        def __enter__(self):
+            self._raises = pytest.raises(TaskFail, match=text)
+            self._info = self._raises.__enter__()
+
+        def __exit__(self, *exc_info):
+            handled = self._raises.__exit__(*exc_info)
+            assert self._info.value.result["exception"] == exception
+            return handled
+
+    return Matcher()
+
+
+def test_batches_come_out_in_order_and_count_as_loaded_when_the_next_is_asked_for():
+    exchange = LearnerExchange(4)
+    exchange.put([A, B])
+    assert exchange.get() == A and exchange.take() == ([], 0)
+    assert exchange.get() == B and exchange.take() == ([], 1)
+    assert exchange.take() == ([], 0)
+
+
+def test_infos_come_out_once_and_in_order():
+    exchange = LearnerExchange(1)
+    exchange.tell({"n": 1})
+    exchange.tell({"n": 2})
+    assert exchange.take() == ([{"n": 1}, {"n": 2}], 0)
+    assert exchange.take() == ([], 0)
+
+
+def test_room_is_what_no_batch_waits_in():
+    exchange = LearnerExchange(4)
+    assert exchange.wait_for_room(0) == 4
+    exchange.put([A, B, C])
+    assert exchange.wait_for_room(0) == 1
+    exchange.get()
+    assert exchange.wait_for_room(0) == 2
+
+
+def test_room_is_waited_for_until_half_of_it_is_free():
+    exchange = LearnerExchange(2)
+    exchange.put([A, B])
+    room = in_thread(exchange.wait_for_room, DEADLINE_S)
+    waiting(exchange)
+    exchange.get()
+    assert room() == 1
+
+
+def test_more_batches_than_there_is_room_for_are_refused():
+    exchange = LearnerExchange(2)
+    exchange.put([A])
+    with failed_with("ValueError", "room for 1 batches; it was sent 2"):
+        exchange.put([B, C])
+
+
+def test_the_last_info_ends_the_demand_and_is_told_at_once():
+    exchange = LearnerExchange(2)
+    exchange.put([A, B])
+    room = in_thread(exchange.wait_for_room, DEADLINE_S)
+    waiting(exchange)
+    exchange.tell({"learner_done": True})
+    exchange.finish()
+    assert room() == 0
+    exchange.put([C])  # has crossed with the info
+    assert exchange.take() == ([{"learner_done": True}], 0)
+    with failed_with("LearnerClosed", "has told everything"):
+        exchange.wait_for_room(0)
+
+
+def test_a_learner_that_is_done_wants_nothing_more_though_its_thread_has_not_ended():
+    exchange = LearnerExchange(2)
+    exchange.tell({"learner_done": True})
+    exchange.take()
+    assert exchange.wait_for_room(0) == 0
+
+
+def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
+    exchange = LearnerExchange(2)
+    answer = in_thread(exchange.learn, A, DEADLINE_S)
+    assert exchange.get() == A
+    exchange.tell({"n": 1})
+    assert answer() == {"n": 1}
+    exchange.tell({"n": 2})
+    answer = in_thread(exchange.learn, B, DEADLINE_S)
+    assert exchange.get() == B
+    exchange.tell({"n": 3})
+    assert answer() == {"n": 3}
+
+
+def test_one_batch_that_crosses_with_the_last_info_gets_it():
+    exchange = LearnerExchange(1)
+    exchange.tell({"learner_done": True})
+    exchange.wait_for_want(0)
+    assert exchange.learn(A, 0) == {"learner_done": True}
+
+
+def test_want_is_waited_for_until_every_batch_is_being_loaded():
+    exchange = LearnerExchange(2)
+    exchange.put([A])
+    want = in_thread(exchange.wait_for_want, DEADLINE_S)
+    waiting(exchange)
+    exchange.get()
+    assert want() is None
+
+
+@pytest.mark.parametrize(("wait", "text"), [("wait_for_want", "wanted no data"), ("learn", "told nothing")])
+def test_waits_for_one_have_a_deadline(wait, text):
+    exchange = LearnerExchange(2)
+    exchange.put([A])
+    with failed_with("TimeoutError", text):
+        exchange.learn(B, 0) if wait == "learn" else exchange.wait_for_want(0)
+
+
+WAITS = {
+    "room": lambda exchange: exchange.wait_for_room(DEADLINE_S),
+    "want": lambda exchange: exchange.wait_for_want(DEADLINE_S),
+    "learn": lambda exchange: exchange.learn(B, DEADLINE_S),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize(
+    ("end", "exception"),
+    [
+        (lambda exchange: exchange.close(), "LearnerClosed"),
+        (lambda exchange: exchange.finish(), "LearnerClosed"),
+        (lambda exchange: exchange.fail(KeyError("lost")), "KeyError"),
+    ],
+)
+def test_the_end_of_the_learner_ends_every_wait(wait, end, exception):
+    exchange = LearnerExchange(2)
+    exchange.put([A] if wait == "learn" else [A, A])
+    outcome = in_thread(WAITS[wait], exchange)
+    waiting(exchange)
+    end(exchange)
+    assert outcome().result["exception"] == exception
+
+
+def test_close_ends_the_wait_for_a_batch_and_drops_those_that_wait():
+    exchange = LearnerExchange(2)
+    batch = in_thread(exchange.get)
+    waiting(exchange)
+    exchange.close()
+    assert batch() is None and exchange.get() is None
+    exchange = LearnerExchange(2)
+    exchange.put([A])
+    exchange.close()
+    assert exchange.get() is None
+
+
+def test_work_is_a_batch_that_the_learner_has_not_begun():
+    exchange = LearnerExchange(2)
+    assert not exchange.wait_for_work(0)
+    exchange.put([A])
+    exchange.get()
+    assert exchange.wait_for_work(0)
+    exchange.begin()
+    assert not exchange.wait_for_work(0)
+    work = in_thread(exchange.wait_for_work, DEADLINE_S)
+    waiting(exchange)
+    exchange.close()
+    assert work() is True and exchange.wait_closed(0)
+
+
+def test_infos_and_counts_are_left_over_when_a_learner_has_failed():
+    exchange = LearnerExchange(2)
+    exchange.tell({"n": 1})
+    exchange.fail(KeyError("lost"))
+    with failed_with("KeyError", "lost"):
+        exchange.take()
+    assert exchange.rest() == ([{"n": 1}], 0) and exchange.rest() == ([], 0)
+
+
+def test_an_exchange_needs_room():
+    with pytest.raises(ValueError, match="prefetch_batches = 0"):
+        LearnerExchange(0)

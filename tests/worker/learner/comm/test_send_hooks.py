@@ -1,0 +1,119 @@
+"""When weights and infos are sent."""
+
+import pytest
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.learner.comm import send_hooks
+from ding.worker.learner.comm.flask_fs_learner import SendLearnInfoHook, SendPolicyHook
+from tests.worker.learner.fakes import FakePolicy, make_learner
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time that hooks see, in seconds; a list of one."""
+    now = [0.0]
+    monkeypatch.setattr(send_hooks, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def learner():
+    learner = make_learner(FakePolicy())
+    learner.sent, learner.told = [], []
+    learner.send_policy, learner.send_learn_info = learner.sent.append, learner.told.append
+    yield learner
+    learner.close()
+
+
+def sent(learner):
+    return [state["iter"] for state in learner.sent]
+
+
+def after_iter(**ext_args):
+    return SendPolicyHook("send_policy", 100, position="after_iter", ext_args=ext_args)
+
+
+def test_weights_are_sent_with_the_number_of_the_iteration(learner):
+    learner.register_hook(SendPolicyHook("send_policy", 100, position="after_iter"))
+    for _ in range(2):
+        learner.train([{}, {}])
+    assert learner.sent == [{"model": {"w": 1.5}, "iter": 0}, {"model": {"w": 1.5}, "iter": 1}]
+
+
+def test_weights_are_sent_in_every_nth_iteration(learner):
+    learner.register_hook(after_iter(send_policy_freq=3))
+    for _ in range(7):
+        learner.train([{}, {}])
+    assert sent(learner) == [0, 3, 6]
+
+
+def test_what_comes_too_soon_is_put_off_to_the_next_iteration_after_the_interval(learner, clock):
+    learner.register_hook(after_iter(send_policy_freq=2, send_policy_interval_s=1.0))
+    for now in (0.0, 0.1, 0.2, 1.5, 1.6, 2.4, 2.6):
+        clock[0] = now
+        learner.train([{}, {}])
+    assert sent(learner) == [0, 3, 6]
+
+
+def test_before_and_after_a_run_weights_are_always_sent(learner, clock):
+    for position in ("before_run", "after_run"):
+        args = {"send_policy_freq": 5, "send_policy_interval_s": 1.0}
+        learner.register_hook(SendPolicyHook("send_policy", 100, position=position, ext_args=args))
+    learner.last_iter.update(3)
+    for position in ("before_run", "after_run", "after_run"):
+        learner.call_hook(position)
+    assert sent(learner) == [3, 3, 3]
+
+
+def test_weights_that_were_put_off_can_be_sent_at_once(learner, clock):
+    hook = after_iter(send_policy_interval_s=1.0)
+    learner.register_hook(hook)
+    learner.train([{}, {}])
+    assert not hook.is_due
+    hook.flush(learner)
+    clock[0] = 0.25
+    learner.train([{}, {}])
+    assert hook.is_due and hook.put_off_s == 0.75 and sent(learner) == [0]
+    hook.flush(learner)
+    assert not hook.is_due and hook.put_off_s == 1.0 and sent(learner) == [0, 2]
+
+
+def test_only_the_first_rank_sends_weights():
+    learner = make_learner(FakePolicy(), dist_info=(1, 2), hook={})
+    learner.send_policy = None
+    try:
+        hook = after_iter()
+        hook(learner)
+        assert not hook.is_due
+    finally:
+        learner.close()
+
+
+def test_infos_are_sent_at_each_call(learner):
+    learner.register_hook(SendLearnInfoHook("send_learn_info", 100, position="after_iter", ext_args={"freq": 2}))
+    for _ in range(3):
+        learner.train([{}, {}])
+    assert [info["learner_step"] for info in learner.told] == [0, 1, 2]
+
+
+def test_every_nth_info_is_in_the_debug_log(learner):
+    lines = []
+    learner.debug = lines.append
+    learner.register_hook(SendLearnInfoHook("send_learn_info", 100, position="after_iter", ext_args={"freq": 2}))
+    for _ in range(3):
+        learner.train([{}, {}])
+    assert lines == ["learner sent its info of iteration 0", "learner sent its info of iteration 2"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ext_args", "text"),
+    [
+        (SendPolicyHook, {"send_policy_freq": 0}, "send_policy_freq = 0"),
+        (SendPolicyHook, {"send_policy_freq": "often"}, "send_policy_freq = 'often'"),
+        (SendPolicyHook, {"send_policy_interval_s": -1}, "send_policy_interval_s = -1"),
+        (SendLearnInfoHook, {"freq": 0}, "freq = 0"),
+    ],
+)
+def test_frequencies_are_checked(kind, ext_args, text):
+    with pytest.raises(ConfigError, match=text):
+        kind("send", 100, position="after_iter", ext_args=ext_args)

@@ -1,0 +1,144 @@
+"""What a buffer tells of the items that leave it: each of them once, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ding.worker.replay_buffer import DequeBufferWrapper
+
+
+class Dropped(list[int]):
+    """The numbers of the items that were told to have left."""
+
+    def __call__(self, items: list[dict[str, Any]]) -> None:
+        assert items, "told of nothing"
+        self.extend(item["n"] for item in items)
+
+
+def items(start: int, stop: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"n": n, **more} for n in range(start, stop)]
+
+
+@pytest.fixture
+def make(request, make_naive, make_advanced) -> Iterator[Callable[..., tuple[Any, Dropped]]]:
+    def make_deque(size: int = 64, **cfg: Any) -> DequeBufferWrapper:
+        return DequeBufferWrapper({"replay_buffer_size": size, **cfg})
+
+    makers = {"naive": make_naive, "advanced": make_advanced, "deque": make_deque}
+
+    def make(size: int, kind: str = request.param, **cfg: Any) -> tuple[Any, Dropped]:
+        buffer, dropped = makers[kind](size, **cfg), Dropped()
+        buffer.on_dropped = dropped
+        return buffer, dropped
+
+    yield make
+
+
+every_buffer = pytest.mark.parametrize("make", ["naive", "advanced", "deque"], indirect=True)
+
+
+@every_buffer
+def test_items_that_are_overwritten_are_told_oldest_first(make):
+    buffer, dropped = make(4)
+    buffer.push(items(0, 3), 0)
+    assert dropped == []
+    buffer.push(items(3, 6), 0)
+    assert dropped == [0, 1]
+    for item in items(6, 9):
+        buffer.push(item, 0)
+    assert dropped == [0, 1, 2, 3, 4]
+
+
+@every_buffer
+@pytest.mark.parametrize("count", [4, 5, 8, 11])
+def test_of_a_push_beyond_the_capacity_all_but_the_newest_are_told(make, count):
+    buffer, dropped = make(4)
+    buffer.push(items(0, 2), 0)
+    buffer.push(items(2, 2 + count), 0)
+    assert dropped == list(range(count - 2))
+    assert buffer.count() == 4
+
+
+@every_buffer
+def test_items_that_are_cleared_are_told_once(make):
+    buffer, dropped = make(4)
+    buffer.push(items(0, 6), 0)
+    buffer.clear()
+    assert sorted(dropped) == [0, 1, 2, 3, 4, 5]
+    buffer.clear()
+    buffer.close()
+    assert sorted(dropped) == [0, 1, 2, 3, 4, 5]
+
+
+@every_buffer
+def test_closing_tells_what_is_left(make):
+    buffer, dropped = make(4)
+    buffer.push(items(0, 2), 0)
+    buffer.close()
+    assert dropped == [0, 1]
+
+
+@every_buffer
+def test_nobody_has_to_listen(make):
+    buffer, dropped = make(4)
+    buffer.on_dropped = None
+    buffer.push(items(0, 6), 0)
+    buffer.clear()
+    assert dropped == []
+
+
+@pytest.mark.parametrize("make", ["advanced", "deque"], indirect=True)
+def test_items_that_are_used_up_are_told(make):
+    buffer, dropped = make(4, max_use=2)
+    buffer.push(items(0, 4), 0)
+    uses = dict.fromkeys(range(4), 0)
+    for _ in range(8):
+        if buffer.count() < 2:
+            break
+        for item in buffer.sample(2, 0):
+            uses[item["n"]] += 1
+        assert sorted(dropped) == [n for n, count in uses.items() if count >= 2]
+    assert len(dropped) >= 3
+
+
+@pytest.mark.parametrize("make", ["advanced"], indirect=True)
+def test_stale_items_are_told(make):
+    buffer, dropped = make(8, max_staleness=3)
+    buffer.push(items(0, 2, collect_iter=0), 0)
+    buffer.push(items(2, 4, collect_iter=1), 0)
+    buffer.push(items(4, 6, collect_iter=4), 0)
+    assert buffer.sample(1, 2) is not None and dropped == []
+    assert buffer.sample(1, 3) is not None and dropped == [0, 1]
+    assert buffer.sample(4, 5) is None and dropped == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("make", ["advanced"], indirect=True)
+def test_used_up_items_whose_files_are_tracked_are_told_when_they_are_overwritten(make):
+    buffer, dropped = make(4, max_use=1, enable_track_used_data=True)
+    buffer.push([{"n": n, "data_id": f"no_such_file_{n}"} for n in range(4)], 0)
+    buffer.sample(1, 0)
+    assert dropped == []
+    buffer._used_data_remover.add_used_data = lambda item: None
+    buffer.push({"n": 4, "data_id": "x"}, 0)
+    assert dropped == [0]
+
+
+@pytest.mark.parametrize("make", ["deque"], indirect=True)
+def test_many_items_of_a_deque_that_are_used_up_at_once_are_told(make):
+    buffer, dropped = make(32, max_use=1)
+    buffer.push(items(0, 32), 0)
+    used = sorted(item["n"] for item in buffer.sample(20))
+    assert sorted(dropped) == used and buffer.count() == 12
+
+
+@pytest.mark.parametrize("make", ["deque"], indirect=True)
+def test_a_state_that_is_loaded_into_a_deque_replaces_its_items(make):
+    buffer, dropped = make(4)
+    buffer.push(items(0, 2), 0)
+    state = buffer.state_dict()
+    buffer.push(items(2, 4), 0)
+    buffer.load_state_dict(state)
+    assert dropped == [0, 1, 2, 3] and buffer.count() == 2

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import torch
+
+from ding.utils.msgpack_helper import pack
+from ding.worker.transport.chunk import decode_chunk, encode_chunk
+
+
+def transition(i):
+    return {
+        "obs": {"image": torch.full((2, 3), i, dtype=torch.uint8), "speed": np.array([i, i], np.float64)},
+        "action": torch.tensor(i),
+        "reward": np.array(i, np.float32),
+        "done": i % 2 == 0,
+        "collect_iter": i,
+        "note": None if i else "first",
+    }
+
+
+def assert_same(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            assert_same(a, b)
+    elif isinstance(one, (torch.Tensor, np.ndarray)):
+        assert one.dtype == other.dtype and one.shape == other.shape and (one == other).all()
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("compressor", ["lz4", "zlib", "none"])
+def test_samples_come_back_with_their_types_dtypes_and_shapes(compressor):
+    samples = [transition(i) for i in range(5)]
+    assert_same(decode_chunk(encode_chunk(samples, compressor), compressor), samples)
+
+
+def test_sequences_and_samples_that_differ_in_form_come_back():
+    samples = [[transition(0), transition(1)], [transition(2)]]
+    assert_same(decode_chunk(encode_chunk(samples)), samples)
+    uneven = [{"x": torch.zeros(2)}, {"x": torch.zeros(3)}, {"x": 1.5}, {"y": "z"}]
+    assert_same(decode_chunk(encode_chunk(uneven)), uneven)
+
+
+def test_arrays_of_one_form_become_one_array():
+    small = [{"obs": torch.zeros(4), "next_obs": torch.zeros(4)} for _ in range(64)]
+    assert len(encode_chunk(small, "none")) < 64 * 2 * 4 * 4 * 1.2
+
+
+def test_samples_with_gradients_are_stored_without_them():
+    (sample,) = decode_chunk(encode_chunk([{"logit": torch.ones(2, requires_grad=True)}]))
+    assert not sample["logit"].requires_grad
+
+
+def test_empty_dicts_are_samples_too():
+    assert decode_chunk(encode_chunk([{}, {}])) == [{}, {}]
+
+
+def test_no_sample_is_no_chunk():
+    with pytest.raises(ValueError, match="a chunk needs at least one sample"):
+        encode_chunk([])
+
+
+def test_an_unknown_compressor_is_an_error():
+    with pytest.raises(KeyError, match="unknown compressor 'gzip'"):
+        encode_chunk([{}], "gzip")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {"size": 1},
+        {"size": 1, "content": ["tree", []]},
+        {"size": 1, "content": ["list"]},
+        {"size": 1, "content": 3},
+    ],
+)
+def test_what_is_no_chunk_is_an_error(content):
+    with pytest.raises(ValueError, match="the data is not a chunk of samples"):
+        decode_chunk(pack(content), "none")
+
+
+def test_a_wrong_size_is_an_error():
+    with pytest.raises(ValueError, match="2 are announced, 1 are there"):
+        decode_chunk(pack({"size": 2, "content": ["list", [1]]}), "none")
+
+
+def test_damaged_bytes_are_an_error():
+    data = encode_chunk([transition(i) for i in range(3)], "zlib")
+    with pytest.raises(ValueError):
+        decode_chunk(data[:-8], "zlib")

@@ -1,0 +1,57 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.worker.transport.rows import from_columns, to_columns
+
+VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "ü"]) | st.floats(allow_nan=False)
+
+
+def kinds(row):
+    return {key: type(value) for key, value in row.items()}
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.dictionaries(st.sampled_from("abcd"), VALUES, max_size=4), max_size=5))
+def test_rows_come_back_whatever_their_keys_and_values_are(rows):
+    again = from_columns(json.loads(json.dumps(to_columns(rows))))
+    assert again == rows
+    assert [kinds(row) for row in again] == [kinds(row) for row in rows]
+
+
+def test_a_value_that_is_the_same_in_every_row_is_said_once():
+    rows = [{"id": i, "iter": 7, "done": False} for i in range(3)]
+    assert to_columns(rows) == {"size": 3, "same": {"iter": 7, "done": False}, "each": {"id": [0, 1, 2]}}
+
+
+def test_equal_values_of_several_types_stay_apart():
+    rows = [{"x": 1}, {"x": True}, {"x": 1.0}]
+    assert [type(row["x"]) for row in from_columns(to_columns(rows))] == [int, bool, float]
+
+
+def test_mutable_values_are_not_shared_between_rows():
+    first, second = from_columns(to_columns([{"x": [1]}, {"x": [1]}]))
+    first["x"].append(2)
+    assert second == {"x": [1]}
+
+
+def test_rows_with_constant_values_only_are_dicts_of_their_own():
+    first, second = from_columns(to_columns([{"x": 1}, {"x": 1}]))
+    first["x"] = 2
+    assert second == {"x": 1}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{}, {"size": 1}, {"size": 2, "same": {}, "each": {"a": [1, 2], "b": [1]}}, {"size": 1, "same": 0, "each": 3}],
+)
+def test_what_is_no_rows_is_an_error(columns):
+    with pytest.raises(ValueError, match="these are not rows in columns"):
+        from_columns(columns)
+
+
+def test_a_wrong_size_is_an_error():
+    with pytest.raises(ValueError, match="3 rows are announced, but the columns have 2"):
+        from_columns({"size": 3, "same": {}, "each": {"a": [1, 2]}})

@@ -1,0 +1,162 @@
+"""The place of a worker's one task."""
+
+import threading
+from typing import Any, NamedTuple
+
+import pytest
+
+from ding.worker.transport import task_slot
+from ding.worker.transport.task_slot import TaskSlot, worker_thread
+
+DEADLINE_S = 20
+
+
+class Work(NamedTuple):
+    ids: dict[str, Any]
+
+
+def work(name):
+    return Work({"task_id": name, "buffer_id": "b"})
+
+
+@pytest.fixture
+def ended():
+    return []
+
+
+@pytest.fixture
+def slot(ended):
+    return TaskSlot("singer", lambda run: (ended.append(run.ids["task_id"]), {"songs": len(ended)})[1], 0.05)
+
+
+def test_one_task_runs_at_a_time(slot, ended):
+    assert slot.begin(lambda: work("one")) is slot.run
+    with pytest.raises(RuntimeError, match="the singer is busy with the task one"):
+        slot.begin(lambda: work("two"))
+    assert slot.end() == {"songs": 1, "task_id": "one"}
+    slot.begin(lambda: work("two"))
+    assert ended == ["one"] and slot.run.ids["task_id"] == "two"
+
+
+def test_the_last_report_is_given_again_until_the_next_task(slot):
+    assert slot.end() == {}
+    slot.begin(lambda: work("one"))
+    report = slot.end()
+    assert slot.end() == report == {"songs": 1, "task_id": "one"}
+    slot.begin(lambda: work("two"))
+    assert slot.run is not None and slot.end()["task_id"] == "two"
+
+
+def test_what_cannot_begin_leaves_the_slot_free(slot):
+    with pytest.raises(ZeroDivisionError):
+        slot.begin(lambda: 1 / 0)
+    assert slot.run is None
+
+
+def test_what_cannot_end_leaves_the_slot_free(ended):
+    slot = TaskSlot("singer", lambda run: 1 / 0, 1)
+    slot.begin(lambda: work("one"))
+    with pytest.raises(ZeroDivisionError):
+        slot.end()
+    assert slot.run is None and slot.end() == {}
+
+
+def test_a_closed_slot_takes_nothing_more(slot, ended):
+    slot.begin(lambda: work("one"))
+    slot.close()
+    slot.close()
+    with pytest.raises(RuntimeError, match="takes no more tasks"):
+        slot.begin(lambda: work("two"))
+    assert ended == ["one"]
+
+
+def join(name):
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(DEADLINE_S)
+
+
+def test_an_abandoned_run_ends_by_itself(slot, ended):
+    slot.abandon()
+    slot.begin(lambda: work("one"))
+    slot.abandon()
+    join("singer_abandon")
+    assert ended == ["one"] and slot.run is None
+
+
+def test_an_abandoned_run_makes_room_at_once(slot, ended, monkeypatch):
+    slot.begin(lambda: work("one"))
+    monkeypatch.setattr(task_slot.threading.Thread, "start", lambda thread: None)
+    slot.abandon()
+    slot.begin(lambda: work("two"))
+    assert ended == ["one"] and slot.run.ids["task_id"] == "two"
+
+
+def test_an_abandonment_that_comes_late_leaves_the_next_run_alone(slot, ended, monkeypatch):
+    slot.begin(lambda: work("one"))
+    threads = []
+    monkeypatch.setattr(task_slot.threading.Thread, "start", lambda thread: threads.append(thread))
+    slot.abandon()
+    slot.begin(lambda: work("two"))
+    threads[0].run()
+    assert ended == ["one"] and slot.run.ids["task_id"] == "two"
+
+
+def test_a_failure_to_end_what_was_abandoned_is_logged(caplog):
+    slot = TaskSlot("singer", lambda run: 1 / 0, 1)
+    slot.begin(lambda: work("one"))
+    slot.abandon()
+    join("singer_abandon")
+    assert "could not be ended as it should" in caplog.text and slot.run is None
+
+
+def test_one_thread_waits_for_another_only_so_long(slot):
+    inside, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=slot.begin, args=(lambda: (inside.set(), leave.wait(DEADLINE_S), work("one"))[2],))
+    thread.start()
+    assert inside.wait(DEADLINE_S)
+    with pytest.raises(TimeoutError, match=r"the singer has been beginning or ending for 0\.05 s"):
+        slot.end()
+    leave.set()
+    thread.join(DEADLINE_S)
+
+
+class Told:
+    def __init__(self):
+        self.what = None
+
+    def fail(self, error):
+        self.what = error
+
+    def finish(self):
+        self.what = "end"
+
+
+def test_a_thread_tells_that_it_came_to_its_end():
+    told = Told()
+    thread = worker_thread("work", lambda: None, told)
+    assert thread.daemon and thread.name == "work"
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert told.what == "end"
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_a_thread_tells_what_it_died_of(error):
+    def die():
+        raise error
+
+    told = Told()
+    thread = worker_thread("work", die, told)
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert type(told.what) is error
+
+
+def test_a_thread_minds_how_many_threads_torch_was_told(monkeypatch):
+    callers = []
+    monkeypatch.setattr(task_slot, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
+    thread = worker_thread("work", lambda: None, Told())
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert callers == ["work"]
