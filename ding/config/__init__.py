@@ -3,6 +3,7 @@
 from ding.config.config import (
     Config,
     compile_config,
+    compile_config_parallel,
     read_config,
     read_config_directly,
     read_config_with_system,
@@ -12,11 +13,14 @@ from ding.config.config import (
     save_config_yaml,
     save_project_state,
 )
-from ding.config.utils import save_config_formatted
+from ding.config.utils import parallel_transform, parallel_transform_slurm, save_config_formatted
 
 __all__ = [
     "Config",
     "compile_config",
+    "compile_config_parallel",
+    "parallel_transform",
+    "parallel_transform_slurm",
     "read_config",
     "read_config_directly",
     "read_config_with_system",

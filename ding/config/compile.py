@@ -20,7 +20,7 @@ from ding.worker.collector.interaction_serial_evaluator import InteractionSerial
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
 
-_POLICY_TEMPLATE: dict[str, Any] = {
+POLICY_TEMPLATE: dict[str, Any] = {
     "model": {},
     "learn": {"learner": {}},
     "collect": {"collector": {}},
@@ -69,8 +69,8 @@ def compile_config(
         KeyError: a type is not registered.
         OSError: the folder cannot be created or written to.
     """
-    user = _as_easydict(cfg, "cfg")
-    create = None if create_cfg is None else _as_easydict(create_cfg, "create_cfg")
+    user = as_easydict(cfg, "cfg")
+    create = None if create_cfg is None else as_easydict(create_cfg, "create_cfg")
     parts = Parts(env, env_manager, policy, learner, collector, evaluator, buffer, reward_model, world_model)
     if auto:
         if create is None:
@@ -81,7 +81,7 @@ def compile_config(
     types = create if auto and create is not None else EasyDict()
     tree = _class_defaults(parts, types, auto, create)
     _add_workers(tree.policy, parts, user, has_types=create is not None)
-    compiled = _merge(tree, user)
+    compiled = merge(tree, user)
     if "unroll_len" in compiled.policy:
         compiled.policy.collect.unroll_len = compiled.policy.unroll_len
     compiled.seed = seed
@@ -95,21 +95,24 @@ def compile_config(
     return compiled
 
 
-def _as_easydict(cfg: Any, what: str) -> EasyDict:
+def as_easydict(cfg: Any, what: str) -> EasyDict:
+    """A copy of the argument called `what`; a TypeError where it is no dict."""
     if not isinstance(cfg, Mapping):
         raise TypeError(f"{what} must be an EasyDict or a dict, got {type(cfg).__name__}: {cfg!r}")
     return EasyDict(copy.deepcopy(cfg))
 
 
-def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> EasyDict:
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> EasyDict:
+    """`base` with the values of `over` in it, at all depths."""
     return EasyDict(deep_merge_dicts(dict(base), dict(over)))
 
 
-def _defaults(cls: Any) -> Mapping[str, Any]:
+def defaults_of(cls: Any) -> Mapping[str, Any]:
+    """The default config of a class; {} where it has none."""
     return cls.default_config() if hasattr(cls, "default_config") else {}
 
 
-def _under(tree: Mapping[str, Any], *path: str) -> Any:
+def under(tree: Mapping[str, Any], *path: str) -> Any:
     """The value under `path`, {} where the path ends early."""
     for key in path:
         tree = tree.get(key) or {}
@@ -118,7 +121,7 @@ def _under(tree: Mapping[str, Any], *path: str) -> Any:
 
 def _class_defaults(parts: Parts, types: EasyDict, auto: bool, create: EasyDict | None) -> EasyDict:
     """The sections env, policy, reward_model and world_model as the classes and the create config make them."""
-    tree = EasyDict(env=_env_section(parts, types), policy=_merge(_POLICY_TEMPLATE, _defaults(parts.policy)))
+    tree = EasyDict(env=env_section(parts, types), policy=merge(POLICY_TEMPLATE, defaults_of(parts.policy)))
     policy = tree.policy
     policy.update(copy.deepcopy(types.get("policy", {})))
     for name, section in (
@@ -131,9 +134,9 @@ def _class_defaults(parts: Parts, types: EasyDict, auto: bool, create: EasyDict 
         policy.other.commander = BaseSerialCommander.default_config()
     for name, cls, entry in (
         ("reward_model", parts.reward_model, {}),
-        ("world_model", parts.world_model, _under(create or {}, "world_model")),
+        ("world_model", parts.world_model, under(create or {}, "world_model")),
     ):
-        section = EasyDict(_defaults(cls))
+        section = EasyDict(defaults_of(cls))
         if cls is not None:
             section.update(copy.deepcopy(entry))
         if section:
@@ -141,34 +144,35 @@ def _class_defaults(parts: Parts, types: EasyDict, auto: bool, create: EasyDict 
     return tree
 
 
-def _env_section(parts: Parts, types: EasyDict) -> EasyDict:
-    section = _merge(_ENV_TEMPLATE, _defaults(parts.env))
+def env_section(parts: Parts, types: EasyDict) -> EasyDict:
+    """The env section as the classes of env and manager, and the create config, make it."""
+    section = merge(_ENV_TEMPLATE, defaults_of(parts.env))
     section.update(copy.deepcopy(types.get("env", {})))
     manager = parts.env_manager or resolve_class("env_manager", {"type": "base"})
-    section.manager = _merge(_defaults(manager), section.manager)
+    section.manager = merge(defaults_of(manager), section.manager)
     section.manager.update(copy.deepcopy(types.get("env_manager", {})))
     return section
 
 
 def _add_workers(policy: EasyDict, parts: Parts, user: EasyDict, has_types: bool) -> None:
     """Put the defaults of learner, collector, evaluator and buffers under what the policy section says of them."""
-    policy.learn.learner = _merge(_defaults(parts.learner), policy.learn.learner)
+    policy.learn.learner = merge(defaults_of(parts.learner), policy.learn.learner)
     if has_types or parts.collector is not None:
         section = policy.collect.collector
         cls = parts.collector or resolve_class(
             "collector", section, "policy.collect.collector (or create_config.collector)"
         )
-        policy.collect.collector = _merge(
-            _merge(_defaults(cls), section), _under(user, "policy", "collect", "collector")
+        policy.collect.collector = merge(
+            merge(defaults_of(cls), section), under(user, "policy", "collect", "collector")
         )
     if parts.evaluator is not None:
-        policy.eval.evaluator = _merge(_defaults(parts.evaluator), policy.eval.evaluator)
+        policy.eval.evaluator = merge(defaults_of(parts.evaluator), policy.eval.evaluator)
     if has_types or parts.buffer is not None:
-        own = _under(user, "policy", "other", "replay_buffer")
-        policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, parts.buffer, own)
+        own = under(user, "policy", "other", "replay_buffer")
+        policy.other.replay_buffer = buffer_section(policy.other.replay_buffer, parts.buffer, own)
 
 
-def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> EasyDict:
+def buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> EasyDict:
     """The buffer section; with the policy's flag `multi_buffer`, one sub-section for each of its buffer names."""
     where = "policy.other.replay_buffer"
     if not section.get(_FLAG, False):
@@ -177,7 +181,7 @@ def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> Ea
         if isinstance(given, Mapping):
             raise ConfigError(f"buffer={given!r} names several buffers, but this policy uses one; pass one class")
         cls = given or resolve_class("replay_buffer", section, f"{where} (or create_config.replay_buffer)")
-        return _merge(_merge(_defaults(cls), section), own)
+        return merge(merge(defaults_of(cls), section), own)
     result = EasyDict({_FLAG: True})
     shared = {key: value for key, value in section.items() if not isinstance(value, Mapping) and key != _FLAG}
     for name, named in section.items():
@@ -186,7 +190,7 @@ def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> Ea
             types = {**shared, **named, **mine}
             cls = given.get(name) if isinstance(given, Mapping) else given
             cls = cls or resolve_class("replay_buffer", types, f"{where}.{name}")
-            result[name] = _merge(_merge(_defaults(cls), {**shared, **named}), mine)
+            result[name] = merge(merge(defaults_of(cls), {**shared, **named}), mine)
             result[name].name = name
     return result
 

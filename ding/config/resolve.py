@@ -21,6 +21,12 @@ _SOURCES = {
     "reward_model": ("reward_model", None),
     "world_model": ("world_model", None),
 }
+# Those of parallel training; its collectors have a registry of their own.
+_PARALLEL_SOURCES = {
+    "learner": ("learner", "ding.worker.learner"),
+    "parallel_collector": ("parallel_collector", "ding.worker.collector"),
+    "commander": ("commander", "ding.worker.coordinator"),
+}
 _ENTRIES = (*_SOURCES, "learner", "commander", "comm_learner", "comm_collector", "league", "dataset")
 # Type of the env section when the envs are built by hand; never registered.
 GENERATED_ENV_TYPE = "ding_env_wrapper_generated"
@@ -57,7 +63,7 @@ def resolve_class(name: str, entry: Mapping[str, Any], where: str = "") -> Any:
     where = where or f"create_config.{name}"
     if not isinstance(entry, Mapping) or "type" not in entry:
         raise ConfigError(f"{where} must name its type, as in {where}=dict(type=...); it is {entry!r}")
-    registry, package = _SOURCES[name]
+    registry, package = {**_SOURCES, **_PARALLEL_SOURCES}[name]
     for module in (package, *entry.get("import_names", ())):
         if module is not None:
             importlib.import_module(module)

@@ -4,6 +4,7 @@ from ding.data.buffer.buffer import Buffer, BufferedData, apply_middleware
 from ding.data.buffer.deque_buffer import DequeBuffer
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.data.buffer_interface import IBuffer
+from ding.data.shm_buffer import ShmBuffer, ShmBufferContainer
 from ding.utils.data.dataset import create_dataset
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "DequeBuffer",
     "DequeBufferWrapper",
     "IBuffer",
+    "ShmBuffer",
+    "ShmBufferContainer",
     "apply_middleware",
     "create_dataset",
 ]

@@ -9,7 +9,7 @@ import pickle
 import numpy as np
 import pytest
 
-from ding.data import shm_buffer as in_data
+from ding import data as in_data
 from ding.envs.env_manager import subprocess_env_manager
 from ding.utils.shm_buffer import ShmBuffer, ShmBufferContainer, ctype_of
 

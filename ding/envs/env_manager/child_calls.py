@@ -11,9 +11,9 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
-from ding.envs.env_manager.child_group import Answer, ChildGroup
+from ding.envs.env_manager.child_group import ChildGroup
 from ding.envs.env_manager.child_plan import ChildPlan, portable
-from ding.envs.env_manager.child_process import Limit
+from ding.envs.env_manager.child_process import Answer, Limit
 from ding.envs.env_manager.env_state import EnvState
 from ding.envs.env_manager.obs_slots import ObsSlots
 
@@ -112,10 +112,14 @@ class ChildCalls(BaseEnvManager):
             self._calls = {}
         for answer in answers:
             if answer.error is not None:
-                if not self._children.is_alive(answer.env_id):
+                if self._is_lost(answer.env_id):
                     self._fail(answer.env_id, answer.error)
                 raise answer.error
         return {answer.env_id: answer.value for answer in answers}
+
+    def _is_lost(self, env_id: int) -> bool:
+        """Whether the env has no process, nor will get one."""
+        return not self._children.is_alive(env_id)
 
     def _call_env(self, env_id: int, method: str, *args: Any) -> Any:
         return self._ask([env_id], method, *args)[env_id]

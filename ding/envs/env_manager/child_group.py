@@ -9,11 +9,11 @@ import selectors
 import time
 from dataclasses import replace
 from multiprocessing.context import BaseContext
-from typing import Any, NamedTuple
+from typing import Any
 
 from ding.envs.env_manager.child_failure import EnvDiedError, EnvProcessError, Failure, describe_exit
 from ding.envs.env_manager.child_plan import ChildPlan, words_of_numpy
-from ding.envs.env_manager.child_process import ChildProcess, Limit, Request, end_all, wait_for_end
+from ding.envs.env_manager.child_process import Answer, ChildProcess, Limit, Request, end_all, wait_for_end
 from ding.envs.env_manager.wire import encode
 
 _logger = logging.getLogger("ding")
@@ -24,30 +24,12 @@ _END_S = 1.0
 _EXIT_S = 1.0
 
 
-class Answer(NamedTuple):
-    """What became of a request.
-
-    Attributes:
-        error: why there is no `value`; None if there is.
-        failed: the method that failed; not always the one that was asked for.
-        more: whether the answer of a reset follows this one of a step.
-    """
-
-    env_id: int
-    seq: int
-    method: str
-    value: Any = None
-    error: Exception | None = None
-    failed: str = ""
-    more: bool = False
-
-
 class ChildGroup:
-    """Starts, asks and ends the processes of envs. Nothing it does waits, but for `poll` and `close`.
+    """Starts, asks and ends the processes of envs.
 
     Answers of an env come in the order of its requests, each of which is answered once: by the env, or by an error when
     the process ends, or exceeds the limit, which counts from when the env can begin with it. A process that exceeds a
-    limit is killed.
+    limit is killed. Only `poll` waits for answers; what starts or ends processes takes seconds at the most.
 
     Args:
         plans: what the processes are started with, by env id.
@@ -60,10 +42,11 @@ class ChildGroup:
         self._owner_pid = os.getpid()
         self._words = words_of_numpy()
         self._starts = dict.fromkeys(plans, 0)
+        self._seq = 0  # of the last request; that of `make`, which is not sent, is 0
         self._children: dict[int, ChildProcess] = {}
         self._deaths: dict[int, str] = {}
         self._deadlines: dict[int, float] = {}  # of the request that each env works on
-        self._undelivered: list[Answer] = []
+        self._answers: list[Answer] = []  # that poll() has not returned yet
         self._unflushed: set[int] = set()  # envs that a request could not be sent to as a whole
         self._selector = selectors.DefaultSelector()
 
@@ -85,10 +68,9 @@ class ChildGroup:
         """Start a process for env `env_id` in place of the one it has, whose env may close itself before."""
         child = self._children.get(env_id)
         if child is not None:
-            self.forget(env_id)
             self.send(env_id, "close")
             wait_for_end([child], _END_S)
-            self.kill(env_id)
+            self._bury(child)
         self.start(env_id, limit)
 
     def is_alive(self, env_id: int) -> bool:
@@ -112,11 +94,11 @@ class ChildGroup:
         Raises:
             Exception: an argument cannot be pickled; nothing was sent.
         """
+        self._seq = seq = self._seq + 2  # the number between is for a reset that follows a step
         child = self._children.get(env_id)
         if child is None:
-            self._undelivered.append(self._death_answer(env_id, 0, method))
-            return 0
-        seq = child.next_seq(2)
+            self._answers.append(self._death(env_id, seq, method))
+            return seq
         data = encode(seq, (method, *args))
         child.requests.append(Request(seq, method, limit, follow_limit))
         if limit is not None and len(child.requests) == 1:
@@ -126,16 +108,13 @@ class ChildGroup:
                 self._selector.register(child.channel.sink, selectors.EVENT_WRITE, child)
                 self._unflushed.add(env_id)
         except OSError:
-            self._undelivered += self._bury(child)
+            self._bury(child)
         return seq
 
     def forget(self, env_id: int) -> None:
         """Drop the requests of an env: what it still answers is ignored."""
-        child = self._children.get(env_id)
-        if child is not None:
-            child.requests.clear()
+        self._children[env_id].requests.clear()
         self._deadlines.pop(env_id, None)
-        self._undelivered = [answer for answer in self._undelivered if answer.env_id != env_id]
 
     def hurry(self, env_id: int, limit: Limit) -> None:
         """Set a limit, from now on, for what an env works on, if that has none."""
@@ -145,35 +124,33 @@ class ChildGroup:
             self._start_clock(child)
 
     def kill(self, env_id: int) -> None:
-        """End the process of an env at once, without an answer to what it was asked."""
-        self.forget(env_id)
+        """End the process of an env at once, if it has one."""
         child = self._children.get(env_id)
         if child is not None:
             child.kill()
             wait_for_end([child], _EXIT_S)
-            self._remove(child)
+            self._give_up(child, "its process was killed after a request that failed or took too long")
 
     def poll(self, timeout_s: float | None) -> list[Answer]:
         """The answers that have come; wait for the first up to `timeout_s` seconds, or for as long as it takes."""
-        if self._undelivered:
+        if self._answers:
             timeout_s = 0
         elif self._deadlines:
             left = max(0.0, min(self._deadlines.values()) - time.monotonic())
             timeout_s = left if timeout_s is None else min(timeout_s, left)
-        events = self._selector.select(timeout_s)
-        answers, self._undelivered = self._undelivered, []
-        for key, mask in events:
+        for key, mask in self._selector.select(timeout_s):
             child: ChildProcess = key.data
             if self._children.get(child.env_id) is not child:
-                continue  # it was buried by the event before
+                continue  # it was given up by the event before
             if mask & selectors.EVENT_WRITE:
-                answers += self._flush(child)
+                self._flush(child)
             elif key.fd == child.sentinel:
-                answers += self._bury(child)
+                self._bury(child)
             else:
-                answers += self._read(child)
+                self._read(child)
         if self._deadlines:
-            answers += self._expired()
+            self._expire()
+        answers, self._answers = self._answers, []
         return answers
 
     def close(self) -> list[Exception]:
@@ -217,26 +194,27 @@ class ChildGroup:
         elif self._deadlines:
             self._deadlines.pop(child.env_id, None)
 
-    def _flush(self, child: ChildProcess) -> list[Answer]:
+    def _flush(self, child: ChildProcess) -> None:
         try:
             if child.channel.flush():
                 self._selector.unregister(child.channel.sink)
                 self._unflushed.discard(child.env_id)
         except OSError:
-            return self._bury(child)
-        return []
+            self._bury(child)
 
-    def _read(self, child: ChildProcess) -> list[Answer]:
+    def _read(self, child: ChildProcess) -> None:
         try:
-            messages = child.channel.read() or ()
+            messages = child.channel.read()
         except EOFError:
-            return self._bury(child)
-        return [answer for message in messages if (answer := self._answer(child, *message)) is not None]
+            self._bury(child)
+            return
+        for seq, body in messages or ():
+            self._take_in(child, seq, body)
 
-    def _answer(self, child: ChildProcess, seq: int, body: memoryview | bytes) -> Answer | None:
+    def _take_in(self, child: ChildProcess, seq: int, body: memoryview | bytes) -> None:
         requests = child.requests
         if not requests or seq != requests[0].seq:
-            return None  # to a request that was forgotten
+            return  # it answers a request that was forgotten
         _, method, _, follow_limit = requests.popleft()
         try:
             is_good, what, more = pickle.loads(body)
@@ -250,43 +228,44 @@ class ChildGroup:
         if requests or self._deadlines:
             self._start_clock(child)
         if is_good:
-            return Answer(child.env_id, seq, method, what, more=more)
-        if isinstance(what, Failure):
-            return Answer(child.env_id, seq, method, error=what.to_exception(child.env_id), failed=what.method)
-        return Answer(child.env_id, seq, method, error=what, failed=method)
+            answer = Answer(child.env_id, seq, method, what, more=more)
+        elif isinstance(what, Failure):
+            answer = Answer(child.env_id, seq, method, error=what.to_exception(child.env_id), failed=what.method)
+        else:
+            answer = Answer(child.env_id, seq, method, error=what, failed=method)
+        self._answers.append(answer)
 
-    def _expired(self) -> list[Answer]:
+    def _expire(self) -> None:
         now = time.monotonic()
-        answers = []
         for env_id in [env_id for env_id, deadline in self._deadlines.items() if deadline <= now]:
-            request = self._children[env_id].requests[0]
-            assert request.limit is not None
+            seq, method, limit, _ = self._children[env_id].requests.popleft()
+            assert limit is not None
+            text = f"env {env_id}: {method} did not end within {limit.words}; its process was killed"
+            self._answers.append(Answer(env_id, seq, method, error=TimeoutError(text), failed=method))
             self.kill(env_id)
-            self._deaths[env_id] = "its process was killed after a request that took too long"
-            text = f"env {env_id}: {request.method} did not end within {request.limit.words}; its process was killed"
-            answers.append(Answer(env_id, request.seq, request.method, error=TimeoutError(text), failed=request.method))
-        return answers
 
-    def _bury(self, child: ChildProcess) -> list[Answer]:
-        """The process has ended, or is about to: its last answers, and errors for the other requests."""
-        answers: list[Answer | None] = []
+    def _bury(self, child: ChildProcess) -> None:
+        """The process has ended, or is about to: take in its last answers, and give it up."""
         try:
             while (messages := child.channel.read()) is not None:
-                answers += [self._answer(child, *message) for message in messages]
+                for seq, body in messages:
+                    self._take_in(child, seq, body)
         except EOFError:
             pass
-        if not wait_for_end([child], _EXIT_S):
+        if wait_for_end([child], _EXIT_S):
+            self._give_up(child, describe_exit(child.exitcode()))
+        else:
             child.kill()
             wait_for_end([child], _EXIT_S)
-            exitcode = None
-        else:
-            exitcode = child.exitcode()
-        self._deaths[child.env_id] = describe_exit(exitcode)
-        answers += [self._death_answer(child.env_id, request.seq, request.method) for request in child.requests]
-        self._remove(child)
-        return [answer for answer in answers if answer is not None]
+            self._give_up(child, describe_exit(None))
 
-    def _death_answer(self, env_id: int, seq: int, method: str) -> Answer:
+    def _give_up(self, child: ChildProcess, reason: str) -> None:
+        """Answer what the env was asked with `reason`, and forget its process, which has ended."""
+        self._deaths[child.env_id] = reason
+        self._answers += [self._death(child.env_id, request.seq, request.method) for request in child.requests]
+        self._remove(child)
+
+    def _death(self, env_id: int, seq: int, method: str) -> Answer:
         text = f"env {env_id} died in {method}: {self._deaths.get(env_id, 'it has no process')}"
         return Answer(env_id, seq, method, error=EnvDiedError(text, env_id, method), failed=method)
 

@@ -40,6 +40,24 @@ class Request(NamedTuple):
     follow_limit: Limit | None
 
 
+class Answer(NamedTuple):
+    """What became of a request.
+
+    Attributes:
+        error: why there is no `value`; None if there is.
+        failed: the method that failed; not always the one that was asked for.
+        more: whether the answer of a reset follows this one of a step.
+    """
+
+    env_id: int
+    seq: int
+    method: str
+    value: Any = None
+    error: Exception | None = None
+    failed: str = ""
+    more: bool = False
+
+
 class ChildProcess:
     """Starts the process of an env; it lives until `end`, or until it ends by itself.
 
@@ -58,7 +76,6 @@ class ChildProcess:
     def __init__(self, plan: ChildPlan, context: BaseContext, inherited: Sequence[Any]) -> None:
         self.env_id = plan.env_id
         self.requests: deque[Request] = deque()
-        self._seq = 0
         if context.get_start_method() == "forkserver":
             _have_the_fork_server_import()
         our_source, their_sink = socket.socketpair()
@@ -89,12 +106,6 @@ class ChildProcess:
         """Its process id."""
         pid: int = self._process.pid
         return pid
-
-    def next_seq(self, count: int) -> int:
-        """The first of `count` new numbers for answers."""
-        first = self._seq + 1
-        self._seq += count
-        return first
 
     def exitcode(self) -> int | None:
         """The exit code, negative for a signal, of a process that has ended; None where the system does not tell."""

@@ -10,8 +10,7 @@ from typing import Any
 from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env_manager.attempts import exhausted
 from ding.envs.env_manager.child_calls import ChildCalls
-from ding.envs.env_manager.child_group import Answer
-from ding.envs.env_manager.child_process import Limit
+from ding.envs.env_manager.child_process import Answer, Limit
 from ding.envs.env_manager.env_child import ABNORMAL, ENDED
 from ding.envs.env_manager.env_state import EnvState
 from ding.envs.env_manager.obs_slots import NOT_SHARED, SentObs
@@ -40,6 +39,7 @@ class ChildRounds(ChildCalls):
         self._held: dict[int, Any] = {}  # timesteps that are kept back until the reset that follows is over
         self._arrived: dict[int, Any] = {}  # timesteps that step() has not returned yet
         self._resets: dict[int, int] = {}  # attempts so far at the resets that are under way
+        self._reset_seqs: dict[int, int] = {}  # the numbers of the present attempts
         self._retry_at: dict[int, float] = {}  # when to make the next attempt
 
     def _ready_ids(self) -> list[int]:
@@ -64,6 +64,9 @@ class ChildRounds(ChildCalls):
             else:
                 self._fail_step(env_id, error)
         elif answer.method == "reset":
+            if self._reset_seqs.get(env_id) != answer.seq:
+                return  # that attempt has failed already
+            del self._reset_seqs[env_id]
             if error is None:
                 self._end_reset(env_id, answer.value)
             else:
@@ -73,6 +76,14 @@ class ChildRounds(ChildCalls):
                 self._fail_make(env_id, error)
         else:
             super()._take_in(answer)
+
+    def _ask(self, env_ids: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
+        env_ids = list(env_ids)
+        self._pump_while(lambda: any(env_id in self._resets for env_id in env_ids))
+        return super()._ask(env_ids, method, *args)
+
+    def _is_lost(self, env_id: int) -> bool:
+        return env_id not in self._resets and super()._is_lost(env_id)
 
     # Steps
 
@@ -107,6 +118,7 @@ class ChildRounds(ChildCalls):
             elif answer.more:
                 self._env_states[env_id] = EnvState.RESET
                 self._resets[env_id] = 1
+                self._reset_seqs[env_id] = answer.seq + 1
                 if self._reset_inplace:
                     self._held[env_id] = timestep
                     return
@@ -163,7 +175,9 @@ class ChildRounds(ChildCalls):
         self._pump_while(lambda: any(env_id in self._resets for env_id in env_ids))
 
     def _send_reset(self, env_id: int, order: SeedOrder | None) -> None:
-        self._children.send(env_id, "reset", self._reset_param[env_id], order, limit=self._reset_limit)
+        self._reset_seqs[env_id] = self._children.send(
+            env_id, "reset", self._reset_param[env_id], order, limit=self._reset_limit
+        )
 
     def _end_reset(self, env_id: int, sent: SentObs) -> None:
         del self._resets[env_id]
@@ -187,6 +201,7 @@ class ChildRounds(ChildCalls):
         self._retry_at[env_id] = time.monotonic() + self._retry_waiting_time
 
     def _fail_make(self, env_id: int, error: Exception) -> None:
+        self._reset_seqs.pop(env_id, None)
         self._children.kill(env_id)
         if self._resets.get(env_id, 1) == 1:
             self._fail(env_id, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -205,28 +205,30 @@ class TrajectoryCutter(Listener):
         self._altered.clear()
 
     def on_step(self, env_id: int, obs: Any, output: Any, timestep: Any) -> None:
-        self._ask(env_id, obs, output, timestep, is_done(timestep))
+        self._extend((env_id,), (self._ask(env_id, obs, output, timestep),), (timestep.info,), (is_done(timestep),))
 
     def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
-        if not self._is_plain:
-            for env_id, timestep, is_last in zip(steps.env_ids, steps.timesteps(), steps.ends, strict=True):
-                self._ask(env_id, obs[env_id], output[env_id], timestep, is_last)
-            return
+        env_ids = steps.env_ids
+        transitions: Iterable[dict[str, Any]]
+        if self._is_plain:
+            transitions = self._plain_transitions(steps, obs, output)
+        else:  # asked one after the other: those before an exception are recorded
+            timesteps = zip(env_ids, steps.timesteps(), strict=True)
+            transitions = (self._ask(env_id, obs[env_id], output[env_id], step) for env_id, step in timesteps)
+        self._extend(env_ids, transitions, steps.infos(), steps.ends)
+
+    def _plain_transitions(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> list[dict[str, Any]]:
+        env_ids, collect_iter = steps.env_ids, self.collect_iter
         # One tensor for each observation: what an env arrived at is what it is acted on in the next round.
         columns = (
-            steps.env_ids,
-            steps.dones(),
-            steps.infos(),
-            obs.of_envs(steps.env_ids).tensors(),
+            obs.of_envs(env_ids).tensors(),
             steps.obs.tensors(),
-            output_rows(output, steps.env_ids, "action"),
+            output_rows(output, env_ids, "action"),
             steps.rewards.tensors(),
-            steps.ends,
+            steps.dones(),
         )
-        further = [(key, iter(output_rows(output, steps.env_ids, key))) for key in self._output_keys]
-        collect_iter = self.collect_iter
-        for env_id, done, info, before, after, action, reward, is_last in zip(*columns, strict=True):
-            transition = {
+        transitions = [
+            {
                 "obs": before,
                 "next_obs": after,
                 "action": action,
@@ -234,12 +236,16 @@ class TrajectoryCutter(Listener):
                 "done": done,
                 "collect_iter": collect_iter,
             }
-            if further:
-                transition.update((key, next(rows)) for key, rows in further)
-            self._append(env_id, transition, info, is_last)
+            for before, after, action, reward, done in zip(*columns, strict=True)
+        ]
+        for key in self._output_keys:
+            for transition, entry in zip(transitions, output_rows(output, env_ids, key), strict=True):
+                transition[key] = entry
+        return transitions
 
-    def _ask(self, env_id: int, obs: Any, output: Any, timestep: Any, is_last: bool) -> None:
-        """Record a step as the transition that the policy makes of it."""
+    def _ask(self, env_id: int, obs: Any, output: Any, timestep: Any) -> dict[str, Any]:
+        """The transition that the policy makes of a step."""
+        transition: dict[str, Any]
         if self._with_env_id:
             transition = self._policy.process_transition(obs, output, timestep, env_id)
         else:
@@ -247,20 +253,29 @@ class TrajectoryCutter(Listener):
         if transition.get("next_obs") is not timestep.obs or transition.get("obs") is not obs:
             self._altered.add(env_id)
         transition["collect_iter"] = self.collect_iter
-        self._append(env_id, transition, timestep.info, is_last)
+        return transition
 
-    def _append(self, env_id: int, transition: dict[str, Any], info: Any, is_last: bool) -> None:
-        if self.level_seeds is not None:
-            transition["seed"] = self.level_seeds[env_id]
-        if "terminated" in info:
-            transition["terminated"] = bool(info["terminated"])
-        if "truncated" in info:
-            transition["truncated"] = bool(info["truncated"])
-        buffer = self.buffers[env_id]
-        list.append(buffer, transition)  # a piece is cut before it outgrows its buffer
-        self.steps += 1
-        if is_last or len(buffer) >= self._traj_len:
-            self._flush(env_id)
+    def _extend(
+        self,
+        env_ids: Iterable[int],
+        transitions: Iterable[dict[str, Any]],
+        infos: Iterable[Any],
+        ends: Iterable[bool],
+    ) -> None:
+        """Record a transition of each of these envs, and cut the pieces that end with it."""
+        seeds, buffers, traj_len, append = self.level_seeds, self.buffers, self._traj_len, list.append
+        for env_id, transition, info, is_last in zip(env_ids, transitions, infos, ends, strict=True):
+            if seeds is not None:
+                transition["seed"] = seeds[env_id]
+            if "terminated" in info:
+                transition["terminated"] = bool(info["terminated"])
+            if "truncated" in info:
+                transition["truncated"] = bool(info["truncated"])
+            buffer = buffers[env_id]
+            append(buffer, transition)  # a piece is cut before it outgrows its buffer
+            self.steps += 1
+            if is_last or len(buffer) >= traj_len:
+                self._flush(env_id)
 
     def on_abnormal(self, env_id: int) -> None:
         self.buffers[env_id].clear()

@@ -71,8 +71,12 @@ class BufferRoom:
         buffer.start()
         return buffer
 
-    def push(self, buffer_id: str, rows: Rows) -> bool:
-        """Push the metadata of samples; False where the buffer is unknown, and the samples are dropped."""
+    def push(self, buffer_id: str, rows: Rows) -> int | None:
+        """Push the metadata of samples.
+
+        Returns:
+            how many the buffer has taken in: all, or none if it limits the rate; None where the buffer is unknown.
+        """
         _tell_collect_iter(rows)
         self._ledger.add(rows)
         try:
@@ -87,16 +91,17 @@ class BufferRoom:
         with self._changed:
             self._pushes += 1
             self._changed.notify_all()
-        return buffer is not None
+        if buffer is None:
+            return None
+        return len(rows) if is_taken else 0
 
     def sample(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> Rows | None:
         """A batch, whose chunks stay until `trained` says that it is done with; None where there is none to have."""
-        pushes = self._pushes
         with self._dropping():
             buffer = self.buffers.get(buffer_id)
             batch = None if buffer is None else _sample(buffer, batch_size, cur_learner_iter)
             if batch is None:
-                self._missed[task_id] = pushes
+                self._missed[task_id] = self._pushes
             else:
                 self._ledger.add(batch)
                 self._batches[task_id].append(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,8 +43,10 @@ _RULES = {
     "learner": instance_of(Mapping),
     "path_data": instance_of(str, optional=True),
     "operator_server": instance_of(Mapping),
-    "exp_name": anything,
+    **dict.fromkeys(("exp_name", "path_policy"), anything),
 }
+# How long `close` waits for threads that should end at once.
+_JOIN_S = 5.0
 
 
 class Coordinator(WorkerCallbacks):
@@ -71,8 +74,8 @@ class Coordinator(WorkerCallbacks):
         "operator_server": {},
     }
 
-    # What `close` looks at, if the constructor has failed.
-    _is_closed = True
+    _is_started = False
+    _is_closed = True  # nothing is open before the constructor has done its work
 
     @classmethod
     def default_config(cls) -> EasyDict:
@@ -94,6 +97,7 @@ class Coordinator(WorkerCallbacks):
         self._assigner = TaskAssigner(self, timeouts_s)
         commander = create_parallel_commander(self._cfg.main)
         super().__init__(commander, room, RunState(own.get("max_env_step", math.inf)))
+        self._life = threading.Lock()
         self._is_closed = False
 
     @property
@@ -115,11 +119,16 @@ class Coordinator(WorkerCallbacks):
         return self._state.progress()
 
     def start(self) -> None:
-        """Connect the workers, and begin to give them tasks. Without success, it is closed.
+        """Connect the workers, and begin to give them tasks. Where that fails, it is closed.
 
         Raises:
             ConnectionError: workers of the config could not be reached; it names them all.
+            RuntimeError: it was started or closed before.
         """
+        with self._life:
+            if self._is_started or self._is_closed:
+                raise RuntimeError("a coordinator starts once; make another one")
+            self._is_started = True
         try:
             self._comm_coordinator.start()
             self._assigner.start()
@@ -130,17 +139,20 @@ class Coordinator(WorkerCallbacks):
 
     def close(self) -> None:
         """End all tasks, disconnect the workers, close the buffers. Bounded in time; idempotent."""
-        with self._commander_lock:
+        with self._life:
             is_closed, self._is_closed = self._is_closed, True
         if is_closed:
             return
         self._assigner.end()
         self._room.wake()
         self._comm_coordinator.close()
-        self._assigner.join(5.0)
+        self._assigner.join(_JOIN_S)
         self._room.close()
-        with self._commander_lock:
-            self._commander.close()
+        if self._commander_lock.acquire(timeout=_JOIN_S):  # not if the commander itself hangs
+            try:
+                self._commander.close()
+            finally:
+                self._commander_lock.release()
         self.info("coordinator is closed")
 
     def __del__(self) -> None:

@@ -66,9 +66,10 @@ class WorkerCallbacks(ABC):
         if not self._is_known(task_id, "samples"):
             return
         rows = data if isinstance(data, list) else [data]
-        if not self._room.push(buffer_id, rows):
+        taken = self._room.push(buffer_id, rows)
+        if taken is None:
             self.error(f"{len(rows)} samples for the unknown buffer {buffer_id} are dropped")
-        elif self._state.take_samples(task_id, len(rows), rows[-1]):
+        elif rows and self._state.take_samples(task_id, taken, rows[-1]):
             self._end_at_limit()
 
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool:

@@ -31,13 +31,19 @@ def check_import_names(task_info: Mapping[str, Any], allowed: Collection[str]) -
     Raises:
         PermissionError: there are such modules.
     """
-    named = {name for names in _values(task_info, _KEY) for name in _listed(names)}
+    named = set(named_imports(task_info))
     foreign = sorted(str(name) for name in named if name not in allowed and not str(name).startswith(_OWN_PACKAGE))
     if foreign:
         raise PermissionError(
             f"the task asks to import {', '.join(foreign)}, which this worker's own config does not name; add them to "
             f"its {_KEY} if they are meant to be run"
         )
+
+
+def named_imports(content: Any) -> Iterator[Any]:
+    """The modules that stand under `import_names`, anywhere."""
+    for names in _values(content, _KEY):
+        yield from _listed(names)
 
 
 def _listed(names: Any) -> Iterable[Any]:

@@ -33,6 +33,6 @@ def name_under(root: str, path: str) -> str:
     if not isinstance(path, str):
         raise ValueError(f"a file name must be a str, got {path!r:.200}")
     folder, name = os.path.split(path)
-    if folder and os.path.normpath(folder) == os.path.normpath(root):
+    if folder and os.path.abspath(folder) == os.path.abspath(root):
         return check_plain_name(name)
     return check_plain_name(path)

@@ -20,7 +20,7 @@ from ding.envs import (
     SyncSubprocessEnvManager,
 )
 from ding.worker import InteractionSerialEvaluator, SampleSerialCollector
-from tests.envs.env_manager.scripted_env import Die, Make, Raise, be_abnormal
+from tests.envs.env_manager.scripted_env import Die, Make, Raise, ScriptedEnv, Wait, be_abnormal
 from tests.fakes import FakeWriter, ScriptedPolicy
 
 BASE = {"base": BaseEnvManager, "base_v2": BaseEnvManagerV2}
@@ -168,6 +168,25 @@ def test_an_evaluator_counts_the_episodes_it_asks_for(cls, cfg, monkeypatch, tmp
     assert sorted(info["eval_episode_return"]) == [2, 2, 3, 3, 5, 5]
 
 
+def test_an_asynchronous_evaluation_waits_for_envs_that_begin_an_episode(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def final(env):
+        return {"eval_episode_return": float(env.number)}
+
+    slow = {("step", -1): final, **{("reset", k): Wait(0.05) for k in range(1, 9)}}
+    envs = [Make(0, length=1, deeds={("step", -1): final}), Make(1, length=1, deeds=slow)]
+    manager = AsyncSubprocessEnvManager(envs, {"context": "fork", "wait_num": 1, "step_wait_timeout": 0})
+    evaluator_cfg = InteractionSerialEvaluator.default_config()
+    evaluator_cfg.update(n_episode=6, stop_value=100)
+    evaluator = InteractionSerialEvaluator(
+        evaluator_cfg, manager, ScriptedPolicy(), FakeWriter(), exp_name="exp", instance_name="evaluator"
+    )
+    _, info = evaluator.eval()
+    evaluator.close()
+    assert sorted(info["eval_episode_return"]) == [0, 0, 0, 1, 1, 1]
+
+
 def act_all(manager):
     return Driver(manager).round()
 
@@ -230,3 +249,19 @@ def play(cls, cfg):
 @pytest.mark.parametrize("cls, cfg", [p for p in combinations(base=False, v2=False) if "async" not in p.id])
 def test_seeded_envs_play_the_same_in_processes(cls, cfg):
     assert play(cls, cfg) == play(BaseEnvManager, {})
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_functions_may_be_closures(context):
+    envs = [lambda number=number: ScriptedEnv(number, form=lambda obs: obs + 0) for number in (4, 7)]
+    with SyncSubprocessEnvManager(envs, {"context": context}) as manager:
+        manager.launch()
+        assert manager.number == [4, 7]
+
+
+def test_a_function_that_cannot_be_sent_is_named():
+    stream = (i for i in range(9))
+    manager = SyncSubprocessEnvManager([Make(0), lambda: ScriptedEnv(next(stream))], {"context": "forkserver"})
+    with pytest.raises(TypeError, match=r"env_fn\[1\] cannot be sent to a new process"):
+        manager.launch()
+    assert manager.closed

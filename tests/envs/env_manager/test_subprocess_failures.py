@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import threading
 import time
 
 import numpy as np
@@ -419,6 +420,23 @@ def test_a_reset_that_takes_too_long_is_tried_again(deed, tmp_path, caplog):
     assert "reset_timeout = 0.1 s" in caplog.text
 
 
+def test_limits_hold_in_any_thread():
+    manager = sync({"deeds": {("step", 0): Wait()}}, step_timeout=0.3)
+    errors = []
+
+    def run():
+        manager.launch()
+        try:
+            act(manager)
+        except TimeoutError as e:
+            errors.append(e)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30)
+    assert len(errors) == 1
+
+
 def test_limits_do_not_disturb_calls_that_are_in_time():
     with sync({"length": 2, "deeds": {("step", 1): Wait(0.05)}}, step_timeout=20, reset_timeout=20.5) as manager:
         manager.launch()
@@ -461,6 +479,42 @@ def test_an_answer_that_comes_late_is_not_taken_for_another():
     group.forget(0)
     assert act(manager)[0].obs.tolist() == [0, 0, 1]
     manager.close()
+
+
+def asynchronous(*envs, **cfg):
+    cfg = {**FAST, "wait_num": 1, "step_wait_timeout": 0, **cfg}
+    return AsyncSubprocessEnvManager([Make(i, **env) for i, env in enumerate(envs)], cfg)
+
+
+def test_a_call_waits_for_an_env_that_gets_a_new_process(tmp_path):
+    deeds = {("reset", 1): Once(tmp_path / "died", Die(5))}
+    with asynchronous({"length": 1, "deeds": deeds}, max_retry=2, retry_waiting_time=0.3) as manager:
+        manager.launch()
+        assert act(manager)[0].done
+        assert manager._call_env(0, "render", "human") == "human 0 0 0"
+
+
+@pytest.mark.parametrize("max_retry, words", [(1, "Env 0 reset has exceeded"), (2, "env 0 died in render")])
+def test_a_call_behind_a_reset_that_hangs_is_answered(max_retry, words, tmp_path):
+    deeds = {("step", 0): Wait(0.3), ("reset", 1): Once(tmp_path / "hung", hang_for_good)}
+    manager = asynchronous({"length": 1, "deeds": deeds}, {}, max_retry=max_retry, reset_timeout=0.1)
+    manager.launch()
+    assert list(act(manager)) == [1]
+    with pytest.raises(RuntimeError, match=words):
+        manager._call_env(0, "render", "human")
+    assert manager.closed is (max_retry == 1)
+    manager.close()
+
+
+def test_a_call_is_answered_by_an_env_before_it_is_replaced(tmp_path):
+    deeds = {("step", 0): Wait(0.3), ("reset", 1): Once(tmp_path / "stuck", Raise(ValueError("stuck")))}
+    with asynchronous({"length": 1, "deeds": deeds}, {}, max_retry=2, retry_type="renew") as manager:
+        manager.launch()
+        assert list(act(manager)) == [1]
+        assert manager._call_env(0, "render", "human") == "human 0 0 1"
+        assert manager.ready_obs_id == [1]
+        assert manager.step({})[0].done
+        assert manager.wait_another() or manager.ready_obs_id == [0, 1]
 
 
 def test_closing_an_env_that_hangs_is_bounded(monkeypatch, caplog):

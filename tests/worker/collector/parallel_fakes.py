@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -174,6 +175,27 @@ class Sent:
         for name in ("get_policy_update_info", "send_stepdata", "send_metadata"):
             setattr(collector, name, getattr(self, name))
         return collector
+
+
+def in_thread(act: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    """Run `act(*args)` in a thread; calling what is returned waits for its result, or the exception it raised."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append(act(*args))
+        except Exception as e:
+            outcome.append(e)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def join() -> Any:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+        return outcome[0]
+
+    return join
 
 
 def make(sent: Sent | None = None, collector_type: Any = ZerglingParallelCollector, **cfg: Any) -> Any:

@@ -26,6 +26,7 @@ from tests.worker.collector.parallel_fakes import (
     Gate,
     Sent,
     collector_cfg,
+    in_thread,
     make,
     play,
     weights,
@@ -480,12 +481,6 @@ def test_what_is_needed_is_named():
 # The end.
 
 
-def in_thread(collector):
-    thread = threading.Thread(target=collector.start, daemon=True)
-    thread.start()
-    return thread
-
-
 def test_closing_ends_the_wait_for_the_first_weights():
     asked = threading.Event()
     collector = make(first_policy_timeout_s=1000)
@@ -495,26 +490,22 @@ def test_closing_ends_the_wait_for_the_first_weights():
         raise FileNotFoundError(path)
 
     collector.get_policy_update_info = none_yet
-    thread = in_thread(collector)
+    playing = in_thread(collector.start)
     assert asked.wait(DEADLINE_S)
     collector.close()
-    thread.join(DEADLINE_S)
-    assert not thread.is_alive() and collector.policy.seen == [] and collector.env_manager.closed
+    assert playing() is None and collector.policy.seen == [] and collector.env_manager.closed
 
 
 def test_closing_ends_the_collecting_after_the_round(sent):
     gate = GATES["g"] = Gate()
     collector = make(sent, lengths=(50,), env={"wait_at": [0, 0, 3], "gate": "g"}, n_sample=1, flush_interval_s=0)
-    thread = in_thread(collector)
+    playing = in_thread(collector.start)
     assert gate.reached.wait(DEADLINE_S)
-    closer = threading.Thread(target=collector.close, daemon=True)
-    closer.start()
+    closing = in_thread(collector.close)
     assert collector._stopping.wait(DEADLINE_S)
     assert not collector.env_manager.closed  # a round is under way
     gate.open()
-    for each in (closer, thread):
-        each.join(DEADLINE_S)
-        assert not each.is_alive()
+    assert closing() is playing() is None
     assert collector.env_manager.closed and len(sent.rows) == 3
     assert [what for what, _ in sent.events if what == "info"] == []
 
@@ -527,14 +518,13 @@ def test_closing_closes_the_envs_of_a_round_that_hangs(sent, monkeypatch):
     collector = make(sent, lengths=(50,), env={"wait_at": [0, 0, 1], "gate": "g"})
     errors = []
     collector.error = errors.append
-    thread = in_thread(collector)
+    playing = in_thread(collector.start)
     assert gate.reached.wait(DEADLINE_S)
     collector.close()
     assert collector.env_manager.closed
     assert errors == ["the round under way has not ended within 0.01 s; it is left to itself"]
     gate.open()
-    thread.join(DEADLINE_S)
-    assert not thread.is_alive()
+    playing()
 
 
 def test_a_collector_may_close_itself(sent):

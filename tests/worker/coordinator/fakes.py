@@ -159,7 +159,7 @@ class AutoLearner:
 
 @COMMANDER_REGISTRY.register("scripted")
 class ScriptedCommander(BaseCommander):
-    """Gives the tasks that the test has put into `collector_tasks` and `learner_tasks`; keeps what it is told in `told`.
+    """Gives the tasks in `collector_tasks` and `learner_tasks`, where the test puts them; keeps what it is told.
 
     Attributes:
         told: a queue of (method, arguments...).

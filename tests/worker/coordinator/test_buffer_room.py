@@ -65,7 +65,7 @@ every_type = pytest.mark.parametrize("kind", ["naive", "advanced", "deque"])
 def test_a_chunk_goes_with_its_last_sample(make_room, kind):
     room = make_room(type=kind)
     for name in "abcd":
-        assert room.fill(name) is True
+        assert room.fill(name) == 2
     assert room.store.names == set("abcd")
     room.fill("e", 1)
     assert room.store.names == set("abcde")  # one sample of a is left
@@ -137,7 +137,7 @@ def test_samples_without_an_iteration_have_no_age(make_room):
 
 def test_samples_for_an_unknown_buffer_leave_nothing(make_room):
     room = make_room()
-    assert room.fill("a", buffer_id="unknown") is False
+    assert room.fill("a", buffer_id="unknown") is None
     assert room.store.names == set()
 
 
@@ -145,7 +145,7 @@ def test_a_refused_push_leaves_nothing(make_room):
     room = make_room(thruput_controller={"push_sample_rate_limit": {"max": 1}})
     room.fill("a")
     room.sample("t", "b", 1, 0)
-    assert room.fill("b") is True
+    assert room.fill("b") == 0
     assert room.buffers["b"].push_count == 2 and room.store.names == {"a"}
 
 
@@ -210,7 +210,7 @@ def test_a_buffer_of_another_make_keeps_its_chunks_until_the_end(make_room, monk
     monkeypatch.setattr("ding.worker.coordinator.buffer_room.create_buffer", lambda cfg, exp_name: Foreign())
     room = make_room()
     room.open("c", {})
-    assert room.fill("a", buffer_id="c") is True
+    assert room.fill("a", buffer_id="c") == 2
     assert room.sample("t", "c", 3, 0) is None
     assert len(room.sample("t", "c", 2, 0)) == 2
     room.forget_task("t")
@@ -355,6 +355,15 @@ def test_the_chunks_that_are_there_are_those_that_are_needed(kind, max_use, step
     finally:
         room.close()
     assert room.store.names == set()
+
+
+def test_nobody_can_push_a_batch_out_before_it_is_noted(make_room):
+    room = make_room(type="naive", replay_buffer_size=2)
+    room.fill("a")
+    add, was_locked = room._ledger.add, []
+    room._ledger.add = lambda rows: (was_locked.append(room._lock.locked()), add(rows))
+    room.sample("t", "b", 2, 0)
+    assert was_locked == [True]
 
 
 @pytest.mark.parametrize("kind", ["naive", "advanced"])

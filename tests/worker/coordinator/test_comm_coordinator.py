@@ -59,7 +59,9 @@ def make():
     made = []
 
     def make(learners=(), collectors=(), **cfg):
-        ports = [[worker if isinstance(worker, int) else worker.port for worker in kind] for kind in (learners, collectors)]
+        ports = [
+            [worker if isinstance(worker, int) else worker.port for worker in kind] for kind in (learners, collectors)
+        ]
         own = local_cfg(*ports, task_timeout=PATIENCE_S, **cfg).system.coordinator
         made.append(CommCoordinator(own, Side(), LOGGER))
         made[-1].side = made[-1]._callback_fn
@@ -115,6 +117,8 @@ def test_a_finished_task_is_told_and_its_worker_is_free_again(make, collector):
     assert comm.side.expect("worker_free") == ("collector", "collector0")
     assert comm.free_count("collector") == 1
     assert collector.log == ["resource", "collector_start_task", "collector_data_task", "collector_close_task"]
+    _join_tasks()
+    assert comm._running == {}
 
 
 def test_a_task_that_begins_slowly_holds_up_no_other(make, collector):
@@ -157,6 +161,23 @@ def test_a_task_that_fails_is_told_with_the_workers_traceback_and_closed_once(ma
     else:
         comm.side.expect("worker_free")
     assert worker.log.count("collector_close_task") == 1
+    worker.close()
+
+
+def test_a_failed_task_that_cannot_be_closed_either_is_told_once(make):
+    def fail(task):
+        raise TaskFail(result={"message": task["name"]})
+
+    worker = batched_collector(collector_data_task=fail, collector_close_task=fail)
+    comm = make([], [worker])
+    comm.start()
+    comm.send_collector_task(collector_task("t"))
+    _join_tasks()
+    told = [comm.side.told.get() for _ in range(comm.side.told.qsize())]
+    assert [(name, str(error).rpartition(" ")[2]) for name, *_, error in told] == [
+        ("task_error", "collector_data_task")
+    ]
+    assert comm.free_count("collector") == 0
     worker.close()
 
 
@@ -298,6 +319,27 @@ def test_a_callback_may_close_it(make, collector):
     comm.send_collector_task(collector_task("t"))
     collector.reply(collected([], [info(True)]))
     assert closed.wait(PATIENCE_S)
+
+
+def test_closing_does_not_wait_for_a_worker_that_cannot_be_disconnected(monkeypatch):
+    monkeypatch.setattr("ding.worker.transport.http_transport._DISCONNECT_S", 0.05)
+    release, closed = threading.Event(), []
+
+    class HangingLink:
+        def close(self):
+            release.wait(PATIENCE_S)
+            closed.append("late")
+
+    class GoodLink:
+        def close(self):
+            closed.append("good")
+
+    hub = HttpHub("127.0.0.1", 0)
+    hub._links += [HangingLink(), GoodLink()]
+    hub.close()
+    assert closed == ["good"]
+    hub.close()
+    release.set()
 
 
 def test_the_transport_follows_the_config():

@@ -28,6 +28,12 @@ from tests.worker.coordinator.fakes import (
 )
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_found_out_by_looking_again(monkeypatch):
+    """Whatever happens next must have been told to whoever waits for it."""
+    monkeypatch.setattr("ding.worker.coordinator.task_assigner._IDLE_S", 10 * PATIENCE_S)
+
+
 def own_threads():
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("coordinator_")]
 
@@ -88,7 +94,9 @@ def test_samples_go_through_the_buffer_to_the_learner_with_their_priorities(make
     assert [entry[2] for entry in by_name["update_learner_info"]] == [0, 1, 2]
     assert by_name["update_collector_info"] == [("update_collector_info", "c", 4)]
     assert by_name["finish_collector_task"] == [("finish_collector_task", "c", finish_info())]
-    assert by_name["finish_learner_task"] == [("finish_learner_task", "l", {"task_id": "its own", "buffer_id": "buffer"})]
+    assert by_name["finish_learner_task"] == [
+        ("finish_learner_task", "l", {"task_id": "its own", "buffer_id": "buffer"})
+    ]
     coordinator.close()
     assert sorted(coordinator._historical_task) == ["c", "l"] and coordinator._task_state == {}
     assert len(learner.batches) == 3
@@ -185,6 +193,35 @@ def test_a_worker_that_comes_free_gets_the_next_task_at_once(make, workers):
         collector.expect("collector_close_task")
 
 
+def test_collectors_that_wait_for_the_first_news_of_a_learner_begin_with_it(make, workers):
+    news = [{"learner_step": 0, "learner_done": False}]
+
+    def get_data(task):
+        return {"batch_size": 2, "cur_learner_iter": 0, "batch_num": 0, "infos": news.copy()}
+
+    learner = workers(AutoLearner(iterations=1, learner_get_data_task=get_data))
+    collector = workers(batched_collector())
+    coordinator = make([learner], [collector])
+    tasks = coordinator._commander.collector_tasks
+    coordinator._commander.update_learner_info = lambda task_id, info: tasks.append(collector_task("c"))
+    start(coordinator, [learner_task("l")])
+    collector.expect("resource"), collector.expect("collector_start_task")
+
+
+def test_tasks_are_asked_for_when_a_worker_says_that_it_is_free(make, workers):
+    collector = workers(batched_collector())
+    coordinator = make([], [collector])
+    asked = threading.Event()
+    get_task = coordinator._commander.get_collector_task
+    coordinator._commander.get_collector_task = asked.set  # which returns None
+    coordinator.start()
+    assert asked.wait(PATIENCE_S)
+    coordinator._commander.get_collector_task = get_task
+    coordinator._commander.collector_tasks.append(collector_task("e", is_eval=True))
+    coordinator.deal_with_worker_free("collector", "collector0")
+    collector.expect("resource"), collector.expect("collector_start_task")
+
+
 def test_a_task_whose_result_is_not_needed_any_more_is_ended(make, workers):
     collector = workers(batched_collector())
     coordinator = make([], [collector])
@@ -220,13 +257,12 @@ def test_the_commander_ends_the_run_and_nothing_takes_that_back(make, workers):
 def test_no_task_begins_after_the_end(make, workers):
     collector = workers(batched_collector())
     coordinator = make([], [collector])
-    coordinator._commander.results["e1"] = True
-    start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
-    collector.reply(collected([], [info(True)]))
-    assert coordinator.wait(PATIENCE_S)
-    coordinator.close()
-    assert collector.log.count("collector_start_task") == 1
-    assert [task["task_id"] for task in coordinator._commander.collector_tasks] == ["e2"]
+    coordinator.start()
+    assert coordinator.free_count("collector") == 1
+    coordinator._state.end()
+    coordinator._commander.collector_tasks.append(collector_task("e", is_eval=True))
+    coordinator._assigner._assign("collector")
+    assert coordinator.free_count("collector") == 0 and len(coordinator._commander.collector_tasks) == 1
 
 
 @pytest.mark.parametrize("told_by", ["samples", "info", "result"])
@@ -279,7 +315,9 @@ def test_a_failing_task_ends_the_run_with_the_workers_traceback(make, workers, k
         continue
     assert told[1] == kind[0]
     coordinator.close()
-    log = [name for name in (collector.log if kind == "collector" else learner.worker.log) if name.endswith("close_task")]
+    log = [
+        name for name in (collector.log if kind == "collector" else learner.worker.log) if name.endswith("close_task")
+    ]
     assert log == [f"{kind}_close_task"]
     assert "Traceback: the env has died" in text_log()
 
@@ -299,6 +337,20 @@ def test_a_failed_learner_task_takes_its_buffer_and_batches_with_it(make, worker
     with pytest.raises(FileNotFoundError):
         chunks.read("a")
     collector.reply(collected())
+
+
+def test_a_commander_may_keep_the_buffer_of_a_finished_learner(make, workers):
+    learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
+    coordinator = make([learner], [collector])
+    done = threading.Event()
+    coordinator._commander.finish_learner_task = lambda task_id, finished_task: done.set()
+    start(coordinator, [learner_task("l")], [collector_task("c")])
+    collector.reply(collected(rows("a", 4)))
+    assert done.wait(PATIENCE_S) and learner.closed.wait(PATIENCE_S)
+    collector.reply(collected(rows("b", 4), [info(True)]))
+    coordinator._commander.expect("update_learner_info")
+    coordinator._commander.expect("finish_collector_task")
+    assert coordinator._replay_buffer["buffer"].count() == 8
 
 
 def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
@@ -327,7 +379,9 @@ def test_a_commander_that_fails_to_give_a_task_ends_the_run(make, workers, metho
     setattr(coordinator._commander, method, fail)
     coordinator.start()
     assert coordinator.wait(PATIENCE_S)
-    assert "RuntimeError: no plan" in failure_text(coordinator.failure) and "in fail" in failure_text(coordinator.failure)
+    assert "RuntimeError: no plan" in failure_text(coordinator.failure) and "in fail" in failure_text(
+        coordinator.failure
+    )
     assert "no plan" in text_log()
 
 
@@ -397,7 +451,9 @@ def test_a_run_that_may_go_on_after_a_failure_goes_on(make, workers, monkeypatch
     collector = workers(batched_collector(collector_data_task=lambda task: replies.pop(0)))
     coordinator = make([], [collector])
     judged = []
-    monkeypatch.setattr(coordinator, "_can_go_on", lambda kind, task, error: judged.append((kind, task["task_id"])) or True)
+    monkeypatch.setattr(
+        coordinator, "_can_go_on", lambda kind, task, error: judged.append((kind, task["task_id"])) or True
+    )
     start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
     coordinator._commander.expect("notify_fail_collector_task", "e1")
     coordinator._commander.expect("finish_collector_task", "e2")
@@ -424,6 +480,33 @@ def test_closing_closes_the_commander_and_may_be_done_twice_and_without_a_start(
     coordinator._commander.is_closed = False
     coordinator.close()
     assert not coordinator._commander.is_closed
+
+
+def test_a_coordinator_starts_once(make):
+    coordinator = make()
+    coordinator.start()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="a coordinator starts once"):
+            coordinator.start()
+        coordinator.close()
+
+
+def test_a_commander_that_hangs_does_not_keep_it_from_closing(make, workers, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.coordinator._JOIN_S", 0.05)
+    hangs, release = threading.Event(), threading.Event()
+
+    def hang():
+        hangs.set()
+        release.wait(PATIENCE_S)
+
+    coordinator = make([], [workers(batched_collector())])
+    coordinator._commander.get_collector_task = hang
+    coordinator.start()
+    assert hangs.wait(PATIENCE_S)
+    coordinator.close()
+    assert not coordinator._commander.is_closed
+    release.set()
+    coordinator._assigner.join(PATIENCE_S)
 
 
 def test_a_coordinator_that_nobody_needs_closes_itself(make):
@@ -456,7 +539,8 @@ def test_closing_is_bounded_when_workers_hang(make, workers, monkeypatch):
     release.set()
 
 
-def test_a_learner_that_waits_for_data_one_by_one_ends_with_the_coordinator(make, workers):
+def test_a_learner_that_waits_for_data_one_by_one_ends_with_the_coordinator(make, workers, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.worker_callbacks._DATA_WAIT_S", 10 * PATIENCE_S)
     learner = workers(
         FakeWorker(
             resource=lambda task: {"gpu": "1"},
@@ -471,6 +555,7 @@ def test_a_learner_that_waits_for_data_one_by_one_ends_with_the_coordinator(make
         learner.expect(name)
     coordinator.close()
     assert learner.log[-1] == "learner_close_task" and own_threads() == []
+    assert "broken off" not in text_log()
 
 
 # The documented callbacks.
@@ -507,6 +592,18 @@ def test_unknown_buffers_are_told_and_give_nothing(make):
     coordinator.deal_with_learner_send_info("t", "b", {"learner_step": 0, "priority_info": {"priority": [1.0]}})
     log = text_log()
     assert "1 samples for the unknown buffer b" in log and "priorities for the unknown buffer b" in log
+
+
+def test_a_refused_push_counts_as_no_samples(make):
+    coordinator = make()
+    coordinator._task_state["t"] = TaskState("t")
+    coordinator._room.open("b", {"type": "advanced", "thruput_controller": {"push_sample_rate_limit": {"max": 1}}})
+    coordinator.deal_with_collector_send_data("t", "b", "d", rows("a", 2))
+    coordinator.deal_with_learner_get_data("t", "b", 1, 0)
+    coordinator.deal_with_collector_send_data("t", "b", "d", rows("b", 2, cur_step=4))
+    coordinator.deal_with_collector_send_data("t", "b", "d", [])
+    progress = coordinator.progress()
+    assert (progress.samples, progress.env_steps) == (2, 4)
 
 
 def test_samples_may_come_one_by_one(make):

@@ -143,6 +143,16 @@ def test_a_commander_that_goes_by_the_clock_is_asked_again(start, monkeypatch):
     desk.expect("begin", "learner", "l1")
 
 
+def test_it_rests_when_there_is_nothing_to_do(start):
+    desk = FakeDesk(free=(1, 0))
+    assigner = start(desk)
+    desk.expect("nothing", "learner")
+    assigner.notify()
+    desk.expect("nothing", "learner")
+    with pytest.raises(queue.Empty):
+        desk.events.get(timeout=0.1)
+
+
 def test_an_error_of_the_commander_ends_the_assigning_and_is_told(start):
     error = RuntimeError("no more ideas")
     desk = FakeDesk(free=(1, 1), learner=[error], collector=["c1"])

@@ -84,6 +84,7 @@ def test_closing_tells_what_is_left(make):
 @every_buffer
 def test_nobody_has_to_listen(make):
     buffer, dropped = make(4)
+    assert buffer.on_dropped is dropped
     buffer.on_dropped = None
     buffer.push(items(0, 6), 0)
     buffer.clear()

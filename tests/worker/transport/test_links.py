@@ -72,7 +72,7 @@ def kind(request, monkeypatch):
 
 
 @pytest.fixture
-def hub(kind):
+def hub(kind, stations):  # closed before the stations
     hub = LocalHub() if kind == "local" else HttpHub("127.0.0.1", 0)
     hub.start()
     yield hub

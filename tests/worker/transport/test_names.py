@@ -36,3 +36,10 @@ def test_a_path_under_the_root_is_its_name():
 def test_a_path_elsewhere_is_refused(path):
     with pytest.raises(ValueError):
         name_under("exp/data", path)
+
+
+def test_relative_and_absolute_paths_to_the_root_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert name_under(str(tmp_path), "./chunk") == name_under(".", str(tmp_path / "chunk")) == "chunk"
+    with pytest.raises(ValueError, match="must be a plain name"):
+        name_under(str(tmp_path / "data"), "./chunk")

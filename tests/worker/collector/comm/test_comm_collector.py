@@ -15,31 +15,11 @@ from ding.worker.collector.comm.comm_collector import CommCollector
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.rows import from_columns
 from tests.worker.collector.comm.workers import Driver
-from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS, GATES, Gate, collector_cfg, weights
+from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS, GATES, Gate, collector_cfg, in_thread, weights
 
 
 def threads(*names):
     return [thread.name for thread in threading.enumerate() if thread.name in names]
-
-
-def in_thread(act, *args):
-    """Run `act(*args)` in a thread; `join` of what is returned gives the result or error."""
-    outcome = []
-
-    def run():
-        try:
-            outcome.append(act(*args))
-        except Exception as e:
-            outcome.append(e)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-
-    def join():
-        thread.join(DEADLINE_S)
-        return outcome[0]
-
-    return join
 
 
 # A task.

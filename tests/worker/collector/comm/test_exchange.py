@@ -1,12 +1,10 @@
 """The queue between the collector's thread and the coordinator's tasks."""
 
-import threading
-
 import pytest
 
 from ding.interaction import TaskFail
 from ding.worker.collector.comm.exchange import CollectorExchange
-from tests.worker.collector.parallel_fakes import DEADLINE_S
+from tests.worker.collector.parallel_fakes import DEADLINE_S, in_thread
 
 
 def row(number):
@@ -15,26 +13,6 @@ def row(number):
 
 def info(is_done=False):
     return {"collector_done": is_done}
-
-
-def in_thread(act, *args):
-    outcome = []
-
-    def run():
-        try:
-            outcome.append(act(*args))
-        except Exception as e:
-            outcome.append(e)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-
-    def join():
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
-        return outcome[0]
-
-    return join
 
 
 def test_samples_and_infos_are_taken_apart_in_order():

@@ -46,9 +46,9 @@ class Site:
         return worker, Driver(self.link(worker))
 
     def close(self) -> None:
+        self.hub.close()
         for worker in self.workers:
             worker.close()
-        self.hub.close()
 
     def write_weights(self, iteration: int = 0) -> None:
         self.policies.write("policy", weights(iteration))

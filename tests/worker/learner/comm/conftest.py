@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from ding.worker.transport.http_transport import HttpHub
@@ -9,7 +11,7 @@ from ding.worker.transport.stores import (
     MemorySampleStore,
     forget_memory_stores,
 )
-from tests.worker.learner.comm.workers import GATES, POLICIES, Site
+from tests.worker.learner.comm.workers import DEADLINE_S, GATES, POLICIES, Site
 
 STORES = {"flask_fs": (FolderSampleStore, FolderPolicyStore), "local": (MemorySampleStore, MemoryPolicyStore)}
 
@@ -26,6 +28,9 @@ def fresh_fakes():
     yield
     for gate in GATES.values():
         gate.opened.set()
+    for thread in threading.enumerate():  # what a test left hanging would save its checkpoint in another test's folder
+        if thread.name == "learner_start":
+            thread.join(DEADLINE_S)
     GATES.clear()
     POLICIES.clear()
 

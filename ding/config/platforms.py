@@ -1,0 +1,210 @@
+"""Where the roles of a parallel training run: the `system` part of its compiled config."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.utils.config_helper import ConfigError, boolean, check_config, instance_of, integer, one_of
+from ding.worker.coordinator.coordinator import Coordinator
+from ding.worker.transport.imports import named_imports
+
+LOCAL_HOST = "127.0.0.1"
+ANY_HOST = "0.0.0.0"
+COLLECTOR_PORT, LEARNER_PORT, AGGREGATOR_PORT, COORDINATOR_PORT = 22270, 22271, 22272, 22273
+
+_AUTO = "auto"
+_RULES = {
+    "coordinator": instance_of(Mapping),
+    "path_data": instance_of(str),
+    "path_policy": instance_of(str),
+    "communication_mode": one_of(_AUTO),
+    "learner_gpu_num": integer(0),
+    "comm_learner": instance_of(Mapping),
+    "comm_collector": instance_of(Mapping),
+    "trust_pickle": boolean,
+}
+_REQUIRED = ("path_data", "path_policy")
+_KINDS = ("learner", "collector")
+
+Several = str | int | Sequence[str | int] | None
+
+
+def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
+    """The system section in full: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
+
+    Hosts and ports that nobody gave are 'auto'. Each worker gets as `seed` that of the whole plus its number, and as
+    `task_import_names` all modules that the main config names.
+
+    Args:
+        cfg: the user's system config as `system`, the compiled one as `main`, and `seed`.
+
+    Raises:
+        ConfigError: a value is not allowed or missing, or a name misspelt.
+    """
+    main, given = cfg["main"], cfg["system"]
+    check_config(given, "system_config", _RULES, required=_REQUIRED)
+    paths = {key: given[key] for key in _REQUIRED}
+    auto = {"host": _AUTO, "port": _AUTO}
+    coordinator = {**Coordinator.default_config(), **auto, "transport": "http", "path_data": given["path_data"]}
+    system = EasyDict(coordinator={**coordinator, **copy.deepcopy(given.get("coordinator", {}))})
+    modules = sorted(set(named_imports(main)))
+    gpu_num = given.get("learner_gpu_num", 1)
+    gpus = {"multi_gpu": gpu_num > 1, "gpu_num": gpu_num, "aggregator": False}
+    for kind, count in (("learner", _worker_count(main, "learner")), ("collector", _worker_count(main, "collector"))):
+        own = {
+            **copy.deepcopy(given.get(f"comm_{kind}", {"type": "flask_fs"})),
+            **auto,
+            **paths,
+            **(gpus if kind == "learner" else {}),
+            "trust_pickle": given.get("trust_pickle", False),
+            "task_import_names": modules,
+        }
+        for index in range(count):
+            system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**own, "seed": cfg.get("seed", 0) + index}))
+    return system
+
+
+def _worker_count(main: Mapping[str, Any], kind: str) -> int:
+    where = f"policy.{'learn' if kind == 'learner' else 'collect'}.{kind}.{kind}_num"
+    section = main
+    for name in where.split(".")[:-1]:
+        section = section.get(name) or {}
+    count = section.get(f"{kind}_num", 1)
+    allowed = integer(1)(count)
+    if allowed is not None:
+        raise ConfigError(f"{where} = {count!r} is not allowed; it must be {allowed}")
+    return int(count)
+
+
+def workers_of(system: Mapping[str, Any], kind: str) -> list[str]:
+    """The names of the workers of this kind, in their order."""
+    return [name for name in system if name.startswith(kind) and name[len(kind) :].isdigit()]
+
+
+def set_host_port(
+    cfg: EasyDict,
+    coordinator_host: str | None = None,
+    learner_host: Several = None,
+    collector_host: Several = None,
+    coordinator_port: int | None = None,
+    learner_port: Several = None,
+    collector_port: Several = None,
+) -> EasyDict:
+    """Replace each 'auto' in `cfg.system`, in place: hosts by the given ones or 127.0.0.1, ports by those or 0.
+
+    A worker with port 0 listens at any that is free, and tells which. One value is for all workers of a kind, a list
+    has one for each.
+
+    Raises:
+        TypeError: a host or port is neither a value nor a list.
+        ConfigError: a list is too short.
+    """
+    given = {"learner": (learner_host, learner_port), "collector": (collector_host, collector_port)}
+    _resolve(cfg.system.coordinator, iter([coordinator_host or LOCAL_HOST]), iter([coordinator_port or 0]))
+    for kind, (host, port) in given.items():
+        names = workers_of(cfg.system, kind)
+        hosts = _each(f"{kind}_host", host, str, LOCAL_HOST, len(names))
+        ports = _each(f"{kind}_port", port, int, 0, len(names))
+        for name in names:
+            _resolve(cfg.system[name], hosts, ports)
+    return cfg
+
+
+def _each(what: str, given: Several, kind: type, default: Any, count: int) -> Iterator[Any]:
+    if given is None:
+        return iter([default] * count)
+    if isinstance(given, kind):
+        return iter([given] * count)
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(f"{what} must be of type {kind.__name__} or a list of such, got {given!r}")
+    if len(given) < count:
+        raise ConfigError(f"{what} = {given!r} is not allowed; it must have one for each of the {count} workers")
+    return iter(given)
+
+
+def _resolve(section: EasyDict, hosts: Iterator[Any], ports: Iterator[Any]) -> None:
+    for key, values in (("host", hosts), ("port", ports)):
+        value = next(values)
+        if section[key] == _AUTO:
+            section[key] = value
+
+
+def set_learner_interaction_for_coordinator(cfg: EasyDict) -> EasyDict:
+    """Tell the coordinator the learners' addresses, in place: `{name: [name, host, port]}`."""
+    return _introduce(cfg, "learner")
+
+
+def set_collector_interaction_for_coordinator(cfg: EasyDict) -> EasyDict:
+    """Tell the coordinator the collectors' addresses, in place: `{name: [name, host, port]}`."""
+    return _introduce(cfg, "collector")
+
+
+def _introduce(cfg: EasyDict, kind: str) -> EasyDict:
+    system = cfg.system
+    addresses = {name: [name, system[name].host, system[name].port] for name in workers_of(system, kind)}
+    system.coordinator[kind] = EasyDict(addresses)
+    return cfg
+
+
+def parallel_transform(
+    cfg: Mapping[str, Any],
+    coordinator_host: str | None = None,
+    learner_host: Several = None,
+    collector_host: Several = None,
+    coordinator_port: int | None = None,
+    learner_port: Several = None,
+    collector_port: Several = None,
+) -> EasyDict:
+    """A copy of `cfg` whose system section is complete for a run on this machine; see `set_system_cfg`.
+
+    Hosts and ports as for `set_host_port`; all raises too.
+    """
+    result = _with_system(cfg)
+    hosts = coordinator_host, learner_host, collector_host
+    set_host_port(result, *hosts, coordinator_port, learner_port, collector_port)
+    return set_collector_interaction_for_coordinator(set_learner_interaction_for_coordinator(result))
+
+
+def _with_system(cfg: Mapping[str, Any]) -> EasyDict:
+    result = EasyDict(copy.deepcopy(dict(cfg)))
+    result.system = set_system_cfg(result)
+    return result
+
+
+def parallel_transform_k8s(
+    cfg: Mapping[str, Any],
+    coordinator_port: int | None = None,
+    learner_port: int | None = None,
+    collector_port: int | None = None,
+) -> EasyDict:
+    """A copy of `cfg` whose system section is complete for Kubernetes, where workers get their hosts later.
+
+    `system.learner` and `system.collector` are what further workers begin with. The ports are 22270 for collectors,
+    22271 for learners and 22273 for the coordinator, unless others are given.
+    """
+    result = _with_system(cfg)
+    system = result.system
+    system.coordinator.update(host=ANY_HOST, port=coordinator_port or COORDINATOR_PORT, learner={}, collector={})
+    for kind, port in (("learner", learner_port or LEARNER_PORT), ("collector", collector_port or COLLECTOR_PORT)):
+        names = workers_of(system, kind)
+        for name in names:
+            system[name].port = port
+        system[kind] = copy.deepcopy(system[names[0]])
+        system[kind].host = ANY_HOST
+    return result
+
+
+def parallel_transform_slurm(*args: Any, **kwargs: Any) -> EasyDict:
+    """Not there: how to run on a slurm cluster is said in the error.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError(
+        "platform 'slurm' is not supported; within one allocated node use platform 'local', or start the roles one by "
+        "one with hosts and ports of your own"
+    )
