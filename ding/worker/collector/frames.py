@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import count, repeat
+from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any
 
@@ -89,6 +89,10 @@ def _field_of_player(field: Any, player: int) -> Any:
     return entry_of(field, player)
 
 
+_FORGOTTEN = object()  # in place of what an env returned
+_NOTHING = Rows([], None, list), 0
+
+
 class FrameKeeper:
     """Owns the observations and rewards of a rollout.
 
@@ -103,15 +107,16 @@ class FrameKeeper:
 
     def __init__(self, share_next_obs: bool = True) -> None:
         self._share = share_next_obs
-        self._raw: dict[int, Any] = {}  # what the env returned, for envs in mid-episode
+        self._raw: dict[int, Any] = {}  # what the env returned, for envs in mid-episode that are not in the last batch
         self._own: dict[int, tuple[Rows, int]] = {}  # our copy of it: a row of a batch
         self._last: Rows | None = None  # the batch kept last
         self._last_raw: list[Any] | None = None  # what it copies, until both are entered above
 
     def forget(self, env_id: int) -> None:
         """Take the next observation of this env as it comes."""
-        self._enter_last()
         self._raw.pop(env_id, None)
+        if self._last_raw is not None and self._last is not None and env_id in self._last.env_ids:
+            self._last_raw[self._last.env_ids.index(env_id)] = _FORGOTTEN
 
     def clear(self) -> None:
         """Forget every env."""
@@ -125,26 +130,27 @@ class FrameKeeper:
         Raises:
             FloatingPointError: an observation holds a NaN.
         """
-        raw, own, last, last_raw = self._raw, self._own, self._last, self._last_raw
-        env_ids = list(ready)
-        if (
-            last is not None
-            and last_raw is not None
-            and last.env_ids == env_ids
-            and all(map(is_, last_raw, ready.values()))
-        ):
-            return last  # the usual case: every env goes on
-        self._enter_last()
-        fresh = [env_id for env_id in env_ids if raw.get(env_id, raw) is not ready[env_id]]
-        if last is not None and last.env_ids != env_ids:
-            last = None
-        for env_id in fresh:
-            rows = Rows.copied([env_id], [ready[env_id]])
-            _refuse_nan(rows, "the observation")
-            own[env_id] = rows, 0
-        seen = Rows.gathered(env_ids, [own[env_id] for env_id in env_ids])
-        seen.stacked = _replaced(last, {env_ids.index(env_id): own[env_id][0].stacked for env_id in fresh})
-        if seen.stacked is None and not all(source.parts for source, _ in own.values()):
+        last, env_ids = self._last, list(ready)
+        if last is not None and self._last_raw is not None and last.env_ids == env_ids:  # as between rounds of all envs
+            goes_on = list(map(is_, self._last_raw, ready.values()))
+            if all(goes_on):
+                return last
+            sources = list(zip(repeat(last), range(len(env_ids))))
+        else:
+            self._enter_last()
+            last = None if last is None or last.env_ids != env_ids else last
+            goes_on = [self._raw.get(env_id, _FORGOTTEN) is ready[env_id] for env_id in env_ids]
+            sources = [self._own.get(env_id, _NOTHING) for env_id in env_ids]
+        fresh = {}
+        for row, env_id in enumerate(env_ids):
+            if not goes_on[row]:
+                rows = Rows.copied([env_id], [ready[env_id]])
+                _refuse_nan(rows, "the observation")
+                fresh[row] = rows.stacked
+                sources[row] = self._own[env_id] = rows, 0
+        seen = Rows.gathered(env_ids, sources)
+        seen.stacked = _replaced(last, fresh)
+        if seen.stacked is None and not all(source.parts for source, _ in sources):
             seen.stack()
         return seen
 
@@ -167,9 +173,10 @@ class FrameKeeper:
         """Enter the batch kept last into the tables by env; a later one of the same envs makes that superfluous."""
         if self._last is None or self._last_raw is None:
             return
-        env_ids = self._last.env_ids
-        self._raw.update(zip(env_ids, self._last_raw, strict=True))
-        self._own.update(zip(env_ids, zip(repeat(self._last), count()), strict=False))
+        for row, (env_id, raw) in enumerate(zip(self._last.env_ids, self._last_raw, strict=True)):
+            if raw is not _FORGOTTEN:
+                self._raw[env_id] = raw
+                self._own[env_id] = self._last, row
         self._last_raw = None
 
 
