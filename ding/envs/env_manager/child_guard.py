@@ -72,14 +72,14 @@ def die_with(parent_pid: int) -> None:
 
 def _death_of(pid: int) -> Callable[[], Any]:
     """A function that returns when the process has ended."""
-    if not hasattr(os, "pidfd_open"):
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        return parent.join
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return lambda: None
+    except (AttributeError, OSError):  # the system has no such thing, or forbids it
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        return parent.join
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return poller.poll

@@ -149,7 +149,7 @@ class AsyncSubprocessEnvManager(ChildRounds):
         return self._ask(env_ids, "render", "rgb_array") if env_ids else {}
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """Act in the envs of `actions`; return the timesteps `{env_id: timestep}` that have come by then.
+        """Act in the envs of `actions`; return the timesteps `{env_id: timestep}` in the order in which they have come.
 
         It waits for `wait_num` answers, for further ones until `step_wait_timeout` is over, and in any case until an
         env goes on or all have answered. Answers may belong to an earlier call; `step({})` waits for these only.
@@ -170,7 +170,7 @@ class AsyncSubprocessEnvManager(ChildRounds):
             self._lose(actions)  # unless the manager is closed now; then there is nothing to lose
             raise
         arrived, self._arrived = self._arrived, {}
-        return {env_id: arrived[env_id] for env_id in sorted(arrived)}
+        return arrived
 
     @staticmethod
     def wait(rest_conn: Iterable[Any], wait_num: int, timeout: float | None = None) -> tuple[list[Any], list[Any]]:
@@ -207,9 +207,10 @@ class AsyncSubprocessEnvManager(ChildRounds):
         unknown = [env_id for env_id in env_ids if env_id not in self._env_states]
         if unknown:
             raise KeyError(f"there are no envs {unknown}; the env ids are 0 to {self._env_num - 1}")
-        self._pump_while(lambda: any(env_id in self._resets or env_id in self._lost for env_id in env_ids))
+        if self._resets or self._lost or self._doom is not None:
+            self._pump_while(lambda: any(env_id in self._resets or env_id in self._lost for env_id in env_ids))
         ready = self._ready_ids()
-        if not set(env_ids) <= set(ready):
+        if not set(env_ids).issubset(ready):
             states = {env_id: state.name for env_id, state in self._env_states.items()}
             raise AssertionError(
                 f"actions are for envs {list(env_ids)}, but only {ready} are ready; current env state are: {states}"
@@ -282,7 +283,8 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
             self._pump(None)
 
     def _settle(self) -> None:
-        self._pump_while(lambda: bool(self._resets or self._lost))
+        if self._resets or self._lost or self._doom is not None:
+            self._pump_while(lambda: bool(self._resets or self._lost))
 
 
 @ENV_MANAGER_REGISTRY.register("subprocess_v2")

@@ -138,7 +138,10 @@ class Channel:
             EOFError: the other end is closed.
         """
         while not self._messages:
-            self._messages.extend(self.read() or ())
+            messages = self.read()
+            if messages is not None and len(messages) == 1:
+                return messages[0]
+            self._messages.extend(messages or ())
         return self._messages.popleft()
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -255,6 +256,29 @@ def test_a_parent_that_is_gone_already_is_noticed(monkeypatch):
     child_guard.die_with(process.pid)
     assert ended.wait(20)
     assert exits == [1]
+
+
+def test_a_process_is_waited_for_through_its_descriptor():
+    process, connection = in_a_process(lambda connection: connection.recv())
+    wait = child_guard._death_of(process.pid)
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    assert waiter.is_alive()
+    connection.send(None)
+    waiter.join(20)
+    assert not waiter.is_alive()
+    process.join()
+
+
+@pytest.mark.parametrize("error", [AttributeError, PermissionError])
+def test_where_there_are_no_descriptors_it_is_the_parent_of_multiprocessing_that_is_waited_for(error, monkeypatch):
+    def refuse(pid):
+        raise error
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    parent = SimpleNamespace(join=lambda: "ended")
+    monkeypatch.setattr(child_guard.multiprocessing, "parent_process", lambda: parent)
+    assert child_guard._death_of(1)() == "ended"
 
 
 def test_the_death_of_a_parent_is_noticed_without_process_descriptors(monkeypatch):
