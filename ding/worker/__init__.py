@@ -1,6 +1,9 @@
 """The worker layer: collectors, evaluators, learner, replay buffers and commander."""
 
+from typing import TYPE_CHECKING
+
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
+from ding.utils.lazy_import import lazy_names
 from ding.worker.collector import (
     BaseCommCollector,
     BaseParallelCollector,
@@ -8,16 +11,13 @@ from ding.worker.collector import (
     BattleInteractionSerialEvaluator,
     BattleSampleSerialCollector,
     EpisodeSerialCollector,
-    FlaskFileSystemCollector,
     IMetric,
     InteractionSerialEvaluator,
     ISerialCollector,
     ISerialEvaluator,
     MetricSerialEvaluator,
-    NaiveCollector,
     SampleSerialCollector,
     VectorEvalMonitor,
-    ZerglingParallelCollector,
     create_comm_collector,
     create_parallel_collector,
     create_serial_collector,
@@ -26,16 +26,10 @@ from ding.worker.collector import (
     get_serial_collector_cls,
     to_tensor_transitions,
 )
-from ding.worker.coordinator import (
-    BaseSerialCommander,
-    Coordinator,
-    create_parallel_commander,
-    get_parallel_commander_cls,
-)
+from ding.worker.coordinator import BaseSerialCommander, create_parallel_commander, get_parallel_commander_cls
 from ding.worker.learner import (
     BaseCommLearner,
     BaseLearner,
-    FlaskFileSystemLearner,
     LearnerHook,
     add_learner_hook,
     build_learner_hook_by_cfg,
@@ -54,6 +48,11 @@ from ding.worker.replay_buffer import (
     create_buffer,
     get_buffer_cls,
 )
+
+if TYPE_CHECKING:
+    from ding.worker.collector import FlaskFileSystemCollector, NaiveCollector, ZerglingParallelCollector
+    from ding.worker.coordinator import Coordinator
+    from ding.worker.learner import FlaskFileSystemLearner
 
 __all__ = [
     "AdvancedReplayBuffer",
@@ -103,3 +102,15 @@ __all__ = [
     "register_learner_hook",
     "to_tensor_transitions",
 ]
+
+# What parallel training is made of loads when it is first used.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ZerglingParallelCollector": "ding.worker.collector.zergling_parallel_collector",
+        "FlaskFileSystemCollector": "ding.worker.collector.comm",
+        "NaiveCollector": "ding.worker.collector.comm",
+        "FlaskFileSystemLearner": "ding.worker.learner.comm",
+        "Coordinator": "ding.worker.coordinator.coordinator",
+    },
+)

@@ -1,5 +1,8 @@
 """Collectors and evaluators."""
 
+from typing import TYPE_CHECKING
+
+from ding.utils.lazy_import import lazy_names
 from ding.worker.collector.base_parallel_collector import (
     BaseParallelCollector,
     create_parallel_collector,
@@ -15,17 +18,16 @@ from ding.worker.collector.base_serial_evaluator import ISerialEvaluator, Vector
 from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
 from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
 from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
-from ding.worker.collector.comm import (
-    BaseCommCollector,
-    FlaskFileSystemCollector,
-    NaiveCollector,
-    create_comm_collector,
-)
+from ding.worker.collector.comm import BaseCommCollector, create_comm_collector
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.metric_serial_evaluator import IMetric, MetricSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.collector.zergling_parallel_collector import ZerglingParallelCollector
+
+if TYPE_CHECKING:
+    from ding.worker.collector.comm.flask_fs_collector import FlaskFileSystemCollector
+    from ding.worker.collector.comm.utils import NaiveCollector
+    from ding.worker.collector.zergling_parallel_collector import ZerglingParallelCollector
 
 __all__ = [
     "BaseCommCollector",
@@ -52,3 +54,13 @@ __all__ = [
     "get_serial_collector_cls",
     "to_tensor_transitions",
 ]
+
+# What parallel training is made of loads when it is first used.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ZerglingParallelCollector": "ding.worker.collector.zergling_parallel_collector",
+        "FlaskFileSystemCollector": "ding.worker.collector.comm",
+        "NaiveCollector": "ding.worker.collector.comm",
+    },
+)

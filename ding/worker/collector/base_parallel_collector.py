@@ -25,6 +25,9 @@ from ding.worker.collector.rollout import Listener, Rollout
 _ROUND_TIMEOUT_S = 10.0
 
 
+_OWN = "ding.worker.collector.zergling_parallel_collector"  # registers the collectors of this package
+
+
 class BaseParallelCollector(ABC):
     """Plays the episodes of one task, in the thread that calls `start`, until they are over or `close` is called.
 
@@ -207,7 +210,7 @@ def create_parallel_collector(cfg: EasyDict) -> BaseParallelCollector:
     Raises:
         KeyError: no parallel collector is registered under that type.
     """
-    import_module(cfg.get("import_names", []))
+    import_module([_OWN, *cfg.get("import_names", [])])
     collector: BaseParallelCollector = PARALLEL_COLLECTOR_REGISTRY.build(cfg.type, cfg=cfg)
     return collector
 
@@ -218,6 +221,6 @@ def get_parallel_collector_cls(cfg: EasyDict) -> type[BaseParallelCollector]:
     Raises:
         KeyError: no parallel collector is registered under that type.
     """
-    import_module(cfg.get("import_names", []))
+    import_module([_OWN, *cfg.get("import_names", [])])
     collector_cls: type[BaseParallelCollector] = PARALLEL_COLLECTOR_REGISTRY.get(cfg.type)
     return collector_cls

@@ -1,9 +1,14 @@
 """What directs the other workers."""
 
+from typing import TYPE_CHECKING
+
+from ding.utils.lazy_import import lazy_names
 from ding.worker.coordinator.base_parallel_commander import create_parallel_commander, get_parallel_commander_cls
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
-from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.coordinator.solo_parallel_commander import SoloCommander
+
+if TYPE_CHECKING:
+    from ding.worker.coordinator.coordinator import Coordinator
+    from ding.worker.coordinator.solo_parallel_commander import SoloCommander
 
 __all__ = [
     "BaseSerialCommander",
@@ -12,3 +17,12 @@ __all__ = [
     "create_parallel_commander",
     "get_parallel_commander_cls",
 ]
+
+# What parallel training is made of loads when it is first used.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Coordinator": "ding.worker.coordinator.coordinator",
+        "SoloCommander": "ding.worker.coordinator.solo_parallel_commander",
+    },
+)

@@ -18,10 +18,25 @@ from ding.worker.coordinator.task_forms import TaskForms
 Task = dict[str, Any]
 
 
+_OWN = "ding.worker.coordinator.solo_parallel_commander"  # registers the commanders of this package
+
+
 class BaseCommander(ABC):
     """What a coordinator asks and tells. Only `get_collector_task` must be there; the rest have defaults.
 
-    The coordinator calls all methods under one lock.
+    The coordinator calls all methods under one lock, and asks for a task when a worker is free.
+
+    Example:
+        >>> class EndsAtOnce(BaseCommander):
+        ...     def __init__(self):
+        ...         self._open_spaces({"collector_task_space": 1})
+        ...     def get_collector_task(self):
+        ...         return {"task_id": "only"} if self._collector_task_space.acquire_space() else None
+        ...     def finish_collector_task(self, task_id, finished_task):
+        ...         return True
+        >>> commander = EndsAtOnce()
+        >>> commander.get_collector_task(), commander.get_collector_task()
+        ({'task_id': 'only'}, None)
     """
 
     config: dict[str, Any] = {
@@ -171,7 +186,7 @@ def create_parallel_commander(cfg: Mapping[str, Any]) -> BaseCommander:
         KeyError: no commander is registered under that type.
     """
     section = EasyDict(cfg).policy.other.commander
-    import_module(section.get("import_names", []))
+    import_module([_OWN, *section.get("import_names", [])])
     commander: BaseCommander = COMMANDER_REGISTRY.build(section.type, cfg=cfg)
     return commander
 
@@ -182,6 +197,6 @@ def get_parallel_commander_cls(cfg: Mapping[str, Any]) -> type:
     Raises:
         KeyError: no commander is registered under that type.
     """
-    import_module(cfg.get("import_names", []))
+    import_module([_OWN, *cfg.get("import_names", [])])
     commander_cls: type = COMMANDER_REGISTRY.get(cfg["type"])
     return commander_cls

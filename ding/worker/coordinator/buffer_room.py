@@ -47,6 +47,7 @@ class BufferRoom:
         self._pushes = 0
         self._missed: dict[str, int] = {}  # by task: `_pushes` when there was no batch for it
         self._is_awake = False
+        self._has_warned = False
 
     def open(self, buffer_id: str, cfg: Mapping[str, Any]) -> None:
         """Make the buffer, unless it is there.
@@ -175,7 +176,9 @@ class BufferRoom:
         try:
             self._store.delete(name)
         except (OSError, ValueError) as e:
-            self._logger.warning("the samples %r are left where they are: %s", name, e)
+            if not self._has_warned:  # what holds for one will hold for all of them
+                self._logger.warning("the samples %r, and others perhaps, are left where they are: %s", name, e)
+            self._has_warned = True
 
 
 def _push(buffer: Any, rows: Rows) -> bool:

@@ -27,9 +27,9 @@ from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.run_state import Progress, RunState
 from ding.worker.coordinator.task_assigner import TaskAssigner
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Task
-from ding.worker.coordinator.worker_callbacks import TaskState, WorkerCallbacks
+from ding.worker.coordinator.worker_callbacks import TaskState, WorkerCallbacks, failure_text
 
-__all__ = ["Coordinator", "TaskState"]
+__all__ = ["Coordinator", "Progress", "TaskState", "failure_text"]
 
 _RULES = {
     "collector_task_timeout": number(0),
@@ -52,7 +52,8 @@ _JOIN_S = 5.0
 class Coordinator(WorkerCallbacks):
     """Runs a parallel training in threads of its own, until the commander ends it or something fails.
 
-    Its methods called `deal_with_*` are told what happens on the workers; they may be called from any thread.
+    Whoever makes one calls `start`, `wait` and `close`, and looks at `failure`. The methods called `deal_with_*` are
+    told what happens on the workers; they may be called from any thread.
 
     Args:
         cfg: the compiled parallel config, with `main` and `system`. In `system.coordinator` are the address to listen

@@ -45,6 +45,15 @@ class RunState:
 
     Attributes:
         failure: what ended the run if it failed, else None.
+
+    Example:
+        >>> state = RunState(max_env_step=100)
+        >>> state.take_samples("task", 64, {"policy_iter": 3, "cur_step": 70})
+        False
+        >>> state.take_collector_info("task", {"cur_step": 100})
+        True
+        >>> state.end(), state.end(RuntimeError("too late")), state.failure
+        (True, False, None)
     """
 
     def __init__(self, max_env_step: float = math.inf) -> None:

@@ -1,7 +1,10 @@
 """Learners and their hooks."""
 
+from typing import TYPE_CHECKING
+
+from ding.utils.lazy_import import lazy_names
 from ding.worker.learner.base_learner import BaseLearner, create_learner
-from ding.worker.learner.comm import BaseCommLearner, FlaskFileSystemLearner, create_comm_learner
+from ding.worker.learner.comm import BaseCommLearner, create_comm_learner
 from ding.worker.learner.learner_hook import (
     LearnerHook,
     add_learner_hook,
@@ -9,6 +12,9 @@ from ding.worker.learner.learner_hook import (
     merge_hooks,
     register_learner_hook,
 )
+
+if TYPE_CHECKING:
+    from ding.worker.learner.comm.flask_fs_learner import FlaskFileSystemLearner
 
 __all__ = [
     "BaseCommLearner",
@@ -22,3 +28,11 @@ __all__ = [
     "merge_hooks",
     "register_learner_hook",
 ]
+
+# What parallel training is made of loads when it is first used.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "FlaskFileSystemLearner": "ding.worker.learner.comm",
+    },
+)

@@ -9,8 +9,7 @@ import pytest
 from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
-from ding.worker.coordinator.coordinator import TaskState
-from ding.worker.coordinator.worker_callbacks import failure_text
+from ding.worker.coordinator.coordinator import TaskState, failure_text
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import (

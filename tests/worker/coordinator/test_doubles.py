@@ -107,6 +107,18 @@ def test_a_stand_in_that_dies_ends_the_run(doubles, monkeypatch):
         coordinator.close()
 
 
+def test_a_stand_in_that_goes_away_ends_the_run_and_is_named(doubles):
+    learner, collector = doubles(NaiveLearner, "learner"), doubles(NaiveCollector, "collector")
+    coordinator = Coordinator(cfg_for([learner], [collector]))
+    coordinator.start()
+    try:
+        collector.close()
+        assert coordinator.wait(PATIENCE_S)
+        assert "collector0" in str(coordinator.failure)
+    finally:
+        coordinator.close()
+
+
 def test_files_of_stand_ins_are_deleted_with_their_samples(doubles, monkeypatch):
     class PlainCollector(NaiveCollector):
         """Puts its samples into the data folder."""

@@ -1,8 +1,23 @@
 """Collectors that are driven by a coordinator."""
 
+from typing import TYPE_CHECKING
+
+from ding.utils.lazy_import import lazy_names
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector, create_comm_collector
-from ding.worker.collector.comm.flask_fs_collector import FlaskFileSystemCollector
-from ding.worker.collector.comm.local_collector import LocalCollector
-from ding.worker.collector.comm.utils import NaiveCollector
+
+if TYPE_CHECKING:
+    from ding.worker.collector.comm.flask_fs_collector import FlaskFileSystemCollector
+    from ding.worker.collector.comm.local_collector import LocalCollector
+    from ding.worker.collector.comm.utils import NaiveCollector
 
 __all__ = ["BaseCommCollector", "FlaskFileSystemCollector", "LocalCollector", "NaiveCollector", "create_comm_collector"]
+
+# What talks over HTTP loads when it is first used.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "FlaskFileSystemCollector": "ding.worker.collector.comm.flask_fs_collector",
+        "LocalCollector": "ding.worker.collector.comm.local_collector",
+        "NaiveCollector": "ding.worker.collector.comm.utils",
+    },
+)

@@ -16,6 +16,9 @@ from ding.utils.system_helper import get_task_uid
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector, create_parallel_collector
 from ding.worker.transport.imports import check_task
 
+# They register the comm collectors of this package.
+_OWN = ("ding.worker.collector.comm.flask_fs_collector", "ding.worker.collector.comm.local_collector")
+
 
 class BaseCommCollector(ABC):
     """Builds a collector for each task, and passes samples, weights and infos between it and the coordinator.
@@ -89,6 +92,6 @@ def create_comm_collector(cfg: EasyDict) -> BaseCommCollector:
     Raises:
         KeyError: no comm collector is registered under that type.
     """
-    import_module(cfg.get("import_names", []))
+    import_module([*_OWN, *cfg.get("import_names", [])])
     collector: BaseCommCollector = COMM_COLLECTOR_REGISTRY.build(cfg.type, cfg=cfg)
     return collector

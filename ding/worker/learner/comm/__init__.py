@@ -1,8 +1,23 @@
 """Learners that are driven by a coordinator."""
 
+from typing import TYPE_CHECKING
+
+from ding.utils.lazy_import import lazy_names
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner, create_comm_learner
-from ding.worker.learner.comm.flask_fs_learner import FlaskFileSystemLearner
-from ding.worker.learner.comm.local_learner import LocalLearner
-from ding.worker.learner.comm.utils import NaiveLearner
+
+if TYPE_CHECKING:
+    from ding.worker.learner.comm.flask_fs_learner import FlaskFileSystemLearner
+    from ding.worker.learner.comm.local_learner import LocalLearner
+    from ding.worker.learner.comm.utils import NaiveLearner
 
 __all__ = ["BaseCommLearner", "FlaskFileSystemLearner", "LocalLearner", "NaiveLearner", "create_comm_learner"]
+
+# What talks over HTTP loads when it is first used.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "FlaskFileSystemLearner": "ding.worker.learner.comm.flask_fs_learner",
+        "LocalLearner": "ding.worker.learner.comm.local_learner",
+        "NaiveLearner": "ding.worker.learner.comm.utils",
+    },
+)

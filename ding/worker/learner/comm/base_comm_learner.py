@@ -18,6 +18,9 @@ from ding.worker.learner.base_learner import BaseLearner, create_learner
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.imports import check_task
 
+# They register the comm learners of this package.
+_OWN = ("ding.worker.learner.comm.flask_fs_learner", "ding.worker.learner.comm.local_learner")
+
 
 class BaseCommLearner(ABC):
     """Builds a learner for each task, and passes data, weights and infos between it and the coordinator.
@@ -98,6 +101,6 @@ def create_comm_learner(cfg: EasyDict) -> BaseCommLearner:
     Raises:
         KeyError: no comm learner is registered under that type.
     """
-    import_module(cfg.get("import_names", []))
+    import_module([*_OWN, *cfg.get("import_names", [])])
     learner: BaseCommLearner = COMM_LEARNER_REGISTRY.build(cfg.type, cfg=cfg)
     return learner

@@ -1,0 +1,130 @@
+"""A training with learner, collectors and the solo commander of this package, all in this process."""
+
+import os
+import sys
+import threading
+
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.config import compile_config_parallel
+from ding.policy.dqn import DQNPolicy
+from ding.worker import Coordinator, create_comm_collector
+from ding.worker.coordinator.coordinator import failure_text
+from ding.worker.learner.comm import create_comm_learner
+from ding.worker.transport.stores import forget_memory_stores
+from tests.worker.collector import parallel_fakes
+
+DEADLINE_S = 60.0
+MAIN = {
+    "exp_name": "exp",
+    "env": {
+        "lengths": [6, 9],
+        "collector_env_num": 2,
+        "evaluator_env_num": 2,
+        "collector_episode_num": 4,
+        "evaluator_episode_num": 1,
+        "n_evaluator_episode": 2,
+        "stop_value": 1000,
+    },
+    "policy": {
+        "nstep": 1,
+        "model": {"obs_shape": 3, "action_shape": 2, "encoder_hidden_size_list": [8, 8], "dueling": False},
+        "learn": {"batch_size": 4, "learner": {"train_iterations": 30}},
+        "collect": {"n_sample": 4, "collector": {"collector_num": 2, "flush_interval_s": 0, "update_policy_second": 0}},
+        "other": {
+            "eps": {"type": "exp", "start": 0.95, "end": 0.1, "decay": 1000},
+            "replay_buffer": {"replay_buffer_size": 64},
+            "commander": {"collector_task_space": 2, "eval_interval": 1000},
+        },
+    },
+}
+CREATE = {
+    "env": {"type": "counting_task", "import_names": [parallel_fakes.__name__]},
+    "env_manager": {"type": "base"},
+    "policy": {"type": "dqn_command"},
+    "comm_learner": {"type": "local"},
+    "comm_collector": {"type": "local"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _threads_that_do_not_stand_in_each_others_way():
+    """The roles share one interpreter: who computes in torch must not wait long for those who run Python code."""
+    count, interval = torch.get_num_threads(), sys.getswitchinterval()
+    torch.set_num_threads(1)
+    sys.setswitchinterval(1e-4)
+    yield
+    torch.set_num_threads(count)
+    sys.setswitchinterval(interval)
+
+
+@pytest.fixture
+def train():
+    """Trains until the run is over; returns the coordinator, closed. `a__b=1` changes `main.a.b`."""
+    made = []
+
+    def train(**changes):
+        main = EasyDict(MAIN)
+        for path, value in changes.items():
+            *sections, key = path.split("__")
+            section = main
+            for name in sections:
+                section = section[name]
+            section[key] = value
+        system = {"coordinator": {"transport": "local"}, "path_data": "data", "path_policy": "policy"}
+        cfg = compile_config_parallel(main, CREATE, system, seed=0, save_cfg=False)
+        for kind, create in (("learner", create_comm_learner), ("collector", create_comm_collector)):
+            for name in cfg.system.coordinator[kind]:
+                made.append(create(cfg.system[name]))
+                made[-1].start()
+                cfg.system.coordinator[kind][name] = [name, "local", made[-1].port]
+        made.append(Coordinator(cfg))
+        made[-1].start()
+        assert made[-1].wait(DEADLINE_S)
+        made[-1].close()
+        return made[-1]
+
+    yield train
+    for part in reversed(made):
+        part.close()
+    for root in ("data", "policy"):
+        forget_memory_stores(os.path.abspath(root))
+    prefixes = ("coordinator", "collector", "learner", "local_station")
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith(prefixes)] == []
+
+
+def test_a_training_ends_when_its_learner_is_through_with_an_evaluation_of_its_last_weights(train):
+    coordinator = train()
+    assert coordinator.failure is None
+    progress = coordinator.progress()
+    assert progress.train_iter == 30 and progress.samples >= 4 and progress.last_return == 7.5
+    assert progress.env_steps == coordinator._commander.envstep >= progress.samples
+    evaluations = coordinator._commander.evaluations
+    assert evaluations[-1]["train_iter"] == 30 and evaluations[-1]["reward_raw"] == [6.0, 9.0]
+    assert len(coordinator._replay_buffer) == 0
+
+
+def test_a_training_ends_at_its_stop_value(train):
+    coordinator = train(env__stop_value=7.5, policy__learn__learner__train_iterations=10**9)
+    assert coordinator.failure is None
+    assert [result["reward_mean"] for result in coordinator._commander.evaluations] == [7.5]
+
+
+def test_an_env_that_fails_ends_the_training_with_its_traceback(train):
+    coordinator = train(env__raise_at=[1, 0, 7])
+    text = failure_text(coordinator.failure)
+    assert "ZeroDivisionError: env 1 was told to fail" in text and "in _mark" in text
+
+
+@pytest.mark.parametrize(("method", "worker"), [("_forward_learn", "learner0"), ("_forward_collect", "collector")])
+def test_a_policy_that_fails_ends_the_training_with_its_traceback(train, monkeypatch, method, worker):
+    def fail(policy, *args, **kwargs):
+        raise ArithmeticError("the policy was told to fail")
+
+    monkeypatch.setattr(DQNPolicy, method, fail)
+    coordinator = train()
+    text = failure_text(coordinator.failure)
+    assert f"worker {worker}" in text
+    assert "ArithmeticError: the policy was told to fail" in text and "in fail" in text
