@@ -69,10 +69,12 @@ class Hub(Protocol):
 class Station(Protocol):
     """A worker's side of the transport."""
 
-    port: int
+    @property
+    def port(self) -> int:
+        """Where it takes tasks, from `start` on."""
 
     def start(self) -> None:
-        """Begin to take tasks; `port` is the real one from here on."""
+        """Begin to take tasks."""
 
     def close(self) -> None:
         """Take no further task. Idempotent."""

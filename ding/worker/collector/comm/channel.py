@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ _OF_INFO = frozenset(("collector_done", "cur_episode", "cur_sample", "cur_step")
 
 
 class TaskChannel:
-    """What the collector of one task sends and gets; after `close` sending does nothing, and there are no weights.
+    """What the collector of one task sends and gets; after `close` nothing is sent or kept, and there are no weights.
 
     Each task has a channel of its own, so that nothing of an old task comes into a new one.
 
@@ -30,6 +31,7 @@ class TaskChannel:
         self._samples, self._policies = samples, policies
         self._send_timeout_s = send_timeout_s
         self._known: dict[str, Any] = {}  # tokens of the weights that were handed out
+        self._unannounced: set[str] = set()  # names of what was written, and not told of yet
 
     def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
         """The newest weights, `{'model': ..., 'iter': ...}`; None where they are those returned last, or after `close`.
@@ -55,7 +57,10 @@ class TaskChannel:
         if self.exchange.is_closed:
             return
         data = stepdata if isinstance(stepdata, bytes) else encode_chunk([stepdata], "none")
+        self._unannounced.add(os.path.basename(path))
         self._samples.write(path, data)
+        if self.exchange.is_closed:  # meanwhile
+            self._delete_unannounced()
 
     def send_metadata(self, metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Queue the metadata of samples, one dict for each, or an info; waits while the queue is full.
@@ -72,9 +77,18 @@ class TaskChannel:
                     f"metadata needs the keys {sorted(_OF_SAMPLE)} of a sample or {sorted(_OF_INFO)} of an info; "
                     f"it has {sorted(entry)}"
                 )
-        if entries:
-            self.exchange.put(entries, self._send_timeout_s)
+        if not entries:
+            return
+        if self.exchange.put(entries, self._send_timeout_s):
+            self._unannounced.difference_update(entry.get("data_id", "") for entry in entries)
+        else:
+            self._delete_unannounced()
+
+    def _delete_unannounced(self) -> None:
+        while self._unannounced:
+            self._samples.delete(self._unannounced.pop())
 
     def close(self) -> None:
-        """End all waits."""
-        self.exchange.close()
+        """End all waits, and delete the samples that the coordinator has not been told of."""
+        for name in self.exchange.close():
+            self._samples.delete(name)

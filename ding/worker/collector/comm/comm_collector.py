@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from easydict import EasyDict
 
 from ding.interaction.exception import TaskFail
-from ding.torch_utils.thread_count import keep_thread_count
 from ding.utils.config_helper import check_config, integer
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
@@ -19,7 +18,7 @@ from ding.worker.collector.comm.exchange import CollectorExchange
 from ding.worker.transport.plain import plain
 from ding.worker.transport.rows import to_columns
 from ding.worker.transport.stores import PolicyStore, SampleStore
-from ding.worker.transport.task_slot import TaskSlot
+from ding.worker.transport.task_slot import TaskSlot, worker_thread
 from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
     COLLECTOR_DATA,
@@ -126,8 +125,7 @@ class CommCollector(BaseCommCollector):
         # Not those of this object: a collector that outlives its task must not reach into the next one.
         collector.get_policy_update_info = channel.get_policy_update_info
         collector.send_metadata, collector.send_stepdata = channel.send_metadata, channel.send_stepdata
-        work = partial(_collect, collector, channel.exchange)
-        thread = threading.Thread(target=work, name="collector_start", daemon=True)
+        thread = worker_thread("collector_start", collector.start, channel.exchange)
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
         self._channel = channel
         thread.start()
@@ -186,13 +184,3 @@ class CommCollector(BaseCommCollector):
         super().close()
         self._channel.close()
         self._slot.close()
-
-
-def _collect(collector: BaseParallelCollector, exchange: CollectorExchange) -> None:
-    try:
-        keep_thread_count()
-        collector.start()
-    except BaseException as e:  # whatever it is, the coordinator is told
-        exchange.fail(e)
-    else:
-        exchange.finish()

@@ -23,8 +23,8 @@ class CollectorExchange:
 
     Example:
         >>> exchange = CollectorExchange(capacity=2)
-        >>> exchange.put([{"data_id": "chunk"}], timeout_s=1)
-        >>> exchange.put([{"collector_done": True}], timeout_s=1)
+        >>> exchange.put([{"data_id": "chunk"}], timeout_s=1), exchange.put([{"collector_done": True}], timeout_s=1)
+        (True, True)
         >>> exchange.take(timeout_s=1)
         ([{'data_id': 'chunk'}], [{'collector_done': True}])
     """
@@ -37,9 +37,10 @@ class CollectorExchange:
         self._is_urgent = self._is_closed = self._is_finished = False
         self._failure: dict[str, Any] | None = None
         self._changed = threading.Condition()
+        self._last_taken: Any = None  # the chunk of the sample that `take_one` gave last
 
-    def put(self, entries: Sequence[Row], timeout_s: float) -> None:
-        """Wait for room, then give all `entries` at once; after `close` nothing happens.
+    def put(self, entries: Sequence[Row], timeout_s: float) -> bool:
+        """Wait for room, then give all `entries` at once; after `close` nothing happens, and the result is False.
 
         Raises:
             TimeoutError: nobody has taken anything in time.
@@ -50,10 +51,12 @@ class CollectorExchange:
                     f"the coordinator has taken nothing for {timeout_s:g} s, and {len(self._entries)} samples and "
                     "infos wait for it"
                 )
-            if not self._is_closed:
-                self._entries.extend(entries)
-                self._is_urgent = self._is_urgent or any("data_id" in e or e.get("collector_done") for e in entries)
-                self._changed.notify_all()
+            if self._is_closed:
+                return False
+            self._entries.extend(entries)
+            self._is_urgent = self._is_urgent or any("data_id" in e or e.get("collector_done") for e in entries)
+            self._changed.notify_all()
+        return True
 
     def take(self, timeout_s: float) -> tuple[list[Row], list[Row]]:
         """All samples' metadata and all infos that wait, after waiting for a sample or the last info.
@@ -83,6 +86,7 @@ class CollectorExchange:
             if not self._entries:
                 raise _fail(failure_for(f"the collector has told nothing for {timeout_s:g} s", "TimeoutError"))
             entry = self._entries.popleft()
+            self._last_taken = entry.get("data_id", self._last_taken)
             self._changed.notify_all()
         return entry
 
@@ -114,12 +118,14 @@ class CollectorExchange:
         """Whether `close` was called."""
         return self._is_closed
 
-    def close(self) -> None:
-        """End all waits, and drop what waits to be taken."""
+    def close(self) -> set[str]:
+        """End all waits, and drop what waits to be taken; returns the chunks of which no sample was taken."""
         with self._changed:
             self._is_closed = True
+            chunks = {entry["data_id"] for entry in self._entries if "data_id" in entry}
             self._entries.clear()
             self._changed.notify_all()
+        return chunks - {self._last_taken}
 
 
 def _fail(result: dict[str, Any]) -> TaskFail:

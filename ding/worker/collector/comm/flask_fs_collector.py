@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ from easydict import EasyDict
 
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.transport.hosted import Hosted
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.tasks import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, Handler
 from ding.worker.transport.worker_slave import WorkerSlave
@@ -40,7 +40,7 @@ class CollectorSlave(WorkerSlave):
 
 
 @COMM_COLLECTOR_REGISTRY.register("flask_fs")
-class FlaskFileSystemCollector(CommCollector):
+class FlaskFileSystemCollector(Hosted, CommCollector):
     """Serves collector tasks over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
 
     Args:
@@ -73,30 +73,4 @@ class FlaskFileSystemCollector(CommCollector):
             "serve": self.serve,
             "deal_with_lost_coordinator": self.deal_with_lost_coordinator,
         }
-        self._slave = CollectorSlave(self._cfg.get("host"), self._cfg.get("port", 0), callback_fn=callback_fn)
-
-    @property
-    def port(self) -> int:
-        """The port that is listened on, from `start` on."""
-        port: int = self._slave.port
-        return port
-
-    def start(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            OSError: the port is taken.
-        """
-        self._slave.start()
-        super().start()
-
-    def close(self) -> None:
-        """End a collector that still runs, and stop listening. Bounded in time; idempotent."""
-        try:
-            super().close()
-        finally:
-            self._slave.close()
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # half-built, or at interpreter exit: nobody is left to tell
-            self.close()
+        self._station = CollectorSlave(self._cfg.get("host"), self._cfg.get("port", 0), callback_fn=callback_fn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,6 +16,7 @@ from ding.worker.learner.comm.loading import read_patiently
 from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook
 from ding.worker.transport.chunk import samples_of
 from ding.worker.transport.chunk_reader import pick_sample
+from ding.worker.transport.hosted import Hosted
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_LEARN, LEARNER_START, Handler
 from ding.worker.transport.worker_slave import WorkerSlave
@@ -59,7 +59,7 @@ class LearnerSlave(WorkerSlave):
 
 
 @COMM_LEARNER_REGISTRY.register("flask_fs")
-class FlaskFileSystemLearner(CommLearner):
+class FlaskFileSystemLearner(Hosted, CommLearner):
     """Serves learner tasks over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
 
     Args:
@@ -92,7 +92,7 @@ class FlaskFileSystemLearner(CommLearner):
             "serve": self.serve,
             "deal_with_lost_coordinator": self.deal_with_lost_coordinator,
         }
-        self._slave = LearnerSlave(self._cfg.get("host"), self._own_port(), callback_fn=callback_fn)
+        self._station = LearnerSlave(self._cfg.get("host"), self._own_port(), callback_fn=callback_fn)
 
     def _own_port(self) -> int:
         port = self._cfg.get("port", 0)
@@ -101,32 +101,6 @@ class FlaskFileSystemLearner(CommLearner):
         elif port:
             port += self._rank
         return int(port)
-
-    @property
-    def port(self) -> int:
-        """The port that is listened on, from `start` on."""
-        port: int = self._slave.port
-        return port
-
-    def start(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            OSError: the port is taken.
-        """
-        self._slave.start()
-        super().start()
-
-    def close(self) -> None:
-        """End a learner that still runs, and stop listening. Bounded in time; idempotent."""
-        try:
-            super().close()
-        finally:
-            self._slave.close()
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # half-built, or at interpreter exit: nobody is left to tell
-            self.close()
 
     @staticmethod
     def load_data_fn(path: str, meta: Mapping[str, Any], decompressor: Callable[[Any], Any] | None) -> Any:

@@ -6,12 +6,13 @@ from easydict import EasyDict
 
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.transport.hosted import Hosted
 from ding.worker.transport.local_transport import LocalStation
 from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
 
 
 @COMM_LEARNER_REGISTRY.register("local")
-class LocalLearner(CommLearner):
+class LocalLearner(Hosted, CommLearner):
     """Serves learner tasks to a coordinator in the same process; samples and weights stay in memory.
 
     Args:
@@ -32,20 +33,3 @@ class LocalLearner(CommLearner):
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg, MemorySampleStore, MemoryPolicyStore)
         self._station = LocalStation(self.serve, self._cfg.get("port", 0))
-
-    @property
-    def port(self) -> int:
-        """The number of its station, from `start` on."""
-        return self._station.port
-
-    def start(self) -> None:
-        """Begin to take tasks."""
-        self._station.start()
-        super().start()
-
-    def close(self) -> None:
-        """End a learner that still runs, and take no more tasks. Bounded in time; idempotent."""
-        try:
-            super().close()
-        finally:
-            self._station.close()

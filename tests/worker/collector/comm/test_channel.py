@@ -106,3 +106,52 @@ def test_a_closed_channel_sends_nothing_and_has_no_weights(channel):
     with pytest.raises(FileNotFoundError):
         channel.samples.read("chunk")
     channel.send_metadata(INFO)
+
+
+ROW = {"data_id": "a", "policy_iter": 1}
+
+
+def stored(channel, *names):
+    found = []
+    for name in names:
+        try:
+            channel.samples.read(name)
+        except FileNotFoundError:
+            continue
+        found.append(name)
+    return found
+
+
+def test_chunks_that_the_coordinator_was_not_told_of_go_with_the_task(channel):
+    for name in "abc":
+        channel.send_stepdata(name, encode_chunk([{"x": 1}, {"x": 2}], "none"))
+        channel.send_metadata([{**ROW, "data_id": name, "data_index": i} for i in range(2)])
+        if name == "a":
+            channel.exchange.take(0)
+    channel.close()
+    channel.close()
+    assert stored(channel, "a", "b", "c") == ["a"]
+
+
+def test_a_chunk_of_which_a_sample_was_told_stays(channel):
+    for name in "ab":
+        channel.send_stepdata(name, encode_chunk([{"x": 1}, {"x": 2}], "none"))
+        channel.send_metadata([{**ROW, "data_id": name, "data_index": i} for i in range(2)])
+    channel.exchange.take_one(0)
+    channel.close()
+    assert stored(channel, "a", "b") == ["a"]
+
+
+def test_a_chunk_whose_metadata_comes_too_late_is_deleted(channel):
+    channel.send_stepdata("a", encode_chunk([{"x": 1}], "none"))
+    channel.close()
+    assert stored(channel, "a") == ["a"]  # it may be on its way still
+    channel.send_metadata([ROW])
+    assert stored(channel, "a") == []
+
+
+def test_a_chunk_that_is_written_while_the_task_ends_is_deleted(channel, monkeypatch):
+    write = channel.samples.write
+    monkeypatch.setattr(channel.samples, "write", lambda *blob: (channel.close(), write(*blob)))
+    channel.send_stepdata("a", encode_chunk([{"x": 1}], "none"))
+    assert stored(channel, "a") == []

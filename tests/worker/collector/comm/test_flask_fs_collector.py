@@ -69,7 +69,7 @@ def test_a_task_of_a_vanished_coordinator_ends_by_itself(site):
     site.write_weights()
     worker, driver = site.pair()
     driver.start(lengths=(10**6,), n_sample=1, flush_interval_s=0)
-    worker._slave._lost_connection("http://127.0.0.1:1", ConnectionError("no sign of life"))
+    worker._station._lost_connection("http://127.0.0.1:1", ConnectionError("no sign of life"))
     assert ended(worker) and ENVS[-1].closed == 1
     worker.deal_with_lost_coordinator()
     driver.start("next", lengths=(1,))

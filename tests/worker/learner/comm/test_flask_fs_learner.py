@@ -57,7 +57,7 @@ def test_a_half_built_learner_is_collected_quietly():
 def test_a_task_of_a_vanished_coordinator_ends_by_itself_with_its_checkpoint(site):
     worker, driver = site.pair()
     driver.start()
-    worker._slave._lost_connection("http://127.0.0.1:1", ConnectionError("no sign of life"))
+    worker._station._lost_connection("http://127.0.0.1:1", ConnectionError("no sign of life"))
     for thread in threading.enumerate():
         if thread.name in ("learner_abandon", "learner_start"):
             thread.join(DEADLINE_S)
