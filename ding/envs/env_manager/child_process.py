@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ding.envs.env_manager.child_plan import ChildPlan
 from ding.envs.env_manager.env_child import run_child
 from ding.envs.env_manager.wire import Channel
+from ding.utils.child_helper import descriptor_of
 
 _TELL_S = 1.0
 
@@ -99,7 +100,7 @@ class ChildProcess:
         our_source.setblocking(False)
         our_sink.setblocking(False)
         self.channel = Channel(our_source, our_sink)
-        self.sentinel = _descriptor_of(self._process.pid)
+        self.sentinel = descriptor_of(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -172,11 +173,3 @@ def _have_the_fork_server_import() -> None:
     server = multiprocessing.forkserver._forkserver
     if getattr(server, "_preload_modules", None) == ["__main__"]:
         multiprocessing.set_forkserver_preload(["__main__", run_child.__module__])
-
-
-def _descriptor_of(pid: int) -> int | None:
-    # Unlike the end of a pipe it is not kept open by processes that the child starts.
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None

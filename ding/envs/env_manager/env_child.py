@@ -12,12 +12,15 @@ import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env_manager.child_failure import Failure
-from ding.envs.env_manager.child_guard import Alarm, die_with, seed_globals, settle_in, use_one_thread
+from ding.envs.env_manager.child_guard import Alarm, seed_globals, use_one_thread
 from ding.envs.env_manager.child_plan import ChildPlan
 from ding.envs.env_manager.obs_slots import SentObs
 from ding.envs.env_manager.seed_book import SeedOrder
 from ding.envs.env_manager.wire import Channel, encode, pack_array, unpack_array
+from ding.utils.child_helper import die_with, settle_in
 
+# How long an env may take to close once its manager's process is gone.
+_FAREWELL_S = 2.0
 # What became of an episode with a step.
 GOES_ON, ENDED, ABNORMAL = range(3)
 
@@ -48,7 +51,7 @@ def run_child(plan: ChildPlan, source: socket.socket, sink: socket.socket, inher
     settle_in()
     for connection in inherited:
         connection.close()
-    die_with(plan.parent_pid)
+    die_with(plan.parent_pid, farewell_s=_FAREWELL_S)
     seed_globals(plan.random_words)
     # Without the manager's process nobody is left to tell.
     with contextlib.suppress(EOFError, ConnectionError):

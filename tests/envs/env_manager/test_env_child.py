@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ding.envs.env_manager import child_guard, env_child
-from ding.envs.env_manager.child_guard import Alarm, seed_globals, settle_in, use_one_thread
+from ding.envs.env_manager import env_child
+from ding.envs.env_manager.child_guard import Alarm, seed_globals, use_one_thread
 from ding.envs.env_manager.child_plan import ChildPlan, portable, words_of_numpy
 from ding.envs.env_manager.env_child import ABNORMAL, ENDED, GOES_ON, EnvServer, run_child
 from ding.envs.env_manager.obs_slots import NOT_SHARED, ObsSlots
@@ -201,19 +201,6 @@ def test_without_a_timer_nothing_is_broken_off(monkeypatch):
     assert Alarm().call(0.001, "step_timeout", lambda: time.sleep(0.01) or 3) == 3
 
 
-def test_settling_in_leaves_signals_to_the_parent(monkeypatch):
-    signal.signal(signal.SIGUSR1, lambda *args: None)
-    monkeypatch.setattr(child_guard.gc, "freeze", lambda: None)
-    monkeypatch.setattr(child_guard.faulthandler, "enable", lambda file: None)
-    settle_in()
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    monkeypatch.setattr(sys, "__stderr__", None)
-    settle_in()
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-
-
 def test_an_env_may_use_one_thread_of_torch(monkeypatch):
     seen = []
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(set_num_threads=seen.append, manual_seed=seen.append))
@@ -246,7 +233,7 @@ def test_the_words_follow_from_numpys_state_and_leave_it():
 def test_the_process_lives_until_the_connection_ends(monkeypatch):
     inherited, unused = socket.socketpair()
     monkeypatch.setattr(env_child, "settle_in", lambda: None)
-    monkeypatch.setattr(env_child, "die_with", lambda pid: None)
+    monkeypatch.setattr(env_child, "die_with", lambda pid, farewell_s: None)
     (our_source, sink), (source, our_sink) = socket.socketpair(), socket.socketpair()
     thread = threading.Thread(target=run_child, args=(plan_for(Make(0)), source, sink, [inherited]))
     thread.start()

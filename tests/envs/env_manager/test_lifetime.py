@@ -12,13 +12,12 @@ import sys
 import textwrap
 import threading
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ding.envs import SyncSubprocessEnvManager
-from ding.envs.env_manager import child_group, child_guard
+from ding.envs.env_manager import child_group, env_child
 from tests.envs.env_manager.conftest import exists
 from tests.envs.env_manager.scripted_env import Make, Touch, Wait, hang_for_good
 
@@ -52,7 +51,7 @@ def in_a_process(function):
 
 @pytest.mark.parametrize("deed", [None, Wait(), hang_for_good], ids=["idle", "stepping", "native"])
 def test_the_envs_end_with_a_process_that_is_killed(deed, monkeypatch):
-    monkeypatch.setattr(child_guard, "_FAREWELL_S", 0.2)
+    monkeypatch.setattr(env_child, "_FAREWELL_S", 0.2)
 
     def manage(connection):
         deeds = {("step", 0): deed} if deed else {}
@@ -242,47 +241,8 @@ def test_a_process_that_cannot_start_leaves_no_descriptors(monkeypatch):
     assert descriptors() == before
 
 
-# -- what a process does to keep to its place
-
-
-def test_a_parent_that_is_gone_already_is_noticed(monkeypatch):
-    process = multiprocessing.get_context("fork").Process(target=int)
-    process.start()
-    process.join()
-    exits = []
-    ended = threading.Event()
-    monkeypatch.setattr(child_guard.os, "_exit", lambda code: (exits.append(code), ended.set()))
-    monkeypatch.setattr(child_guard, "_FAREWELL_S", 0)
-    child_guard.die_with(process.pid)
-    assert ended.wait(20)
-    assert exits == [1]
-
-
-def test_a_process_is_waited_for_through_its_descriptor():
-    process, connection = in_a_process(lambda connection: connection.recv())
-    wait = child_guard._death_of(process.pid)
-    waiter = threading.Thread(target=wait)
-    waiter.start()
-    assert waiter.is_alive()
-    connection.send(None)
-    waiter.join(20)
-    assert not waiter.is_alive()
-    process.join()
-
-
-@pytest.mark.parametrize("error", [AttributeError, PermissionError])
-def test_where_there_are_no_descriptors_it_is_the_parent_of_multiprocessing_that_is_waited_for(error, monkeypatch):
-    def refuse(pid):
-        raise error
-
-    monkeypatch.setattr(os, "pidfd_open", refuse)
-    parent = SimpleNamespace(join=lambda: "ended")
-    monkeypatch.setattr(child_guard.multiprocessing, "parent_process", lambda: parent)
-    assert child_guard._death_of(1)() == "ended"
-
-
 def test_the_death_of_a_parent_is_noticed_without_process_descriptors(monkeypatch):
-    monkeypatch.setattr(child_guard, "_FAREWELL_S", 0.2)
+    monkeypatch.setattr(env_child, "_FAREWELL_S", 0.2)
 
     def manage(connection):
         del os.pidfd_open
