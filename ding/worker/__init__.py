@@ -50,8 +50,14 @@ from ding.worker.replay_buffer import (
 )
 
 if TYPE_CHECKING:
-    from ding.worker.collector import FlaskFileSystemCollector, NaiveCollector, ZerglingParallelCollector
-    from ding.worker.coordinator import Coordinator
+    from ding.worker.adapter import LearnerAggregator
+    from ding.worker.collector import (
+        FlaskFileSystemCollector,
+        MarineParallelCollector,
+        NaiveCollector,
+        ZerglingParallelCollector,
+    )
+    from ding.worker.coordinator import Coordinator, OneVsOneCommander
     from ding.worker.learner import FlaskFileSystemLearner
 
 __all__ = [
@@ -76,10 +82,13 @@ __all__ = [
     "ISerialCollector",
     "ISerialEvaluator",
     "InteractionSerialEvaluator",
+    "LearnerAggregator",
     "LearnerHook",
+    "MarineParallelCollector",
     "MetricSerialEvaluator",
     "NaiveCollector",
     "NaiveReplayBuffer",
+    "OneVsOneCommander",
     "SampleSerialCollector",
     "SequenceReplayBuffer",
     "VectorEvalMonitor",
@@ -107,10 +116,13 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "MarineParallelCollector": "ding.worker.collector.marine_parallel_collector",
         "ZerglingParallelCollector": "ding.worker.collector.zergling_parallel_collector",
         "FlaskFileSystemCollector": "ding.worker.collector.comm",
         "NaiveCollector": "ding.worker.collector.comm",
         "FlaskFileSystemLearner": "ding.worker.learner.comm",
         "Coordinator": "ding.worker.coordinator.coordinator",
+        "OneVsOneCommander": "ding.worker.coordinator.one_vs_one_parallel_commander",
+        "LearnerAggregator": "ding.worker.adapter",
     },
 )

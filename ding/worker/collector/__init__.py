@@ -27,6 +27,7 @@ from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 if TYPE_CHECKING:
     from ding.worker.collector.comm.flask_fs_collector import FlaskFileSystemCollector
     from ding.worker.collector.comm.utils import NaiveCollector
+    from ding.worker.collector.marine_parallel_collector import MarineParallelCollector
     from ding.worker.collector.zergling_parallel_collector import ZerglingParallelCollector
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "ISerialCollector",
     "ISerialEvaluator",
     "InteractionSerialEvaluator",
+    "MarineParallelCollector",
     "MetricSerialEvaluator",
     "NaiveCollector",
     "SampleSerialCollector",
@@ -59,6 +61,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "MarineParallelCollector": "ding.worker.collector.marine_parallel_collector",
         "ZerglingParallelCollector": "ding.worker.collector.zergling_parallel_collector",
         "FlaskFileSystemCollector": "ding.worker.collector.comm",
         "NaiveCollector": "ding.worker.collector.comm",

@@ -14,18 +14,20 @@ from easydict import EasyDict
 from ding.torch_utils.log_dict import build_log_buffer
 from ding.utils.autolog import TickTime
 from ding.utils.config_helper import default_config_of
+from ding.utils.data.env_batch import EnvBatch
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
 from ding.worker.collector.parallel_round import CollectorActor, CollectorMonitor, OneRound, RoundSteps
-from ding.worker.collector.rollout import Listener, Rollout
+from ding.worker.collector.rollout import Listener, Rollout, as_float_batch
+from ding.worker.collector.rows import Rows
 
 # How long `close` waits for a round that is under way.
 _ROUND_TIMEOUT_S = 10.0
 
 
-_OWN = "ding.worker.collector.zergling_parallel_collector"  # registers the collectors of this package
+_OWN = "ding.worker.collector.parallel_collectors"  # registers the collectors of this package
 
 
 class BaseParallelCollector(ABC):
@@ -137,7 +139,7 @@ class BaseParallelCollector(ABC):
     def _play(self) -> None:
         steps, one_round = RoundSteps(self), OneRound()
         actor = CollectorActor(self)
-        rollout = Rollout(steps, actor, [*self._listeners(), steps], float_obs=True, info=self.info)
+        rollout = Rollout(steps, actor, [*self._listeners(), steps], info=self.info)
         while not (self._stopping.is_set() or self._env_manager.done):
             rollout.run(one_round, {})
             self._process_timestep(steps.take())
@@ -146,6 +148,14 @@ class BaseParallelCollector(ABC):
     def _listeners(self) -> Sequence[Listener]:
         """What records the rollout besides `_process_timestep`, and before it."""
         return ()
+
+    def _observed(self, obs: Rows) -> EnvBatch:
+        """What `_policy_inference` is given of the observations of a round."""
+        return as_float_batch(obs)
+
+    def _bare_output(self, action: Any) -> Any:
+        """What a policy would have returned for an env, where `_policy_inference` tells its action only."""
+        return {"action": action}
 
     def _iter_after_hook(self) -> None:
         """Called after each round; every `print_freq` rounds it logs how long they took, at level DEBUG."""

@@ -70,12 +70,13 @@ class CollectorActor:
     def act(self, obs: Any, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
         collector = self._collector
         collector._policy_output = None
+        seen = collector._observed(obs)
         start = perf_counter()
-        actions = collector._policy_inference(obs)
+        actions = collector._policy_inference(seen)
         collector._log_buffer["policy_time"] = perf_counter() - start
         output = collector._policy_output
         if output is None:
-            output = {env_id: {"action": action} for env_id, action in actions.items()}
+            output = {env_id: collector._bare_output(action) for env_id, action in actions.items()}
         if all(type(action) is np.ndarray for action in actions.values()):
             return output, actions
         return output, env_actions({env_id: {"action": action} for env_id, action in actions.items()})

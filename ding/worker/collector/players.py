@@ -78,11 +78,39 @@ class BattleActor:
                 policy.reset(env_ids)
 
 
-class PlayerTrajectories(Listener):
-    """Gathers what each player sees and does, and what the envs told it at the end of its episodes.
+class PlayerCutters(Listener):
+    """Gathers what each player sees and does; an episode ends for all of them at once.
 
     Args:
         cutters: of each player; None for one whose trajectories nobody wants.
+
+    Attributes:
+        cutters: those that there are.
+    """
+
+    def __init__(self, cutters: Sequence[TrajectoryCutter | None]) -> None:
+        self._cutters = tuple(cutters)
+        self.cutters = tuple(cutter for cutter in cutters if cutter is not None)
+
+    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
+        for player, cutter in enumerate(self._cutters):
+            if cutter is not None:
+                cutter.on_steps(steps.of_player(player), obs.of_player(player), _of_player(output, player))
+
+    def on_abnormal(self, env_id: int) -> None:
+        for cutter in self.cutters:
+            cutter.on_abnormal(env_id)
+
+    def on_interrupt(self) -> None:
+        for cutter in self.cutters:
+            cutter.on_interrupt()
+
+
+class PlayerTrajectories(PlayerCutters):
+    """Gathers also what the envs told each player at the end of its episodes.
+
+    Args:
+        cutters: see `PlayerCutters`.
         by_episode: each piece is an episode and makes one sample; players then keep as many of them.
 
     Attributes:
@@ -91,9 +119,8 @@ class PlayerTrajectories(Listener):
     """
 
     def __init__(self, cutters: Sequence[TrajectoryCutter | None], by_episode: bool = False) -> None:
-        self._cutters = tuple(cutters)
+        super().__init__(cutters)
         self._by_episode = by_episode
-        self.cutters = tuple(cutter for cutter in cutters if cutter is not None)
         self.infos: list[list[Any]] = [[] for _ in cutters]
         self.steps = 0
 
@@ -119,9 +146,7 @@ class PlayerTrajectories(Listener):
                 cutter.clear()
 
     def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
-        for player, cutter in enumerate(self._cutters):
-            if cutter is not None:
-                cutter.on_steps(steps.of_player(player), obs.of_player(player), _of_player(output, player))
+        super().on_steps(steps, obs, output)
         self.steps += len(steps.env_ids)
         if True in steps.ends:
             infos = [info for info, ended in zip(steps.infos(), steps.ends, strict=True) if ended]
@@ -129,13 +154,8 @@ class PlayerTrajectories(Listener):
             for known, new in zip(self.infos, by_player, strict=True):
                 known.extend(new)
 
-    def on_abnormal(self, env_id: int) -> None:
-        for cutter in self.cutters:
-            cutter.on_abnormal(env_id)
-
     def on_interrupt(self) -> None:
-        for cutter in self.cutters:
-            cutter.on_interrupt()
+        super().on_interrupt()
         if self._by_episode:  # the round that raised may have ended an episode for some of the players only
             whole = self.episodes()
             for gathered in (*self.infos, *(cutter.samples for cutter in self.cutters)):

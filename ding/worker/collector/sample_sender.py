@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
@@ -40,9 +39,9 @@ class SampleSender:
     Example:
         >>> chunks, rows = {}, []
         >>> sender = SampleSender("env_a", chunks.__setitem__, rows.extend, "lz4", chunk_size=2, flush_interval_s=0.2)
-        >>> sender.on_samples(env_id=3, number=2)
+        >>> sender.add([{"obs": 1.0}, {"obs": 2.0}], env_id=3, collect_iter=7)
         >>> if sender.is_due():
-        ...     sender.send([{"obs": 1.0}, {"obs": 2.0}], {"policy_iter": 7})
+        ...     sender.send({"cur_step": 2})
         >>> list(chunks), [(row["data_id"], row["data_index"], row["env_id"], row["policy_iter"]) for row in rows]
         (['env_a_0'], [('env_a_0', 0, 3, 7), ('env_a_0', 1, 3, 7)])
     """
@@ -60,60 +59,65 @@ class SampleSender:
         self._send_stepdata, self._send_metadata = send_stepdata, send_metadata
         self._compressor = compressor
         self._chunk_size, self._flush_interval_s = chunk_size, flush_interval_s
-        self._env_ids: deque[int] = deque()  # of the samples that wait
+        self._waiting: list[tuple[Any, Row]] = []  # samples, and what their metadata say of each
         self._oldest_s = 0.0
         self._chunks = 0
         self.sent = 0
 
-    def on_samples(self, env_id: int, number: int) -> None:
-        """So many samples of this env wait now, after those that waited before."""
-        if number and not self._env_ids:
+    def add(self, samples: Sequence[Any], env_id: int, collect_iter: int, **more: Any) -> None:
+        """`samples` wait now, after those that waited before.
+
+        Args:
+            collect_iter: the iteration of the policy that made them, where a sample does not say so itself.
+            more: goes into their metadata; `policy_iter` is the sample's `collect_iter` unless it is given here.
+        """
+        if samples and not self._waiting:
             self._oldest_s = monotonic()
-        self._env_ids.extend([env_id] * number)
+        own = {"env_id": env_id, "collect_iter": collect_iter, **more}
+        self._waiting.extend([(sample, own) for sample in samples])
 
     def is_due(self) -> bool:
         """Whether there are samples enough for a chunk, or one has waited long enough."""
-        waiting = len(self._env_ids)
+        waiting = len(self._waiting)
         if waiting >= self._chunk_size:
             return True
         return waiting > 0 and monotonic() - self._oldest_s >= self._flush_interval_s
 
-    def send(self, samples: Sequence[Any], common: Row) -> None:
-        """Send `samples`, all those that wait; `common` goes into the metadata of each.
+    def send(self, common: Row) -> None:
+        """Send all samples that wait; `common` goes into the metadata of each.
 
-        A sample may say its `priority` (1.0) and its `collect_iter`, the iteration of the policy that made it (else
-        `common["policy_iter"]`).
+        A sample may say its `priority` (1.0) and its `collect_iter`.
         """
-        if not samples:
+        if not self._waiting:
             return
+        waiting, self._waiting = self._waiting, []
         name = f"{self._prefix}_{self._chunks}"
         self._chunks += 1
         common = {**common, "data_id": name, "compressor": self._compressor}
-        reference = self._send_stepdata(name, encode_chunk(samples, self._compressor))
+        reference = self._send_stepdata(name, encode_chunk([sample for sample, _ in waiting], self._compressor))
         if reference:
             common["object_ref"] = reference
         rows = []
-        for index, sample in enumerate(samples):
+        for index, (sample, own) in enumerate(waiting):
             self.sent += 1
-            own = {"data_index": index, "env_id": self._env_ids.popleft(), "cur_sample": self.sent}
-            rows.append({**common, **own, **_facts(sample, common["policy_iter"])})
+            facts = _facts(sample, own["collect_iter"])
+            place = {"data_index": index, "cur_sample": self.sent, "policy_iter": facts["collect_iter"]}
+            rows.append({**common, **place, **own, **facts})
         self._send_metadata(rows)
 
 
-def _facts(sample: Any, policy_iter: int) -> Row:
+def _facts(sample: Any, collect_iter: int) -> Row:
     """What a sample tells of itself: a dict, of lists for several steps, or a list of dicts."""
     first = sample[0] if isinstance(sample, list) and sample else sample
     if not isinstance(first, Mapping):
         first = {}
-    steps = first.get("collect_iter", policy_iter)
-    collect_iter = int(_first(steps))
+    steps = first.get("collect_iter", collect_iter)
     if isinstance(sample, list):
         length = len(sample)
     else:
         length = len(steps) if isinstance(steps, list) else 1
     return {
-        "policy_iter": collect_iter,
-        "collect_iter": collect_iter,
+        "collect_iter": int(_first(steps)),
         "unroll_len": length,
         "priority": float(_first(first.get("priority", 1.0))),
     }

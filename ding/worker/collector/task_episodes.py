@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,16 @@ from ding.worker.collector.statistics import episode_return, per
 class TaskEpisodes(Listener):
     """Counts steps and episodes, and keeps the returns by env.
 
+    Args:
+        return_of: given the info that ended an episode and the env's id, tells its return.
+
     Attributes:
         steps: normal steps, those of episodes that were dropped later included.
         count: episodes that have ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, return_of: Callable[[Any, int], float] = episode_return) -> None:
+        self._return_of = return_of
         self.steps = self.count = 0
         self._returns: dict[int, list[float]] = defaultdict(list)
         self._has_news = False
@@ -31,7 +35,7 @@ class TaskEpisodes(Listener):
         self.steps += len(steps.env_ids)
 
     def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
-        self._returns[env_id].append(episode_return(timestep.info, env_id))
+        self._returns[env_id].append(self._return_of(timestep.info, env_id))
         self.count += 1
         self._has_news = True
 
@@ -39,6 +43,10 @@ class TaskEpisodes(Listener):
         """Whether an episode has ended since the last call."""
         has_news, self._has_news = self._has_news, False
         return has_news
+
+    def returns(self, env_num: int) -> list[list[float]]:
+        """The returns of each of the envs, in the order of their episodes."""
+        return [list(self._returns.get(env_id, ())) for env_id in range(env_num)]
 
     def summary(self, duration_s: float, samples: int) -> dict[str, Any]:
         """The part of a finish info about what was played: counts, averages (0 of nothing), returns env by env."""

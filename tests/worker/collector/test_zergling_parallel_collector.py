@@ -137,17 +137,17 @@ def test_the_interval_counts_from_the_oldest_sample_that_waits(monkeypatch):
     monkeypatch.setattr(sample_sender, "monotonic", lambda: clock[0])
     sender = sample_sender.SampleSender("c", lambda *a: None, lambda rows: None, "none", 64, 0.2)
     assert not sender.is_due()
-    sender.on_samples(0, 0)
+    sender.add([], 0, 0)
     clock[0] = 101.0
-    sender.on_samples(0, 1)
+    sender.add([{}], 0, 0)
     clock[0] = 101.15
-    sender.on_samples(0, 1)
+    sender.add([{}], 0, 0)
     assert not sender.is_due()
     clock[0] = 101.21
     assert sender.is_due()
-    sender.send([{}, {}], {"policy_iter": 0})
+    sender.send({})
     assert not sender.is_due()
-    sender.on_samples(0, 64)
+    sender.add([{}] * 64, 0, 0)
     assert sender.is_due()
 
 
@@ -278,7 +278,7 @@ class ScriptedWatch:
 def test_new_weights_are_taken_up_between_two_rounds_and_noted_in_the_samples():
     sent = Sent()
     collector = make(sent, lengths=(3,), n_sample=1, flush_interval_s=0, first_policy_timeout_s=9)
-    collector._watch = watch = ScriptedWatch(None, weights(5))
+    collector._watches["policy"] = watch = ScriptedWatch(None, weights(5))
     collector.start()
     assert collector.policy.log == ["load 1", "forward", "forward", "load 5", "forward"]
     assert [row["policy_iter"] for row in sent.rows] == [row["collect_iter"] for row in sent.rows] == [1, 1, 5]
@@ -289,13 +289,14 @@ def test_new_weights_are_taken_up_between_two_rounds_and_noted_in_the_samples():
 def test_a_failure_to_fetch_later_weights_ends_the_collector():
     sent = Sent(weights(0), PermissionError("not for you"))
     collector = make(sent, lengths=(2,), update_policy_second=0)
-    take = collector._watch.take
+    watch = collector._watches["policy"]
+    take = watch.take
 
     def take_after_the_failure():
-        collector._watch._thread.join(DEADLINE_S)
+        watch._thread.join(DEADLINE_S)
         return take()
 
-    collector._watch.take = take_after_the_failure
+    watch.take = take_after_the_failure
     with pytest.raises(PermissionError, match="not for you"):
         collector.start()
 

@@ -8,6 +8,8 @@ import pytest
     "module",
     [
         "zergling_parallel_collector",
+        "marine_parallel_collector",
+        "marine_round",
         "sample_sender",
         "comm.exchange",
         "comm.local_collector",

@@ -1,0 +1,203 @@
+"""The parallel collector of one-against-one games: two policies in many envs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.utils.config_helper import ConfigError, Rule
+from ding.utils.data.env_batch import EnvBatch
+from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
+from ding.worker.collector.marine_round import (
+    PlayerObs,
+    SharedInfoCutters,
+    joint_actions,
+    left_return,
+    result_of,
+    seen_by,
+)
+from ding.worker.collector.players import PlayerOutputs
+from ding.worker.collector.rollout import Listener
+from ding.worker.collector.rows import Rows
+from ding.worker.collector.sample_sender import SampleSender
+from ding.worker.collector.task_collector import TaskCollector, trajectory_length
+from ding.worker.collector.trajectory import TrajectoryCutter
+
+
+def _list_of(*types: type) -> Rule:
+    allowed = "a list with, for each policy, " + " or ".join(
+        "None" if kind is type(None) else f"a {kind.__name__}" for kind in types
+    )
+
+    def rule(value: Any) -> str | None:
+        is_fit = isinstance(value, list | tuple) and all(isinstance(entry, types) for entry in value)
+        return None if is_fit else allowed
+
+    return rule
+
+
+@PARALLEL_COLLECTOR_REGISTRY.register("marine")
+class MarineParallelCollector(TaskCollector):
+    """Lets two policies play against each other and collects samples with those that learn, or evaluates one policy.
+
+    What is sent, and when new weights are taken up, is told at `TaskCollector`. When collecting, observations and
+    rewards of the envs hold an entry for each of the two players, by index; `info` and `done` may, or be those of both.
+    An env is given the players' actions stacked and without axes of length 1, as `[2, *action_shape]`. In an evaluation
+    the env plays the other side: observations and rewards are those of the one policy, and so is the action.
+
+    Samples are those of the policies that learn; their metadata hold the `player`, the iterations of all policies as
+    `policy_iter`, and that of their own as `collect_iter`. The pieces of a player hold its own steps of one episode. A
+    policy that does not learn plays with the weights that its path holds when the task begins.
+
+    The return of an episode is that of player 0, and so is the result: a win if it is positive, a loss if negative.
+
+    Args:
+        cfg: a collector task's `collector_cfg`, as for `ZerglingParallelCollector`; `policy`, `policy_update_path` and
+            `policy_update_flag` are lists with an entry for each policy: its config, where its weights are (None for a
+            policy that needs none), and whether it learns (all do if there is no such list).
+
+    Raises:
+        AssertionError: there is not one policy to evaluate, or not two to collect with.
+        ConfigError: a value is not allowed, or missing.
+        ImportError: the package of the compressor is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from ding.example.goofspiel_selfplay import policy_config
+        >>> folder, policy = tempfile.TemporaryDirectory(), EasyDict(policy_config(cards=3), type="ppo")
+        >>> env = {"type": "goofspiel", "import_names": ["ding.example.goofspiel"], "cards": 3}
+        >>> env.update(collector_env_num=2, manager={"type": "base", "episode_num": 1})
+        >>> cfg = EasyDict(env=env, policy=[policy, policy], eval_flag=False, exp_name=folder.name, seed=0)
+        >>> cfg.update(policy_update_path=["newest", "older"], policy_update_flag=[True, False])
+        >>> collector = MarineParallelCollector(cfg)
+        >>> collector.get_policy_update_info = lambda path: {**collector.policy[0].state_dict(), "iter": 0}
+        >>> rows = []
+        >>> collector.send_stepdata = lambda name, data: None
+        >>> collector.send_metadata = lambda metadata: rows.extend(metadata if isinstance(metadata, list) else [])
+        >>> collector.start()
+        >>> info = collector.get_finish_info()
+        >>> info["step_count"], len(rows), {row["player"] for row in rows}, len(info["game_result"])
+        (6, 6, {0}, 2)
+        >>> collector.close(), folder.cleanup()
+        (None, None)
+    """
+
+    config_rules: Mapping[str, Rule] = {
+        **TaskCollector.config_rules,
+        "policy": _list_of(dict),
+        "policy_update_path": _list_of(str, type(None)),
+        "policy_update_flag": _list_of(bool),
+    }
+    _return_of = staticmethod(left_return)
+
+    def __init__(self, cfg: EasyDict) -> None:
+        self._cutters: list[TrajectoryCutter | None] = []
+        super().__init__(cfg)
+
+    def _check(self, cfg: EasyDict) -> None:
+        super()._check(cfg)
+        number = 1 if cfg.eval_flag else 2
+        if len(cfg.policy) != number:
+            what = "evaluates 1 policy" if cfg.eval_flag else "collects with 2 policies"
+            raise AssertionError(f"{type(self).__name__} {what}, got {len(cfg.policy)} in the list 'policy'")
+        lists = {"policy_update_path": cfg.get("policy_update_path"), "policy_update_flag": _learning(cfg)}
+        for key, value in lists.items():
+            if value is None or len(value) != number:
+                raise ConfigError(
+                    f"{type(self).__name__}: {key} = {value!r} is not allowed; it must be a list with as many entries "
+                    f"as there are policies, {number}"
+                )
+
+    def _make_policy(self) -> Any:
+        self._policy_iter = [0] * len(self._cfg.policy)
+        return [self._mode_of(policy) for policy in self._cfg.policy]
+
+    def _read_policy(self, policy: Any) -> None:
+        self._traj_lens = [
+            _trajectory_length(of_player) if learns else None
+            for of_player, learns in zip(policy, _learning(self._cfg), strict=True)
+        ]
+
+    def _paths(self) -> Mapping[Any, bool]:
+        watched: dict[Any, bool] = {}
+        for path, learns in zip(self._cfg.policy_update_path, _learning(self._cfg), strict=True):
+            if path is not None:
+                watched[path] = watched.get(path, False) or (learns and not self._eval_flag)
+        return watched
+
+    def _load(self, path: Any, state: dict[str, Any]) -> None:
+        is_first = self._start_s is None
+        for player, (own_path, learns) in enumerate(
+            zip(self._cfg.policy_update_path, _learning(self._cfg), strict=True)
+        ):
+            if own_path == path and (learns or is_first):
+                self._policy_iter[player] = self._load_into(self._policy[player], state, f"player {player} ")
+        for cutter, iteration in zip(self._cutters, self._policy_iter, strict=False):
+            if cutter is not None:
+                cutter.collect_iter = iteration
+
+    @property
+    def _train_iter(self) -> int:
+        """That of the first policy that learns, or else of player 0."""
+        learning = _learning(self._cfg)
+        return self._policy_iter[learning.index(True) if True in learning else 0]
+
+    def _recorder(self, sender: SampleSender) -> Listener:
+        self._cutters = [
+            None if length is None else self._cutter_of(player, length, sender)
+            for player, length in enumerate(self._traj_lens)
+        ]
+        return SharedInfoCutters(self._cutters)
+
+    def _cutter_of(self, player: int, length: float, sender: SampleSender) -> TrajectoryCutter:
+        def add(env_id: int, number: int) -> None:
+            own = {"player": player, "policy_iter": list(self._policy_iter)}
+            sender.add(cutter.take()[0], env_id, self._policy_iter[player], **own)
+
+        cutter = TrajectoryCutter(self._policy[player], self._env_num, length, on_samples=add)
+        cutter.collect_iter = self._policy_iter[player]
+        return cutter
+
+    def _observed(self, obs: Rows) -> EnvBatch:
+        return super()._observed(obs) if self._eval_flag else PlayerObs(obs)
+
+    def _bare_output(self, action: Any) -> Any:
+        if self._eval_flag:
+            return super()._bare_output(action)
+        players = range(len(self._policy))
+        return [{"action": action[p : p + 1] if getattr(action, "ndim", 0) == 1 else action[p]} for p in players]
+
+    def _policy_inference(self, obs: Any) -> Any:
+        """The players' joint actions; what else their policies returned goes into the samples."""
+        views = [obs] if self._eval_flag else [seen_by(obs, player) for player in range(len(self._policy))]
+        outputs = [
+            policy.forward(view, **self._forward_kwargs) for policy, view in zip(self._policy, views, strict=True)
+        ]
+        self._policy_output = PlayerOutputs(outputs)
+        return joint_actions(outputs, list(obs))
+
+    def _reset_policy(self, env_ids: Sequence[int] | None) -> None:
+        for policy in self._policy:
+            policy.reset(env_ids)
+
+    def _results(self) -> dict[str, Any]:
+        """Returns of player 0 and results, a list of each for each env."""
+        returns = self._episodes.returns(self._env_num)
+        return {"reward_raw": returns, "game_result": [[result_of(value) for value in of_env] for of_env in returns]}
+
+
+def _learning(cfg: EasyDict) -> list[bool]:
+    """For each policy, whether it learns."""
+    return list(cfg.get("policy_update_flag", [True] * len(cfg.policy)))
+
+
+def _trajectory_length(policy: Any) -> float:
+    n_sample, n_episode = (policy.get_attribute(name) for name in ("n_sample", "n_episode"))
+    if n_sample is not None and n_episode is not None:
+        raise AssertionError(
+            f"the policy gives n_sample = {n_sample} and n_episode = {n_episode}; only one of them may be set in "
+            "policy.collect"
+        )
+    return trajectory_length(policy)

@@ -1,0 +1,290 @@
+"""What the collectors of this package share, whoever acts: envs, weights, what they send and what they report."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import perf_counter, time
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.envs.env.base_env import get_vec_env_setting
+from ding.envs.env_manager.base_env_manager import create_env_manager
+from ding.policy.base_policy import create_policy
+from ding.utils.config_helper import Rule, anything, boolean, check_config, instance_of, integer, number
+from ding.worker.collector.base_parallel_collector import BaseParallelCollector
+from ding.worker.collector.policy_watch import PolicyWatch
+from ding.worker.collector.rollout import Listener
+from ding.worker.collector.sample_sender import SampleSender, check_compressor
+from ding.worker.collector.statistics import episode_return
+from ding.worker.collector.task_episodes import TaskEpisodes
+from ding.worker.collector.trajectory import INF
+
+
+def _compressor_of_samples(value: Any) -> str | None:
+    is_fit = isinstance(value, str) and value in ("lz4", "zlib", "none")
+    return None if is_fit else "'lz4', 'zlib' or 'none'; 'jpeg' is for single images, not for whole samples"
+
+
+def trajectory_length(policy: Any) -> float:
+    """Transitions of a piece of trajectory, by the settings of the policy that collects it; infinite for episodes.
+
+    Raises:
+        AssertionError: the policy does not say how much to collect.
+    """
+    n_sample, n_episode = (policy.get_attribute(name) for name in ("n_sample", "n_episode"))
+    if n_sample is None and n_episode is None:
+        raise AssertionError("the policy gives neither n_sample nor n_episode; set one of them in policy.collect")
+    return INF if n_episode is not None else n_sample
+
+
+class TaskCollector(BaseParallelCollector):
+    """Base of collectors that send samples in chunks (see `SampleSender`) and infos when episodes have ended.
+
+    The info with `collector_done` is the last thing that is sent. New weights are taken up between two rounds; an
+    evaluator keeps those it began with.
+
+    A subclass says who acts: `_make_policy`, `_read_policy`, `_policy_inference` and `_reset_policy`; what is
+    recorded: `_recorder`; and which weights there are: `_paths`, `_load` and `_train_iter`.
+    """
+
+    config: dict[str, Any] = {
+        # Rounds between two lines about their times.
+        "print_freq": 5,
+        # What samples are compressed with: 'lz4', 'zlib' or 'none'.
+        "compressor": "lz4",
+        # Seconds between two looks for new weights.
+        "update_policy_second": 3,
+        # Samples are sent when there are so many, or when one has waited so many seconds.
+        "chunk_size": 64,
+        "flush_interval_s": 0.2,
+        # Seconds to wait for the first weights of a policy.
+        "first_policy_timeout_s": 120,
+    }
+    config_rules: Mapping[str, Rule] = {
+        "print_freq": integer(1),
+        "compressor": _compressor_of_samples,
+        "update_policy_second": number(0),
+        "chunk_size": integer(1),
+        "flush_interval_s": number(0),
+        "first_policy_timeout_s": number(0),
+        "eval_flag": boolean,
+        "exp_name": instance_of(str),
+        "seed": integer(0, optional=True),
+        "collect_setting": instance_of(Mapping, optional=True),
+        **dict.fromkeys(("collector_num", "env", "policy", "policy_update_path"), anything),
+    }
+    # The return of an episode, of the info of its last step and the env's id.
+    _return_of: Callable[[Any, int], float] = staticmethod(episode_return)
+
+    def __init__(self, cfg: EasyDict) -> None:
+        cfg = EasyDict({**TaskCollector.config, **self.config, **cfg})
+        self._check(cfg)
+        super().__init__(cfg)
+        self._episodes = TaskEpisodes(self._return_of)
+        self._sender: SampleSender | None = None
+        self._start_s: float | None = None
+        self._has_told_end = False
+        self._watches = {
+            path: PolicyWatch(partial(self._fetch, path), cfg.update_policy_second) for path in self._paths()
+        }
+        self._forward_kwargs = {} if cfg.eval_flag else dict(cfg.get("collect_setting") or {})
+        try:
+            self.env_manager = self._make_env_manager()
+            self.policy = self._make_policy()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self, cfg: EasyDict) -> None:
+        """Refuse a config that is wrong, before anything is made."""
+        check_config(cfg, type(self).__name__, self.config_rules, required=("eval_flag", "exp_name", "env", "policy"))
+        if not cfg.eval_flag:
+            check_compressor(cfg.compressor)
+
+    def _make_env_manager(self) -> Any:
+        cfg, is_eval = copy.deepcopy(self._cfg.env), self._eval_flag
+        env_fn, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg, collect=not is_eval, eval_=is_eval)
+        cfgs: Any = evaluator_cfgs if is_eval else collector_cfgs
+        manager = create_env_manager(cfg.manager, [partial(env_fn, cfg=c) for c in cfgs])
+        seed = self._cfg.get("seed")
+        if seed is not None:
+            manager.seed(int(seed))
+        return manager
+
+    @abstractmethod
+    def _make_policy(self) -> Any:
+        """What `policy` is set to at first."""
+
+    def _mode_of(self, policy_cfg: EasyDict) -> Any:
+        """The mode of a policy for what this collector does."""
+        field = "eval" if self._eval_flag else "collect"
+        return getattr(create_policy(policy_cfg, enable_field=[field]), f"{field}_mode")
+
+    @abstractmethod
+    def _read_policy(self, policy: Any) -> None:
+        """Take from `policy` what collecting needs to know."""
+
+    @property
+    def policy(self) -> Any:
+        """The mode of the policy that acts, or a list of them."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, _policy: Any) -> None:
+        if not self._eval_flag:
+            self._read_policy(_policy)
+        self._policy = _policy
+
+    @property
+    def env_manager(self) -> Any:
+        """The env manager; one that is set is launched, and the one before it closed."""
+        return self._env_manager
+
+    @env_manager.setter
+    def env_manager(self, _env_manager: Any) -> None:
+        replaced, self._env_manager = self._env_manager, _env_manager
+        if replaced is not None:
+            replaced.close()
+        _env_manager.launch()
+        self._env_num = _env_manager.env_num
+        self._predefined_episode_count = self._env_num * _env_manager._episode_num
+
+    @abstractmethod
+    def _paths(self) -> Mapping[Any, bool]:
+        """Where the weights are, and whether newer ones are looked for while this collector plays."""
+
+    @abstractmethod
+    def _load(self, path: Any, state: dict[str, Any]) -> None:
+        """Take up the weights of `path`, between two rounds."""
+
+    @property
+    @abstractmethod
+    def _train_iter(self) -> int:
+        """The iteration of the weights that act."""
+
+    def _fetch(self, path: Any) -> dict[str, Any] | None:
+        return self.get_policy_update_info(path)
+
+    def _load_into(self, policy: Any, state: Mapping[str, Any], who: str = "") -> int:
+        """Load weights; returns their iteration."""
+        state = dict(state)
+        iteration = int(state.pop("iter"))
+        policy.load_state_dict(state)
+        self.debug(f"{who}acts with the weights of iteration {iteration}")
+        return iteration
+
+    def _update_policy(self) -> None:
+        """Wait for the first weights.
+
+        Raises:
+            TimeoutError: they have not come in time.
+        """
+        for path, watch in self._watches.items():
+            state = watch.first(self._cfg.first_policy_timeout_s)
+            if state is not None:
+                self._load(path, state)
+
+    def _start_thread(self) -> None:
+        for path, is_watched in self._paths().items():
+            if is_watched:
+                self._watches[path].start()
+
+    def _join_thread(self) -> None:
+        for watch in self._watches.values():
+            watch.close()
+
+    def _iter_after_hook(self) -> None:
+        super()._iter_after_hook()
+        for path, watch in self._watches.items():
+            state = watch.take()
+            if state is not None:
+                self._load(path, state)
+
+    @abstractmethod
+    def _recorder(self, sender: SampleSender) -> Listener:
+        """What makes samples of the rollout, and adds them to `sender`."""
+
+    def _listeners(self) -> Sequence[Listener]:
+        if self._eval_flag:
+            return [self._episodes]
+        self._sender = SampleSender(
+            f"env_{self._collector_uid}",
+            self.send_stepdata,
+            self.send_metadata,
+            self._cfg.compressor,
+            self._cfg.chunk_size,
+            self._cfg.flush_interval_s,
+        )
+        return [self._recorder(self._sender), self._episodes]
+
+    def _play(self) -> None:
+        self._start_s = perf_counter()
+        super()._play()
+        if not (self._has_told_end or self._stopping.is_set()):  # there was nothing to play
+            self._tell()
+
+    def _env_step(self, actions: Any) -> Any:
+        return self._env_manager.step(actions)
+
+    def _process_timestep(self, timestep: Any) -> None:
+        """Send what is due after a round."""
+        sender = self._sender
+        if sender is not None and (sender.is_due() or self._env_manager.done):
+            sender.send({"get_data_time": time(), **self._progress()})
+        if self._episodes.take_news():
+            self._tell()
+
+    def _tell(self) -> None:
+        self._has_told_end = bool(self._env_manager.done)
+        info = {"get_info_time": time(), "collector_done": self._has_told_end, **self._progress()}
+        self.send_metadata(info)
+
+    def _progress(self) -> dict[str, Any]:
+        return {
+            "eval_flag": self._eval_flag,
+            "cur_episode": self._episodes.count,
+            "cur_sample": self._sent,
+            "cur_step": self._episodes.steps,
+        }
+
+    @property
+    def _sent(self) -> int:
+        return 0 if self._sender is None else self._sender.sent
+
+    def get_finish_info(self) -> dict[str, Any]:
+        """What was played, in numbers; zeros where nothing was."""
+        duration = 0.0 if self._start_s is None else perf_counter() - self._start_s
+        info = {
+            "eval_flag": self._eval_flag,
+            "env_num": self._env_num,
+            "duration": duration,
+            "train_iter": self._train_iter,
+            "collector_done": self._has_told_end,
+            "predefined_episode_count": self._predefined_episode_count,
+            **self._episodes.summary(duration, self._sent),
+            **self._results(),
+            "finish_time": time(),
+        }
+        if not self._eval_flag:
+            info["collect_setting"] = self._cfg.get("collect_setting")
+        self.info(f"finish info: {info}")
+        return info
+
+    def _results(self) -> dict[str, Any]:
+        """What the finish info tells of the episodes besides their summary."""
+        return {}
+
+    def close(self) -> None:
+        """End a running `start` after its present round, and close the envs. Bounded in time; idempotent."""
+        if self._end_flag:
+            return
+        super().close()
+        if self._env_manager is not None:
+            self._env_manager.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._collector_uid})"

@@ -1,0 +1,689 @@
+"""What a Marine collector sends, with envs of two players and scripted policies."""
+
+import json
+import threading
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+import ding.worker
+from ding.example.goofspiel_selfplay import policy_config
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector import MarineParallelCollector, create_parallel_collector, get_parallel_collector_cls
+from ding.worker.collector.marine_round import joint_actions, left_return, result_of, seen_by
+from tests.worker.collector.battles import LateBattleManager, whole
+from tests.worker.collector.marine_fakes import SentByPath, battle_cfg, make, play
+from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS, GATES, POLICIES, weights
+
+
+@pytest.fixture(autouse=True)
+def fresh_fakes():
+    yield
+    for fakes in (ENVS, POLICIES, GATES):
+        fakes.clear()
+
+
+@pytest.fixture
+def sent():
+    return SentByPath()
+
+
+def listed(sample):
+    return {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in sample.items()}
+
+
+def step_of(env_id, player, episode, step, action, done=False):
+    return {
+        "obs": [env_id, player, episode, step],
+        "next_obs": [env_id, player, episode, step + 1],
+        "action": [action + 100 * player],
+        "reward": [(1.0, -1.0)[player]],
+        "done": done,
+        "truncated": done,
+        "collect_iter": (7, 3)[player],
+    }
+
+
+def samples_of(sent):
+    return [listed(sample) for chunk in sent.chunks.values() for sample in chunk]
+
+
+# What is sent.
+
+
+@pytest.mark.parametrize("info", ["shared", "each"])
+def test_each_player_sends_what_it_saw_and_did(sent, info):
+    collector = play(sent, lengths=(3, 2), env={"info": info})
+    name = f"env_{collector._collector_uid}_0"
+    assert {chunk: [listed(sample) for sample in samples] for chunk, samples in sent.chunks.items()} == {
+        name: [
+            step_of(0, 0, 0, 0, action=1),
+            step_of(0, 0, 0, 1, action=2),
+            step_of(1, 0, 0, 0, action=1),
+            step_of(1, 0, 0, 1, action=2, done=True),
+            step_of(0, 1, 0, 0, action=1),
+            step_of(0, 1, 0, 1, action=2),
+            step_of(1, 1, 0, 0, action=1),
+            step_of(1, 1, 0, 1, action=2, done=True),
+            step_of(0, 0, 0, 2, action=3, done=True),  # a piece ends with its episode
+            step_of(0, 1, 0, 2, action=3, done=True),
+        ]
+    }
+
+
+@pytest.mark.parametrize(("flags", "learner"), [((True, False), 0), ((False, True), 1)])
+def test_a_policy_that_does_not_learn_sends_nothing(sent, flags, learner):
+    collector = play(sent, lengths=(3, 2), flags=flags)
+    steps = [(0, 0, 1), (0, 1, 2), (1, 0, 1), (1, 1, 2), (0, 2, 3)]
+    assert samples_of(sent) == [
+        step_of(env_id, learner, 0, step, action, done=(env_id, step) in ((0, 2), (1, 1)))
+        for env_id, step, action in steps
+    ]
+    assert {row["player"] for row in sent.rows} == {learner}
+    assert [len(policy.pieces) for policy in collector.policy] == [3 * learns for learns in flags]
+    assert collector.get_finish_info()["sample_count"] == 5
+
+
+def test_without_any_policy_that_learns_only_the_results_are_told(sent):
+    collector = play(sent, flags=(False, False), env={"results": {"0": [1]}})
+    assert {what for what, _ in sent.events} == {"info"}
+    info = collector.get_finish_info()
+    assert info["game_result"] == [["wins"], ["draws"]] and info["sample_count"] == 0 and info["train_iter"] == 7
+
+
+def test_all_policies_learn_where_the_task_does_not_say_which(sent):
+    cfg = battle_cfg()
+    del cfg["policy_update_flag"]
+    sent.attach(MarineParallelCollector(cfg)).start()
+    assert [row["player"] for row in sent.rows].count(0) == [row["player"] for row in sent.rows].count(1) == 5
+
+
+def test_the_metadata_tell_of_each_sample(sent):
+    collector = play(sent, lengths=(1, 1), flags=(False, True))
+    times = [row.pop("get_data_time") for row in sent.rows]
+    common = {
+        "eval_flag": False,
+        "data_id": f"env_{collector._collector_uid}_0",
+        "player": 1,
+        "policy_iter": [7, 3],
+        "collect_iter": 3,
+        "unroll_len": 1,
+        "compressor": "lz4",
+        "priority": 1.0,
+        "cur_episode": 2,
+        "cur_step": 2,
+    }
+    assert sent.rows == [{**common, "env_id": i, "data_index": i, "cur_sample": i + 1} for i in range(2)]
+    assert times[0] == times[1] > 1e9
+
+
+def test_no_piece_holds_steps_of_two_episodes_envs_or_players(sent):
+    collector = play(sent, lengths=(3, 4, 5), episodes=3, n_sample=4)
+    pieces = [piece for policy in collector.policy for piece in policy.pieces]
+    places = [[whole(row["obs"]) for row in piece] for piece in pieces]
+    assert all(len({tuple(place[:3]) for place in piece}) == 1 for piece in places)
+    assert all([place[3] for place in piece] == list(range(piece[0][3], piece[-1][3] + 1)) for piece in places)
+    assert sorted(place for piece in places for place in piece) == [
+        [env_id, player, episode, step]
+        for env_id, length in enumerate((3, 4, 5))
+        for player in range(2)
+        for episode in range(3)
+        for step in range(length)
+    ]
+    assert len(sent.rows) == 2 * 3 * (3 + 4 + 5)
+
+
+def test_each_policy_says_how_long_its_pieces_are(sent):
+    collector = play(sent, lengths=(4,), left={"n_sample": 3}, right={"n_sample": None, "n_episode": 1})
+    assert [[len(piece) for piece in policy.pieces] for policy in collector.policy] == [[3, 1], [4]]
+
+
+def test_samples_come_before_their_metadata_and_the_info_that_says_the_end_comes_last(sent):
+    play(sent, lengths=(1, 1), episodes=2, n_sample=1, chunk_size=2)
+    assert [what for what, _ in sent.events] == ["data", "rows", "info"] * 2
+    infos = sent.of("info")
+    assert [info["collector_done"] for info in infos] == [False, True]
+    assert infos[-1].pop("get_info_time") > 1e9
+    assert infos[-1] == {
+        "eval_flag": False,
+        "collector_done": True,
+        "cur_episode": 4,
+        "cur_sample": 8,
+        "cur_step": 4,
+    }
+
+
+# Who acts.
+
+
+@pytest.mark.parametrize("form", ["array", "list", "tuple", "dicts", "keyed"])
+def test_each_policy_sees_float_tensors_of_its_own_side_and_the_envs_get_the_pair_of_actions(sent, form):
+    collector = make(sent, lengths=(2, 1), env={"form": form})
+    observed = [[], []]
+    for policy, mine in zip(collector.policy, observed, strict=True):
+        policy.forward = lambda obs, forward=policy.forward, mine=mine, **kw: (mine.append(obs), forward(obs, **kw))[1]
+    collector.start()
+    for player, rounds in enumerate(observed):
+        assert [{env_id: whole(obs) for env_id, obs in seen.items()} for seen in rounds] == [
+            {0: [0, player, 0, 0], 1: [1, player, 0, 0]},
+            {0: [0, player, 0, 1]},
+        ]
+        parts = [
+            part for seen in rounds for obs in seen.values() for part in (obs.values() if form == "dicts" else [obs])
+        ]
+        assert {(type(part), part.dtype) for part in parts} == {(torch.Tensor, torch.float32)}
+        assert all(seen.stacked is not None for seen in rounds)
+    assert [policy.kwargs for policy in collector.policy] == [[{"eps": 0.5}] * 2] * 2
+    assert [policy.resets for policy in collector.policy] == [[[1], [0]]] * 2
+    actions = [[(type(action), action.tolist()) for action in env.actions] for env in ENVS[-2:]]
+    assert actions == [[(np.ndarray, [1, 101]), (np.ndarray, [2, 102])], [(np.ndarray, [1, 101])]]
+
+
+def test_samples_hold_the_observations_in_the_form_of_the_env(sent):
+    play(sent, lengths=(1,), env={"form": "dicts"})
+    obs = [{key: value.tolist() for key, value in sample["obs"].items()} for sample in sent.chunks.popitem()[1]]
+    assert obs == [{"where": [0, player], "when": [0, 0]} for player in range(2)]
+
+
+class Late(LateBattleManager):
+    done = property(lambda self: not self._obs and not self.answers)
+
+
+def test_envs_that_answer_late_mix_no_players(sent):
+    collector = make(sent, n_sample=2)
+    collector.env_manager = Late([3, 2], episode_num=1, late={1: 1})
+    collector.start()
+    rows = [(whole(row["obs"]), whole(row["next_obs"])[3], row["action"]) for row in samples_of_tensors(sent)]
+    assert sorted((place, after) for place, after, _ in rows) == sorted(
+        ([env_id, player, 0, step], step + 1)
+        for env_id, length in enumerate((3, 2))
+        for player in range(2)
+        for step in range(length)
+    )
+    actions = {env.env_id: [action.tolist() for action in env.actions] for env in collector.env_manager.envs}
+    assert all(actions[place[0]][place[3]][place[1]] == action.item() for place, _, action in rows)
+
+
+def samples_of_tensors(sent):
+    return [sample for chunk in sent.chunks.values() for sample in chunk]
+
+
+def outputs(*actions):
+    return [{4: {"action": action}} for action in actions]
+
+
+def test_joint_actions_are_stacked_without_axes_of_length_one():
+    wide = joint_actions(outputs(np.array([1.0, 2.0]), np.array([3.0, 4.0])), [4])[4]
+    assert wide.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert joint_actions(outputs(torch.tensor([[1]]), torch.tensor([[2]])), [4])[4].tolist() == [1, 2]
+    alone = joint_actions(outputs(torch.tensor([5])), [4])[4]
+    assert isinstance(alone, np.ndarray) and alone.shape == () and alone.item() == 5
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (np.array([1]), np.array([1.5])),
+        (np.array([1]), np.array([1, 2])),
+        ({"type": np.array([0])}, {"type": np.array([1])}),
+    ],
+)
+def test_actions_that_cannot_be_stacked_are_a_list(pair):
+    joint = joint_actions(outputs(*pair), [4])[4]
+    assert type(joint) is list and [repr(action) for action in joint] == [repr(action) for action in pair]
+
+
+def test_a_subclass_may_infer_without_the_policies(sent):
+    class Constant(MarineParallelCollector):
+        def _policy_inference(self, obs):
+            return {env_id: torch.tensor([42, 43]) for env_id in obs}
+
+    make(sent, Constant, lengths=(1,)).start()
+    assert [sample["action"] for sample in samples_of(sent)] == [[42], [43]]
+    assert [action.tolist() for env in ENVS for action in env.actions] == [[42, 43]]
+
+
+def test_a_subclass_may_tell_wide_actions_without_the_policies(sent):
+    class Wide(MarineParallelCollector):
+        def _policy_inference(self, obs):
+            return {env_id: torch.tensor([[1.0, 2.0], [3.0, 4.0]]) for env_id in obs}
+
+    make(sent, Wide, lengths=(1,)).start()
+    assert [sample["action"] for sample in samples_of(sent)] == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_a_subclass_may_change_what_the_policies_see(sent):
+    class Shifted(MarineParallelCollector):
+        def _policy_inference(self, obs):
+            return super()._policy_inference({env_id: pair + 10 for env_id, pair in obs.items()})
+
+    collector = make(sent, Shifted, lengths=(1,))
+    collector.start()
+    assert [policy.seen[0][0].tolist() for policy in collector.policy] == [[10, 10, 10, 10], [10, 11, 10, 10]]
+
+
+def test_a_subclass_sees_the_timesteps_as_the_env_returned_them(sent):
+    class Watching(MarineParallelCollector):
+        seen = []
+
+        def _process_timestep(self, timestep):
+            self.seen.append({env_id: (step.reward.tolist(), step.info) for env_id, step in timestep.items()})
+            super()._process_timestep(timestep)
+
+    make(sent, Watching, lengths=(2,)).start()
+    assert Watching.seen[0] == {0: ([[1.0], [-1.0]], {"truncated": False})}
+
+
+# Evaluation.
+
+
+def test_an_evaluator_plays_one_policy_and_sends_infos_only(sent):
+    collector = play(sent, lengths=(2, 1), is_eval=True, n_sample=None)
+    assert [what for what, _ in sent.events] == ["info", "info"]
+    assert sent.of("info")[-1]["collector_done"] and sent.of("info")[-1]["eval_flag"]
+    (policy,) = collector.policy
+    assert POLICIES[0].fields == ["eval"] and policy.kwargs == [{}, {}]
+    assert {i: obs.tolist() for i, obs in policy.seen[0].items()} == {0: [0, 0, 0, 0], 1: [1, 0, 0, 0]}
+    assert [(action.shape, action.item()) for env in ENVS[-2:] for action in env.actions] == [((), 1), ((), 2), ((), 1)]
+    assert policy.resets == [[1], [0]]
+
+
+def test_an_evaluation_reports_the_results_of_its_player(sent):
+    results = {"0": [20, -1], "1": [0, 5]}
+    collector = play(sent, lengths=(1, 2), episodes=2, is_eval=True, env={"results": results})
+    info = collector.get_finish_info()
+    assert info["reward_raw"] == [[20.0, -1.0], [0.0, 5.0]]
+    assert info["game_result"] == [["wins", "losses"], ["draws", "wins"]]
+    assert (info["reward_mean"], info["train_iter"], info["step_count"]) == (6.0, 7, 6)
+    assert "collect_setting" not in info
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_an_evaluator_keeps_the_weights_it_began_with(sent, flag):
+    sent.by_path["left"].append(weights(8))
+    collector = play(sent, is_eval=True, flags=(flag,), update_policy_second=0)
+    assert sent.asked == ["left"] and collector.get_finish_info()["train_iter"] == 7
+
+
+def test_an_evaluating_subclass_may_infer_without_the_policy(sent):
+    class Constant(MarineParallelCollector):
+        def _policy_inference(self, obs):
+            return {env_id: torch.tensor(42) for env_id in obs}
+
+    make(sent, Constant, lengths=(1,), is_eval=True).start()
+    assert [action.tolist() for env in ENVS for action in env.actions] == [42]
+
+
+# Results.
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"eval_episode_return": np.array([3.0, -3.0])},
+        {"eval_episode_return": [torch.tensor([3.0]), torch.tensor([-3.0])]},
+        {"eval_episode_return": {0: 3.0, 1: -3.0}},
+        {"eval_episode_return": torch.tensor(3.0)},
+        {"eval_episode_return": 3},
+        [{"eval_episode_return": 3.0}, {"eval_episode_return": -3.0}],
+        {0: {"eval_episode_return": np.array([3.0])}, 1: {}},
+    ],
+)
+def test_the_return_of_an_episode_is_that_of_player_0(info):
+    value = left_return(info, 0)
+    assert type(value) is float and value == 3.0
+
+
+@pytest.mark.parametrize("info", [{"score": 1}, [{"score": 1}, {}]])
+def test_an_env_that_reports_no_return_is_named(info):
+    with pytest.raises(KeyError, match=r"env 5 ended an episode without info\['eval_episode_return'\].*score"):
+        left_return(info, 5)
+
+
+def test_the_sign_of_the_return_is_the_result():
+    assert [result_of(value) for value in (0.5, 0.0, -0.0, -2.0)] == ["wins", "draws", "draws", "losses"]
+
+
+def test_the_finish_info_of_collecting(sent):
+    collector = make(sent, lengths=(3, 1), episodes=2, flags=(False, True), env={"results": {"0": [1, -1], "1": [1]}})
+    collector.start()
+    info = collector.get_finish_info()
+    assert info.pop("duration") > 0 and info.pop("finish_time") > 1e9
+    times = [info.pop(f"avg_time_per_{of}") for of in ("episode", "step", "train_sample")]
+    assert times[0] == pytest.approx(2 * times[1]) and times[1] == pytest.approx(times[2])
+    assert info.pop("reward_std") == pytest.approx(np.std([1, -1, 1, 0]))
+    assert info == {
+        "eval_flag": False,
+        "env_num": 2,
+        "train_iter": 3,
+        "collector_done": True,
+        "predefined_episode_count": 4,
+        "real_episode_count": 4,
+        "step_count": 8,  # env steps, however many players there are
+        "sample_count": 8,
+        "avg_step_per_episode": 2.0,
+        "avg_sample_per_episode": 2.0,
+        "reward_mean": 0.25,
+        "reward_raw": [[1.0, -1.0], [1.0, 0.0]],
+        "game_result": [["wins", "losses"], ["wins", "draws"]],
+        "collect_setting": {"eps": 0.5},
+    }
+    assert json.loads(json.dumps(info)) == info
+
+
+def test_envs_that_have_played_different_numbers_of_episodes_are_reported_too(sent):
+    collector = make(sent, lengths=(1, 2), episodes=2, env={"results": {"0": [1, 1]}})
+    tell = sent.send_metadata
+
+    def close_after_two_rounds(metadata):
+        tell(metadata)
+        if isinstance(metadata, dict) and metadata["cur_episode"] == 3:
+            collector.close()
+
+    collector.send_metadata = close_after_two_rounds
+    collector.start()
+    info = collector.get_finish_info()
+    assert info["reward_raw"] == [[1.0, 1.0], [0.0]] and info["game_result"] == [["wins", "wins"], ["draws"]]
+    assert info["reward_mean"] == pytest.approx(2 / 3) and info["real_episode_count"] == 3
+
+
+def test_the_finish_info_of_a_collector_that_has_not_played_is_zero():
+    info = make().get_finish_info()
+    zero = ("train_iter", "step_count", "sample_count", "real_episode_count", "reward_mean", "reward_std", "duration")
+    assert [info[key] for key in zero] == [0] * len(zero)
+    assert info["reward_raw"] == info["game_result"] == [[], []] and info["collector_done"] is False
+
+
+# The weights.
+
+
+def test_every_policy_waits_for_its_own_weights():
+    sent = SentByPath(right=[FileNotFoundError("right"), weights(4)])
+    collector = play(sent)
+    assert [policy.log[0] for policy in collector.policy] == ["load 7", "load 4"]
+    assert {tuple(row["policy_iter"]) for row in sent.rows} == {(7, 4)}
+    assert {(row["player"], row["collect_iter"]) for row in sent.rows} == {(0, 7), (1, 4)}
+
+
+def test_policies_that_share_a_path_get_the_same_weights():
+    sent = SentByPath()  # which hands out each state once
+    collector = play(sent, paths=("left", "left"))
+    assert [policy.log[0] for policy in collector.policy] == ["load 7", "load 7"]
+    assert {row["collect_iter"] for row in sent.rows} == {7}
+
+
+class ScriptedWatch:
+    """Has the first weights, then `later[k]` after round k."""
+
+    def __init__(self, first, *later):
+        self._first, self.later = first, list(later)
+        self.calls = []
+
+    def first(self, timeout_s):
+        self.calls.append(("first", timeout_s))
+        return weights(self._first)
+
+    def start(self):
+        self.calls.append("start")
+
+    def take(self):
+        return self.later.pop(0) if self.later else None
+
+    def close(self):
+        self.calls.append("close")
+
+
+def test_each_policy_that_learns_takes_up_its_new_weights_between_two_rounds():
+    sent = SentByPath()
+    collector = make(sent, lengths=(3,), n_sample=1, first_policy_timeout_s=9)
+    left, right = ScriptedWatch(1, None, weights(5)), ScriptedWatch(2, weights(6))
+    collector._watches = {"left": left, "right": right}
+    collector.start()
+    assert [policy.log for policy in collector.policy] == [
+        ["load 1", "forward", "forward", "load 5", "forward"],
+        ["load 2", "forward", "load 6", "forward", "forward"],
+    ]
+    told = [(row["player"], row["collect_iter"], row["policy_iter"]) for row in sent.rows]
+    assert told == [
+        (0, 1, [1, 2]),
+        (1, 2, [1, 2]),
+        (0, 1, [1, 6]),
+        (1, 6, [1, 6]),
+        (0, 5, [5, 6]),
+        (1, 6, [5, 6]),
+    ]
+    assert [sample["collect_iter"] for sample in samples_of(sent)] == [1, 2, 1, 6, 5, 6]
+    assert left.calls == right.calls == [("first", 9), "start", "close"]
+    assert collector.get_finish_info()["train_iter"] == 5
+
+
+def test_a_policy_that_does_not_learn_keeps_the_weights_it_began_with():
+    collector = make(lengths=(3,), flags=(True, False))
+    left, right = ScriptedWatch(1), ScriptedWatch(2)
+    collector._watches = {"left": left, "right": right}
+    collector.start()
+    assert left.calls == [("first", 120), "start", "close"]
+    assert right.calls == [("first", 120), "close"]
+    assert collector.policy[1].log == ["load 2"] + ["forward"] * 3
+
+
+def test_of_two_policies_with_one_path_only_the_one_that_learns_gets_newer_weights():
+    collector = make(lengths=(2,), flags=(True, False), paths=("same", "same"))
+    collector._watches = {"same": ScriptedWatch(1, weights(2))}
+    collector.start()
+    assert [policy.log for policy in collector.policy] == [
+        ["load 1", "forward", "load 2", "forward"],
+        ["load 1", "forward", "forward"],
+    ]
+
+
+def test_a_policy_without_a_path_plays_as_it_was_made():
+    sent = SentByPath()
+    collector = play(sent, paths=("left", None), flags=(True, False))
+    assert sent.asked[0] == "left" and set(sent.asked) == {"left"}
+    assert collector.policy[1].log == ["forward"] * 3
+    assert {tuple(row["policy_iter"]) for row in sent.rows} == {(7, 0)}
+
+
+def test_missing_weights_of_either_policy_have_a_deadline():
+    sent = SentByPath(right=[FileNotFoundError("right")] * 1000)
+    with pytest.raises(TimeoutError, match=r"no weights have come within 0.01 s: right"):
+        play(sent, first_policy_timeout_s=0.01)
+
+
+def test_closing_ends_the_wait_for_the_weights_of_either_policy():
+    asked = threading.Event()
+    collector = make(first_policy_timeout_s=1000)
+
+    def none_on_the_right(path):
+        if path == "left":
+            return weights(1)
+        asked.set()
+        raise FileNotFoundError(path)
+
+    collector.get_policy_update_info = none_on_the_right
+    playing = threading.Thread(target=collector.start, daemon=True)
+    playing.start()
+    assert asked.wait(DEADLINE_S)
+    collector.close()
+    playing.join(DEADLINE_S)
+    assert not playing.is_alive() and collector.policy[0].seen == [] and collector.env_manager.closed
+
+
+def test_a_failure_to_fetch_later_weights_of_either_policy_ends_the_collector():
+    sent = SentByPath(right=[weights(0), PermissionError("not for you")])
+    collector = make(sent, lengths=(2,), update_policy_second=0)
+    watch = collector._watches["right"]
+    take = watch.take
+
+    def take_after_the_failure():
+        watch._thread.join(DEADLINE_S)
+        return take()
+
+    watch.take = take_after_the_failure
+    with pytest.raises(PermissionError, match="not for you"):
+        collector.start()
+    assert "update_policy" not in [thread.name for thread in threading.enumerate()]
+
+
+# What goes wrong.
+
+
+@pytest.mark.parametrize("info", ["shared", "each"])
+def test_an_abnormal_step_voids_the_episode_of_both_players(sent, info):
+    collector = make(sent, lengths=(2, 3), n_sample=9, env={"abnormal_at": [1, 0, 2], "info": info})
+    lines = []
+    collector.info = lines.append
+    collector.start()
+    assert [sample["obs"][:3] for sample in samples_of(sent)] == [
+        [0, 0, 0],
+        [0, 0, 0],
+        [0, 1, 0],
+        [0, 1, 0],
+        *[[1, 0, 1]] * 3,
+        *[[1, 1, 1]] * 3,
+    ]
+    assert [policy.resets for policy in collector.policy] == [[[1], [0], [1]]] * 2
+    assert lines == ["env 1 returned an abnormal step; it was reset and its running episode dropped"]
+    info = collector.get_finish_info()
+    assert (info["real_episode_count"], info["step_count"]) == (2, 6)
+
+
+def test_an_exception_of_an_env_reaches_the_caller(sent):
+    collector = make(sent, env={"raise_at": [1, 0, 2]}, update_policy_second=1000)
+    with pytest.raises(RuntimeError, match="env 1 was told to fail"):
+        collector.start()
+    assert "update_policy" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_an_exception_of_either_policy_reaches_the_caller(sent, side):
+    with pytest.raises(ArithmeticError, match="the policy was told to fail"):
+        play(sent, **{side: {"fail_at": 1}})
+
+
+def test_an_env_that_returns_nothing_for_a_player_is_refused(sent):
+    collector = make(sent, lengths=(1,))
+    collector.env_manager = LateBattleManager([1], episode_num=1, late={}, players=1)
+    with pytest.raises(ValueError, match="an env returned nothing for player 1"):
+        collector.start()
+
+
+@pytest.mark.parametrize(("is_eval", "number", "wanted"), [(False, 1, "collects with 2"), (True, 2, "evaluates 1")])
+def test_the_number_of_policies_is_that_of_the_players(is_eval, number, wanted):
+    cfg = battle_cfg(is_eval=is_eval)
+    cfg.policy = cfg.policy[:1] * number
+    with pytest.raises(AssertionError, match=rf"{wanted} polic(y|ies), got {number} in the list 'policy'"):
+        MarineParallelCollector(cfg)
+    assert ENVS == []
+
+
+@pytest.mark.parametrize("key", ["policy_update_path", "policy_update_flag"])
+@pytest.mark.parametrize("number", [1, 3])
+def test_the_lists_have_an_entry_for_each_policy(key, number):
+    cfg = battle_cfg()
+    cfg[key] = [*cfg[key], cfg[key][0]][:number]
+    with pytest.raises(ConfigError, match=f"{key} = .* is not allowed; it must be a list with as many entries .*, 2"):
+        MarineParallelCollector(cfg)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("policy", {"type": "seat_task"}, "for each policy, a dict"),
+        ("policy_update_path", "left", "for each policy, a str or None"),
+        ("policy_update_path", ["left", 3], "for each policy, a str or None"),
+        ("policy_update_flag", True, "for each policy, a bool"),
+        ("policy_update_flag", [True, 1.5], "for each policy, a bool"),
+        ("chunk_size", 0, "an integer"),
+    ],
+)
+def test_a_wrong_value_is_refused(key, value, allowed):
+    cfg = battle_cfg()
+    cfg[key] = value
+    with pytest.raises(ConfigError, match=f"{key} = .* is not allowed; it must be .*{allowed}"):
+        MarineParallelCollector(cfg)
+
+
+def test_paths_of_weights_are_needed():
+    cfg = battle_cfg()
+    del cfg["policy_update_path"]
+    with pytest.raises(ConfigError, match="policy_update_path = None is not allowed"):
+        MarineParallelCollector(cfg)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_policy_that_learns_must_say_how_much_to_collect_in_one_way(side):
+    with pytest.raises(AssertionError, match="n_sample = 2 and n_episode = 3; only one of them"):
+        make(**{side: {"n_episode": 3}})
+    with pytest.raises(AssertionError, match="gives neither n_sample nor n_episode"):
+        make(**{side: {"n_sample": None}})
+    assert [env.closed for env in ENVS[-2:]] == [1, 1]  # the envs that were launched before it
+
+
+def test_a_policy_that_does_not_learn_need_not_say_how_much_to_collect(sent):
+    play(sent, flags=(True, False), right={"n_sample": None})
+    assert len(sent.rows) == 5
+
+
+# Names and kinds.
+
+
+def test_the_registered_class_is_built_by_its_type():
+    assert type(create_parallel_collector(battle_cfg())) is MarineParallelCollector
+    assert get_parallel_collector_cls(EasyDict(type="marine")) is MarineParallelCollector
+    assert ding.worker.MarineParallelCollector is MarineParallelCollector
+
+
+def test_the_documented_defaults():
+    defaults = MarineParallelCollector.default_config()
+    assert defaults.cfg_type == "MarineParallelCollectorDict"
+    assert (defaults.print_freq, defaults.compressor, defaults.update_policy_second) == (5, "lz4", 3)
+
+
+def test_the_policies_and_the_env_manager_can_be_read():
+    collector = make()
+    assert isinstance(collector.policy, list) and len(collector.policy) == 2
+    assert collector.env_manager.env_num == 2 and not collector.env_manager.closed
+
+
+def test_it_logs_which_player_acts_with_which_weights(sent):
+    collector = make(sent)
+    lines = []
+    collector.debug = lines.append
+    collector.start()
+    assert lines[:2] == [f"player {p} acts with the weights of iteration {(7, 3)[p]}" for p in range(2)]
+
+
+# A real game.
+
+
+def test_goofspiel_is_played_by_two_policies(sent):
+    policy = {**policy_config(cards=3), "type": "ppo"}
+    env = {"type": "goofspiel", "import_names": ["ding.example.goofspiel"], "cards": 3, "collector_env_num": 2}
+    cfg = battle_cfg(seed=0, n_sample=3)
+    cfg.update(EasyDict(env={**env, "manager": {"type": "base", "episode_num": 3}}, policy=[policy, policy]))
+    cfg.collect_setting = None
+    collector = sent.attach(MarineParallelCollector(cfg))
+    collector.get_policy_update_info = lambda path: {**collector.policy[path == "right"].state_dict(), "iter": 0}
+    collector.start()
+    rows = samples_of_tensors(sent)
+    by_player = [[sample for sample, row in zip(rows, sent.rows, strict=True) if row["player"] == p] for p in (0, 1)]
+    assert len(by_player[0]) == len(by_player[1]) == 2 * 3 * 3
+    for left, right in zip(*by_player, strict=True):
+        hand, other = left["obs"]["observation"][:3], left["obs"]["observation"][3:6]
+        assert torch.equal(hand, right["obs"]["observation"][3:6])
+        assert torch.equal(other, right["obs"]["observation"][:3])
+        assert left["reward"].item() == -right["reward"].item()
+        assert hand[left["action"].item()] == 1  # a card of the own hand was played
+    info = collector.get_finish_info()
+    returns = [left["reward"].item() for left in by_player[0] if left["done"]]
+    assert sorted(value for of_env in info["reward_raw"] for value in of_env) == sorted(returns)
+    assert [len(of_env) for of_env in info["game_result"]] == [3, 3] and info["step_count"] == 18
+
+
+def test_what_a_player_sees_is_cut_from_any_mapping():
+    seen = seen_by({3: [torch.ones(2), torch.zeros(2)]}, 1)
+    assert seen[3].tolist() == [0, 0]
