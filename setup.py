@@ -16,7 +16,8 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["ding", "ding.*"]),
-    package_data={"ding": ["py.typed"]},
+    package_data={"ding": ["py.typed"], "ding.worker.coordinator": ["*.html"]},
+    entry_points={"console_scripts": ["ding = ding.entry.cli:cli"]},
     python_requires=">=3.10",
     install_requires=[
         "torch>=2.10",
@@ -39,6 +40,7 @@ setup(
         "test": [
             "pytest>=8",
             "pytest-cov>=5",
+            "trueskill>=0.4.5",
             "hypothesis>=6.100",
             "ruff>=0.9",
             "mypy>=1.14",

@@ -14,11 +14,12 @@ LAYERS = {
     "envs": 2,
     "interaction": 2,
     "data": 2,
-    "policy": 3,
-    "worker": 4,
-    "config": 5,
-    "entry": 6,
-    "example": 7,
+    "league": 3,
+    "policy": 4,
+    "worker": 5,
+    "config": 6,
+    "entry": 7,
+    "example": 8,
 }
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT)
 

@@ -81,7 +81,7 @@ def compile_config_parallel(
         main.exp_name = claim_experiment(exp_name, renew_dir)
     for key, folder in (("path_data", "data"), ("path_policy", "policy")):
         system[key] = _place(system.get(key) or os.path.join(exp_name, folder), exp_name, main.exp_name)
-    main.policy.other.commander.path_policy = system.path_policy
+    main.policy.other.commander.update(path_policy=system.path_policy, transport=_transport(system))
     for name in ("comm_learner", "comm_collector"):
         system[name] = EasyDict({**create[name], **system.get(name, {})})
     whole = {"main": main, "system": system, "seed": seed}
@@ -94,6 +94,11 @@ def compile_config_parallel(
         save_project_state(main.exp_name)
         save_config_py(result, os.path.join(main.exp_name, save_path))
     return result
+
+
+def _transport(system: Mapping[str, Any]) -> str:
+    transport: str = (system.get("coordinator") or {}).get("transport", "http")
+    return transport
 
 
 def _complete(create: EasyDict) -> EasyDict:

@@ -24,8 +24,8 @@ _SOURCES = {
 # Those of parallel training; its collectors have a registry of their own.
 _PARALLEL_SOURCES = {
     "learner": ("learner", "ding.worker.learner"),
-    "parallel_collector": ("parallel_collector", "ding.worker.collector.zergling_parallel_collector"),
-    "commander": ("commander", "ding.worker.coordinator.solo_parallel_commander"),
+    "parallel_collector": ("parallel_collector", "ding.worker.collector.parallel_collectors"),
+    "commander": ("commander", "ding.worker.coordinator.commanders"),
 }
 _ENTRIES = (*_SOURCES, "learner", "commander", "comm_learner", "comm_collector", "league", "dataset")
 # Type of the env section when the envs are built by hand; never registered.

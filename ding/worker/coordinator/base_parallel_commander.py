@@ -9,7 +9,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import Rule, check_config, default_config_of, integer, number
+from ding.utils.config_helper import Rule, check_config, default_config_of, integer, number, one_of
 from ding.utils.default_helper import LimitedSpaceContainer
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMMANDER_REGISTRY
@@ -18,7 +18,7 @@ from ding.worker.coordinator.task_forms import TaskForms
 Task = dict[str, Any]
 
 
-_OWN = "ding.worker.coordinator.solo_parallel_commander"  # registers the commanders of this package
+_OWN = "ding.worker.coordinator.commanders"  # registers the commanders of this package
 
 
 class BaseCommander(ABC):
@@ -39,6 +39,9 @@ class BaseCommander(ABC):
         ({'task_id': 'only'}, None)
     """
 
+    # Whether an evaluation has reached the goal of the run.
+    is_solved = False
+
     config: dict[str, Any] = {
         # How many tasks of a kind run at a time.
         "collector_task_space": 1,
@@ -50,6 +53,7 @@ class BaseCommander(ABC):
         "collector_task_space": integer(0),
         "learner_task_space": integer(0),
         "eval_interval": number(0),
+        "transport": one_of("http", "local"),
         # read by others from the same section, or set by them
         **dict.fromkeys(("type", "import_names", "path_policy", "league"), lambda value: None),
     }

@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from easydict import EasyDict
 
-from ding.policy.base_policy import create_policy
-from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import COMMANDER_REGISTRY
-from ding.utils.system_helper import get_task_uid
-from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task
-from ding.worker.coordinator.env_steps import EnvSteps
-from ding.worker.coordinator.task_forms import TaskForms
-
-_COLLECTOR, _EVALUATOR = "collector", "evaluator"
-# Key in a finished task -> key in the logs.
-_REPORTED = {
-    "train_iter": "train_iter",
-    "real_episode_count": "episode_count",
-    "step_count": "step_count",
-    "avg_step_per_episode": "avg_step_per_episode",
-    "avg_time_per_step": "avg_time_per_step",
-    "avg_time_per_episode": "avg_time_per_episode",
-    "reward_mean": "reward_mean",
-    "reward_std": "reward_std",
-}
-
-
-class _Training(NamedTuple):
-    """The learner task that runs, by its ids."""
-
-    task_id: str
-    policy_id: str
-    buffer_id: str
+from ding.worker.coordinator.training_commander import Training, TrainingCommander
 
 
 @COMMANDER_REGISTRY.register("solo")
-class SoloCommander(BaseCommander):
-    """Trains one policy.
-
-    The first collector task is an evaluation, and so is the next one whenever `eval_interval` seconds have passed since
-    the last evaluation began, unless it still runs. The run ends with an evaluation that reaches `env.stop_value`. When
-    the learner has trained all its iterations, its last weights are evaluated; then the run ends, too.
+class SoloCommander(TrainingCommander):
+    """Trains one policy; the run ends with an evaluation that reaches `env.stop_value`. See `TrainingCommander`.
 
     Args:
         cfg: the compiled main config.
@@ -54,146 +22,11 @@ class SoloCommander(BaseCommander):
         ConfigError: a value in the commander section is not allowed, or a number of episodes is missing in `env`.
     """
 
-    def __init__(self, cfg: Mapping[str, Any]) -> None:
-        self._cfg = EasyDict(cfg)
-        own = self._open_spaces(self._cfg.policy.other.commander)
-        self._eval_interval = own.eval_interval
-        self._stop_value = self._cfg.env.get("stop_value")
-        self._forms = TaskForms(cfg)
-        policy: Any = create_policy(self._cfg.policy, enable_field=["command"])
-        self._policy = policy.command_mode
-        folder = os.path.join(".", self._cfg.exp_name, "log", "commander")
-        self._texts: dict[str, Any] = {
-            kind: build_logger(folder, f"commander_{kind}", need_tb=False)[0] for kind in (_COLLECTOR, _EVALUATOR)
-        }
-        self._tb_logger: Any = build_logger(folder, "commander", need_text=False)[1]
-        self._training: _Training | None = None
-        self._is_trained = False
-        self._learner_info: list[dict[str, Any]] = [{"learner_step": 0}]  # the newest one
-        self._evaluator_info: list[dict[str, Any]] = []
-        self._last_eval_time: float | None = None
-        self._evaluating: set[str] = set()
-        self._last_evaluation: str | None = None  # the task for the weights of a trained learner
-        self._collecting: dict[str, str] = {}  # tasks, and the buffers they fill
-        self._env_steps = EnvSteps()
-        self._end_flag = False
+    def _collector_cfg(self, task_id: str, is_eval: bool, setting: Mapping[str, Any], training: Training) -> EasyDict:
+        return self._forms.collector_cfg(is_eval, setting, self._forms.policy_cfg(), training.policy_id)
 
-    @property
-    def envstep(self) -> int:
-        """Env steps of all collecting tasks so far."""
-        return self._env_steps.total
-
-    @property
-    def evaluations(self) -> list[dict[str, Any]]:
-        """What was reported at the end of each evaluation, in order."""
-        return self._evaluator_info
-
-    def get_collector_task(self) -> Task | None:
-        training = self._training
-        if self._end_flag or training is None or not self._collector_task_space.acquire_space():
-            return None
-        is_eval = self._should_evaluate()
-        if self._is_trained and not is_eval:
-            self._collector_task_space.release_space()
-            return None
-        task_id = f"collector_task_{get_task_uid()}"
-        if is_eval:
-            self._last_eval_time = monotonic()
-            self._evaluating.add(task_id)
-            self._last_evaluation = task_id if self._is_trained else None
-        else:
-            self._collecting[task_id] = training.buffer_id
-        setting = self._policy.get_setting_collect({**self._learner_info[-1], "envstep": self.envstep})
-        cfg = self._forms.collector_cfg(is_eval, setting, self._forms.policy_cfg(), training.policy_id)
-        return {"task_id": task_id, "buffer_id": training.buffer_id, "collector_cfg": cfg}
-
-    def _should_evaluate(self) -> bool:
-        if self._is_trained:
-            return self._last_evaluation is None
-        if self._evaluating:
-            return False
-        return self._last_eval_time is None or monotonic() - self._last_eval_time > self._eval_interval
-
-    def get_learner_task(self) -> Task | None:
-        if self._end_flag or self._is_trained or not self._learner_task_space.acquire_space():
-            return None
-        ids = _Training(*(f"{kind}_{get_task_uid()}" for kind in ("learner_task", "policy", "buffer")))
-        self._training = ids
-        return self._forms.learner_task(ids.task_id, ids.policy_id, ids.buffer_id)
-
-    def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
-        """Take the result of a collector task.
-
-        Returns:
-            whether the run may end: an evaluation reached the stop value, or was that of a trained learner.
-        """
-        self._collector_task_space.release_space()
-        self._collecting.pop(task_id, None)
-        self._evaluating.discard(task_id)
-        if not finished_task["eval_flag"]:
-            self._env_steps.end(task_id, finished_task["step_count"])
-            self._report(_COLLECTOR, finished_task)
-            return False
-        self._report(_EVALUATOR, finished_task)
-        self._evaluator_info.append(dict(finished_task))
-        is_solved = self._is_solved(finished_task)
-        self._end_flag = self._end_flag or is_solved or task_id == self._last_evaluation
-        return self._end_flag
-
-    def _is_solved(self, finished_task: Mapping[str, Any]) -> bool:
-        reward, stop_value = finished_task["reward_mean"], self._stop_value
-        if stop_value is None or not finished_task["real_episode_count"] or reward < stop_value:
-            return False
-        self._texts[_EVALUATOR].info("the mean return %.4f has reached stop_value %s: the run ends", reward, stop_value)
-        return True
-
-    def _report(self, kind: str, finished_task: Mapping[str, Any]) -> None:
-        if not finished_task["real_episode_count"]:
-            return  # broken off early: the averages are those of nothing
-        text = self._texts[kind]
-        values = {shown: finished_task[key] for key, shown in _REPORTED.items()}
-        text.info(text.get_tabulate_vars_hor(values))
-        train_iter = values.pop("train_iter")
-        for key, value in values.items():
-            self._tb_logger.add_scalar(f"{kind}_iter/{key}", value, train_iter)
-            self._tb_logger.add_scalar(f"{kind}_step/{key}", value, self.envstep)
-
-    def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str | None:
-        """The learner is through: an evaluation of its last weights follows, and nothing else."""
-        self._is_trained = True
-        return super().finish_learner_task(task_id, finished_task)
-
-    def is_collector_task_useless(self, task_id: str) -> bool:
-        """Whether it collects for a learner that is through, or has gone."""
-        buffer_id = self._collecting.get(task_id)
-        is_fed = not self._is_trained and self._training is not None and self._training.buffer_id == buffer_id
-        return buffer_id is not None and not is_fed
-
-    def notify_fail_learner_task(self, task: Mapping[str, Any]) -> None:
-        super().notify_fail_learner_task(task)
-        if self._training is not None and self._training.task_id == task["task_id"]:
-            self._training = None  # nobody may be sent to weights and a buffer that will not come
-            self._last_eval_time = None
-
-    def notify_fail_collector_task(self, task: Mapping[str, Any]) -> None:
-        super().notify_fail_collector_task(task)
-        task_id = task["task_id"]
-        self._collecting.pop(task_id, None)
-        self._env_steps.end(task_id)
-        if task["collector_cfg"]["eval_flag"]:  # it has to be made up for
-            self._evaluating.discard(task_id)
-            self._last_eval_time = None
-            self._last_evaluation = None
-
-    def update_learner_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Keep the newest, without the priorities, which are the buffer's."""
-        self._learner_info = [{key: value for key, value in info.items() if key != "priority_info"}]
-
-    def update_collector_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Count the steps of a collecting task that runs."""
-        if task_id in self._collecting:
-            self._env_steps.tell(task_id, info["cur_step"])
-
-    def close(self) -> None:
-        """Close the TensorBoard log."""
-        self._tb_logger.close()
+    def _reaches_goal(self, finished_task: Mapping[str, Any]) -> bool:
+        is_good_enough = self._has_stop_value(finished_task)
+        if is_good_enough:
+            self._tell_solved(finished_task)
+        return is_good_enough

@@ -1,22 +1,13 @@
 """A training with learner, collectors and the solo commander of this package, all in this process."""
 
-import os
-import sys
-import threading
+from functools import partial
 
 import pytest
-import torch
-from easydict import EasyDict
 
-from ding.config import compile_config_parallel
 from ding.policy.dqn import DQNPolicy
-from ding.worker import Coordinator, create_comm_collector
 from ding.worker.coordinator.coordinator import failure_text
-from ding.worker.learner.comm import create_comm_learner
-from ding.worker.transport.stores import forget_memory_stores
 from tests.worker.collector import parallel_fakes
 
-DEADLINE_S = 60.0
 MAIN = {
     "exp_name": "exp",
     "env": {
@@ -44,55 +35,12 @@ CREATE = {
     "env": {"type": "counting_task", "import_names": [parallel_fakes.__name__]},
     "env_manager": {"type": "base"},
     "policy": {"type": "dqn_command"},
-    "comm_learner": {"type": "local"},
-    "comm_collector": {"type": "local"},
 }
 
 
-@pytest.fixture(autouse=True)
-def _threads_that_do_not_stand_in_each_others_way():
-    """The roles share one interpreter: who computes in torch must not wait long for those who run Python code."""
-    count, interval = torch.get_num_threads(), sys.getswitchinterval()
-    torch.set_num_threads(1)
-    sys.setswitchinterval(1e-4)
-    yield
-    torch.set_num_threads(count)
-    sys.setswitchinterval(interval)
-
-
 @pytest.fixture
-def train():
-    """Trains until the run is over; returns the coordinator, closed. `a__b=1` changes `main.a.b`."""
-    made = []
-
-    def train(**changes):
-        main = EasyDict(MAIN)
-        for path, value in changes.items():
-            *sections, key = path.split("__")
-            section = main
-            for name in sections:
-                section = section[name]
-            section[key] = value
-        system = {"coordinator": {"transport": "local"}, "path_data": "data", "path_policy": "policy"}
-        cfg = compile_config_parallel(main, CREATE, system, seed=0, save_cfg=False)
-        for kind, create in (("learner", create_comm_learner), ("collector", create_comm_collector)):
-            for name in cfg.system.coordinator[kind]:
-                made.append(create(cfg.system[name]))
-                made[-1].start()
-                cfg.system.coordinator[kind][name] = [name, "local", made[-1].port]
-        made.append(Coordinator(cfg))
-        made[-1].start()
-        assert made[-1].wait(DEADLINE_S)
-        made[-1].close()
-        return made[-1]
-
-    yield train
-    for part in reversed(made):
-        part.close()
-    for root in ("data", "policy"):
-        forget_memory_stores(os.path.abspath(root))
-    prefixes = ("coordinator", "collector", "learner", "local_station")
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith(prefixes)] == []
+def train(trainer):
+    return partial(trainer.train, MAIN, CREATE)
 
 
 def test_a_training_ends_when_its_learner_is_through_with_an_evaluation_of_its_last_weights(train):

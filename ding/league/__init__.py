@@ -1,0 +1,36 @@
+"""Leagues: who plays against whom while players are trained, and how they compare."""
+
+from typing import TYPE_CHECKING
+
+from ding.league.algorithm import pfsp, uniform
+from ding.league.base_league import BaseLeague, create_league
+from ding.league.elo import get_elo, get_elo_array
+from ding.league.one_vs_one_league import OneVsOneLeague
+from ding.league.player import ActivePlayer, HistoricalPlayer, NaiveSpPlayer, Player, create_player
+from ding.league.shared_payoff import BattleSharedPayoff, create_payoff
+from ding.utils.lazy_import import lazy_names
+
+if TYPE_CHECKING:
+    from ding.league.rating import LeagueMetricEnv, PlayerRating
+
+__all__ = [
+    "ActivePlayer",
+    "BaseLeague",
+    "BattleSharedPayoff",
+    "HistoricalPlayer",
+    "LeagueMetricEnv",
+    "NaiveSpPlayer",
+    "OneVsOneLeague",
+    "Player",
+    "PlayerRating",
+    "create_league",
+    "create_payoff",
+    "create_player",
+    "get_elo",
+    "get_elo_array",
+    "pfsp",
+    "uniform",
+]
+
+# They need a package that only those install who rate players.
+__getattr__ = lazy_names(__name__, dict.fromkeys(("LeagueMetricEnv", "PlayerRating"), "ding.league.rating"))

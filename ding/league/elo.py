@@ -1,0 +1,63 @@
+"""Elo ratings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_SCORES = {1: 1.0, 0: 0.5, -1: 0.0}
+
+
+def get_elo(rating_a: int, rating_b: int, result: int, k_factor: int = 32, beta: int = 200) -> tuple[int, int]:
+    """The Elo ratings of two players after a game: `R' = R + K (S - 1 / (1 + 10^(-(R - R_other) / (2 beta))))`.
+
+    Args:
+        result: of the first player: 1 a win, 0 a draw, -1 a loss.
+
+    Returns:
+        both ratings, rounded.
+
+    Raises:
+        ValueError: `result` is none of these.
+
+    Example:
+        >>> get_elo(1613, 1573, 0), get_elo(1611, 1575, 1)
+        ((1611, 1575), (1625, 1561))
+    """
+    if result not in _SCORES:
+        raise ValueError(f"result = {result!r} is not allowed; it must be 1 (a win), 0 (a draw) or -1 (a loss)")
+    gain = k_factor * (_SCORES[result] - 1 / (1 + 10 ** ((rating_b - rating_a) / (2 * beta))))
+    return round(rating_a + gain), round(rating_b - gain)
+
+
+def get_elo_array(
+    rating: np.ndarray, result: np.ndarray, game_count: np.ndarray, k_factor: int = 32, beta: int = 200
+) -> np.ndarray:
+    """The Elo ratings of many players after the games of a round, all rated by the ratings from before it.
+
+    Args:
+        rating: [players].
+        result: [players, players], at [a, b] the wins of a over b less its losses.
+        game_count: [players, players], at [a, b] how many games a and b have played.
+
+    Returns:
+        [players], rounded.
+
+    Raises:
+        ValueError: the shapes do not fit.
+
+    Example:
+        >>> games = np.array([[0, 1], [1, 0]])
+        >>> get_elo_array(np.array([1613, 1573]), np.zeros((2, 2)), games).tolist()
+        [1611, 1575]
+    """
+    rating, result, game_count = np.asarray(rating), np.asarray(result), np.asarray(game_count)
+    square = (len(rating), len(rating))
+    if rating.ndim != 1 or result.shape != square or game_count.shape != square:
+        raise ValueError(
+            "shapes must be [players], [players, players] and [players, players], got "
+            f"{rating.shape}, {result.shape} and {game_count.shape}"
+        )
+    expected = 1 / (1 + 10 ** ((rating[None, :] - rating[:, None]) / (2 * beta)))
+    gains = (result + game_count) / 2 - game_count * expected
+    rated: np.ndarray = np.rint(rating + k_factor * gains.sum(axis=1)).astype(np.int64)
+    return rated

@@ -1,0 +1,13 @@
+"""Ratings of players; those by TrueSkill are loaded when they are first used, because they need another package."""
+
+from typing import TYPE_CHECKING
+
+from ding.league.elo import get_elo, get_elo_array
+from ding.utils.lazy_import import lazy_names
+
+if TYPE_CHECKING:
+    from ding.league.rating import LeagueMetricEnv, PlayerRating
+
+__all__ = ["LeagueMetricEnv", "PlayerRating", "get_elo", "get_elo_array"]
+
+__getattr__ = lazy_names(__name__, dict.fromkeys(("LeagueMetricEnv", "PlayerRating"), "ding.league.rating"))

@@ -1,0 +1,275 @@
+"""The players of a league: those that are trained, and earlier selves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ding.data.random_source import new_generator
+from ding.league.algorithm import pfsp
+from ding.utils.config_helper import ConfigError, check_config, instance_of, integer, number
+from ding.utils.import_helper import import_module
+from ding.utils.registry_factory import PLAYER_REGISTRY
+
+if TYPE_CHECKING:
+    from ding.league.shared_payoff import BattleSharedPayoff
+
+_SUFFIX = ".pth"
+
+
+class Player:
+    """Somebody who plays: weights in a file, a record against all others, and a rating.
+
+    Args:
+        cfg: the settings of the player's type.
+        category: the kind of player: a race, say.
+        init_payoff: the records of all players.
+        checkpoint_path: where its weights lie.
+        total_agent_step: how long it has been trained, in iterations.
+        rating: a `PlayerRating`, or a function that makes it when it is first asked for.
+
+    Raises:
+        TypeError: `total_agent_step` is no integer.
+    """
+
+    _name = "BasePlayer"
+
+    def __init__(
+        self,
+        cfg: Any,
+        category: str,
+        init_payoff: BattleSharedPayoff,
+        checkpoint_path: str,
+        player_id: str,
+        total_agent_step: int,
+        rating: Any,
+    ) -> None:
+        self._cfg = cfg
+        self._category = category
+        self._payoff = init_payoff
+        self._checkpoint_path = checkpoint_path
+        self._player_id = player_id
+        self._rating = rating
+        self._total_agent_step = 0
+        self.total_agent_step = total_agent_step
+
+    @property
+    def category(self) -> str:
+        """The kind of player."""
+        return self._category
+
+    @property
+    def payoff(self) -> BattleSharedPayoff:
+        """The records of all players."""
+        return self._payoff
+
+    @property
+    def checkpoint_path(self) -> str:
+        """Where its weights lie."""
+        return self._checkpoint_path
+
+    @property
+    def player_id(self) -> str:
+        """Its name, which no other player has."""
+        return self._player_id
+
+    @property
+    def total_agent_step(self) -> int:
+        """How long it has been trained, in iterations."""
+        return self._total_agent_step
+
+    @total_agent_step.setter
+    def total_agent_step(self, step: int) -> None:
+        if isinstance(step, bool) or not isinstance(step, Integral):
+            raise TypeError(f"total_agent_step = {step!r} is not allowed; it must be an int")
+        self._total_agent_step = int(step)
+
+    @property
+    def rating(self) -> Any:
+        """Its `PlayerRating`."""
+        if callable(self._rating):
+            self._rating = self._rating()
+        return self._rating
+
+    @rating.setter
+    def rating(self, rating: Any) -> None:
+        self._rating = rating
+
+    def __repr__(self) -> str:
+        return f"{self._name}({self._player_id})"
+
+
+@PLAYER_REGISTRY.register("historical_player")
+class HistoricalPlayer(Player):
+    """An earlier self of another player; it is not trained.
+
+    Args:
+        args: see `Player`.
+        parent_id: whose self it is.
+    """
+
+    _name = "HistoricalPlayer"
+
+    def __init__(self, *args: Any, parent_id: str) -> None:
+        super().__init__(*args)
+        self._parent_id = parent_id
+
+    @property
+    def parent_id(self) -> str:
+        """Whose earlier self it is."""
+        return self._parent_id
+
+
+class _Branch(NamedTuple):
+    """A way to find an opponent, and how often it is gone."""
+
+    name: str
+    prob: float
+
+
+class ActivePlayer(Player):
+    """A player that is trained.
+
+    It chooses its opponents by branches: for each `{name: probability}` in `branch_probs` there is a method
+    `_<name>_branch()` that returns one.
+
+    Args:
+        args, kwargs: see `Player`. The settings are `one_phase_step` (iterations after which a snapshot may be taken;
+            after twice as many it is), `branch_probs` and `strong_win_rate` (what the win rates against all earlier
+            selves must exceed for a snapshot within the second phase).
+
+    Raises:
+        ConfigError: a value is not allowed, or missing; there is no method for a branch.
+    """
+
+    _name = "ActivePlayer"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        rules = {"one_phase_step": integer(1), "branch_probs": instance_of(Mapping), "strong_win_rate": number(0, 1)}
+        check_config(self._cfg, f"player {self.player_id}", rules, required=rules)
+        self._one_phase_step = int(self._cfg["one_phase_step"])
+        self._strong_win_rate = float(self._cfg["strong_win_rate"])
+        self._branch_probs = self._branches(self._cfg["branch_probs"])
+        self._last_enough_step = 0
+        self._eval_opponent_difficulty = ["RULE_BASED"]
+        self._eval_opponent_index = 0
+        self._rng = new_generator()
+
+    def _branches(self, branch_probs: Mapping[str, float]) -> list[_Branch]:
+        branches = [_Branch(name, prob) for name, prob in branch_probs.items()]
+        for name, prob in branches:
+            allowed = number(0, 1)(prob)
+            if allowed is not None or not hasattr(self, f"_{name}_branch"):
+                raise ConfigError(
+                    f"player {self.player_id}: branch_probs.{name} = {prob!r} is not allowed; it must be "
+                    f"{allowed or f'the name of a branch, and {type(self).__name__} has no method _{name}_branch'}"
+                )
+        total = sum(prob for _, prob in branches)
+        if abs(total - 1) > 1e-6:
+            raise ConfigError(f"player {self.player_id}: branch_probs add up to {total:g}; they must add up to 1")
+        return branches
+
+    def is_trained_enough(self, select_fn: Callable[[Player], bool] | None = None) -> bool:
+        """Whether it is time for a snapshot; if so, the next one is counted from here.
+
+        Args:
+            select_fn: the players that it must beat for an early snapshot; all historical ones by default.
+        """
+        step_passed = self.total_agent_step - self._last_enough_step
+        if step_passed < self._one_phase_step:
+            return False
+        if step_passed < 2 * self._one_phase_step and not self._is_strong(select_fn or _is_historical):
+            return False
+        self._last_enough_step = self.total_agent_step
+        return True
+
+    def _is_strong(self, select_fn: Callable[[Player], bool]) -> bool:
+        # One by one, for this is asked after each iteration: most times the first one is not beaten yet.
+        has_rival = False
+        for rival in filter(select_fn, self._payoff.players):
+            has_rival = True
+            if self._payoff[self, rival][0] <= self._strong_win_rate:
+                return False
+        return has_rival
+
+    def snapshot(self, metric_env: Any) -> HistoricalPlayer:
+        """Itself as it is now, with the mean of its rating; whoever calls this copies the weights.
+
+        Args:
+            metric_env: makes the rating; see `LeagueMetricEnv`.
+        """
+        rating = self._rating
+        # Where nobody has asked for the own rating yet, it is that of a new player.
+        mu = None if rating is None or callable(rating) else rating.mu
+        stem = self._checkpoint_path.removesuffix(_SUFFIX)
+        return HistoricalPlayer(
+            self._cfg,
+            self._category,
+            self._payoff,
+            f"{stem}_{self.total_agent_step}{_SUFFIX}",
+            f"{self.player_id}_{self.total_agent_step}_historical",
+            self.total_agent_step,
+            lambda: metric_env.create_rating(mu=mu),
+            parent_id=self.player_id,
+        )
+
+    def mutate(self, info: Mapping[str, Any]) -> str | None:
+        """What becomes of it after a snapshot: the path of weights to begin anew with, or None to go on."""
+        return None
+
+    def get_job(self, eval_flag: bool = False) -> dict[str, Any]:
+        """Whom to play against: `opponent` is a player or, for an evaluation, the name of a difficulty."""
+        if eval_flag:
+            return {"opponent": self._eval_opponent_difficulty[self._eval_opponent_index]}
+        names, probs = zip(*self._branch_probs, strict=True)
+        branch = names[self._rng.choice(len(names), p=probs)]
+        return {"opponent": getattr(self, f"_{branch}_branch")()}
+
+    def increment_eval_difficulty(self) -> bool:
+        """Evaluate against the next difficulty from now on; False where there is none."""
+        has_next = self._eval_opponent_index < len(self._eval_opponent_difficulty) - 1
+        self._eval_opponent_index += has_next
+        return has_next
+
+    def _get_players(self, select_fn: Callable[[Player], bool]) -> list[Player]:
+        """The players of the league for which `select_fn` is true."""
+        return [player for player in self._payoff.players if select_fn(player)]
+
+    def _get_opponent(self, players: Sequence[Player], p: np.ndarray | None = None) -> Player:
+        """One of `players`, drawn with the probabilities `p`; each equally probable by default."""
+        return players[self._rng.choice(len(players), p=p)]
+
+
+@PLAYER_REGISTRY.register("naive_sp_player")
+class NaiveSpPlayer(ActivePlayer):
+    """Plays against itself (branch `sp`), and against earlier selves that it rarely beats (branch `pfsp`)."""
+
+    _name = "NaiveSpPlayer"
+
+    def _pfsp_branch(self) -> Player:
+        historical = self._get_players(_is_historical)
+        if not historical:
+            return self
+        return self._get_opponent(historical, pfsp(self._payoff[self, historical], "squared"))
+
+    def _sp_branch(self) -> Player:
+        return self
+
+
+def _is_historical(player: Player) -> bool:
+    return isinstance(player, HistoricalPlayer)
+
+
+def create_player(cfg: Mapping[str, Any], player_type: str, *args: Any, **kwargs: Any) -> Player:
+    """A player of the type registered as `player_type`, after importing `cfg['import_names']`.
+
+    Raises:
+        KeyError: no player is registered under that type.
+    """
+    import_module(cfg.get("import_names", []))
+    player: Player = PLAYER_REGISTRY.build(player_type, *args, **kwargs)
+    return player

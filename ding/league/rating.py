@@ -1,0 +1,96 @@
+"""TrueSkill ratings of the players of a league; needs the package trueskill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ding.league.elo import get_elo
+
+try:
+    import trueskill
+except ImportError as e:
+    raise ImportError("ratings of a league need the package trueskill: pip install 'ding-worker[league]'") from e
+
+
+class PlayerRating(trueskill.Rating):  # type: ignore[misc]
+    """A player's skill: a normal distribution with mean `mu` and deviation `sigma`, and an Elo rating `elo`."""
+
+    def __init__(self, mu: float | None = None, sigma: float | None = None, elo_init: int = 1200) -> None:
+        super().__init__(mu, sigma)
+        self.elo = elo_init
+
+    @property
+    def exposure(self) -> float:
+        """A skill that the player has almost surely: `mu - 3 sigma`."""
+        return float(self.mu - 3 * self.sigma)
+
+    def __repr__(self) -> str:
+        return f"PlayerRating(mu={self.mu:.3f}, sigma={self.sigma:.3f}, elo={self.elo})"
+
+
+class LeagueMetricEnv(trueskill.TrueSkill):  # type: ignore[misc]
+    """Rates players by TrueSkill and by Elo, with parameters of its own.
+
+    Herbrich et al., "TrueSkill: A Bayesian skill rating system" (2006).
+
+    Args:
+        args, kwargs: those of `trueskill.TrueSkill`: `mu`, `sigma`, `beta`, `tau`, `draw_probability`.
+        elo_init: the Elo rating of a new player.
+
+    Example:
+        >>> env = LeagueMetricEnv(mu=0, sigma=25 / 3, beta=25 / 6, tau=0.0, draw_probability=0.02)
+        >>> env.rate_1vs1(env.create_rating(), env.create_rating(), result=["wins"])
+        (PlayerRating(mu=4.243, sigma=7.190, elo=1216), PlayerRating(mu=-4.243, sigma=7.190, elo=1184))
+    """
+
+    def __init__(self, *args: Any, elo_init: int = 1200, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.elo_init = elo_init
+
+    def create_rating(
+        self, mu: float | None = None, sigma: float | None = None, elo_init: int | None = None
+    ) -> PlayerRating:
+        """A rating; what is not given is that of a new player."""
+        return PlayerRating(
+            self.mu if mu is None else mu,
+            self.sigma if sigma is None else sigma,
+            self.elo_init if elo_init is None else elo_init,
+        )
+
+    def rate_1vs1(
+        self, team1: PlayerRating, team2: PlayerRating, result: Iterable[str] | None = None, **kwargs: Any
+    ) -> tuple[PlayerRating, PlayerRating]:
+        """The ratings after games of two players; those given are left alone.
+
+        Args:
+            result: of each game, of the first player: 'wins', 'draws' or 'losses'. None for one game, which the first
+                player has won, or which was a draw with `drawn=True`.
+            kwargs: of `trueskill.rate_1vs1`.
+
+        Raises:
+            ValueError: there is another result.
+        """
+        drawn = bool(kwargs.pop("drawn", False))
+        for game in [("draws" if drawn else "wins")] if result is None else result:
+            team1, team2 = self._rate(team1, team2, game, kwargs)
+        return team1, team2
+
+    def _rate(
+        self, team1: PlayerRating, team2: PlayerRating, game: str, kwargs: dict[str, Any]
+    ) -> tuple[PlayerRating, PlayerRating]:
+        if game == "losses":
+            team2, team1 = self._rate(team2, team1, "wins", kwargs)
+            return team1, team2
+        if game not in ("wins", "draws"):
+            raise ValueError(f"result = {game!r} is not allowed; it must be 'wins', 'draws' or 'losses'")
+        drawn = game == "draws"
+        new1, new2 = trueskill.rate_1vs1(team1, team2, drawn=drawn, env=self, **kwargs)
+        elo1, elo2 = get_elo(team1.elo, team2.elo, 0 if drawn else 1)
+        return PlayerRating(new1.mu, new1.sigma, elo1), PlayerRating(new2.mu, new2.sigma, elo2)
+
+    def rate_1vsC(self, team1: PlayerRating, team2: PlayerRating, result: Iterable[str]) -> PlayerRating:
+        """The rating of the first player after games against one whose rating stays; see `rate_1vs1`."""
+        for game in result:
+            team1, _ = self.rate_1vs1(team1, team2, [game])
+        return team1

@@ -1,0 +1,43 @@
+import os
+
+import pytest
+
+from ding.league.checkpoints import copy_checkpoint
+from tests.league.fakes import read, write
+
+
+def test_a_copy_has_its_folder_made_and_replaces_what_was_there():
+    write("source", "old")
+    copy_checkpoint("source", "a/b/target")
+    write("source", "new")
+    assert read("a/b/target") == "old"
+    copy_checkpoint("source", "a/b/target")
+    assert read("a/b/target") == "new" and os.listdir("a/b") == ["target"]
+
+
+def test_a_copy_that_breaks_off_leaves_the_target_as_it_was(monkeypatch):
+    def copy_half(source, target):
+        target.write(source.read(2))
+        raise OSError("the disk is full")
+
+    write("source", "new")
+    write("target", "old")
+    monkeypatch.setattr("shutil.copyfileobj", copy_half)
+    with pytest.raises(OSError, match="the disk is full"):
+        copy_checkpoint("source", "target")
+    assert read("target") == "old" and sorted(os.listdir()) == ["source", "target"]
+
+
+def test_missing_weights_are_named():
+    with pytest.raises(FileNotFoundError, match=r"there are no weights to copy.*nowhere"):
+        copy_checkpoint("nowhere", "target")
+    assert os.listdir() == []
+
+
+def test_a_symbolic_link_is_followed_only_where_that_is_meant():
+    write("secret", "content")
+    os.symlink("secret", "source")
+    with pytest.raises(OSError, match="source"):
+        copy_checkpoint("source", "target")
+    copy_checkpoint("source", "target", follow_links=True)
+    assert read("target") == "content" and not os.path.islink("target")

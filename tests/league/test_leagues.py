@@ -1,0 +1,329 @@
+"""Leagues: their players, jobs, snapshots and what they are told."""
+
+import logging
+import os
+import sys
+import threading
+
+import pytest
+
+from ding.league import BaseLeague, NaiveSpPlayer, OneVsOneLeague, create_league
+from ding.utils.config_helper import ConfigError
+from tests.league.fakes import SETTINGS, league, read, write
+from tests.league.own_player import OwnLeague, OwnPlayer
+
+HOME = "naive_sp_player_default_0"
+
+
+@pytest.fixture
+def own():
+    """A league whose player has weights."""
+    made = league()
+    write(made.active_players[0].checkpoint_path, "weights")
+    return made
+
+
+def train(of, steps, player_id=HOME):
+    """Tell of each iteration up to `steps`; returns those with a snapshot."""
+    taken = []
+    for step in range(steps + 1):
+        assert of.update_active_player({"player_id": player_id, "train_iteration": step}) is False
+        if of.judge_snapshot(player_id):
+            taken.append(step)
+    return taken
+
+
+# What there is.
+
+
+def test_the_defaults_are_documented_ones_and_a_fresh_copy():
+    cfg = OneVsOneLeague.default_config()
+    assert cfg == {
+        "league_type": "one_vs_one",
+        "import_names": ["ding.league"],
+        "player_category": ["default"],
+        "active_players": {"naive_sp_player": 1},
+        "naive_sp_player": {"one_phase_step": 10, "branch_probs": {"pfsp": 0.5, "sp": 0.5}, "strong_win_rate": 0.7},
+        "use_pretrain": False,
+        "use_pretrain_init_historical": False,
+        "pretrain_checkpoint_path": {"default": "default_cate_pretrain.pth"},
+        "payoff": {"type": "battle", "decay": 0.99, "min_win_rate_games": 8},
+        "metric": {"mu": 0, "sigma": 25 / 3, "beta": 25 / 6, "tau": 0.0, "draw_probability": 0.02},
+        "cfg_type": "OneVsOneLeagueDict",
+    }
+    cfg.payoff.decay = 0
+    assert OneVsOneLeague.config["payoff"]["decay"] == 0.99
+
+
+def test_a_new_league_has_its_players_their_paths_and_an_empty_record():
+    made = league(path_policy="some/folder")
+    assert os.path.isdir("some/folder") and made.path_policy == "some/folder"
+    assert made.active_players_ids == [HOME]
+    assert made.active_players_ckpts == [os.path.join("some/folder", f"{HOME}_ckpt.pth")]
+    player = made.active_players[0]
+    assert type(player) is NaiveSpPlayer and player.total_agent_step == 0 and player.category == "default"
+    assert made.historical_players == [] and made.payoff.players == [player]
+    assert league().league_uid != made.league_uid and os.listdir("some/folder") == []
+
+
+def test_there_are_as_many_players_of_each_type_for_each_category_as_the_config_says():
+    made = league(
+        import_names=["tests.league.own_player"],
+        player_category=["red", "blue"],
+        active_players={"own_player": 2, "naive_sp_player": 1},
+        own_player=SETTINGS,
+    )
+    assert made.active_players_ids == [
+        "own_player_red_0", "own_player_red_1", "own_player_blue_0", "own_player_blue_1",
+        "naive_sp_player_red_0", "naive_sp_player_blue_0",
+    ]  # fmt: skip
+    assert made.get_player_by_id("own_player_blue_1").category == "blue"
+
+
+def test_active_players_replace_the_default_ones_and_other_sections_are_merged():
+    cfg = {"active_players": {"own_player": 1}, "own_player": SETTINGS, "payoff": {"decay": 0.5}}
+    made = league(import_names=["tests.league.own_player"], **cfg)
+    assert [type(player) for player in made.active_players] == [OwnPlayer]
+    assert made.cfg.payoff == {"type": "battle", "decay": 0.5, "min_win_rate_games": 8}
+    assert cfg["payoff"] == {"decay": 0.5} and OneVsOneLeague.config["active_players"] == {"naive_sp_player": 1}
+
+
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        ({"path_policy": None}, "path_policy = None is not allowed"),
+        ({"use_pretrained": True}, "did you mean 'use_pretrain'"),
+        ({"metric": {"sigma": -1}}, "sigma = -1 is not allowed"),
+        ({"metric": {"draw_probabilty": 0.1}}, "did you mean 'draw_probability'"),
+        ({"payoff": {"type": "chess"}}, "payoff.type = 'chess'"),
+        ({"active_players": {"naive_sp_player": -1}}, "active_players.naive_sp_player = -1 is not allowed"),
+        ({"active_players": {"naive_sp_player": 1.5}}, "must be an integer"),
+        ({"player_category": ["../red"]}, "'../red' in active_players or player_category is not allowed"),
+        ({"player_category": [3]}, "3 in active_players or player_category is not allowed"),
+        ({"naive_sp_player": {"one_phase_step": 0}}, "one_phase_step = 0 is not allowed"),
+    ],
+)
+def test_a_config_is_checked_at_birth(cfg, message):
+    with pytest.raises(ConfigError, match=message):
+        league(**cfg)
+
+
+def test_a_folder_is_required_and_named():
+    with pytest.raises(ConfigError, match="the config key 'path_policy' is missing"):
+        OneVsOneLeague({})
+
+
+def test_a_league_is_made_by_its_type_after_the_imports():
+    made = create_league({"league_type": "own_league", "import_names": ["tests.league.own_player"], "path_policy": "p"})
+    assert type(made) is OwnLeague
+    with pytest.raises(KeyError, match="unknown type 'nothing'; registered: .*one_vs_one"):
+        create_league({"league_type": "nothing"})
+    with pytest.raises(KeyError, match="unknown type ''"):
+        create_league({})
+
+
+def test_a_subclass_with_a_part_of_a_config_has_the_rest_from_the_base():
+    class Partial(OneVsOneLeague):
+        config = {"active_players": {"naive_sp_player": 1}, "naive_sp_player": SETTINGS}
+
+    assert league(Partial).cfg.payoff.decay == 0.99
+
+
+def test_the_base_is_abstract():
+    with pytest.raises(TypeError, match="abstract"):
+        BaseLeague({"path_policy": "p"})
+
+
+# Players to begin with.
+
+
+def test_players_begin_with_pretrained_weights():
+    write("weights", "pretrained")
+    os.symlink("weights", "link")
+    made = league(use_pretrain=True, pretrain_checkpoint_path={"default": "link"})
+    assert read(made.active_players[0].checkpoint_path) == "pretrained"
+    assert not os.path.islink(made.active_players[0].checkpoint_path) and made.historical_players == []
+
+
+def test_pretrained_weights_may_be_an_opponent_of_the_only_type():
+    write("weights", "pretrained")
+    made = league(use_pretrain_init_historical=True, pretrain_checkpoint_path={"default": "weights"})
+    (historical,) = made.historical_players
+    assert historical.player_id == f"{HOME}_pretrain_historical" and historical.parent_id == HOME
+    assert os.path.dirname(historical.checkpoint_path) == "policy" and read(historical.checkpoint_path) == "pretrained"
+    assert made.payoff.players == [*made.active_players, historical]
+    assert made.get_player_by_id(historical.player_id) is historical
+
+
+def test_a_main_player_is_the_one_whose_earlier_self_is_an_opponent():
+    write("weights", "pretrained")
+    made = league(
+        use_pretrain_init_historical=True,
+        player_category=["red", "blue"],
+        pretrain_checkpoint_path={"red": "weights", "blue": "weights"},
+        my_main_player=SETTINGS,
+        other=SETTINGS,
+    )
+    assert [player.parent_id for player in made.historical_players] == ["my_main_player_red_0", "my_main_player_blue_0"]
+
+
+def test_it_must_be_clear_whose_earlier_self_is_an_opponent():
+    with pytest.raises(ConfigError, match="there are main_player_a, main_player_b"):
+        league(use_pretrain_init_historical=True, main_player_a={}, main_player_b={})
+
+
+@pytest.mark.parametrize("paths", [{"default": "weights"}, {"red": 3}, "weights"])
+def test_a_missing_path_of_pretrained_weights_is_named(paths):
+    with pytest.raises(ConfigError, match="holds the path of a file for the category 'red'"):
+        league(use_pretrain=True, player_category=["red"], pretrain_checkpoint_path=paths)
+
+
+def test_pretrained_weights_must_be_there():
+    with pytest.raises(FileNotFoundError, match="default_cate_pretrain.pth"):
+        league(use_pretrain=True)
+
+
+# Jobs.
+
+
+def test_a_first_job_is_a_game_against_oneself(own):
+    path = own.active_players[0].checkpoint_path
+    expected = {
+        "agent_num": 2,
+        "launch_player": HOME,
+        "player_id": [HOME, HOME],
+        "checkpoint_path": [path, path],
+        "player_active_flag": [True, True],
+    }
+    assert own.get_job_info() == own.get_job_info(HOME) == expected
+
+
+def test_a_job_against_an_earlier_self_trains_one_player():
+    made = league(naive_sp_player={"branch_probs": {"pfsp": 1, "sp": 0}})
+    write(made.active_players[0].checkpoint_path, "weights")
+    assert made.judge_snapshot(HOME, force=True)
+    job = made.get_job_info(HOME)
+    assert job["player_id"] == [HOME, f"{HOME}_0_historical"] and job["player_active_flag"] == [True, False]
+    assert job["checkpoint_path"] == [player.checkpoint_path for player in made.payoff.players]
+
+
+def test_an_evaluation_has_one_player_and_a_difficulty(own):
+    assert own.get_job_info(HOME, eval_flag=True) == {
+        "agent_num": 1,
+        "launch_player": HOME,
+        "player_id": [HOME],
+        "checkpoint_path": [own.active_players[0].checkpoint_path],
+        "player_active_flag": [True],
+        "eval_opponent": "RULE_BASED",
+    }
+
+
+def test_only_active_players_have_jobs_and_snapshots(own):
+    own.judge_snapshot(HOME, force=True)
+    for ask in (own.get_job_info, own.judge_snapshot):
+        with pytest.raises(KeyError, match=f"the player '{HOME}_0_historical' is unknown; there are {HOME}"):
+            ask(f"{HOME}_0_historical")
+
+
+# Snapshots.
+
+
+def test_snapshots_are_taken_after_two_phases(own):
+    assert train(own, 45) == [20, 40]
+    assert [player.player_id for player in own.historical_players] == [f"{HOME}_{n}_historical" for n in (20, 40)]
+    assert own.payoff.players == [*own.active_players, *own.historical_players]
+
+
+def test_a_snapshot_keeps_the_weights_of_its_time(own):
+    train(own, 20)
+    write(own.active_players[0].checkpoint_path, "newer")
+    (historical,) = own.historical_players
+    assert historical.checkpoint_path == os.path.join("policy", f"{HOME}_ckpt_20.pth")
+    assert read(historical.checkpoint_path) == "weights"
+    assert sorted(os.listdir("policy")) == [f"{HOME}_ckpt.pth", f"{HOME}_ckpt_20.pth"]
+
+
+def test_a_second_snapshot_of_the_same_iteration_replaces_the_weights(own):
+    own.judge_snapshot(HOME, force=True)
+    write(own.active_players[0].checkpoint_path, "newer")
+    assert own.judge_snapshot(HOME, force=True) is True
+    (historical,) = own.historical_players
+    assert read(historical.checkpoint_path) == "newer"
+
+
+def test_a_snapshot_needs_weights():
+    made = league()
+    with pytest.raises(FileNotFoundError, match="there are no weights to copy"):
+        made.judge_snapshot(HOME, force=True)
+    assert made.historical_players == [] and made.payoff.players == made.active_players
+
+
+def test_a_link_in_the_folder_of_weights_is_not_followed(own):
+    write("secret", "content")
+    path = own.active_players[0].checkpoint_path
+    os.remove(path)
+    os.symlink(os.path.abspath("secret"), path)
+    with pytest.raises(OSError, match="ckpt.pth"):
+        own.judge_snapshot(HOME, force=True)
+
+
+def test_a_subclass_says_what_becomes_of_a_player_after_its_snapshot():
+    made = league(OwnLeague)
+    write(made.active_players[0].checkpoint_path, "weights")
+    train(made, 20, "own_player_default_0")
+    assert made.mutated == ["reset_ckpt.pth"]
+
+
+def test_jobs_and_snapshots_may_be_asked_for_by_several_threads(own):
+    errors = []
+
+    def work():
+        try:
+            for _ in range(20):
+                own.judge_snapshot(HOME, force=True)
+                job = own.get_job_info()
+                own.finish_job({"player_id": job["player_id"], "result": [["wins"]]})
+        except Exception as e:
+            errors.append(e)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == [] and len(own.historical_players) == 1
+
+
+# News.
+
+
+def test_won_evaluations_get_harder_until_the_hardest():
+    made = league(OwnLeague)
+    name = made.active_players_ids[0]
+    assert made.update_active_player({"player_id": name, "eval_win": False}) is False
+    assert made.get_job_info(eval_flag=True)["eval_opponent"] == "EASY"
+    assert made.update_active_player({"player_id": name, "eval_win": True}) is True
+    assert made.get_job_info(eval_flag=True)["eval_opponent"] == "HARD"
+    assert made.update_active_player({"player_id": name, "eval_win": True}) is False
+
+
+def test_news_of_an_unknown_player_are_logged_and_ignored(own, caplog, capsys):
+    with caplog.at_level(logging.ERROR, logger="ding"):
+        assert own.update_active_player({"player_id": "nobody", "train_iteration": 3}) is None
+    assert "the player 'nobody' is unknown" in caplog.text and capsys.readouterr().out == ""
+
+
+def test_finished_games_are_in_the_record(own):
+    own.judge_snapshot(HOME, force=True)
+    (historical,) = own.historical_players
+    own.finish_job({"player_id": [HOME, historical.player_id], "result": [["wins"] * 6, ["draws"] * 2]})
+    record = own.payoff._data[f"{HOME}-{historical.player_id}"]
+    assert record["games"] == pytest.approx(sum(0.99**n for n in range(8))) and record["draws"] == pytest.approx(1.99)
+    assert own.payoff[own.active_players[0], historical][0] == 0.5  # fewer than 8 games, as older ones weigh less
+    own.finish_job({"player_id": [HOME, historical.player_id], "result": [["wins"]]})
+    assert own.payoff[own.active_players[0], historical][0] > 0.8

@@ -1,0 +1,441 @@
+"""The commander of two-player games: who plays whom, what it makes of results, and how it ends."""
+
+import os
+import pathlib
+
+import pytest
+import torch
+from easydict import EasyDict
+
+import ding.worker
+from ding.utils.config_helper import ConfigError
+from ding.worker.coordinator.base_parallel_commander import create_parallel_commander, get_parallel_commander_cls
+from ding.worker.coordinator.one_vs_one_parallel_commander import OneVsOneCommander
+from ding.worker.transport.stores import FolderPolicyStore, MemoryPolicyStore, forget_memory_stores
+from tests.fakes import FakeWriter
+from tests.worker.coordinator.fakes import finish_info, info, main_cfg
+
+HOME = "naive_sp_player_default_0"
+CHECKPOINT = os.path.join("policy", f"{HOME}_ckpt.pth")
+LOST, WON = [["losses", "losses"], ["losses"]], [["wins", "wins"], ["wins"]]
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("ding.worker.coordinator.training_commander.monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def make(clock):
+    made = []
+
+    def make(stop_value=20, **cfg):
+        main = main_cfg("one_vs_one", **{"eval_interval": 5, "path_policy": "policy", **cfg})
+        main.env.stop_value = stop_value
+        made.append(OneVsOneCommander(main))
+        return made[-1]
+
+    yield make
+    for commander in made:
+        commander.close()
+    forget_memory_stores("policy")
+
+
+def is_eval(task):
+    return task["collector_cfg"].eval_flag
+
+
+def finish(commander, task, results=(), **result):
+    finished = finish_info(is_eval(task), game_result=[list(of_env) for of_env in results], **result)
+    return commander.finish_collector_task(task["task_id"], finished)
+
+
+def weights(iteration):
+    return {"model": {"weight": torch.tensor(float(iteration))}, "iter": iteration}
+
+
+def train(commander, first, last, store=None):
+    """A learner that writes its weights and tells of each iteration."""
+    store = store or FolderPolicyStore("policy")
+    for step in range(first, last + 1):
+        store.write(CHECKPOINT, weights(step))
+        commander.update_learner_info("t", {"learner_step": step, "priority_info": {}, "learner_done": False})
+
+
+@pytest.fixture
+def duel(make):
+    """With a learner at work, and its first evaluation behind it."""
+    commander = make()
+    commander.learner = commander.get_learner_task()
+    finish(commander, commander.get_collector_task(), LOST)
+    return commander
+
+
+# Tasks.
+
+
+def test_a_new_commander_has_spaces_for_two_collectors_and_a_learner_and_one_active_player(make):
+    commander = make()
+    for space, most in ((commander._collector_task_space, 2), (commander._learner_task_space, 1)):
+        assert (space.cur, space.min_val, space.max_val) == (0, 0, most)
+    assert commander._league.active_players_ids == [HOME] == [commander._active_player.player_id]
+    assert commander._policy.get_setting_collect({"envstep": 0}) == {"eps": 0.95}
+    assert commander._current_policy_id == [] and commander._current_buffer_id is None
+
+
+def test_there_are_no_collector_tasks_without_a_learner(make):
+    commander = make()
+    assert commander.get_collector_task() is None and commander._collector_task_space.cur == 0
+
+
+def test_a_learner_task_says_where_the_players_weights_go(make):
+    commander = make()
+    task = commander.get_learner_task()
+    assert [task["policy_id"]] == commander._current_policy_id and task["buffer_id"] == commander._current_buffer_id
+    assert task["task_id"].startswith("learner_task_")
+    assert task["league_save_checkpoint_path"] == commander._active_player.checkpoint_path == CHECKPOINT
+    assert commander.get_learner_task() is None
+
+
+def test_the_first_collector_task_is_an_evaluation_against_the_leagues_difficulty(make):
+    commander = make()
+    commander.get_learner_task()
+    task = commander.get_collector_task()
+    cfg = task["collector_cfg"]
+    assert is_eval(task) and task["task_id"].startswith("evaluator_task_")
+    assert task["buffer_id"] == commander._current_buffer_id
+    assert [policy.type for policy in cfg.policy] == ["dqn_command"]
+    assert cfg.policy_update_path == [CHECKPOINT] and cfg.policy_update_flag == [True]
+    assert cfg.env.eval_opponent == commander._league.active_players[0]._eval_opponent_difficulty[0] == "RULE_BASED"
+    assert cfg.env.manager.episode_num == 3
+
+
+def test_then_two_policies_collect_with_the_same_weights(duel):
+    task = duel.get_collector_task()
+    cfg = task["collector_cfg"]
+    assert not is_eval(task) and task["task_id"].startswith("collector_task_")
+    assert task["buffer_id"] == duel.learner["buffer_id"]
+    assert len(cfg.policy) == 2 and cfg.policy[0] == cfg.policy[1] and cfg.policy[0] is not cfg.policy[1]
+    assert cfg.policy_update_path == [CHECKPOINT, CHECKPOINT] and cfg.policy_update_flag == [True, True]
+    assert cfg.collect_setting == {"eps": pytest.approx(0.95)} and cfg.env.manager.episode_num == 2
+    assert "eval_opponent" not in cfg.env
+
+
+def test_an_evaluation_leaves_the_env_section_of_others_alone(duel, clock):
+    first = duel.get_collector_task()
+    clock.now += 6
+    evaluation = duel.get_collector_task()
+    assert is_eval(evaluation) and "eval_opponent" not in duel._forms._env_cfgs[True]
+    assert "eval_opponent" not in first["collector_cfg"].env
+
+
+def test_after_a_snapshot_an_earlier_self_plays_too_without_being_trained(make):
+    commander = make(league={"naive_sp_player": {"branch_probs": {"pfsp": 1, "sp": 0}}})
+    commander.get_learner_task()
+    finish(commander, commander.get_collector_task(), LOST)
+    train(commander, 0, 20)
+    cfg = commander.get_collector_task()["collector_cfg"]
+    earlier = os.path.join("policy", f"{HOME}_ckpt_20.pth")
+    assert cfg.policy_update_path == [CHECKPOINT, earlier] and cfg.policy_update_flag == [True, False]
+    store = FolderPolicyStore("policy")
+    assert store.read(earlier).state == weights(20)
+    train(commander, 21, 22)
+    assert store.read(CHECKPOINT).state == weights(22) and store.read(earlier).state == weights(20)
+
+
+@pytest.mark.parametrize("root", ["policy", os.path.join("some", "folder")])
+def test_collectors_read_the_weights_of_an_earlier_self_by_a_plain_name(make, root):
+    commander = make(path_policy=root)
+    FolderPolicyStore(root).write(f"{HOME}_ckpt.pth", weights(3))
+    assert commander._league.judge_snapshot(HOME, force=True)
+    assert FolderPolicyStore(root).read(f"{HOME}_ckpt_0.pth").state == weights(3)
+
+
+def test_weights_in_memory_are_copied_in_memory(make):
+    commander = make(transport="local")
+    store = MemoryPolicyStore("policy")
+    train(commander, 0, 20, store)
+    train(commander, 21, 21, store)
+    assert store.read(f"{HOME}_ckpt_20.pth").state == weights(20) and store.read(CHECKPOINT).state == weights(21)
+    assert os.listdir("policy") == []
+
+
+def test_without_weights_in_memory_there_is_no_snapshot(make):
+    commander = make(transport="local")
+    with pytest.raises(FileNotFoundError, match="there are no weights"):
+        commander._league.judge_snapshot(HOME, force=True)
+    assert commander._league.historical_players == []
+
+
+def test_pretrained_weights_are_put_into_memory(make):
+    torch.save(weights(7), "pretrained.pth")
+    pretrained = {"pretrain_checkpoint_path": {"default": "pretrained.pth"}}
+    league = {"use_pretrain": True, "use_pretrain_init_historical": True, **pretrained}
+    commander = make(transport="local", league=league)
+    store = MemoryPolicyStore("policy")
+    (historical,) = commander._league.historical_players
+    assert store.read(CHECKPOINT).state == store.read(historical.checkpoint_path).state == weights(7)
+
+
+def test_weights_of_an_earlier_run_are_not_taken_for_those_of_this_one(make):
+    FolderPolicyStore("policy").write(CHECKPOINT, weights(1000))
+    make()
+    assert os.listdir("policy") == []
+
+
+def test_pretrained_weights_stay(make):
+    torch.save(weights(7), "pretrained.pth")
+    make(league={"use_pretrain": True, "pretrain_checkpoint_path": {"default": "pretrained.pth"}})
+    assert FolderPolicyStore("policy").read(CHECKPOINT).state == weights(7)
+
+
+# Results.
+
+
+def test_an_evaluation_that_is_won_against_the_hardest_opponent_and_reaches_the_stop_value_ends_the_run(duel, clock):
+    assert finish(duel, duel.get_collector_task(), WON, reward_mean=20.0) is False  # it collects
+    train(duel, 0, 100)
+    clock.now += 5.1
+    evaluation = duel.get_collector_task()
+    assert is_eval(evaluation)
+    assert finish(duel, evaluation, WON, reward_mean=20.0) is True and duel._end_flag
+    assert duel.get_collector_task() is None and duel.get_learner_task() is None
+    text = pathlib.Path("exp/log/commander/commander_evaluator_logger.txt").read_text()
+    assert "has reached stop_value 20 against the hardest opponent" in text
+
+
+@pytest.mark.parametrize(
+    ("results", "reward"),
+    [
+        (WON, 19.9),
+        ([["wins"] * 7, ["losses"] * 3], 20.0),  # not more than 70 %
+        ([["wins"] * 7, ["draws"] * 3], 20.0),
+        (LOST, 20.0),
+        ([[], []], 20.0),
+    ],
+)
+def test_an_evaluation_that_is_not_good_enough_ends_nothing(duel, clock, results, reward):
+    clock.now += 6
+    assert finish(duel, duel.get_collector_task(), results, reward_mean=reward) is False
+    assert not duel._end_flag
+
+
+def test_an_evaluation_without_an_episode_ends_nothing(make):
+    commander = make(stop_value=-1)
+    commander.get_learner_task()
+    assert finish(commander, commander.get_collector_task(), [[], []], real_episode_count=0) is False
+
+
+def test_without_a_stop_value_no_evaluation_ends_the_run(make):
+    commander = make(stop_value=None)
+    commander.get_learner_task()
+    assert finish(commander, commander.get_collector_task(), WON, reward_mean=1e9) is False
+
+
+def test_an_evaluation_that_is_won_goes_on_against_the_next_difficulty(duel, clock):
+    duel._active_player._eval_opponent_difficulty = ["EASY", "HARD"]
+    opponents = []
+    for is_over in (False, True):
+        clock.now += 6
+        task = duel.get_collector_task()
+        opponents.append(task["collector_cfg"].env.eval_opponent)
+        assert finish(duel, task, WON, reward_mean=20.0) is is_over
+    assert opponents == ["EASY", "HARD"]
+
+
+def test_games_go_into_the_record_of_those_who_played_them(make):
+    commander = make(league={"naive_sp_player": {"branch_probs": {"pfsp": 1, "sp": 0}}})
+    commander.get_learner_task()
+    finish(commander, commander.get_collector_task(), LOST)
+    against_itself = commander.get_collector_task()
+    train(commander, 0, 20)
+    against_earlier = commander.get_collector_task()
+    finish(commander, against_earlier, [["wins", "draws"], ["losses"]])
+    finish(commander, against_itself, WON)
+    payoff, home = commander._league.payoff, commander._active_player
+    earlier = commander._league.historical_players[0]
+    assert payoff._data[f"{HOME}-{HOME}"]["draws"] == 1
+    record = payoff._data[payoff.get_key(home.player_id, earlier.player_id)[0]]
+    assert record["wins"] == pytest.approx(0.99**2) and record["losses"] == 1
+    assert commander._jobs == {}
+
+
+def test_nothing_is_kept_of_jobs_that_are_over(duel, clock):
+    clock.now += 6
+    for end in (finish, lambda commander, task: commander.notify_fail_collector_task(task)):
+        evaluation, collecting = duel.get_collector_task(), duel.get_collector_task()
+        assert (is_eval(evaluation), is_eval(collecting)) == (True, False)
+        assert duel._jobs == {collecting["task_id"]: [HOME, HOME]}
+        end(duel, evaluation)
+        end(duel, collecting)
+        assert duel._jobs == {}
+        clock.now += 6
+
+
+def test_a_task_that_was_broken_off_before_an_episode_ended_is_no_game(duel):
+    finish(duel, duel.get_collector_task(), [[], []], real_episode_count=0)
+    assert dict(duel._league.payoff._data) == {}
+
+
+def test_results_are_logged_under_their_own_names_on_both_axes_and_nothing_is_printed(duel, capsys):
+    duel._tb_logger.close()
+    duel._tb_logger = writer = FakeWriter()
+    train(duel, 0, 5)
+    averages = {"avg_step_per_episode": 25.0, "avg_time_per_step": 0.1, "avg_time_per_episode": 2.5}
+    result = {"real_episode_count": 2, "step_count": 50, "reward_mean": 7.0, "reward_std": 1.0, **averages}
+    finish(duel, duel.get_collector_task(), [["wins"], ["draws"]], train_iter=4, **result)
+    shown = {("episode_count" if key == "real_episode_count" else key): value for key, value in result.items()}
+    assert sorted(writer.scalars) == sorted(
+        (f"collector_{axis}/{key}", value, step)
+        for key, value in {**shown, "win_rate": 0.5}.items()
+        for axis, step in (("iter", 4), ("step", 50))
+    )
+    assert "win_rate" in pathlib.Path("exp/log/commander/commander_collector_logger.txt").read_text()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("told", "expected"), [({"train_iter": [3, 1]}, 3), ({"train_iter": 6}, 6), ({}, 8)])
+def test_the_iteration_of_a_result_is_that_of_the_first_player_or_else_of_the_learner(duel, told, expected):
+    duel._tb_logger.close()
+    duel._tb_logger = writer = FakeWriter()
+    train(duel, 8, 8)
+    task = duel.get_collector_task()
+    finished = finish_info(game_result=WON)
+    finished.pop("train_iter")
+    duel.finish_collector_task(task["task_id"], {**finished, **told})
+    assert {step for name, _, step in writer.scalars if name.startswith("collector_iter/")} == {expected}
+
+
+# Learners.
+
+
+def test_infos_of_the_learner_train_the_player_and_take_its_snapshots(duel):
+    train(duel, 0, 100)
+    assert duel._active_player.total_agent_step == 100
+    assert [p.total_agent_step for p in duel._league.historical_players] == [20, 40, 60, 80, 100]
+    assert duel._learner_info == [{"learner_step": 100, "learner_done": False}]
+
+
+def test_a_learner_that_takes_the_place_of_another_goes_on_counting(duel):
+    train(duel, 0, 25)
+    duel.notify_fail_learner_task(duel.learner)
+    again = duel.get_learner_task()
+    assert again["league_save_checkpoint_path"] == CHECKPOINT
+    train(duel, 0, 25)
+    assert duel._active_player.total_agent_step == 50
+    steps = [player.total_agent_step for player in duel._league.historical_players]
+    assert steps == [20, 40] and len(set(duel._league.payoff.players)) == 3
+
+
+def test_a_failure_of_an_older_learner_task_changes_nothing(duel):
+    train(duel, 0, 5)
+    duel.notify_fail_learner_task({**duel.learner, "task_id": "older"})
+    train(duel, 6, 6)
+    assert duel._active_player.total_agent_step == 6 and duel._current_buffer_id == duel.learner["buffer_id"]
+
+
+def test_after_failed_learner_tasks_each_new_one_has_ids_of_its_own(make):
+    commander = make()
+    ids = set()
+    for _ in range(4):
+        task = commander.get_learner_task()
+        assert commander._current_policy_id == [task["policy_id"]]
+        ids.add(task["policy_id"])
+        commander.notify_fail_learner_task(task)
+        assert commander._current_policy_id == [] and commander._current_buffer_id is None
+        assert commander.get_collector_task() is None
+    assert len(ids) == 4
+
+
+def test_a_trained_learner_is_evaluated_once_more_then_the_run_ends(duel):
+    running = duel.get_collector_task()
+    assert duel.finish_learner_task(duel.learner["task_id"], {"buffer_id": "b"}) == "b"
+    assert duel._learner_task_space.cur == 0 and duel.get_learner_task() is None
+    last = duel.get_collector_task()
+    assert is_eval(last) and last["collector_cfg"].policy_update_path == [CHECKPOINT]
+    assert duel.is_collector_task_useless(running["task_id"]) and not duel.is_collector_task_useless(last["task_id"])
+    assert finish(duel, running, WON) is False
+    assert finish(duel, last, LOST) is True
+
+
+def test_both_notifications_make_room(duel):
+    duel.get_collector_task()
+    duel.notify_fail_collector_task({})
+    duel.notify_fail_learner_task({})
+    assert duel._collector_task_space.cur == 0 and duel._learner_task_space.cur == 0
+
+
+def test_env_steps_are_those_of_collecting_tasks(duel):
+    task = duel.get_collector_task()
+    duel.update_collector_info(task["task_id"], info(cur_step=7))
+    assert duel.envstep == 7
+    finish(duel, task, WON, step_count=12)
+    assert duel.envstep == 12
+
+
+# Its config.
+
+
+def test_the_league_of_the_config_is_merged_into_the_defaults(make):
+    league = {"payoff": {"decay": 0.5}, "naive_sp_player": {"one_phase_step": 3}}
+    cfg = make(league=league)._league.cfg
+    assert cfg.payoff == {"type": "battle", "decay": 0.5, "min_win_rate_games": 8} and cfg.path_policy == "policy"
+    assert cfg.naive_sp_player == {
+        "one_phase_step": 3, "branch_probs": {"pfsp": 0.5, "sp": 0.5}, "strong_win_rate": 0.7,
+    }  # fmt: skip
+
+
+def test_a_league_of_the_users_is_made(make):
+    commander = make(league={"league_type": "own_league", "import_names": ["tests.league.own_player"]})
+    commander.get_learner_task()
+    assert commander.get_collector_task()["collector_cfg"].env.eval_opponent == "EASY"
+
+
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        ({"path_policy": None}, "path_policy = None is not allowed"),
+        ({"league": {"active_players": {"naive_sp_player": 2}}}, "one player is trained, and there would be 2"),
+        ({"league": {"player_category": ["a", "b"]}}, "for 2 categories .* there would be 2"),
+        ({"league": {"active_players": {}}}, "there would be 0"),
+        ({"league": {"use_pretrained": True}}, "did you mean 'use_pretrain'"),
+        ({"transport": "pigeon"}, "transport = 'pigeon' is not allowed"),
+        ({"eval_interval": -1}, "eval_interval = -1 is not allowed"),
+    ],
+)
+def test_a_config_is_checked_at_birth(make, cfg, message):
+    with pytest.raises(ConfigError, match=message):
+        make(**cfg)
+
+
+def test_an_unknown_league_is_named(make):
+    with pytest.raises(KeyError, match="unknown type 'nothing'"):
+        make(league={"league_type": "nothing"})
+
+
+def test_the_default_config_has_two_collector_tasks_at_a_time():
+    assert OneVsOneCommander.default_config() == {
+        "collector_task_space": 2,
+        "learner_task_space": 1,
+        "eval_interval": 60,
+        "cfg_type": "OneVsOneCommanderDict",
+    }
+
+
+def test_it_is_found_by_its_name_and_exported(make):
+    assert get_parallel_commander_cls(EasyDict(type="one_vs_one")) is OneVsOneCommander
+    assert ding.worker.OneVsOneCommander is ding.worker.coordinator.OneVsOneCommander is OneVsOneCommander
+    main = main_cfg("one_vs_one", path_policy="policy")
+    commander = create_parallel_commander(main)
+    assert type(commander) is OneVsOneCommander
+    commander.close()
