@@ -24,11 +24,11 @@ def test_without_a_seed_episodes_have_none():
     assert take(EpisodeSeeds(), 2) == [None, None]
 
 
-@pytest.mark.parametrize(("seed", "first"), [(3, 0), (3, 2**32 - 20), (2**33, 0)])
+@pytest.mark.parametrize(("seed", "first"), [(3, 0), (3, 2**32 - 20), (2**33, 0), (2**32 - 1, 7)])
 def test_episode_k_has_the_seed_of_its_number(seed, first):
     seeds = EpisodeSeeds()
     seeds.assign(seed, 5, first)
-    assert take(seeds, 70) == [seed_of(seed, 5, k) for k in range(first, first + 70)]
+    assert take(seeds, 140) == [seed_of(seed, 5, k) for k in range(first, first + 140)]
 
 
 def test_the_current_seed_stays_until_the_episode_has_begun():

@@ -172,8 +172,8 @@ class BaseEnvManager(ManagerView):
             self._env_states[env_id] = EnvState.NEED_RESET
         else:
             # What `_replace` does, at a third of its cost; obs and reward are the first two fields of a timestep.
-            own = _copy(timestep.obs), _copy(timestep.reward)
-            timestep = tuple.__new__(type(timestep), (*own, *timestep[2:]))
+            obs, reward, *rest = timestep
+            timestep = tuple.__new__(type(timestep), (_copy(obs), _copy(reward), *rest))
             self._reset_env(env_id)
         return timestep
 

@@ -54,7 +54,7 @@ class PlainNet:
             and x.size(-1) == weight.size(1)
             and x.dtype is weight.dtype
             and not any(self._hooks)
-            and not (torch.is_grad_enabled() and any(self._grad_hooks))
+            and not (any(self._grad_hooks) and torch.is_grad_enabled())
             and not torch.compiler.is_compiling()
             and not _has_any_global_hook()  # type: ignore[no-untyped-call]
         )

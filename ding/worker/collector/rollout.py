@@ -236,7 +236,7 @@ class Rollout:
         broken = [
             env_id
             for env_id, timestep in timesteps.items()
-            if (type(timestep.info) is not dict or "abnormal" in timestep.info) and is_abnormal(timestep)
+            if (type(info := timestep.info) is not dict or "abnormal" in info) and is_abnormal(timestep)
         ]
         if not broken:
             return timesteps

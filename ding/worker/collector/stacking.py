@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -63,9 +64,8 @@ def nan_rows(stacked: Any, path: str = "") -> Iterable[tuple[int, str]]:
 
 def has_nan(array: np.ndarray) -> bool:
     # A sum of squares is NaN exactly when an element is: squares never cancel, infinite ones included.
-    flat = array.ravel()
-    square = flat.dot(flat)
-    return bool(square != square)
+    flat = array.reshape(-1)
+    return math.isnan(flat.dot(flat))
 
 
 _FLOAT32 = np.dtype(np.float32)
@@ -87,4 +87,6 @@ def tensor_rows(batch: np.ndarray | torch.Tensor) -> Sequence[torch.Tensor]:
         return rows
     # Cut in this way, a row does not keep what autograd notes about a view, which is half of a small tensor's memory.
     flat: torch.Tensor = as_tensor(batch if batch.ndim == 1 else batch.reshape(-1))
-    return flat.unsafe_chunk(batch.shape[0])
+    count = batch.shape[0]
+    # `unsafe_chunk` gives the same pieces, but slices them one by one.
+    return (flat,) if count == 1 else flat.unsafe_split_with_sizes([len(flat) // count] * count)

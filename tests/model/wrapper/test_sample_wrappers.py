@@ -124,6 +124,20 @@ def test_eps_zero_is_greedy_and_eps_one_uniform():
     assert (counts > 1200).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_eps_greedy_without_exploration_is_argmax_whatever_the_dtype(dtype):
+    logit = torch.tensor([[1.0, 3.0, 3.0], [float("nan"), 9.0, float("nan")], [2.0, 1.0, 0.0]], dtype=dtype)
+    action = act("eps_greedy_sample", {"logit": logit}, eps=0.0)["action"]
+    assert torch.equal(action, logit.argmax(-1))
+    assert action.dtype == torch.int64
+
+
+def test_eps_greedy_takes_logits_that_record_gradients():
+    output = model_wrap(DQN(4, 3), wrapper_name="eps_greedy_sample").forward(torch.ones(2, 4), eps=0.0)
+    assert output["logit"].requires_grad
+    assert torch.equal(output["action"], output["logit"].argmax(-1))
+
+
 def test_each_row_has_its_own_coin():
     torch.manual_seed(0)
     logit = many_rows([0.0, 9.0], 1000)
