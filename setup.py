@@ -51,6 +51,7 @@ setup(
             "types-tqdm",
         ],
         "docs": ["mkdocs>=1.6"],
+        "browser": ["selenium>=4.20"],
         "bench": ["stable-baselines3>=2.4"],
         "plot": ["matplotlib>=3.8"],
         "atari": ["opencv-python-headless>=4.9"],

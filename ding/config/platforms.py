@@ -26,6 +26,8 @@ _RULES = {
     "comm_learner": instance_of(Mapping),
     "comm_collector": instance_of(Mapping),
     "trust_pickle": boolean,
+    "dist": instance_of(Mapping),  # for runs whose roles are started one by one
+    "start_method": one_of("fork", "spawn", "forkserver"),
 }
 _REQUIRED = ("path_data", "path_policy")
 _KINDS = ("learner", "collector")
@@ -37,7 +39,7 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     """The system section in full: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
 
     Hosts and ports that nobody gave are 'auto'. Each worker gets as `seed` that of the whole plus its number, and as
-    `task_import_names` all modules that the main config names.
+    `task_import_names` all modules that the main config names, and its `exp_name`.
 
     Args:
         cfg: the user's system config as `system`, the compiled one as `main`, and `seed`.
@@ -51,17 +53,20 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     auto = {"host": _AUTO, "port": _AUTO}
     coordinator = {**Coordinator.default_config(), **auto, "transport": "http", "path_data": given["path_data"]}
     system = EasyDict(coordinator={**coordinator, **copy.deepcopy(given.get("coordinator", {}))})
+    if "start_method" in given:
+        system.start_method = given["start_method"]
     modules = sorted(set(named_imports(main)))
     gpu_num = given.get("learner_gpu_num", 1)
     gpus = {"multi_gpu": gpu_num > 1, "gpu_num": gpu_num, "aggregator": False}
     for kind, count in (("learner", _worker_count(main, "learner")), ("collector", _worker_count(main, "collector"))):
         own = {
-            **copy.deepcopy(given.get(f"comm_{kind}", {"type": "flask_fs"})),
             **auto,
+            **copy.deepcopy(given.get(f"comm_{kind}", {"type": "flask_fs"})),
             **paths,
             **(gpus if kind == "learner" else {}),
             "trust_pickle": given.get("trust_pickle", False),
             "task_import_names": modules,
+            **({"exp_name": main["exp_name"]} if "exp_name" in main else {}),
         }
         for index in range(count):
             system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**own, "seed": cfg.get("seed", 0) + index}))

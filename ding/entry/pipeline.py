@@ -63,12 +63,21 @@ def _read_pair(input_cfg: Any) -> tuple[Any, Any]:
     if not isinstance(pair, Sequence) or len(pair) != 2:
         raise TypeError(f"input_cfg must be a file path or the pair (main_config, create_config), got {input_cfg!r}")
     main, create = copy.deepcopy(tuple(pair))
+    return main, with_command_mode(create)
+
+
+def with_command_mode(create: Any) -> Any:
+    """`create`, changed in place: its policy type is that of a policy with a command mode.
+
+    Raises:
+        ConfigError: it names no policy type.
+    """
     policy = create.get("policy") or {}
     if "type" not in policy:
         raise ConfigError(f"create_config.policy must name its type, as in policy=dict(type='dqn'); it is {policy!r}")
     if not policy["type"].endswith("_command"):
         policy["type"] += "_command"
-    return main, create
+    return create
 
 
 def _train(run: SerialRun, update: Update, max_train_iter: int, max_env_step: int) -> None:

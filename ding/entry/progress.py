@@ -8,11 +8,16 @@ import os
 import pickle
 import sys
 import time
-from typing import Any
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ding.utils.file_helper import atomic_write
+
+if TYPE_CHECKING:
+    from ding.worker.coordinator.run_state import Progress
 
 UNLIMITED = int(1e10)
 
@@ -28,12 +33,7 @@ class ProgressLine:
         self._best = -math.inf
         self._shown: dict[str, Any] = {}
         if enabled and sys.stderr.isatty():
-            from tqdm import tqdm
-
-            class Bar(tqdm):  # type: ignore[type-arg]
-                monitor_interval = 0  # no watching thread
-
-            self._bar = Bar(total=max_env_step if max_env_step < UNLIMITED else None, unit="step", dynamic_ncols=True)
+            self._bar = _bar(total=max_env_step if max_env_step < UNLIMITED else None, unit="step")
 
     def advance(self, envstep: int, train_iter: int) -> None:
         """Move to these totals."""
@@ -55,6 +55,74 @@ class ProgressLine:
             self._bar.close()
 
 
+def _bar(**kwargs: Any) -> Any:
+    from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[type-arg]
+        monitor_interval = 0  # no watching thread
+
+    return Bar(dynamic_ncols=True, **kwargs)
+
+
+class ParallelProgressLine:
+    """One line on standard error: samples and updates per second, how old policies are, last and best return.
+
+    Shown only where standard error is a terminal; otherwise every method does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._bar: Any = _bar(bar_format="{desc}") if sys.stderr.isatty() else None
+        self._samples, self._updates = _Rate(), _Rate()
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is a line."""
+        return self._bar is not None
+
+    def say(self, text: str) -> None:
+        """Write a line above."""
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+
+    def show(self, progress: Progress) -> None:
+        """Show how a run stands."""
+        if self._bar is None:
+            return
+        now = time.perf_counter()
+        samples, updates = self._samples.at(now, progress.samples), self._updates.at(now, progress.train_iter)
+        self._bar.set_description_str(
+            f"{progress.env_steps} steps, {samples:.0f} samples/s, {progress.train_iter} iter, "
+            f"{updates:.0f} updates/s, policy lag {progress.policy_lag}, return {_shown(progress.last_return)}, "
+            f"best {_shown(progress.best_return)}"
+        )
+
+    def close(self) -> None:
+        """Leave the line as it is. May be called any number of times."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _shown(mean_return: float | None) -> str:
+    return "-" if mean_return is None else f"{mean_return:.1f}"
+
+
+class _Rate:
+    """How fast a count grows, over about the last three seconds."""
+
+    _MEMORY_S = 3.0
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def at(self, now_s: float, count: int) -> float:
+        """The rate per second, once `count` is known for the time `now_s`."""
+        self._seen.append((now_s, count))
+        while len(self._seen) > 2 and now_s - self._seen[1][0] > self._MEMORY_S:
+            self._seen.popleft()
+        first_s, first = self._seen[0]
+        return (count - first) / (now_s - first_s) if now_s > first_s else 0.0
+
+
 def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, evaluator: Any, info: Any) -> None:
     """Append one JSON line to `<exp_name>/eval.jsonl`.
 
@@ -70,6 +138,11 @@ def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, e
         "lengths": None if last is None else _plain(last.lengths),
         "seconds": None if last is None else float(last.seconds),
     }
+    append_record(exp_name, record)
+
+
+def append_record(exp_name: str, record: Mapping[str, Any]) -> None:
+    """Append one JSON line to `<exp_name>/eval.jsonl`, see `append_evaluation`."""
     with open(os.path.join(exp_name, "eval.jsonl"), "a", encoding="utf-8") as f:
         f.write(json.dumps(record) + "\n")
 

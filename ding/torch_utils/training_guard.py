@@ -30,8 +30,9 @@ def _raise_signal_received(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 @contextlib.contextmanager
-def guard_training(save_checkpoint: Callable[[str], Any]) -> Iterator[None]:
-    """Save a checkpoint when the block ends by an exception or, in the main thread, by SIGINT or SIGTERM.
+def guard_training(save_checkpoint: Callable[[str], Any] | None) -> Iterator[None]:
+    """Save a checkpoint, if there is one to save, when the block ends by an exception or, in the main thread, by SIGINT
+    or SIGTERM.
 
     An exception saves 'ckpt_exception.pth.tar' and goes on. A signal leaves the block, saves 'ckpt_interrupt.pth.tar'
     and raises SystemExit(130). The signal handlers of before are back before anything is saved, so a second signal cuts
@@ -48,7 +49,8 @@ def guard_training(save_checkpoint: Callable[[str], Any]) -> Iterator[None]:
         yield
     except _SignalReceived as received:
         _restore_handlers(previous)
-        logging.getLogger("ding").warning("received %s: saving a checkpoint, then leaving", received.name)
+        doing = "leaving" if save_checkpoint is None else "saving a checkpoint, then leaving"
+        logging.getLogger("ding").warning("received %s: %s", received.name, doing)
         _save(save_checkpoint, "ckpt_interrupt.pth.tar")
         raise SystemExit(_INTERRUPT_STATUS) from None
     except Exception:
@@ -93,7 +95,9 @@ def _restore_handlers(previous: dict[signal.Signals, Any]) -> None:
         signal.signal(signum, previous.pop(signum))
 
 
-def _save(save_checkpoint: Callable[[str], Any], name: str) -> None:
+def _save(save_checkpoint: Callable[[str], Any] | None, name: str) -> None:
+    if save_checkpoint is None:
+        return
     try:
         save_checkpoint(name)
     except Exception:

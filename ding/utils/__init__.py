@@ -34,6 +34,7 @@ from ding.utils.import_helper import (
     try_import_redis,
     try_import_rediscluster,
 )
+from ding.utils.k8s_helper import exist_operator_server, get_operator_server_kwargs
 from ding.utils.lock_helper import LockContext, LockContextType, get_file_lock, get_rw_file_lock
 from ding.utils.log_helper import LoggerFactory, TBLoggerFactory, build_logger, pretty_print
 from ding.utils.log_writer_helper import DistributedWriter
@@ -149,6 +150,7 @@ __all__ = [
     "dist_init",
     "dist_mode",
     "error_wrapper",
+    "exist_operator_server",
     "fastcopy",
     "find_free_port",
     "flatten_dict",
@@ -158,6 +160,7 @@ __all__ = [
     "get_env_fps",
     "get_file_lock",
     "get_ip",
+    "get_operator_server_kwargs",
     "get_pid",
     "get_rank",
     "get_rw_file_lock",

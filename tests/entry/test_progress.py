@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ding.entry.progress import ProgressLine, append_evaluation, mean_return, write_result
+from ding.entry.progress import ParallelProgressLine, ProgressLine, append_evaluation, mean_return, write_result
+from ding.worker.coordinator.run_state import Progress
 
 
 @dataclass
@@ -95,3 +96,39 @@ def test_a_rank_that_does_not_monitor_has_no_progress_line(capsys, monkeypatch):
     progress.advance(40, 5)
     progress.close()
     assert capsys.readouterr().err == ""
+
+
+def progress_of(samples, train_iter, last=None, best=None):
+    return Progress(
+        samples=samples, env_steps=2 * samples, train_iter=train_iter, policy_lag=3, last_return=last, best_return=best
+    )
+
+
+def test_the_line_of_a_parallel_run_shows_rates_lag_and_returns(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    times = iter([10.0, 11.0, 12.0, 20.0])
+    monkeypatch.setattr("ding.entry.progress.time.perf_counter", lambda: next(times))
+    line = ParallelProgressLine()
+    assert line.is_shown
+    line.say("a line above")
+    assert "a line above\n" in capsys.readouterr().err
+    shown = []
+    for progress in (progress_of(0, 0), progress_of(100, 10), progress_of(400, 30, 5.0, 7.25), progress_of(1200, 110)):
+        line.show(progress)
+        shown.append(capsys.readouterr().err.split("\r")[-1].strip())
+    line.close()
+    line.close()
+    assert shown == [
+        "0 steps, 0 samples/s, 0 iter, 0 updates/s, policy lag 3, return -, best -",
+        "200 steps, 100 samples/s, 10 iter, 10 updates/s, policy lag 3, return -, best -",
+        "800 steps, 200 samples/s, 30 iter, 15 updates/s, policy lag 3, return 5.0, best 7.2",
+        "2400 steps, 100 samples/s, 110 iter, 10 updates/s, policy lag 3, return -, best -",
+    ]
+
+
+def test_the_line_of_a_parallel_run_is_silent_off_a_terminal(capsys):
+    line = ParallelProgressLine()
+    line.say("a line above")
+    line.show(progress_of(1, 1))
+    line.close()
+    assert not line.is_shown and capsys.readouterr() == ("", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from ding.interaction.master.task import Task
 if TYPE_CHECKING:
     import requests
 
+    from ding.interaction.base.engine import Timeout
     from ding.interaction.master.service import MasterService
 
 _log = logging.getLogger("ding.interaction")
@@ -37,6 +39,7 @@ class SlaveConnection(ControllableContext):
         self._parts = (host, port, https, "")
         self._turn = threading.RLock()  # one of connect and disconnect at a time; their hooks may call the other
         self._session: SlaveSession | None = None
+        self._last_session: SlaveSession | None = None
         self._loss = ""
         self._last_token = random_token()
         self._engine = service.engine(self._parts, self._last_token)
@@ -50,6 +53,12 @@ class SlaveConnection(ControllableContext):
     def is_connected(self) -> bool:
         """Whether the slave is connected, as far as the master knows: false as soon as it counts as lost."""
         return self._session is not None
+
+    @property
+    def silence_s(self) -> float | None:
+        """Seconds since the last sign of life of the slave, which may be lost by now; None if it was never there."""
+        session = self._last_session
+        return None if session is None else max(0.0, time.monotonic() - session.last_seen)
 
     def connect(self) -> Any:
         """Connect, and return what the master's `_after_connect` returns.
@@ -125,6 +134,12 @@ class SlaveConnection(ControllableContext):
         """A task for the slave, not started yet; `data` is a JSON object, or None for an empty one."""
         return Task(data, self._launch)
 
+    def give_up(self, reason: str) -> None:
+        """Take the slave for lost, without a word to it: its process is known to be gone, say. Tasks fail."""
+        session = self._session
+        if session is not None:
+            self.lose(session, reason)
+
     def lose(self, session: SlaveSession, reason: str) -> None:
         """Give up a connection that does not work any more."""
         if self.drop(session, reason):
@@ -147,7 +162,7 @@ class SlaveConnection(ControllableContext):
                 self._check_was_not_lost()
             body = {"task": {"id": task_id}, "data": {} if data is None else data}
             token = random_token() if session is None or not is_expected else session.token
-            response = self._request("POST", "task/new", body, token)
+            response = self._request("POST", "task/new", body, token, self._service.task_timeout)
         except BaseException as error:
             if session is not None and is_expected:
                 if session.take(task_id) is None:
@@ -168,15 +183,20 @@ class SlaveConnection(ControllableContext):
 
             raise requests.ConnectionError(f"{self!r} was lost: {self._loss}")
 
-    def _request(self, method: str, path: str, body: dict[str, Any], token: str) -> requests.Response:
+    def _request(
+        self, method: str, path: str, body: dict[str, Any], token: str, timeout: Timeout | None = None
+    ) -> requests.Response:
         # The slave knows a request that it gets twice by its id; tasks have their own.
         headers = {"Token": token, "Request-Id": str(uuid.uuid4())} if path != "task/new" else {"Token": token}
         retries, waiting = self._service.retry
-        return self._engine.request(method, path, body, headers, retries=retries, retry_waiting=waiting)
+        return self._engine.request(
+            method, path, body, headers, retries=retries, retry_waiting=waiting, timeout=timeout
+        )
 
     def _activate(self, session: SlaveSession) -> None:
         self._end(self._session, "it was connected anew")
         self._session, self._last_token, self._loss = session, session.token, ""
+        self._last_session = session
         self._service.activate(session)
 
     def _end(self, session: SlaveSession | None, reason: str) -> bool:

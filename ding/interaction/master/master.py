@@ -13,6 +13,8 @@ from ding.interaction.server.role import Role
 if TYPE_CHECKING:
     import requests
 
+    from ding.interaction.server.pages import Page
+
 
 class Master(Role):
     """Connects to slaves, and gives them tasks.
@@ -87,6 +89,15 @@ class Master(Role):
             ValueError: the port is none.
         """
         return self._interaction.new_connection(name, host, port, https)
+
+    def serve_page(self, path: str, page: Page) -> None:
+        """Answer GET requests at `path`, too. They pass the same checks as all requests, see `Page`.
+
+        Raises:
+            RuntimeError: it was started or closed before.
+            ValueError: the path is none, or something is served there.
+        """
+        self._interaction.serve_page(path, page)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._interaction.table.get(name) is not None

@@ -8,10 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ding.interaction.base.common import checked_port, number_or
+from ding.interaction.base.engine import Timeout
 from ding.interaction.base.network import get_host_ip, is_wildcard, url_host
 from ding.interaction.config import (
     DEFAULT_HEARTBEAT_CHECK_SPAN,
     DEFAULT_HEARTBEAT_TOLERANCE,
+    DEFAULT_REQUEST_TIMEOUT,
     DEFAULT_SLAVE_PORT,
     LOCAL_HOST,
     MIN_HEARTBEAT_CHECK_SPAN,
@@ -75,6 +77,11 @@ class MasterService(Service):
         self._given_address = my_address
         self.table = SlaveTable()
         self.results = ResultThread()
+
+    @property
+    def task_timeout(self) -> Timeout:
+        """How long one try to give a task may take: not much longer than until the slave counts as lost."""
+        return DEFAULT_REQUEST_TIMEOUT[0], max(1.0, self._tolerance_s / 5)
 
     @property
     def my_address(self) -> str:

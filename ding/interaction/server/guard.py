@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ding.interaction.base.app import envelope
@@ -20,12 +20,18 @@ class AccessGuard:
 
     Refusals have the envelope of all replies: 403 for a foreign `Host` and for any `Origin`, 401 without the bearer
     token (where there is one), 415 for a body that is declared to be no JSON.
+
+    Args:
+        public: paths that may be read without the bearer token.
     """
 
-    def __init__(self, app: WsgiApp, token: BearerToken | None, names: OwnNames) -> None:
+    def __init__(
+        self, app: WsgiApp, token: BearerToken | None, names: OwnNames, public: Collection[str] = frozenset()
+    ) -> None:
         self._app = app
         self._token = token
         self._names = names
+        self._public = public
 
     def __call__(self, environ: _Environ, start_response: _StartResponse) -> Iterable[bytes]:
         refusal = self._refusal(environ)
@@ -47,9 +53,15 @@ class AccessGuard:
             )
         if "HTTP_ORIGIN" in environ:
             return "403 Forbidden", "Requests of web pages are not served."
-        if self._token is not None and not self._token.is_in(environ.get("HTTP_AUTHORIZATION")):
+        if not self._has_token(environ):
             return "401 Unauthorized", "The bearer token is missing or wrong (DING_TOKEN or DING_TOKEN_FILE)."
         content_type = environ.get("CONTENT_TYPE") or "application/json"
         if content_type.partition(";")[0].strip().lower() != "application/json":
             return "415 Unsupported Media Type", "The body must be application/json."
         return None
+
+    def _has_token(self, environ: _Environ) -> bool:
+        """Whether the request has the bearer token, or needs none."""
+        if self._token is None or self._token.is_in(environ.get("HTTP_AUTHORIZATION")):
+            return True
+        return environ.get("REQUEST_METHOD") in ("GET", "HEAD") and environ.get("PATH_INFO") in self._public

@@ -23,6 +23,7 @@ from ding.interaction.config import (
 from ding.interaction.server.credentials import BearerToken, read_bearer_token, require_token
 from ding.interaction.server.guard import AccessGuard
 from ding.interaction.server.hosts import HostList, OwnNames
+from ding.interaction.server.pages import Page, add_page
 from ding.interaction.server.peer import PeerEngine
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Service(ABC):
         self._server_class = HttpServer
         self._server: HttpServer | None = None
         self._app = self._make_app()
+        self._public: set[str] = set()
 
     @property
     def host(self) -> str:
@@ -127,6 +129,15 @@ class Service(ABC):
         """Whether it has been asked to end."""
         return self._closing.is_set()
 
+    def serve_page(self, path: str, page: Page) -> None:
+        """See `Master.serve_page`."""
+        with self._life:
+            if self._state is not _State.NEW:
+                raise RuntimeError(f"the page {path!r} comes too late: pages are added before the {self._kind} starts")
+            add_page(self._app, path, page)
+            if page.is_public:
+                self._public.add(path)
+
     def start(self) -> None:
         """See `Role.start`."""
         with self._life:
@@ -140,7 +151,8 @@ class Service(ABC):
             self._state = _State.RUNNING
             try:
                 names = OwnNames((self._host, self._port), self._advertised(), self._hosts)
-                self._server.start(AccessGuard(self._app, self._bearer, names), _BASE_THREADS + _THREADS_PER_PEER)
+                guard = AccessGuard(self._app, self._bearer, names, frozenset(self._public))
+                self._server.start(guard, _BASE_THREADS + _THREADS_PER_PEER)
                 for name, target in self._jobs():
                     thread = threading.Thread(target=target, name=f"{self._kind}_{name}", daemon=True)
                     thread.start()

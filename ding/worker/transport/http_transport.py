@@ -6,17 +6,22 @@ import logging
 import threading
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ding.interaction import Master
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
 from ding.interaction.master.task import TaskStatus
 from ding.worker.transport.link import Task, TaskFailed, WorkerLost
 
+if TYPE_CHECKING:
+    from ding.interaction.server.pages import Page
+
 _logger = logging.getLogger("ding")
 
 # What a slave that is closed says of the task it runs.
 _CLOSED = "SlaveClosed"
+# How long a worker may show no sign of life; it does so every three seconds.
+_TOLERANCE_S = 15.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 # How long the workers may take to be disconnected; one that hangs notices by itself that its master has gone.
 _DISCONNECT_S = 3.0
@@ -65,6 +70,13 @@ class HttpLink:
             raise WorkerLost(f"worker {self.name} was lost during the task {name}: {result.get('message')}")
         raise TaskFailed(self.name, name, result)
 
+    def drop(self, reason: str) -> None:
+        self._closed.set()
+        self._connection.give_up(reason)
+
+    def silence_s(self) -> float | None:
+        return self._connection.silence_s
+
     def close(self) -> None:
         self._closed.set()
         if not self._connection.is_connected:
@@ -83,9 +95,18 @@ class HttpHub:
     """
 
     def __init__(self, host: str | None, port: int) -> None:
-        self._master = Master(host, port, request_retries=2, request_retry_waiting=0.1)
+        self._master = Master(
+            host, port, heartbeat_tolerance=_TOLERANCE_S, request_retries=5, request_retry_waiting=0.1
+        )
         self._links: list[HttpLink] = []
         self._is_started = False
+
+    @property
+    def url(self) -> str | None:
+        return f"{self._master.my_address}/" if self._is_started else None
+
+    def serve_page(self, path: str, page: Page) -> None:
+        self._master.serve_page(path, page)
 
     def start(self) -> None:
         self._master.start()

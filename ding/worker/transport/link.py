@@ -8,7 +8,10 @@ A worker offers a `Station`, which runs one task at a time; the coordinator reac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ding.interaction.server.pages import Page
 
 Task = Mapping[str, Any]
 # Runs a task and returns its result; raises `ding.interaction.TaskFail` to fail it with a result of its own.
@@ -49,12 +52,25 @@ class Link(Protocol):
             WorkerLost: the connection is gone, or there is no result in time.
         """
 
+    def drop(self, reason: str) -> None:
+        """End it at once, without a word to the worker, which has gone or hangs; its task ends in `WorkerLost`."""
+
+    def silence_s(self) -> float | None:
+        """Seconds since the last sign of life of the worker, which may be lost by now; None if it was never there."""
+
     def close(self) -> None:
         """Disconnect; a task that runs ends in `WorkerLost`. Idempotent, and bounded in time."""
 
 
 class Hub(Protocol):
     """The coordinator's side of the transport."""
+
+    @property
+    def url(self) -> str | None:
+        """Where it listens, from `start` on; None where nothing listens."""
+
+    def serve_page(self, path: str, page: Page) -> None:
+        """Answer GET requests at `path`, too, where something listens; called before `start`."""
 
     def start(self) -> None:
         """Begin to listen, where workers need an address to answer to."""

@@ -10,10 +10,14 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
 from ding.worker.transport.link import Serve, Task, TaskFailed, WorkerLost
+
+if TYPE_CHECKING:
+    from ding.interaction.server.pages import Page
 
 LOCAL_HOST = "local"
 
@@ -132,12 +136,14 @@ class LocalLink:
         self._port = port
         self._station: LocalStation | None = None
         self._job: _Job | None = None
+        self._last_seen: float | None = None
 
     def connect(self, timeout_s: float) -> None:
         with _lock:
             self._station = _stations.get(self._port)
         if self._station is None:
             raise WorkerLost(f"there is no worker {self.name} at the local port {self._port}")
+        self._last_seen = monotonic()
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
         station, name = self._station, str(task.get("name"))
@@ -149,10 +155,18 @@ class LocalLink:
         try:
             result = json.loads(job.future.result(timeout_s))
         except TaskFail as e:
+            self._last_seen = monotonic()
             raise TaskFailed(self.name, name, e.result) from e
         except FutureTimeout as e:
             raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s") from e
+        self._last_seen = monotonic()
         return dict(result) if isinstance(result, Mapping) else {"result": result}
+
+    def silence_s(self) -> float | None:
+        return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
+
+    def drop(self, reason: str) -> None:
+        self.close()
 
     def close(self) -> None:
         self._station = None
@@ -163,8 +177,13 @@ class LocalLink:
 class LocalHub:
     """See `Hub`."""
 
+    url: str | None = None
+
     def __init__(self) -> None:
         self._links: list[LocalLink] = []
+
+    def serve_page(self, path: str, page: Page) -> None:
+        """Nothing listens here."""
 
     def start(self) -> None:
         """Nothing listens here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,6 +56,34 @@ def from_columns(columns: dict[str, Any]) -> Rows:
     if len(rows) != size:
         raise ValueError(f"{size} rows are announced, but the columns have {len(rows)}")
     return rows
+
+
+def cut_columns(columns: dict[str, Any], sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """The same rows in several parts, so many in each, without making them.
+
+    Raises:
+        ValueError: these are not rows in columns, or other than the sum of `sizes`.
+
+    Example:
+        >>> cut_columns({"size": 3, "same": {"it": 7}, "each": {"id": [1, 2, 3]}}, [1, 2])
+        [{'size': 1, 'same': {'it': 7}, 'each': {'id': [1]}}, {'size': 2, 'same': {'it': 7}, 'each': {'id': [2, 3]}}]
+    """
+    ends = list(itertools.accumulate(sizes))
+    spans = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    try:
+        count = len(columns["rows"]) if "rows" in columns else columns["size"]
+        if "rows" in columns:
+            parts = [{"rows": columns["rows"][span]} for span in spans]
+        else:
+            parts = [
+                {"size": size, "same": columns["same"], "each": {k: v[span] for k, v in columns["each"].items()}}
+                for size, span in zip(sizes, spans, strict=True)
+            ]
+    except (AttributeError, KeyError, TypeError) as e:
+        raise ValueError(f"these are not rows in columns: {str(columns)[:200]}") from e
+    if count != sum(sizes):
+        raise ValueError(f"{count} rows came; asked for were {sum(sizes)}")
+    return parts
 
 
 def _is_constant(values: tuple[Any, ...]) -> bool:

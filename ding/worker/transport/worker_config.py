@@ -17,6 +17,9 @@ WORKER_RULES: dict[str, Rule] = {
     "data_wait_s": number(0),
     "data_timeout_s": number(0),
     "close_timeout_s": number(0),
+    # How its process runs, where `parallel_pipeline` starts it.
+    "nice": integer(0, 19),
+    "torch_threads": integer(1),
     "exp_name": anything,
 }
 WORKER_DEFAULTS: dict[str, Any] = {

@@ -1,0 +1,189 @@
+"""The command `ding`. What a mode needs is imported when it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+SERIAL_MODES = ("serial", "serial_onpolicy")
+MODES = (*SERIAL_MODES, "parallel", "dist")
+MODULES = ("config", "coordinator", "learner", "collector", "learner_aggregator", "spawn_learner")
+KINDS = ("collector", "learner")
+
+_TRAIN = {"exp_name", "train_iter", "env_step"}
+_LOGS = {"enable_total_log", "disable_flask_log"}
+_PLACES = {f"{role}_{end}" for role in ("coordinator", "learner", "collector") for end in ("host", "port")}
+_JOB = {"kubeconfig", "coordinator_name", "namespace"}
+# Which options count for what is done, besides the mode, its module, and those that always count.
+_ALWAYS = {"mode", "module", "config", "seed", "profile", "platform", "add", "delete", "restart"}
+_COUNTS: dict[str, set[str]] = {
+    **dict.fromkeys(SERIAL_MODES, _TRAIN),
+    "parallel": _TRAIN | _LOGS,
+    "config": _TRAIN | _PLACES,
+    "coordinator": _LOGS | {"coordinator_port"},
+    "learner": {"learner_port", "module_name", "disable_flask_log"},
+    "spawn_learner": {"learner_port", "module_name", "disable_flask_log"},
+    "collector": {"collector_port", "module_name", "disable_flask_log"},
+    "learner_aggregator": {"aggregator_host", "aggregator_port", "module_name", "disable_flask_log"},
+    "add": _JOB | {"replicas", "cpus", "gpus", "memory"},
+    "delete": _JOB | {"replicas"},
+    "restart": _JOB | {"restart_pod_name"},
+}
+
+
+class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A whole number that may be written as 1e5."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.5
+        if not 1 <= number < float("inf") or number != int(number):
+            self.fail(f"{value!r} is not allowed; it must be a whole number of at least 1, such as 20000 or 2e4")
+        return int(number)
+
+
+class _Ports(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A port, or several with commas between them."""
+
+    name = "port[,...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        ports = [int(port) if port.strip().isdecimal() else 0 for port in str(value).split(",")]
+        if not all(1 <= port <= 65535 for port in ports):
+            self.fail(f"{value!r} is not allowed; it must be a number in [1, 65535], or several with commas between")
+        return tuple(ports)
+
+
+class _Hosts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A host, or several with commas between them."""
+
+    name = "host[,...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        hosts = tuple(host.strip() for host in str(value).split(","))
+        if not all(hosts):
+            self.fail(f"{value!r} is not allowed; it must be a host, or several with commas between")
+        return hosts
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    import ding
+
+    click.echo(f"{ding.__TITLE__}, version {ding.__VERSION__}.\n{ding.__DESCRIPTION__}.")
+    ctx.exit()
+
+
+def _show_registries(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from ding.entry.cli_registry import show_registries
+
+    show_registries(value)
+    ctx.exit()
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option(
+    "-v", "--version", is_flag=True, callback=_show_version, expose_value=False, is_eager=True,
+    help="Show the version and exit.",
+)  # fmt: skip
+@click.option(
+    "-q", "--query-registry", "registry", multiple=True, callback=_show_registries, expose_value=False, is_eager=True,
+    help="List what a registry holds, such as policy or env, with file and line, and exit.",
+)  # fmt: skip
+@click.option("-m", "--mode", type=click.Choice(MODES), help="What to do.")
+@click.option(
+    "-c", "--config", type=click.Path(exists=True, dir_okay=False),
+    help="Config file; for -m dist, but for -M config, what that has written.",
+)  # fmt: skip
+@click.option(
+    "-s", "--seed", type=click.IntRange(0), multiple=True,
+    help="Seed, 0 by default. With several, one training after the other, in <config>_result/seed<seed>.",
+)  # fmt: skip
+@click.option("--exp-name", help="Instead of exp_name in the config; with several seeds, the folder for all.")
+@click.option("--train-iter", type=_Count(), help="The most training iterations; no limit by default.")
+@click.option("--env-step", type=_Count(), help="The most environment steps; no limit by default.")
+@click.option("--profile", type=click.Path(file_okay=False), help="Profile this process, and write that to a folder.")
+@click.option("--enable-total-log", type=bool, default=False, help="Whether the coordinator writes its log.")
+@click.option("--disable-flask-log", type=bool, default=True, help="Whether servers log errors only.")
+@click.option(
+    "-P", "--platform", type=click.Choice(["local", "slurm", "k8s"]), default="local",
+    help="For -M config: how the machines are found. 'local' by default.",
+)  # fmt: skip
+@click.option("-M", "--module", type=click.Choice(MODULES), help="For -m dist: which role to be, or 'config'.")
+@click.option("--module-name", help="Which of several roles of a kind, such as learner0.")
+@click.option("-cdh", "--coordinator-host", help="For -M config: where the coordinator listens.")
+@click.option("-cdp", "--coordinator-port", type=click.IntRange(1, 65535), help="Port of the coordinator.")
+@click.option("-lh", "--learner-host", type=_Hosts(), help="For -M config: where learners listen.")
+@click.option("-lp", "--learner-port", type=_Ports(), help="Port of learners.")
+@click.option("-clh", "--collector-host", type=_Hosts(), help="For -M config: where collectors listen.")
+@click.option("-clp", "--collector-port", type=_Ports(), help="Port of collectors.")
+@click.option("-agh", "--aggregator-host", help="Where the aggregator listens.")
+@click.option("-agp", "--aggregator-port", type=click.IntRange(1, 65535), help="Port of the aggregator.")
+@click.option("--add", type=click.Choice(KINDS), help="On Kubernetes: start further workers.")
+@click.option("--delete", type=click.Choice(KINDS), help="On Kubernetes: end workers.")
+@click.option("--restart", type=click.Choice(KINDS), help="On Kubernetes: start a worker again.")
+@click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="For kubectl.")
+@click.option("-cdn", "--coordinator-name", help="The pod of the coordinator.")
+@click.option("-ns", "--namespace", help="The namespace of the job.")
+@click.option("-rs", "--replicas", type=click.IntRange(1), default=1, help="How many workers; 1 by default.")
+@click.option("-rpn", "--restart-pod-name", help="The pod that is to be started again.")
+@click.option("--cpus", type=click.IntRange(0), default=0, help="CPUs of each further worker.")
+@click.option("--gpus", type=click.IntRange(0), default=0, help="GPUs of each further worker.")
+@click.option("--memory", help="Memory of each further worker, such as 4Gi.")
+@click.pass_context
+def cli(ctx: click.Context, /, **options: Any) -> None:
+    """Train, or be a role of a training on several machines.
+
+    Exits with 0 when that is over, with 1 after an error, with 2 when the options are wrong, and with 130 after Ctrl-C
+    or SIGTERM.
+    """
+    action = _action(options)
+    for name in options:
+        given = ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        if given and name not in _ALWAYS | _COUNTS[action]:
+            raise click.UsageError(f"--{name.replace('_', '-')} has no effect {_where(action)}")
+    if options["config"] is None and _COUNTS[action].isdisjoint(_JOB) and action != "learner_aggregator":
+        raise click.UsageError(f"give a config file with -c {_where(action)}")
+    from ding.entry.cli_modes import run
+
+    try:
+        run(action, options)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def _action(options: dict[str, Any]) -> str:
+    """What is to be done: a mode, or for `dist` a module or a change of replicas."""
+    mode, module = options["mode"], options["module"]
+    changes = [change for change in ("add", "delete", "restart") if options[change]]
+    if mode is None:
+        raise click.UsageError(f"Please indicate at least one argument: -m with one of {', '.join(MODES)}.")
+    if mode != "dist":
+        if module or changes:
+            raise click.UsageError(f"--{'module' if module else changes[0]} has no effect without -m dist")
+        return str(mode)
+    actions = [*([module] if module else []), *changes]
+    if len(actions) != 1:
+        raise click.UsageError(f"-m dist needs -M with one of {', '.join(MODULES)}, or --add, --delete or --restart")
+    if len(options["seed"]) > 1:
+        raise click.UsageError("-m dist takes one seed")
+    return str(actions[0])
+
+
+def _where(action: str) -> str:
+    if action in MODES:
+        return f"with -m {action}"
+    return f"with -m dist -M {action}" if action in MODULES else f"with -m dist --{action}"
+
+
+if __name__ == "__main__":
+    cli(prog_name="ding")

@@ -1,0 +1,226 @@
+"""The config file that the roles of a training on several machines are started with."""
+
+from __future__ import annotations
+
+import copy
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.config.packed import read_packed_config
+from ding.config.parallel import compile_config_parallel
+from ding.config.platforms import AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, LEARNER_PORT, Several, workers_of
+from ding.config.read import read_config_with_system
+from ding.config.save import save_config_py
+from ding.entry.limits import set_limits
+from ding.entry.pipeline import with_command_mode
+from ding.entry.progress import UNLIMITED
+from ding.utils.config_helper import ConfigError, check_config, instance_of, number
+
+_RULES = {
+    "coordinator_wait_s": number(0),
+    "coordinator_lost_s": number(0),
+    "mark": instance_of(str),
+}
+_DEFAULTS: dict[str, Any] = {
+    # How long a worker waits for its first coordinator.
+    "coordinator_wait_s": 3600.0,
+    # How long a worker stays when its coordinator has gone: another one, or the same again, may come.
+    "coordinator_lost_s": 60.0,
+}
+_PATHS = ("path_data", "path_policy")
+
+
+def compile_dist_config(
+    filename: str,
+    seed: int,
+    platform: str,
+    coordinator_host: str | None,
+    learner_host: Several,
+    collector_host: Several,
+    coordinator_port: int | None,
+    learner_port: Several,
+    collector_port: Several,
+    *,
+    exp_name: str | None = None,
+    max_train_iter: int = UNLIMITED,
+    max_env_step: int = UNLIMITED,
+) -> EasyDict:
+    """The compiled config for roles that are started one by one; see `dist_prepare_config`."""
+    main, create, system = copy.deepcopy(read_config_with_system(filename))
+    if exp_name is not None:
+        main["exp_name"] = exp_name
+    dist = check_dist(system.pop("dist", {}))
+    set_limits(main, system, max_train_iter, max_env_step)
+    renew = not (main.get("policy", {}).get("learn") or {}).get("resume_training", False)
+    hosts: dict[str, Any] = {
+        "coordinator_host": coordinator_host, "learner_host": learner_host, "collector_host": collector_host
+    }  # fmt: skip
+    ports: dict[str, Any] = {
+        "coordinator_port": coordinator_port, "learner_port": learner_port, "collector_port": collector_port
+    }  # fmt: skip
+    given = {**hosts, **(ports if platform == "k8s" else {})}  # elsewhere `give_ports` deals them out
+    create = with_command_mode(create)
+    cfg = compile_config_parallel(main, create, system, seed=seed, platform=platform, renew_dir=renew, **given)
+    cfg.system.dist = dist
+    if platform == "local":
+        if coordinator_host is not None:
+            cfg.system.coordinator.host = coordinator_host
+        give_ports(cfg.system, coordinator_port, learner_port, collector_port)
+        dist.mark = _mark(cfg.system.learner0)
+    save_config_py(cfg, os.path.join(cfg.main.exp_name, "total_config.py"))
+    return cfg
+
+
+def check_dist(given: Mapping[str, Any]) -> EasyDict:
+    """The section `dist` of a system config in full: how long workers wait for a coordinator, in seconds.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+    dist = EasyDict({**_DEFAULTS, **given})
+    check_config(dist, "system_config.dist", _RULES)
+    return dist
+
+
+class _Ports:
+    """Ports by host, each given once."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, int], str] = {}
+
+    def take(self, name: str, host: str, port: int) -> int:
+        """Give exactly this port.
+
+        Raises:
+            ConfigError: somebody else has it, or there is no such port.
+        """
+        if not 1 <= port <= 65535:
+            raise ConfigError(f"port {port!r} of {name} is not allowed; it must be in [1, 65535]: others must know it")
+        owner = self._owners.setdefault((host, port), name)
+        if owner != name:
+            raise ConfigError(f"{owner} and {name} are both to listen at {host}:{port}; give them different ports")
+        return port
+
+    def take_from(self, name: str, host: str, port: int) -> int:
+        """Give this port or the next one that is left."""
+        while (host, port) in self._owners:
+            port += 1
+        return self.take(name, host, port)
+
+
+def give_ports(system: EasyDict, coordinator_port: int | None, learner_port: Several, collector_port: Several) -> None:
+    """Give each role of a system config a port of its own, in place, and tell the coordinator where its workers are.
+
+    A list has a port for each worker. One port is that of the first worker on a host, further ones on that host get the
+    next ports. Where none is given, they begin with 22273 for the coordinator, 22271 for learners and 22270 for
+    collectors. A learner of several ranks has a port for each, and an aggregator before it, named
+    `learner_aggregator<i>`, on the same host.
+
+    Raises:
+        ConfigError: a port is given twice, or there are too few.
+        TypeError: what is given is neither a port nor a list.
+    """
+    ports, coordinator = _Ports(), system.coordinator
+    lists = {
+        kind: _listed(f"{kind}_port", given, len(workers_of(system, kind)))
+        for kind, given in (("learner", learner_port), ("collector", collector_port))
+    }
+    own = coordinator_port or coordinator.port
+    coordinator.port = (
+        ports.take("coordinator", coordinator.host, own)
+        if own
+        else ports.take_from("coordinator", coordinator.host, COORDINATOR_PORT)
+    )
+    for kind, first in (("learner", LEARNER_PORT), ("collector", COLLECTOR_PORT)):
+        coordinator[kind] = EasyDict()
+        for index, name in enumerate(workers_of(system, kind)):
+            section = system[name]
+            each = lists[kind]
+            if isinstance(each, int) or each is None:
+                section.port = ports.take_from(name, section.host, each or first)
+            else:
+                section.port = ports.take(name, section.host, each[index])
+            coordinator[kind][name] = [name, section.host, section.port]
+            if section.get("multi_gpu", False):
+                _aggregate(system, name, index, ports)
+
+
+def _listed(what: str, given: Several, count: int) -> Any:
+    if given is None or isinstance(given, int):
+        return given
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise TypeError(f"{what} must be a port or a list of ports, got {given!r}")
+    if len(given) < count:
+        raise ConfigError(f"{what} = {given!r} is not allowed; it must have one for each of the {count} workers")
+    return given
+
+
+def _aggregate(system: EasyDict, name: str, index: int, ports: _Ports) -> None:
+    """Put an aggregator before the ranks of a learner, whose first has its port."""
+    section, host = system[name], system[name].host
+    others = [ports.take_from(f"{name} rank {rank}", host, section.port) for rank in range(1, section.gpu_num)]
+    section.update(port=[section.port, *others], aggregator=True)
+    aggregator = f"learner_aggregator{index}"
+    ends = {
+        end: {"host": host, "port": ports.take_from(f"{aggregator} ({end})", host, AGGREGATOR_PORT)}
+        for end in ("slave", "master")
+    }
+    ranks = {str(rank): [str(rank), host, port] for rank, port in enumerate(section.port)}
+    system[aggregator] = EasyDict(**ends, learner=ranks)
+    system.coordinator.learner[name] = [name, host, ends["slave"]["port"]]
+
+
+def _mark(section: Mapping[str, Any]) -> str:
+    """Put a file into the folders that all machines share, by which they are known; returns its name."""
+    mark = f".ding_{uuid.uuid4().hex}"
+    for key in _PATHS:
+        os.makedirs(section[key], exist_ok=True)
+        with open(os.path.join(section[key], mark), "wb"):
+            pass
+    return mark
+
+
+def check_shared_folders(cfg: Mapping[str, Any], section: Mapping[str, Any]) -> None:
+    """Refuse folders that are not those which the config was prepared with.
+
+    Raises:
+        ConfigError: they are others, or not there.
+    """
+    mark = cfg["system"].get("dist", {}).get("mark")
+    for key in _PATHS:
+        if mark is not None and key in section and not os.path.exists(os.path.join(section[key], mark)):
+            raise ConfigError(
+                f"{key} = {section[key]!r} is not the folder that the config was prepared with, as the file {mark} is "
+                "not in it: on every machine the shared folder must be mounted at the same path; or prepare the config "
+                "again"
+            )
+
+
+def section_of(cfg: Mapping[str, Any], kind: str, name: str | None) -> tuple[str, EasyDict]:
+    """The name and the section of a role in a compiled config.
+
+    Args:
+        name: None for the role called `kind`, or the only one of that kind.
+
+    Raises:
+        ConfigError: there is no such role, or it is not clear which one is meant.
+    """
+    system = cfg["system"]
+    names = workers_of(system, kind)
+    if name is None:
+        name = kind if kind in system or len(names) != 1 else names[0]
+    if name not in system or name not in (kind, *names):
+        there = ", ".join(names) or "none"
+        raise ConfigError(f"there is no {kind} called {name!r} in the config; give the name of one of these: {there}")
+    return name, system[name]
+
+
+def read_dist_config(filename: str) -> EasyDict:
+    """The config that `dist_prepare_config` has written; nothing in the file is executed. Raises as its reader."""
+    cfg = read_packed_config(filename)
+    cfg.system.dist = check_dist(cfg.system.get("dist", {}))
+    return cfg

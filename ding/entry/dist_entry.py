@@ -1,0 +1,261 @@
+"""The roles of a parallel training, started one by one on machines that share a folder."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from easydict import EasyDict
+
+from ding.config.packed import save_packed_config
+from ding.config.platforms import AGGREGATOR_PORT, ANY_HOST, Several
+from ding.entry.dist_config import (
+    check_dist,
+    check_shared_folders,
+    compile_dist_config,
+    read_dist_config,
+    section_of,
+)
+from ding.entry.dist_roles import (
+    DistCoordinator,
+    DistWorker,
+    be_worker,
+    port_from,
+    quiet_servers,
+    worker_class,
+)
+from ding.entry.progress import UNLIMITED
+from ding.entry.rank_spawner import spawn_ranks
+from ding.entry.replicas import dist_add_replicas, dist_delete_replicas, dist_restart_replicas
+from ding.utils.default_helper import set_pkg_seed
+
+__all__ = [
+    "dist_add_replicas",
+    "dist_delete_replicas",
+    "dist_launch_collector",
+    "dist_launch_coordinator",
+    "dist_launch_learner",
+    "dist_launch_learner_aggregator",
+    "dist_launch_spawn_learner",
+    "dist_prepare_config",
+    "dist_restart_replicas",
+    "read_coordinator_config",
+]
+
+
+def dist_prepare_config(
+    filename: str,
+    seed: int,
+    platform: str,
+    coordinator_host: str | None = None,
+    learner_host: Several = None,
+    collector_host: Several = None,
+    coordinator_port: int | None = None,
+    learner_port: Several = None,
+    collector_port: Several = None,
+    *,
+    exp_name: str | None = None,
+    max_train_iter: int = UNLIMITED,
+    max_env_step: int = UNLIMITED,
+) -> str:
+    """Compile the config file `filename`, with `main_config`, `create_config` and `system_config`, for roles that are
+    started one by one; it is written to `<filename>.pkl`, whose path is returned. The file is no pickle.
+
+    Call it in the folder that all machines share: the folders for samples and weights lie in it unless `path_data` and
+    `path_policy` of `system_config` say otherwise, and every machine must have them at the same path. On the platform
+    'local' every role checks that. `system_config.dist` may say how many seconds a worker waits for its first
+    coordinator (`coordinator_wait_s`, 3600), and for another one when it has gone (`coordinator_lost_s`, 60).
+
+    Args:
+        seed: of the run; each worker gets a seed of its own from it.
+        platform: 'local' (machines that reach each other at the given hosts) or 'k8s' (see `parallel_transform_k8s`).
+        coordinator_host: where the coordinator listens; it must be an address, or name, of that machine by which the
+            others reach it. None is 127.0.0.1.
+        learner_host, collector_host: the same for the workers: one for all of a kind, or a list with one for each.
+        coordinator_port: where it listens.
+        learner_port, collector_port: one for all of a kind, of which further ones on the same host get the next, or a
+            list. Without any of these, ports are dealt out from 22270 on.
+        exp_name: instead of that in the config.
+        max_train_iter, max_env_step: the budget, as of `parallel_pipeline`.
+
+    Raises:
+        ConfigError: a value is not allowed; two roles are to listen at the same port.
+        TypeError: the config holds something that cannot be written without pickle, such as a function.
+        NotImplementedError: the platform is 'slurm'.
+        KeyError: there is no such platform.
+    """
+    set_pkg_seed(seed, use_cuda=False)
+    hosts = coordinator_host, learner_host, collector_host
+    ports = coordinator_port, learner_port, collector_port
+    limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
+    cfg = compile_dist_config(filename, seed, platform, *hosts, *ports, exp_name=exp_name, **limits)  # type: ignore[arg-type]
+    path = f"{filename}.pkl"
+    save_packed_config(cfg, path)
+    return path
+
+
+def read_coordinator_config(
+    filename: str, seed: int | None = None, coordinator_port: int | None = None, disable_flask_log: bool = True
+) -> EasyDict:
+    """The compiled config for a coordinator in this process; see `dist_launch_coordinator`."""
+    if disable_flask_log:
+        quiet_servers()
+    cfg = read_dist_config(filename)
+    coordinator = cfg.system.coordinator
+    coordinator.port = port_from(coordinator_port, "COORDINATOR_PORT", coordinator.port)
+    check_shared_folders(cfg, coordinator)
+    if seed is not None:
+        cfg.seed = seed
+    return cfg
+
+
+def dist_launch_coordinator(
+    filename: str,
+    seed: int | None = None,
+    coordinator_port: int | None = None,
+    disable_flask_log: bool = True,
+    enable_total_log: bool = False,
+) -> DistCoordinator:
+    """Start the coordinator in threads of this process; it connects the workers, which may start before or after it.
+
+    Call `wait` on what is returned: it ends when the run does. The command `ding -m dist -M coordinator` also writes
+    `eval.jsonl` and `result.pkl`, and shows the progress.
+
+    Args:
+        filename: what `dist_prepare_config` has written.
+        seed: of the package; None is that of the config.
+        coordinator_port: None is the environment variable `COORDINATOR_PORT` if it is a number, else the config.
+        disable_flask_log: whether servers log errors only.
+        enable_total_log: whether the coordinator writes its log.
+
+    Raises:
+        ConnectionError: workers could not be reached within two minutes; it names them all.
+        ConfigError: the file is none, or the shared folders are not there.
+        PermissionError: it would be reached from other machines without a token.
+        OSError: the address cannot be listened at.
+    """
+    cfg = read_coordinator_config(filename, seed, coordinator_port, disable_flask_log)
+    logging.getLogger("coordinator_logger").disabled = not enable_total_log
+    set_pkg_seed(cfg.seed, use_cuda=False)
+    return DistCoordinator(cfg)
+
+
+def dist_launch_learner(
+    filename: str,
+    seed: int | None = None,
+    learner_port: int | None = None,
+    name: str | None = None,
+    disable_flask_log: bool = True,
+) -> DistWorker:
+    """Start a learner in threads of this process.
+
+    Call `wait` on what is returned: it ends when the coordinator has gone. With several ranks, call it in each process,
+    with `RANK` and `WORLD_SIZE` in the environment, or use `dist_launch_spawn_learner`.
+
+    Args:
+        filename: what `dist_prepare_config` has written.
+        seed: of the package; None is that of the config.
+        learner_port: where it listens; None is the environment variable `LEARNER_PORT` if it is a number, else the
+            config. A rank adds its number. The coordinator looks for it where the config says.
+        name: which learner of the config it is; None for the one called `learner`, or the only one.
+        disable_flask_log: whether servers log errors only.
+
+    Raises:
+        ConfigError: there is no such learner, or the shared folders are not there.
+        PermissionError: it would be reached from other machines without a token.
+        OSError: the address cannot be listened at.
+    """
+    return _launch("learner", filename, seed, learner_port, name, disable_flask_log)
+
+
+def dist_launch_collector(
+    filename: str,
+    seed: int | None = None,
+    collector_port: int | None = None,
+    name: str | None = None,
+    disable_flask_log: bool = True,
+) -> DistWorker:
+    """Start a collector in threads of this process; everything else as for `dist_launch_learner`."""
+    return _launch("collector", filename, seed, collector_port, name, disable_flask_log)
+
+
+def _launch(
+    kind: str, filename: str, seed: int | None, port: int | None, name: str | None, disable_flask_log: bool
+) -> DistWorker:
+    if disable_flask_log:
+        quiet_servers()
+    cfg = read_dist_config(filename)
+    name, section = section_of(cfg, kind, name)
+    section.port = port_from(port, f"{kind.upper()}_PORT", section.port)
+    check_shared_folders(cfg, section)
+    cls = worker_class(kind, section)
+    be_worker(kind, section, seed)
+    return DistWorker(name, cls, section, cfg.system.dist)
+
+
+def dist_launch_learner_aggregator(
+    filename: str | None = None,
+    seed: int | None = None,
+    aggregator_host: str | None = None,
+    aggregator_port: int | None = None,
+    name: str | None = None,
+    disable_flask_log: bool = True,
+) -> DistWorker:
+    """Start an aggregator in threads of this process, which makes several learners one to their coordinator.
+
+    Call `wait` on what is returned: it ends when the coordinator has gone.
+
+    Args:
+        filename: what `dist_prepare_config` has written; None for learners that only an operator knows, then it listens
+            for them at the next port.
+        seed: of the package.
+        aggregator_host: where it takes tasks; None is the config, or all addresses without a file.
+        aggregator_port: where it takes tasks; None is the environment variable `AGGREGATOR_PORT` if it is a number,
+            else the config, or 22272 without a file.
+        name: which aggregator of the config it is; None for the one called `learner_aggregator`, or the only one.
+        disable_flask_log: whether servers log errors only.
+
+    Raises:
+        ConfigError: there is no such aggregator.
+        ConnectionError: its learners could not be reached.
+        PermissionError: it would be reached from other machines without a token.
+        OSError: an address cannot be listened at.
+    """
+    from ding.worker.adapter.learner_aggregator import LearnerAggregator
+
+    if disable_flask_log:
+        quiet_servers()
+    set_pkg_seed(seed or 0, use_cuda=False)
+    port = partial(port_from, aggregator_port, "AGGREGATOR_PORT")
+    if filename is None:
+        host, own = aggregator_host or ANY_HOST, port(AGGREGATOR_PORT)
+        section = EasyDict(slave={"host": host, "port": own}, master={"host": host, "port": own + 1}, learner={})
+        return DistWorker(name or "learner_aggregator", LearnerAggregator, section, check_dist({}))
+    cfg = read_dist_config(filename)
+    name, section = section_of(cfg, "learner_aggregator", name)
+    section.slave.update(host=aggregator_host or section.slave.host, port=port(section.slave.port))
+    return DistWorker(name, LearnerAggregator, section, cfg.system.dist)
+
+
+def dist_launch_spawn_learner(
+    filename: str,
+    seed: int | None = None,
+    learner_port: int | None = None,
+    name: str | None = None,
+    disable_flask_log: bool = True,
+) -> None:
+    """Start the ranks of a learner that belong on this machine, each by the command line, and wait until they end.
+
+    The environment says which: `LOCAL_WORLD_SIZE` ranks (1) from `START_RANK` (0) on, of `WORLD_SIZE` (those so far).
+
+    Args:
+        as for `dist_launch_learner`.
+
+    Raises:
+        RuntimeError: a rank has failed; the others are ended first.
+        ValueError: a variable holds no number.
+    """
+    options = ["--disable-flask-log", str(bool(disable_flask_log))]
+    for option, value in (("-s", seed), ("-lp", learner_port), ("--module-name", name)):
+        options += [] if value is None else [option, str(value)]
+    spawn_ranks(["-m", "dist", "-M", "learner", "-c", filename, *options])

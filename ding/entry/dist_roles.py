@@ -1,0 +1,224 @@
+"""The roles of a training on several machines, each in a process that is its own."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.utils.config_helper import ConfigError
+from ding.utils.default_helper import set_pkg_seed
+from ding.utils.import_helper import import_module
+from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
+
+_WORKERS: dict[str, tuple[Any, str]] = {
+    "learner": (COMM_LEARNER_REGISTRY, "ding.worker.learner.comm.flask_fs_learner"),
+    "collector": (COMM_COLLECTOR_REGISTRY, "ding.worker.collector.comm.flask_fs_collector"),
+}
+
+
+class Presence:
+    """Whether a coordinator is there, as a worker hears of it. Thread-safe.
+
+    Example:
+        >>> presence = Presence()
+        >>> presence.came()
+        >>> presence.left()
+        >>> presence.wait_until_gone(wait_s=60, lost_s=0)
+        True
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_there = self._has_come = self._is_over = False
+
+    def came(self) -> None:
+        """It is there."""
+        if self._is_there:  # each task says so
+            return
+        with self._changed:
+            self._is_there = self._has_come = True
+            self._changed.notify_all()
+
+    def left(self) -> None:
+        """It has gone."""
+        with self._changed:
+            self._is_there = False
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Nobody is to wait any more."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def wait_until_gone(self, wait_s: float, lost_s: float) -> bool:
+        """Wait until the coordinator has been gone for `lost_s`, or `end`; False if none has come within `wait_s`."""
+        with self._changed:
+            if not self._wait_for(lambda: self._has_come, wait_s):
+                return False
+            while True:
+                self._wait_for(lambda: not self._is_there)
+                if self._is_over or not self._wait_for(lambda: self._is_there, lost_s):
+                    return True
+
+    def _wait_for(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        return self._changed.wait_for(lambda: self._is_over or predicate(), timeout_s)
+
+
+class _Watched:
+    """Before a worker's class: tells of its coordinator."""
+
+    presence: Presence
+
+    def serve(self, task: dict[str, Any]) -> Any:
+        self.presence.came()
+        return super().serve(task)  # type: ignore[misc]
+
+    def deal_with_lost_coordinator(self) -> None:
+        self.presence.left()
+        super().deal_with_lost_coordinator()  # type: ignore[misc]
+
+
+class DistWorker:
+    """A worker that runs in this process: in threads, until `close` or the end of the program.
+
+    Args:
+        name: what it is called in the config.
+        cls: its class; where that has no `serve` and `deal_with_lost_coordinator`, it is not known when the coordinator
+            has gone.
+        cfg: what it is made with.
+        dist: see `check_dist`.
+    """
+
+    def __init__(self, name: str, cls: type, cfg: EasyDict, dist: Mapping[str, Any]) -> None:
+        self.name = name
+        self._dist = dist
+        self._presence = Presence()
+        if hasattr(cls, "serve") and hasattr(cls, "deal_with_lost_coordinator"):
+            cls = type(cls.__name__, (_Watched, cls), {"presence": self._presence, "__module__": cls.__module__})
+        else:
+            self._presence.came()
+        self.worker: Any = cls(cfg)
+        atexit.register(self.close)
+        try:
+            self.worker.start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def port(self) -> int | None:
+        """Where it takes tasks."""
+        port: int | None = getattr(self.worker, "port", None)
+        return port
+
+    def wait(self) -> None:
+        """Wait until its coordinator has gone and stays away, or `close`.
+
+        Raises:
+            TimeoutError: no coordinator has ever come.
+        """
+        wait_s, lost_s = self._dist["coordinator_wait_s"], self._dist["coordinator_lost_s"]
+        if not self._presence.wait_until_gone(wait_s, lost_s):
+            raise TimeoutError(f"no coordinator has come to {self.name} at port {self.port} within {wait_s:g} s")
+
+    def close(self) -> None:
+        """End its task and take no more. Idempotent."""
+        atexit.unregister(self.close)
+        self._presence.end()
+        self.worker.close()
+
+    def __enter__(self) -> DistWorker:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class DistCoordinator:
+    """A coordinator that runs in this process: in threads, until `close` or the end of the program."""
+
+    def __init__(self, cfg: EasyDict) -> None:
+        from ding.entry.parallel_run import ParallelRun
+
+        self._run = ParallelRun(cfg, monotonic())
+        self.coordinator = self._run.coordinator
+        self._run.start()
+        atexit.register(self.close)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the run is over, then end all tasks; False when `timeout_s` has passed first.
+
+        Raises:
+            Exception: what the run has failed with.
+        """
+        if not self._run.wait(math.inf if timeout_s is None else monotonic() + timeout_s):
+            return False
+        atexit.unregister(self.close)
+        self._run.end()
+        self._run.outcome()
+        return True
+
+    def close(self) -> None:
+        """End all tasks and disconnect the workers. Idempotent."""
+        atexit.unregister(self.close)
+        self._run.close()
+
+    def __enter__(self) -> DistCoordinator:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def worker_class(kind: str, section: Mapping[str, Any]) -> type:
+    """The class of the type that a worker's section names.
+
+    Raises:
+        ConfigError: workers of the type are not reached from other processes.
+        KeyError: there is no such type.
+    """
+    registry, own = _WORKERS[kind]
+    if section["type"] == "local":
+        raise ConfigError(
+            f"a {kind} of the type 'local' is reached within its process only: set comm_{kind} to 'flask_fs'"
+        )
+    import_module([own, *section.get("import_names", [])])
+    cls: type = registry.get(section["type"])
+    return cls
+
+
+def be_worker(kind: str, section: Mapping[str, Any], seed: int | None) -> None:
+    """Make this process one for a worker: its share of busy cores, its threads, its seed."""
+    import torch
+
+    if section.get("nice") and hasattr(os, "nice"):
+        os.nice(section["nice"])
+    # Several collectors may share a machine; a learner may have it for itself.
+    threads = section.get("torch_threads", 1 if kind == "collector" else None)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    set_pkg_seed(section.get("seed", 0) if seed is None else seed)
+
+
+def port_from(argument: int | None, variable: str, configured: Any) -> Any:
+    """A port: the argument, else that in the environment variable, else the configured one."""
+    if argument is not None:
+        return argument
+    text = os.environ.get(variable, "")
+    # Kubernetes sets such a variable to a URL where there is a service of that name.
+    return int(text) if text.isascii() and text.isdigit() else configured
+
+
+def quiet_servers() -> None:
+    """Have the servers of this process log errors only."""
+    for name in ("waitress", "werkzeug"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,0 +1,134 @@
+"""`parallel_pipeline`: a coordinator in this process, learners and collectors in processes of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.config.packed import read_packed_config
+from ding.entry.crew import ProcessCrew, run_collector, run_learner
+from ding.entry.keeper import WorkerPlan
+from ding.entry.parallel_run import drive, run_parallel
+from ding.entry.progress import UNLIMITED
+from ding.entry.worker_process import WorkerProcess
+from ding.utils.process_event import ProcessEvent
+
+__all__ = [
+    "launch_collector",
+    "launch_coordinator",
+    "launch_learner",
+    "parallel_pipeline",
+    "run_collector",
+    "run_learner",
+]
+
+Handle = tuple[WorkerProcess, ProcessEvent, ProcessEvent]
+
+
+def parallel_pipeline(
+    input_cfg: str | Sequence[Mapping[str, Any]],
+    seed: int = 0,
+    enable_total_log: bool = False,
+    disable_flask_log: bool = True,
+    max_train_iter: int = UNLIMITED,
+    max_env_step: int = UNLIMITED,
+    max_seconds: float = math.inf,
+) -> None:
+    """Train with learners and collectors in processes of their own, until solved or out of budget.
+
+    The workers are started by this call and end with it, however it ends: also when this process is killed. The first
+    exception in an env, a policy, a learner or a collector ends the run; its traceback is in what is raised here.
+    SIGINT and SIGTERM end the run with status 130.
+
+    With the types `local` for `comm_learner` and `comm_collector` all roles run in threads of this process, for tests
+    and for debugging.
+
+    The experiment folder gets, beside configs, logs and the learner's checkpoints, `eval.jsonl` (one line per
+    evaluation) and `result.pkl` (the outcome).
+
+    Args:
+        input_cfg: path of a config file, or the triple `(main_config, create_config, system_config)`; none is changed.
+        seed: of the package. Each worker gets a seed of its own from it.
+        enable_total_log: whether the coordinator writes its log.
+        disable_flask_log: whether the servers of the workers log errors only.
+        max_train_iter: the learner ends exactly here; its last weights are evaluated, then the run ends.
+        max_env_step: the run ends as soon as it is known that the collectors have made so many env steps.
+        max_seconds: the run ends after so many seconds.
+
+    Raises:
+        TypeError: `input_cfg` is neither a path nor a triple.
+        ConfigError: a value is not allowed, or something is missing.
+        TaskFailed: a worker failed; with the traceback.
+        WorkerDied: the process of a worker has ended; with its exit code or signal.
+    """
+    run_parallel(input_cfg, seed, enable_total_log, disable_flask_log, max_train_iter, max_env_step, max_seconds)
+
+
+def launch_learner(
+    seed: int, config: Mapping[str, Any] | None = None, filename: str | None = None, name: str | None = None
+) -> Handle:
+    """Start a learner in a process of its own.
+
+    Args:
+        seed: of the package in that process.
+        config: its section of the system config.
+        filename, name: instead of `config`, a file that `dist_prepare_config` has written, and the section in it.
+
+    Returns:
+        the process; an event that is set when the learner takes tasks; and one that ends it when it is set.
+
+    Raises:
+        ValueError: neither `config` nor `filename` and `name` are given.
+    """
+    return _launch("learner", seed, config, filename, name)
+
+
+def launch_collector(
+    seed: int, config: Mapping[str, Any] | None = None, filename: str | None = None, name: str | None = None
+) -> Handle:
+    """Start a collector in a process of its own; everything else as for `launch_learner`."""
+    return _launch("collector", seed, config, filename, name)
+
+
+def _launch(kind: str, seed: int, config: Any, filename: str | None, name: str | None) -> Handle:
+    if config is None:
+        if filename is None or name is None:
+            raise ValueError(f"launch_{kind} needs either config, or filename and name; got {filename=} and {name=}")
+        config = read_packed_config(filename).system[name]
+    run = {"learner": run_learner, "collector": run_collector}[kind]
+    worker = WorkerProcess(WorkerPlan(name or kind, run, EasyDict(config), seed))
+    worker.start()
+    return worker, worker.start_event, worker.close_event
+
+
+def launch_coordinator(
+    seed: int,
+    config: Mapping[str, Any] | None = None,
+    filename: str | None = None,
+    learner_handle: Sequence[Handle] | None = None,
+    collector_handle: Sequence[Handle] | None = None,
+) -> None:
+    """Run the coordinator in this process until the training is over, then end the workers.
+
+    Args:
+        seed: of the package.
+        config: the compiled config.
+        filename: instead of `config`, a file that `dist_prepare_config` has written.
+        learner_handle, collector_handle: what `launch_learner` and `launch_collector` have returned. Workers that are
+            not among them are reached at the addresses in the config.
+
+    Raises:
+        ValueError: neither `config` nor `filename` is given.
+        Exception: as `parallel_pipeline`.
+    """
+    if config is None:
+        if filename is None:
+            raise ValueError("launch_coordinator needs either config or filename")
+        config = read_packed_config(filename)
+    cfg = EasyDict(config)
+    cfg.seed = seed
+    workers = [handle[0] for handle in [*(learner_handle or ()), *(collector_handle or ())]]
+    drive(cfg, ProcessCrew(cfg.system, workers))

@@ -1,0 +1,199 @@
+"""One parallel training, from its configs to its outcome."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.config.parallel import compile_config_parallel
+from ding.config.read import read_config_with_system
+from ding.entry.crew import Crew, make_crew
+from ding.entry.limits import check_limits, set_limits
+from ding.entry.pipeline import with_command_mode
+from ding.entry.progress import UNLIMITED, ParallelProgressLine, append_record, write_result
+from ding.torch_utils.training_guard import guard_training
+from ding.utils.config_helper import ConfigError
+from ding.utils.default_helper import set_pkg_seed
+from ding.worker.coordinator.coordinator import Coordinator, Progress
+
+# How often the terminal is told of the progress.
+_TICK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelOutcome:
+    """How a parallel training ended.
+
+    Attributes:
+        cfg: the compiled config: `main`, `system` and `seed`.
+        stop: whether an evaluation reached the stop value.
+        returns: of the episodes of the last evaluation; [] without any.
+        seconds: from the call to the end.
+    """
+
+    cfg: EasyDict
+    stop: bool
+    progress: Progress
+    returns: list[Any]
+    seconds: float
+
+
+def run_parallel(
+    input_cfg: str | Sequence[Mapping[str, Any]],
+    seed: int = 0,
+    enable_total_log: bool = False,
+    disable_flask_log: bool = True,
+    max_train_iter: int = UNLIMITED,
+    max_env_step: int = UNLIMITED,
+    max_seconds: float = math.inf,
+) -> ParallelOutcome:
+    """Train as `parallel_pipeline` does, and tell how it ended."""
+    start = monotonic()
+    cfg = _compile(input_cfg, seed, max_train_iter, max_env_step, max_seconds)
+    return drive(cfg, make_crew(cfg.system, disable_flask_log), enable_total_log, start, start + max_seconds)
+
+
+def drive(
+    cfg: EasyDict, crew: Crew, enable_total_log: bool = False, start: float | None = None, deadline: float = math.inf
+) -> ParallelOutcome:
+    """Run the coordinator of a compiled config in this process, and end the crew after it.
+
+    Args:
+        start, deadline: on the clock `time.monotonic`.
+    """
+    logging.getLogger("coordinator_logger").disabled = not enable_total_log
+    with ExitStack() as stack:
+        stack.enter_context(guard_training(None))  # the learner saves its checkpoint when its task ends
+        stack.callback(crew.close)
+        crew.start()  # before there are threads, which a forked process would be without
+        set_pkg_seed(cfg.seed, use_cuda=False)
+        run = ParallelRun(cfg, monotonic() if start is None else start)
+        stack.callback(run.close)
+        crew.supervise(run.coordinator)
+        run.train(deadline)
+    return run.outcome()
+
+
+class ParallelRun:
+    """The coordinator of a run, and what is told of it: on the terminal, and in the experiment's folder.
+
+    Args:
+        start: of the run, on the clock `time.monotonic`.
+    """
+
+    def __init__(self, cfg: EasyDict, start: float) -> None:
+        self._cfg, self._start = cfg, start
+        self._returns: list[Any] = []
+        self.coordinator = Coordinator(cfg)
+        self.coordinator.on_evaluation = self._record
+        self._line = ParallelProgressLine()
+
+    def train(self, deadline: float) -> None:
+        """Train until the run is over, or the time."""
+        try:
+            self.start()
+            self.wait(deadline)
+        except ConnectionError:  # the worker that could not be reached has died
+            if self.coordinator.failure is None:
+                raise
+        self.end()
+
+    def start(self) -> None:
+        """Begin, see `Coordinator.start`."""
+        self.coordinator.start()
+        if self.coordinator.url is not None:
+            self._line.say(f"status page: {self.coordinator.url}")
+
+    def wait(self, deadline: float = math.inf) -> bool:
+        """Wait until the run is over; False when the time is."""
+        while not self.coordinator.wait(_wait_s(deadline, _TICK_S if self._line.is_shown else math.inf)):
+            if monotonic() >= deadline:
+                return False
+            self._line.show(self.coordinator.progress())
+        return True
+
+    def end(self) -> None:
+        """End all tasks.
+
+        Raises:
+            Exception: what the run has failed with.
+        """
+        self.close()
+        if self.coordinator.failure is not None:
+            raise self.coordinator.failure
+
+    def close(self) -> None:
+        """End all tasks. Idempotent."""
+        self.coordinator.close()
+        self._line.close()
+
+    def _record(self, finished_task: Mapping[str, Any]) -> None:
+        episodes = finished_task["real_episode_count"]
+        if not episodes:
+            return  # broken off
+        self._returns = _flat(finished_task["reward_raw"])
+        record = {
+            "train_iter": finished_task.get("train_iter"),
+            "env_step": self.coordinator.progress().env_steps,
+            "seed": self._cfg.seed,
+            "returns": self._returns,
+            "lengths": None,
+            "seconds": finished_task["avg_time_per_episode"] * episodes,
+        }
+        append_record(self._cfg.main.exp_name, record)
+
+    def outcome(self) -> ParallelOutcome:
+        """How it ended; also written to `result.pkl`."""
+        progress, stop = self.coordinator.progress(), self.coordinator.is_solved
+        info = {"eval_episode_return": self._returns}
+        write_result(self._cfg.main.exp_name, stop, progress.env_steps, progress.train_iter, info)
+        return ParallelOutcome(self._cfg, stop, progress, self._returns, monotonic() - self._start)
+
+
+def _flat(returns: list[Any]) -> list[Any]:
+    """Some collectors list the returns by env."""
+    return [value for item in returns for value in (item if isinstance(item, list) else [item])]
+
+
+def _wait_s(deadline: float, tick_s: float) -> float | None:
+    wait_s = min(max(0.0, deadline - monotonic()), tick_s)
+    return None if wait_s == math.inf else wait_s
+
+
+def _compile(input_cfg: Any, seed: int, max_train_iter: int, max_env_step: int, max_seconds: float) -> EasyDict:
+    check_limits(max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
+    main, create, system = _read_triple(input_cfg)
+    set_limits(main, system, max_train_iter, max_env_step)
+    renew = not main["policy"]["learn"].get("resume_training", False)
+    cfg = compile_config_parallel(main, create, system, seed=seed, renew_dir=renew)
+    if system.get("learner_gpu_num", 1) > 1:
+        raise ConfigError(
+            f"system_config.learner_gpu_num = {system['learner_gpu_num']} is not allowed here: parallel_pipeline gives "
+            "each learner one process; start the ranks of a learner one by one, or set it to 1"
+        )
+    for key in ("path_data", "path_policy"):
+        os.makedirs(cfg.system.learner0[key], exist_ok=True)  # where it cannot be, this says so before anything starts
+    return cfg
+
+
+def _read_triple(input_cfg: Any) -> tuple[Any, Any, Any]:
+    """Deep copies of the three configs, the create config with the policy type that has a command mode."""
+    triple: Any = input_cfg
+    if isinstance(input_cfg, (str, os.PathLike)):
+        triple = read_config_with_system(os.fspath(input_cfg))
+    if not isinstance(triple, Sequence) or len(triple) != 3:
+        raise TypeError(
+            "input_cfg must be a file path or the triple (main_config, create_config, system_config), got "
+            f"{input_cfg!r}"
+        )
+    main, create, system = copy.deepcopy(tuple(triple))
+    return main, with_command_mode(create), system

@@ -1,0 +1,35 @@
+"""The command line that the parallel examples share."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+MAX_SECONDS = 300.0
+
+
+def run(main_config: Any, create_config: Any, system_config: Any, argv: Sequence[str] | None = None) -> int:
+    """Train with `--seed N` (0), for `--max-seconds` at most; print the outcome and where its files are.
+
+    Returns:
+        the exit status: 0 when the stop value was reached, else 1.
+    """
+    from ding.entry.parallel_run import run_parallel
+
+    parser = argparse.ArgumentParser(description=f"Train {main_config.exp_name} until its stop value is reached.")
+    parser.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")
+    parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS, help="budget (default %(default)s)")
+    args = parser.parse_args(argv)
+    main = copy.deepcopy(main_config)
+    main.exp_name = f"{main.exp_name}_seed{args.seed}"
+    outcome = run_parallel((main, create_config, system_config), seed=args.seed, max_seconds=args.max_seconds)
+    progress = outcome.progress
+    mean_return = "-" if progress.last_return is None else f"{progress.last_return:.2f}"
+    print(
+        f"{'solved' if outcome.stop else 'NOT solved'}: mean return {mean_return} (stop value {main.env.stop_value}) "
+        f"after {progress.env_steps} env steps, {progress.train_iter} iterations and {outcome.seconds:.1f} s; "
+        f"results are in ./{outcome.cfg.main.exp_name}/"
+    )
+    return 0 if outcome.stop else 1

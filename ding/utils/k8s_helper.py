@@ -1,0 +1,59 @@
+"""The operator that runs the workers of a job on Kubernetes: whether there is one, and where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from ding.utils.config_helper import ConfigError
+
+_URL = "KUBERNETES_SERVER_URL"
+_NAMESPACE = "default"
+_NAME = "dijob-example-coordinator"
+_API_VERSION = "/v1alpha1"
+
+
+def exist_operator_server() -> bool:
+    """Whether the environment variable `KUBERNETES_SERVER_URL` names an operator."""
+    return bool(os.environ.get(_URL))
+
+
+def get_operator_server_kwargs(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """What `OperatorServer` is made with: `host`, `port`, `api_version`, `namespace` and `name`.
+
+    Args:
+        cfg: may have `system_addr`, `host:port` or a URL whose scheme counts for nothing (requests are plain HTTP), and
+            `api_version`. They win over the environment variables `KUBERNETES_SERVER_URL` and
+            `KUBERNETES_SERVER_API_VERSION`; the rest is in `KUBERNETES_POD_NAMESPACE` and `KUBERNETES_POD_NAME`.
+
+    Raises:
+        ConfigError: there is no address, or it is none.
+
+    Example:
+        >>> get_operator_server_kwargs({"system_addr": "https://10.0.0.1:8080", "api_version": "v1"})["host"]
+        '10.0.0.1'
+    """
+    address = cfg.get("system_addr") or os.environ.get(_URL)
+    if not address:
+        raise ConfigError(f"there is no operator: set system_addr, or the environment variable {_URL}, to host:port")
+    host, port = _split(str(address))
+    return {
+        "host": host,
+        "port": port,
+        "api_version": cfg.get("api_version") or os.environ.get("KUBERNETES_SERVER_API_VERSION", _API_VERSION),
+        "namespace": os.environ.get("KUBERNETES_POD_NAMESPACE", _NAMESPACE),
+        "name": os.environ.get("KUBERNETES_POD_NAME", _NAME),
+    }
+
+
+def _split(address: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:  # no number, or one that is no port
+        host = port = None
+    if not host or parts.username is not None:
+        raise ConfigError(f"system_addr = {address!r} is not allowed; it must be host:port, or a URL")
+    return host, port or (443 if parts.scheme == "https" else 80)

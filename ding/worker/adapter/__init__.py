@@ -1,0 +1,12 @@
+"""What stands between a coordinator and workers that it does not see one by one."""
+
+from typing import TYPE_CHECKING
+
+from ding.utils.lazy_import import lazy_names
+
+if TYPE_CHECKING:
+    from ding.worker.adapter.learner_aggregator import LearnerAggregator
+
+__all__ = ["LearnerAggregator"]
+
+__getattr__ = lazy_names(__name__, {"LearnerAggregator": "ding.worker.adapter.learner_aggregator"})

@@ -1,0 +1,187 @@
+"""One learner task on a group of learners: each message of the coordinator goes to all, and comes back as one."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
+from typing import Any
+
+from ding.interaction.exception import TaskFail
+from ding.worker.adapter.learner_group import LearnerSeat, ask_all
+from ding.worker.adapter.merge import merge_info
+from ding.worker.transport.link import Task
+from ding.worker.transport.rows import cut_columns, from_columns
+from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_LEARN
+
+_DONE = "learner_done"
+# After a task could not begin, so long may those learners that have begun it take to end it.
+_GRACE_S = 2.0
+
+
+class _Track:
+    """How far one learner of the task is.
+
+    Attributes:
+        batch_size, room: of the batches that it wants, and how many.
+        infos: told by it, but not yet by the group.
+        batches_done: batches that it has read.
+        is_done: it has told its last info.
+        is_closed: it has ended the task.
+    """
+
+    def __init__(self, seat: LearnerSeat) -> None:
+        self.seat = seat
+        self.batch_size = self.room = self.batches_done = 0
+        self.infos: deque[dict[str, Any]] = deque()
+        self.is_done = self.is_closed = False
+
+    def take_demand(self, reply: Mapping[str, Any]) -> None:
+        self.batch_size, self.room = reply["batch_size"], reply.get("batch_num", 1)
+        self.take_infos(reply)
+
+    def take_infos(self, reply: Mapping[str, Any]) -> None:
+        infos = reply["infos"] if "infos" in reply else [reply["info"]] if "info" in reply else []
+        self.batches_done += reply.get("batches_done", 0) if "infos" in reply else len(infos)
+        self.infos.extend(infos)
+        self.is_done = self.is_done or any(info.get(_DONE) for info in infos)
+        if self.is_done:
+            self.room = 0
+
+
+class GroupRun:
+    """The messages of one task; the learners that it began with stay its learners.
+
+    Every batch of the coordinator is cut into one part for each learner, in order, so all of them always get the same
+    number of batches: learners that average their gradients stay in step. An info counts when all learners have told
+    theirs.
+
+    Args:
+        seats: the learners, at least one.
+        task: the one that begins it, with its `task_info`.
+        timeout_s: how long a learner may take to answer a message.
+
+    Attributes:
+        ids: `task_id` and `buffer_id`.
+    """
+
+    def __init__(self, seats: Sequence[LearnerSeat], task: Task, timeout_s: float) -> None:
+        info = task.get("task_info") or {}
+        self.ids = {key: info.get(key) for key in ("task_id", "buffer_id")}
+        self._timeout_s = timeout_s
+        self._tracks = [_Track(seat) for seat in seats]
+        self._batches_done = 0
+        self._has_failed = self._has_ended = False
+        self._begin(task)
+
+    def _begin(self, task: Task) -> None:
+        try:
+            self._ask([task] * len(self._tracks), message="one of learner can't start_task")
+        except TaskFail:  # some may have begun
+            wait([track.seat.run({"name": LEARNER_CLOSE}, self._timeout_s) for track in self._tracks], _GRACE_S)
+            raise
+
+    def demand(self, task: Task) -> dict[str, Any]:
+        """What all learners want, together: batches of all their sizes, as many as each of them has room for."""
+        asked = [track for track in self._tracks if not track.is_done]
+        replies = self._ask([task] * len(asked), asked)
+        for track, reply in zip(asked, replies, strict=True):
+            track.take_demand(reply)
+        wanted = {"batch_size": sum(track.batch_size for track in self._tracks)}
+        if not task.get("batched"):
+            return {**replies[0], **wanted} if replies else {**self.ids, **wanted}
+        if any(track.is_done for track in self._tracks):
+            self._end([track for track in self._tracks if not track.is_done])
+        first = replies[0] if replies else {}
+        return {"cur_learner_iter": first.get("cur_learner_iter", 0), **wanted, "batch_num": self._room, **self._told()}
+
+    @property
+    def _room(self) -> int:
+        return min(track.room for track in self._tracks)
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [track.batch_size for track in self._tracks]
+
+    def learn(self, task: Task) -> dict[str, Any]:
+        """Give each learner its part of each batch.
+
+        Raises:
+            ValueError: these are not the batches that were wanted.
+        """
+        if "batches" not in task:
+            parts = _cut(task["data"], self._sizes)
+            merged: dict[str, Any] = merge_info(self._ask([{**task, "data": part} for part in parts]))
+            return merged
+        if len(task["batches"]) > self._room:
+            raise ValueError(f"the learners have room for {self._room} batches; they were sent {len(task['batches'])}")
+        by_learner = zip(*(cut_columns(batch, self._sizes) for batch in task["batches"]), strict=True)
+        tasks = [_learn_task(t.seat, parts) for t, parts in zip(self._tracks, by_learner, strict=True)]
+        for track, reply in zip(self._tracks, self._ask(tasks), strict=True):
+            track.room -= len(task["batches"])
+            track.take_infos(reply)
+        told = self._told()
+        return {**told, "info": told["infos"][-1] if told["infos"] else {}}
+
+    def close(self) -> dict[str, Any]:
+        """End the task on all learners that are still there; what is left to tell.
+
+        They first train what they have been given, so that none waits for gradients of another that has ended; not if
+        one has failed, of course.
+
+        Raises:
+            TaskFail: a learner could not end it.
+        """
+        self._end([track for track in self._tracks if not track.is_closed and not track.seat.is_lost])
+        return self._told()
+
+    def _end(self, tracks: Sequence[_Track]) -> None:
+        task = {"name": LEARNER_CLOSE, "drain": not self._has_failed}
+        for track, reply in zip(tracks, self._ask([task] * len(tracks), tracks, to_the_end=True), strict=True):
+            track.take_infos(reply)
+            track.is_done = track.is_closed = True
+
+    def _ask(self, tasks: Sequence[Task], tracks: Sequence[_Track] | None = None, **how: Any) -> list[dict[str, Any]]:
+        calls = [(t.seat, task) for t, task in zip(self._tracks if tracks is None else tracks, tasks, strict=True)]
+        try:
+            return ask_all(calls, self._timeout_s, **how)
+        except TaskFail:
+            self._has_failed = True
+            raise
+
+    def _told(self) -> dict[str, Any]:
+        """The infos that all learners have told by now, merged, and the batches that all have read.
+
+        The last info of one learner is the last of all: the others cannot go on without it.
+        """
+        infos: list[dict[str, Any]] = []
+        while not self._has_ended and all(track.infos for track in self._tracks):
+            heads = [track.infos.popleft() for track in self._tracks]
+            self._has_ended = any(info.get(_DONE) for info in heads)
+            infos.append(_merged(heads, self._has_ended))
+        left = [track.infos[-1] for track in self._tracks if track.infos]
+        if left and not self._has_ended and all(track.is_done for track in self._tracks):  # some have told less
+            self._has_ended = True
+            infos.append(_merged(left, True))
+        done = min(track.batches_done for track in self._tracks) - self._batches_done
+        self._batches_done += done
+        return {"infos": infos, "batches_done": done, **self.ids}
+
+
+def _merged(infos: Sequence[dict[str, Any]], is_last: bool) -> dict[str, Any]:
+    merged: dict[str, Any] = merge_info(infos)
+    return {**merged, _DONE: True} if is_last else merged
+
+
+def _learn_task(seat: LearnerSeat, parts: Sequence[dict[str, Any]]) -> Task:
+    if seat.is_batched:
+        return {"name": LEARNER_LEARN, "batched": True, "batches": list(parts)}
+    return {"name": LEARNER_LEARN, "data": from_columns(parts[0])}  # it never wants more than one
+
+
+def _cut(data: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
+    ends = list(itertools.accumulate(sizes))
+    if len(data) != ends[-1]:
+        raise ValueError(f"{len(data)} samples came; the learners want {ends[-1]}")
+    return [list(data[end - size : end]) for size, end in zip(sizes, ends, strict=True)]

@@ -1,0 +1,134 @@
+"""Updates and samples per second of a parallel training: one learner and two collectors over HTTP and files.
+
+DQN on CartPole with batches of 32, for SECONDS seconds after the learner has warmed up; the last line says where the time
+goes. `python -m tests.benchmarks.parallel`
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+import ding.worker.transport.http_transport as http_transport
+from ding.config import compile_config_parallel
+from ding.entry.crew import ProcessCrew, make_crew
+from ding.entry.pipeline import with_command_mode
+from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
+from ding.worker import Coordinator
+from tests.benchmarks.report import Report
+
+WARM_UP_ITER, SECONDS, DEADLINE_S = 300, 20.0, 120.0
+UPDATES_GOAL, SAMPLES_GOAL = 150.0, 2000.0
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+class Messages:
+    """Counts the coordinator's messages by name: how many, how long they took, how many batches they carried."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.clear()
+        run = http_transport.HttpLink.run
+
+        def timed(link: Any, task: Any, timeout_s: float) -> Any:
+            start = time.perf_counter()
+            try:
+                return run(link, task, timeout_s)
+            finally:
+                self._add(task, time.perf_counter() - start)
+
+        http_transport.HttpLink.run = timed  # type: ignore[method-assign]
+
+    def clear(self) -> None:
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._seconds: collections.Counter[str] = collections.Counter()
+        self._batches = 0
+
+    def _add(self, task: Any, seconds: float) -> None:
+        with self._lock:
+            self._counts[task["name"]] += 1
+            self._seconds[task["name"]] += seconds
+            self._batches += len(task.get("batches", ()))
+
+    def summary(self, seconds: float) -> dict[str, Any]:
+        names = sorted(self._counts)
+        result: dict[str, Any] = {
+            name: {
+                "per second": round(self._counts[name] / seconds, 1),
+                "ms": round(self._seconds[name] / self._counts[name] * 1e3, 2),
+            }
+            for name in names
+        }
+        learned = self._counts["learner_learn_task"]
+        result["batches per learn task"] = round(self._batches / learned, 2) if learned else 0
+        return result
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has computed so far."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def wait_for(coordinator: Coordinator, is_there: Any) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_there():
+        if coordinator.wait(0.05) or time.monotonic() > deadline:
+            raise RuntimeError(f"the run has ended or hangs: {coordinator.failure}, {coordinator.progress()}")
+
+
+def compiled() -> Any:
+    main = copy.deepcopy(main_config)
+    main.env.stop_value = 1e9
+    main.exp_name = "benchmark"
+    return compile_config_parallel(main, with_command_mode(copy.deepcopy(create_config)), system_config, seed=0)
+
+
+def measure(coordinator: Coordinator, crew: ProcessCrew, messages: Messages) -> tuple[float, float, dict[str, Any]]:
+    coordinator.start()
+    wait_for(coordinator, lambda: coordinator.progress().train_iter >= WARM_UP_ITER)
+    pids = {**crew.pids(), "coordinator": os.getpid()}
+    messages.clear()
+    before, cpu = coordinator.progress(), {name: cpu_seconds(pid) for name, pid in pids.items()}
+    start = time.perf_counter()
+    if coordinator.wait(SECONDS):
+        raise RuntimeError(f"the run has ended: {coordinator.failure}")
+    seconds, after = time.perf_counter() - start, coordinator.progress()
+    shares = {name: round((cpu_seconds(pid) - cpu[name]) / seconds, 2) for name, pid in pids.items()}
+    where = {"cores used": shares, "messages": messages.summary(seconds), "policy lag": after.policy_lag}
+    return (after.train_iter - before.train_iter) / seconds, (after.samples - before.samples) / seconds, where
+
+
+def main() -> int:
+    messages = Messages()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        cfg = compiled()
+        crew = make_crew(cfg.system)
+        try:
+            crew.start()
+            coordinator = Coordinator(cfg)
+            try:
+                updates, samples, where = measure(coordinator, crew, messages)
+            finally:
+                coordinator.close()
+        finally:
+            crew.close()
+            os.chdir("/")
+    report = Report()
+    report.line("updates of 32, 1 learner and 2 collectors", "1/s", updates, "wanted", UPDATES_GOAL, at_least=1.0)
+    report.line("samples into the buffer", "1/s", samples, "wanted", SAMPLES_GOAL, at_least=1.0)
+    print(json.dumps({"where the time goes": where}))
+    return report.exit_status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Compiled configs in files."""
+
+import pickle
+
+import pytest
+from easydict import EasyDict
+
+from ding.config.packed import read_packed_config, save_packed_config
+from ding.utils.config_helper import ConfigError
+
+
+def test_a_config_comes_back_as_it_was(tmp_path):
+    cfg = {"main": {"shape": (1, 2), "limit": float("inf"), "none": None}, "system": {"coordinator": {}}, "seed": 3}
+    save_packed_config(cfg, str(tmp_path / "exp.pkl"))
+    found = read_packed_config(str(tmp_path / "exp.pkl"))
+    assert found == cfg and isinstance(found.system.coordinator, EasyDict) and found.main.shape == (1, 2)
+
+
+class Trap:
+    def __reduce__(self):
+        return open, ("executed", "w")
+
+
+@pytest.mark.parametrize("content", [pickle.dumps(Trap()), b"", b"\x81\xa4main\x01"])
+def test_another_file_is_refused_and_not_executed(tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exp.pkl").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"exp\.pkl is not a config that dist_prepare_config has written"):
+        read_packed_config("exp.pkl")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_packed_config(str(tmp_path / "exp.pkl"))
+
+
+def test_functions_in_a_config_are_refused(tmp_path):
+    with pytest.raises(TypeError):
+        save_packed_config({"main": {"f": print}, "system": {}}, str(tmp_path / "exp.pkl"))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,116 @@
+"""What a small parallel training is made of: counting envs, a DQN that fails when it is told to, the config triple."""
+
+import os
+import signal
+
+from easydict import EasyDict
+
+from ding.policy.command_mode_policy_instance import DQNCommandModePolicy
+from ding.utils.registry_factory import ENV_REGISTRY, POLICY_REGISTRY
+from tests.worker.collector.parallel_fakes import TaskEnv
+
+# Every episode of env 0 has 6 steps, of env 1 has 9; a step is worth 1 plus the number of the step in a hundredth.
+LENGTHS = [6, 9]
+
+
+@POLICY_REGISTRY.register("failing_dqn_command")
+class FailingDQN(DQNCommandModePolicy):
+    """Fails in the forward pass number `fail_at` of the mode `fail_in`, as `fail_how` says.
+
+    'raise' raises, 'kill' kills the process. Where `fail_once` is a path, that happens in one process only.
+    """
+
+    config = {
+        **DQNCommandModePolicy.default_config(),
+        "fail_in": None,
+        "fail_at": 5,
+        "fail_how": "raise",
+        "fail_once": "",
+    }
+    _count = 0
+
+    def _forward_learn(self, data):
+        self._fail("learn")
+        return super()._forward_learn(data)
+
+    def _forward_collect(self, *args, **kwargs):
+        self._fail("collect")
+        return super()._forward_collect(*args, **kwargs)
+
+    def _fail(self, mode):
+        if self._cfg.fail_in != mode:
+            return
+        self._count += 1
+        if self._count == self._cfg.fail_at and self._is_allowed():
+            if self._cfg.fail_how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ZeroDivisionError(f"the policy was told to fail in {mode}")
+
+    def _is_allowed(self):
+        try:
+            if self._cfg.fail_once:
+                open(self._cfg.fail_once, "x").close()
+        except FileExistsError:
+            return False
+        return True
+
+
+@ENV_REGISTRY.register("spoiling_task")
+class SpoilingEnv(TaskEnv):
+    """Puts `cfg["spoil_with"]` in the place of every file in the folder `cfg["spoil"]`, at each step.
+
+    Then there is a file `spoiled` in the working directory.
+    """
+
+    def step(self, action):
+        folder = self.cfg["spoil"]
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            if not name.startswith("."):
+                with open(os.path.join(folder, name), "wb") as f:
+                    f.write(bytes.fromhex(self.cfg["spoil_with"]))
+                open("spoiled", "w").close()
+        return super().step(action)
+
+
+def triple(comm="flask_fs", env_type="counting_task", system=None, **changes):
+    """A fresh (main, create, system) for a run of seconds; `a__b=1` changes `main.a.b`."""
+    main = EasyDict(
+        exp_name="exp",
+        env={
+            "lengths": LENGTHS,
+            "collector_env_num": 2,
+            "evaluator_env_num": 2,
+            "collector_episode_num": 4,
+            "evaluator_episode_num": 1,
+            "n_evaluator_episode": 2,
+            "stop_value": 1000,
+        },
+        policy={
+            "nstep": 1,
+            "model": {"obs_shape": 3, "action_shape": 2, "encoder_hidden_size_list": [8, 8], "dueling": False},
+            "learn": {"batch_size": 4},
+            "collect": {
+                "n_sample": 4,
+                "collector": {"collector_num": 2, "flush_interval_s": 0, "update_policy_second": 0},
+            },
+            "other": {
+                "eps": {"type": "exp", "start": 0.95, "end": 0.1, "decay": 1000},
+                "replay_buffer": {"replay_buffer_size": 64},
+                "commander": {"collector_task_space": 2, "eval_interval": 1000},
+            },
+        },
+    )
+    for path, value in changes.items():
+        *sections, key = path.split("__")
+        section = main
+        for name in sections:
+            section = section.setdefault(name, EasyDict())
+        section[key] = value
+    create = EasyDict(
+        env={"type": env_type, "import_names": ["tests.entry.parallel_fakes"]},
+        env_manager={"type": "base"},
+        policy={"type": "failing_dqn", "import_names": ["tests.entry.parallel_fakes"]},
+        comm_learner={"type": comm},
+        comm_collector={"type": comm},
+    )
+    return main, create, EasyDict(system or {})

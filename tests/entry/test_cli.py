@@ -1,0 +1,397 @@
+"""The command `ding`: what it calls with what, what it refuses, and how it exits."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import ding
+from ding.entry import cli_modes, parallel_entry, parallel_run, serial_entry, serial_entry_onpolicy
+from ding.entry.cli import MODES, cli
+from ding.entry.dist_config import read_dist_config
+from ding.utils.registry import Registry
+from ding.utils.registry_factory import registries
+from tests.entry.dist_fakes import first_line, free_ports, write_config
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("DING_")]:
+        monkeypatch.delenv(name)
+
+
+class Call:
+    """Remembers what it was called with, and where."""
+
+    def __init__(self, answer=None):
+        self.answer, self.calls = answer, []
+
+    def __call__(self, *args, **kwargs):
+        self.calls.append((os.getcwd(), args, kwargs))
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+    @property
+    def only(self):
+        [(_, args, kwargs)] = self.calls
+        return args, kwargs
+
+
+def ding_command(*args):
+    return CliRunner().invoke(cli, [str(arg) for arg in args], prog_name="ding")
+
+
+def run(*args):
+    """What it prints, when all is well."""
+    result = ding_command(*args)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refusal(*args):
+    """What it says of options that it does not take."""
+    result = ding_command(*args)
+    assert result.exit_code == 2, result.output
+    return " ".join(result.output.split())
+
+
+# What it tells without doing anything.
+
+
+def test_the_version_is_shown():
+    for option in ("-v", "--version"):
+        assert run(option).startswith(f"ding-worker, version {ding.__version__}.")
+
+
+def test_the_help_names_all_modes():
+    for option in ("-h", "--help"):
+        assert f"[{'|'.join(MODES)}]" in run(option)
+
+
+def test_it_answers_without_loading_what_training_needs():
+    program = "import sys; from ding.entry.cli import cli; print({'torch', 'numpy', 'ding.utils'} & {*sys.modules})"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    output = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert output.stdout == "set()\n"
+
+
+def test_registries_are_listed_with_files_and_lines():
+    command = [sys.executable, "-m", "ding.entry.cli", "-q", "comm_learner"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("DIENGINEREGTRACE", None)
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120).stdout
+    assert output.startswith("Available comm_learner: 2\n")
+    assert f"flask_fs  {ROOT}/ding/worker/learner/comm/flask_fs_learner.py#" in output
+
+
+def test_each_entry_of_a_registry_is_shown(monkeypatch):
+    monkeypatch.setenv("DIENGINEREGTRACE", "ON")
+    monkeypatch.setattr("ding.utils.registry._TRACE", True)
+    monkeypatch.setattr("ding.entry.cli_registry._PACKAGES", ())
+    registry = Registry()
+    registry._origin = {"second": ("b.py", 7), "first": ("a.py", 30)}
+    registry.update(second=None, first=None)
+    monkeypatch.setitem(registries, "shelf", registry)
+    lines = run("-q", "shelf").splitlines()
+    assert lines[0] == "Available shelf: 2"
+    assert [line.split() for line in lines[3:]] == [["first", "a.py#30"], ["second", "b.py#7"]]
+
+
+def test_an_unknown_registry_is_an_error_that_lists_those_there_are(monkeypatch):
+    monkeypatch.setenv("DIENGINEREGTRACE", "OFF")
+    message = refusal("-q", "nothing")
+    assert "not support registry name nothing; there are: policy, env" in message
+
+
+def test_registries_that_were_imported_before_are_not_traced(monkeypatch):
+    monkeypatch.setattr("ding.utils.registry._TRACE", False)
+    monkeypatch.setattr("ding.entry.cli_registry._PACKAGES", ("ding.model",))
+    monkeypatch.setenv("DIENGINEREGTRACE", "OFF")  # which the command leaves as it is
+    result = ding_command("-q", "model")
+    assert isinstance(result.exception, AssertionError) and "DIENGINEREGTRACE=ON" in str(result.exception)
+
+
+def test_a_module_that_needs_what_is_not_installed_is_left_out_of_the_registries(tmp_path, monkeypatch, capsys):
+    from ding.entry import cli_registry
+
+    (tmp_path / "shelf").mkdir()
+    (tmp_path / "shelf" / "__init__.py").write_text("")
+    (tmp_path / "shelf" / "broken.py").write_text("import no_such_package")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    cli_registry._import_all("shelf")
+    assert "shelf.broken is left out: No module named 'no_such_package'" in capsys.readouterr().err
+
+
+# What it refuses.
+
+
+def test_without_a_mode_it_says_which_there_are():
+    assert "Please indicate at least one argument: -m with one of serial, serial_onpolicy, parallel, dist." in refusal()
+
+
+def test_a_mode_that_is_not_offered_is_an_error_that_lists_those_there_are():
+    message = refusal("-m", "serial_gail", "-c", write_config())
+    assert "'serial_gail' is not one of 'serial', 'serial_onpolicy', 'parallel', 'dist'" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-m", "serial"], "give a config file with -c with -m serial"),
+        (["-m", "serial", "-c", "nowhere.py"], "'nowhere.py' does not exist"),
+        (["-m", "dist"], "-m dist needs -M with one of config, coordinator"),
+        (["-m", "dist", "-M", "learner", "--add", "learner"], "-m dist needs -M with one of"),
+        (["-m", "dist", "-M", "learner"], "give a config file with -c with -m dist -M learner"),
+        (["-m", "dist", "-M", "learner", "-s", 0, "-s", 1], "-m dist takes one seed"),
+        (["-m", "serial", "-M", "learner"], "--module has no effect without -m dist"),
+        (["-m", "serial", "--delete", "learner"], "--delete has no effect without -m dist"),
+        (["-m", "serial", "-lh", "a"], "--learner-host has no effect with -m serial"),
+        (["-m", "dist", "-M", "learner", "--train-iter", 5], "--train-iter has no effect with -m dist -M learner"),
+        (["-m", "dist", "--delete", "learner", "--cpus", 1], "--cpus has no effect with -m dist --delete"),
+        (["--train-iter", "0"], "'0' is not allowed; it must be a whole number of at least 1"),
+        (["--train-iter", "2.5"], "'2.5' is not allowed"),
+        (["--env-step", "many"], "'many' is not allowed"),
+        (["--env-step", "inf"], "'inf' is not allowed"),
+        (["-lp", "80,0"], "'80,0' is not allowed; it must be a number in [1, 65535]"),
+        (["-clp", "x"], "'x' is not allowed"),
+        (["-clh", "a,,b"], "'a,,b' is not allowed; it must be a host"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    assert message in refusal(*options)
+
+
+def test_a_role_takes_one_port(monkeypatch):
+    for module, option in (("learner", "-lp"), ("spawn_learner", "-lp"), ("collector", "-clp")):
+        message = refusal("-m", "dist", "-M", module, "-c", write_config(), option, "80,81")
+        assert "takes one port here" in message
+
+
+# Training.
+
+
+@pytest.mark.parametrize(
+    ("mode", "module", "configs"),
+    [("serial", serial_entry, 2), ("serial_onpolicy", serial_entry_onpolicy, 2), ("parallel", parallel_entry, 3)],
+)
+def test_a_mode_calls_its_pipeline_with_the_configs_of_the_file(monkeypatch, mode, module, configs):
+    pipeline = Call()
+    names = {serial_entry: "serial_pipeline", serial_entry_onpolicy: "serial_pipeline_onpolicy"}
+    monkeypatch.setattr(module, names.get(module, "parallel_pipeline"), pipeline)
+    run("-m", mode, "-c", write_config(), "-s", 3, "--train-iter", "2e4", "--env-step", "500", "--exp-name", "mine")
+    (given,), options = pipeline.only
+    assert len(given) == configs and given[0].exp_name == "mine"
+    logs = {"enable_total_log": False, "disable_flask_log": True} if mode == "parallel" else {}
+    assert options == {"seed": 3, "max_train_iter": 20000, "max_env_step": 500, **logs}
+
+
+def test_without_limits_the_pipeline_has_none(monkeypatch):
+    pipeline = Call()
+    monkeypatch.setattr(serial_entry, "serial_pipeline", pipeline)
+    run("-m", "serial", "-c", write_config())
+    (given,), options = pipeline.only
+    assert given[0].exp_name == "exp" and options == {"seed": 0}
+
+
+def test_the_logs_of_a_parallel_training_may_be_chosen(monkeypatch):
+    pipeline = Call()
+    monkeypatch.setattr(parallel_entry, "parallel_pipeline", pipeline)
+    run("-m", "parallel", "-c", write_config(), "--enable-total-log", "True", "--disable-flask-log", "False")
+    assert pipeline.only[1] == {"seed": 0, "enable_total_log": True, "disable_flask_log": False}
+
+
+@pytest.mark.parametrize(("options", "root"), [([], "config_result"), (["--exp-name", "mine"], "mine")])
+def test_several_seeds_train_one_after_the_other_in_folders_of_their_own(monkeypatch, tmp_path, options, root):
+    pipeline = Call()
+    monkeypatch.setattr(serial_entry, "serial_pipeline", pipeline)
+    run("-m", "serial", "-c", write_config(), "-s", 4, "-s", 7, *options)
+    assert [(folder, kwargs["seed"]) for folder, _, kwargs in pipeline.calls] == [
+        (str(tmp_path / root / "seed4"), 4),
+        (str(tmp_path / root / "seed7"), 7),
+    ]
+    assert [args[0][0].exp_name for _, args, _ in pipeline.calls] == ["exp", "exp"]
+    assert os.getcwd() == str(tmp_path)
+
+
+def test_an_exception_passes_through_with_its_traceback_and_leads_back(monkeypatch, tmp_path):
+    monkeypatch.setattr(serial_entry, "serial_pipeline", Call(ZeroDivisionError("the env has broken")))
+    result = ding_command("-m", "serial", "-c", write_config(), "-s", 4, "-s", 7)
+    assert result.exit_code == 1 and isinstance(result.exception, ZeroDivisionError)
+    assert os.getcwd() == str(tmp_path)
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(130)])
+def test_an_interruption_exits_with_130(monkeypatch, interruption):
+    monkeypatch.setattr(serial_entry, "serial_pipeline", Call(interruption))
+    assert ding_command("-m", "serial", "-c", write_config()).exit_code == 130
+
+
+def test_a_training_may_be_profiled(monkeypatch, tmp_path):
+    monkeypatch.setattr(serial_entry, "serial_pipeline", Call())
+    run("-m", "serial", "-c", write_config(), "--profile", "profile")
+    assert sorted(os.listdir("profile")) == [
+        f"profile_{os.getpid()}.prof",
+        f"profile_{os.getpid()}_cumulative.txt",
+        f"profile_{os.getpid()}_tottime.txt",
+    ]
+
+
+# Roles on several machines.
+
+
+def test_a_prepared_config_is_told_with_what_to_run_where(tmp_path):
+    options = ["-cdh", "10.0.0.1", "-lh", "10.0.0.2", "-clh", "10.0.0.2,10.0.0.3", "-clp", "6000,6001", "-s", 3]
+    output = run("-m", "dist", "-M", "config", "-c", write_config(), "--train-iter", 50, *options)
+    path = tmp_path / "config.py.pkl"
+    assert output.splitlines() == [
+        "config.py.pkl is written.",
+        f"at 10.0.0.1 (port 22273): ding -m dist -M coordinator -c {path}",
+        f"at 10.0.0.2 (port 22271): ding -m dist -M learner --module-name learner0 -c {path}",
+        f"at 10.0.0.2 (port 6000): ding -m dist -M collector --module-name collector0 -c {path}",
+        f"at 10.0.0.3 (port 6001): ding -m dist -M collector --module-name collector1 -c {path}",
+        "Each of them needs the same secret in DING_TOKEN, or in a file that DING_TOKEN_FILE names.",
+    ]
+    cfg = read_dist_config(str(path))
+    assert (cfg.seed, cfg.main.policy.learn.learner.train_iterations) == (3, 50)
+
+
+def test_the_ranks_of_a_learner_are_told_as_one_command(tmp_path):
+    output = run("-m", "dist", "-M", "config", "-c", write_config({"learner_gpu_num": 2}))
+    path = tmp_path / "config.py.pkl"
+    assert f"at 127.0.0.1 (port 22271, 22272): ding -m dist -M spawn_learner --module-name learner0 -c {path}" in output
+    assert f"(port 22274): ding -m dist -M learner_aggregator --module-name learner_aggregator0 -c {path}" in output
+    assert "secret" not in output
+
+
+def test_on_kubernetes_there_are_no_commands_to_tell():
+    output = run("-m", "dist", "-M", "config", "-P", "k8s", "-c", write_config())
+    assert output == "config.py.pkl is written.\n"
+
+
+class Worker:
+    """What a launch function returns."""
+
+    name, port = "worker0", 4711
+
+    def __init__(self):
+        self.log = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.log.append("close")
+
+    def wait(self):
+        self.log.append("wait")
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "given"),
+    [
+        ("learner", ["-lp", 80, "--module-name", "learner1"], ("c", 5, 80, "learner1", True)),
+        ("collector", ["-clp", 80, "--disable-flask-log", "False"], ("c", 5, 80, None, False)),
+        ("learner_aggregator", ["-agh", "10.0.0.1", "-agp", 80], ("c", 5, "10.0.0.1", 80, None, True)),
+    ],
+)
+def test_a_worker_serves_until_its_coordinator_has_gone(monkeypatch, module, options, given):
+    write_config()
+    worker = Worker()
+    launch = Call(worker)
+    monkeypatch.setattr(cli_modes, f"dist_launch_{module}", launch)
+    output = run("-m", "dist", "-M", module, "-c", "config.py", "-s", 5, *options)
+    assert launch.only == (("config.py", *given[1:]), {})
+    assert worker.log == ["wait", "close"]
+    assert output == "worker0 takes tasks at port 4711.\nworker0 ends: its coordinator has gone.\n"
+
+
+def test_an_aggregator_needs_no_config(monkeypatch):
+    launch = Call(Worker())
+    monkeypatch.setattr(cli_modes, "dist_launch_learner_aggregator", launch)
+    run("-m", "dist", "-M", "learner_aggregator")
+    assert launch.only == ((None, None, None, None, None, True), {})
+
+
+def test_the_ranks_of_a_learner_are_spawned(monkeypatch):
+    spawn = Call()
+    monkeypatch.setattr(cli_modes, "dist_launch_spawn_learner", spawn)
+    run("-m", "dist", "-M", "spawn_learner", "-c", write_config(), "-lp", 80)
+    assert spawn.only == (("config.py", None, 80, None, True), {})
+
+
+@pytest.mark.parametrize(
+    ("stop", "last_return", "told"), [(True, 201.25, "Solved: mean return 201.2"), (False, None, "Over: mean return -")]
+)
+def test_the_coordinator_drives_the_run_and_tells_its_outcome(monkeypatch, tmp_path, stop, last_return, told):
+    run("-m", "dist", "-M", "config", "-c", write_config())
+    progress = SimpleNamespace(last_return=last_return, env_steps=70, train_iter=5)
+    drive = Call(SimpleNamespace(stop=stop, progress=progress, seconds=1.5))
+    monkeypatch.setattr(parallel_run, "drive", drive)
+    options = ["-s", 8, "-cdp", 6000, "--enable-total-log", "True"]
+    output = run("-m", "dist", "-M", "coordinator", "-c", "config.py.pkl", *options)
+    assert output == f"{told} after 70 env steps, 5 iterations and 1.5 s; results are in {tmp_path}/exp.\n"
+    (cfg, crew, is_logged), _ = drive.only
+    assert (cfg.seed, cfg.system.coordinator.port, is_logged) == (8, 6000, True)
+    crew.start(), crew.supervise(None), crew.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "given"),
+    [
+        (
+            ["--add", "collector", "-rs", 3, "--cpus", 2, "--memory", "4Gi"],
+            "add",
+            ("collector", None, 3, "pod", "ns", 2, 0, "4Gi"),
+        ),
+        (["--delete", "learner"], "delete", ("learner", None, 1, "pod", "ns")),
+        (["--restart", "learner", "-rpn", "w"], "restart", ("learner", None, "pod", "ns", "w")),
+    ],
+)
+def test_replicas_are_asked_for(monkeypatch, options, name, given):
+    ask = Call("the operator says yes")
+    monkeypatch.setattr(cli_modes, f"dist_{name}_replicas", ask)
+    output = run("-m", "dist", *options, "-cdn", "pod", "-ns", "ns")
+    assert ask.only == (given, {}) and output == "the operator says yes\n"
+
+
+def test_a_signal_ends_a_worker_with_130():
+    [port] = free_ports(1)
+    run("-m", "dist", "-M", "config", "-c", write_config(), "-lp", port)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ding.entry.cli", "-m", "dist", "-M", "learner", "-c", "config.py.pkl"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert first_line(process, 120) == f"learner0 takes tasks at port {port}.\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=120)[0] == ""
+        assert process.returncode == 130
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_package_has_no_other_names_than_its_pipelines():
+    assert all(callable(getattr(ding.entry, name)) for name in ding.entry.__all__)
+    with pytest.raises(AttributeError, match="module 'ding.entry' has no attribute 'nothing'"):
+        ding.entry.nothing  # noqa: B018
+
+
+def test_the_command_is_installed_under_its_name():
+    assert '"ding = ding.entry.cli:cli"' in (ROOT / "setup.py").read_text(encoding="utf-8")
+    assert isinstance(cli, click.Command)

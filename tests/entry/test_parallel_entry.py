@@ -1,0 +1,419 @@
+"""Parallel trainings from configs to results: in processes of their own, or all in this one."""
+
+import contextlib
+import copy
+import json
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from ding.config.packed import save_packed_config
+from ding.config.parallel import compile_config_parallel
+from ding.entry import parallel_entry, parallel_pipeline, parallel_run
+from ding.entry.crew import make_crew
+from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
+from ding.entry.parallel_run import run_parallel
+from ding.entry.pipeline import with_command_mode
+from ding.entry.worker_process import WorkerDied, WorkerProcess
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector.comm.base_comm_collector import create_comm_collector
+from ding.worker.learner.comm.base_comm_learner import create_comm_learner
+from ding.worker.transport.link import TaskFailed
+from tests.entry.parallel_fakes import triple
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 60
+WORKER_START_AGAIN = WorkerProcess.start_again
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    threads, interval = torch.get_num_threads(), sys.getswitchinterval()
+    torch.set_num_threads(1)
+    sys.setswitchinterval(1e-4)
+    yield
+    torch.set_num_threads(threads)
+    sys.setswitchinterval(interval)
+    logging.getLogger("coordinator_logger").disabled = False
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left():
+    shared = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    yield
+    assert multiprocessing.active_children() == []
+    assert [thread for thread in threading.enumerate() if thread is not threading.main_thread()] == []
+    if os.path.isdir("/dev/shm"):
+        assert set(os.listdir("/dev/shm")) <= shared
+
+
+def result(exp="exp"):
+    with open(f"{exp}/result.pkl", "rb") as f:
+        return pickle.load(f)
+
+
+def evaluations(exp="exp"):
+    with open(f"{exp}/eval.jsonl") as f:
+        return [json.loads(line) for line in f]
+
+
+def exists(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+# What a run leaves.
+
+
+@pytest.mark.parametrize("comm", ["flask_fs", "local"])
+def test_a_run_ends_when_an_evaluation_reaches_the_stop_value(comm):
+    outcome = run_parallel(triple(comm, env__stop_value=1), seed=0, max_seconds=DEADLINE_S)
+    assert outcome.stop is True
+    assert len(outcome.returns) == 2 and outcome.progress.last_return == pytest.approx(sum(outcome.returns) / 2)
+    found = result()
+    assert (found["stop"], found["eval_value_raw"]) == (True, outcome.returns)
+    [line] = evaluations()
+    assert (line["returns"], line["seed"], line["train_iter"], line["lengths"]) == (outcome.returns, 0, 0, None)
+    assert line["seconds"] > 0
+
+
+@pytest.mark.parametrize("comm", ["flask_fs", "local"])
+def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(comm):
+    outcome = run_parallel(triple(comm), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
+    assert (outcome.stop, outcome.progress.train_iter, result()["train_iter"]) == (False, 30, 30)
+    assert evaluations()[-1]["train_iter"] == 30
+    checkpoint = torch.load("exp/ckpt/iteration_30.pth.tar", weights_only=True)
+    assert checkpoint["last_iter"] == 30
+
+
+def test_a_run_leaves_config_logs_checkpoints_and_results():
+    parallel_pipeline(triple(), seed=0, max_train_iter=5, max_seconds=DEADLINE_S)
+    assert sorted(os.listdir("exp")) == [
+        "ckpt",
+        "data",
+        "eval.jsonl",
+        "log",
+        "policy",
+        "result.pkl",
+        "total_config.py",
+    ]
+    assert os.listdir("exp/data") == []
+
+
+def test_a_run_ends_at_max_env_step():
+    outcome = run_parallel(triple(), seed=0, max_env_step=50, max_seconds=DEADLINE_S)
+    assert outcome.stop is False and 50 <= outcome.progress.env_steps < 250
+
+
+def test_a_run_ends_when_its_time_is_up():
+    outcome = run_parallel(triple(), seed=0, max_seconds=1e-3)
+    assert outcome.stop is False
+
+
+def test_limits_of_the_config_count_too():
+    main, create, _ = triple(policy__learn__learner={"train_iterations": 7})
+    outcome = run_parallel((main, create, {}), seed=0, max_train_iter=50, max_seconds=DEADLINE_S)
+    assert outcome.progress.train_iter == 7
+    system = {"coordinator": {"max_env_step": 20}}
+    outcome = run_parallel(triple(system=system), seed=0, max_env_step=10**6, max_seconds=DEADLINE_S)
+    assert 20 <= outcome.progress.env_steps < 250
+
+
+def test_configs_may_come_from_a_file_and_stay_as_they_are():
+    configs = triple(env__stop_value=1)
+    before = copy.deepcopy(configs)
+    run_parallel(configs, seed=0, max_seconds=DEADLINE_S)
+    assert configs == before
+    Path("config.py").write_text(
+        "from tests.entry.parallel_fakes import triple\n"
+        "main_config, create_config, system_config = triple(env__stop_value=1, exp_name='from_file')\n"
+    )
+    assert run_parallel("config.py", seed=0, max_seconds=DEADLINE_S).stop is True
+    assert result("from_file")["stop"] is True
+
+
+def test_folders_may_be_nested_and_a_second_run_takes_another():
+    configs = triple(env__stop_value=1, exp_name="a/b/exp")
+    first = run_parallel(configs, seed=0, max_seconds=DEADLINE_S)
+    second = run_parallel(configs, seed=0, max_seconds=DEADLINE_S)
+    assert first.cfg.main.exp_name == "a/b/exp" != second.cfg.main.exp_name
+    assert result("a/b/exp")["stop"] is result(second.cfg.main.exp_name)["stop"] is True
+
+
+def test_two_runs_at_once_do_not_clash():
+    code = """
+        from ding.entry.parallel_run import run_parallel
+        from tests.entry.parallel_fakes import triple
+        print(run_parallel(triple(), seed=0, max_train_iter=20, max_seconds=60).cfg.main.exp_name)
+    """
+    runs = [in_background(code) for _ in range(2)]
+    names = [run.communicate(timeout=DEADLINE_S)[0].split()[-1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert len(set(names)) == 2 and [result(name)["train_iter"] for name in names] == [20, 20]
+
+
+def test_the_log_of_the_coordinator_is_written_if_it_is_wanted():
+    run_parallel(triple("local", env__stop_value=1), seed=0, max_seconds=DEADLINE_S)
+    assert Path("exp/log/coordinator_logger.txt").read_text() == ""
+    configs = triple("local", env__stop_value=1, exp_name="told")
+    run_parallel(configs, seed=0, enable_total_log=True, max_seconds=DEADLINE_S)
+    assert "coordinator is started" in Path("told/log/coordinator_logger.txt").read_text()
+
+
+# What ends a run too early.
+
+
+@pytest.mark.parametrize("comm", ["flask_fs", "local"])
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"env__raise_at": [1, 0, 3]}, "env 1 was told to fail"),
+        ({"policy__fail_in": "collect"}, "the policy was told to fail in collect"),
+        ({"policy__fail_in": "learn"}, "the policy was told to fail in learn"),
+    ],
+    ids=["env", "collect", "learn"],
+)
+def test_an_exception_in_a_worker_ends_the_run_with_its_traceback(comm, changes, text):
+    with pytest.raises(TaskFailed, match=f"(?s)Traceback.*ZeroDivisionError: {text}"):
+        parallel_pipeline(triple(comm, **changes), seed=0, max_seconds=DEADLINE_S)
+
+
+@pytest.mark.parametrize("mode", ["collect", "learn"])
+def test_a_worker_that_is_killed_is_started_again_and_the_run_goes_on(mode):
+    configs = triple(policy__fail_in=mode, policy__fail_how="kill", policy__fail_once=os.path.abspath("failed"))
+    outcome = run_parallel(configs, seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
+    assert Path("failed").exists()
+    assert (outcome.progress.train_iter, evaluations()[-1]["train_iter"]) == (30, 30)
+
+
+@pytest.mark.parametrize("max_restarts", [0, 2])
+def test_a_worker_that_is_killed_again_and_again_ends_the_run(max_restarts, monkeypatch):
+    starts = []
+    monkeypatch.setattr(
+        WorkerProcess, "start_again", lambda worker: starts.append(worker.name) or WORKER_START_AGAIN(worker)
+    )
+    system = {"coordinator": {"max_restarts": max_restarts}}
+    configs = triple(system=system, policy__fail_in="learn", policy__fail_how="kill")
+    with pytest.raises(WorkerDied, match="the process of learner0 was ended by SIGKILL"):
+        parallel_pipeline(configs, seed=0, max_seconds=DEADLINE_S)
+    assert starts == ["learner0"] * max_restarts
+
+
+def test_a_worker_that_cannot_start_says_why():
+    main, create, system = triple()
+    create.comm_collector.import_names = ["no_such_module_anywhere"]
+    with pytest.raises(WorkerDied, match="(?s)collector.*exit code 1.*Traceback.*no_such_module_anywhere"):
+        parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
+
+
+def test_a_worker_that_takes_too_long_to_start_is_named(monkeypatch):
+    monkeypatch.setattr("ding.entry.crew.START_S", 0.0)
+    with pytest.raises(TimeoutError, match="have not started within 0 s: collector0, collector1, learner0"):
+        parallel_pipeline(triple(), seed=0)
+
+
+def test_servers_for_other_machines_need_a_token(monkeypatch):
+    for name in ("DING_TOKEN", "DING_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    main, create, system = triple()
+    create.comm_collector.host = "0.0.0.0"
+    with pytest.raises(WorkerDied, match="(?s)DING_TOKEN"):
+        parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
+
+
+class Trap:
+    """Unpickling one of these leaves a file."""
+
+    def __reduce__(self):
+        return open, ("executed", "w")
+
+
+@pytest.mark.parametrize("folder", ["data", "policy"])
+def test_pickles_in_the_shared_folders_are_not_executed(folder):
+    spoil = {"env__spoil": f"exp/{folder}", "env__spoil_with": pickle.dumps(Trap()).hex()}
+    configs = triple(env_type="spoiling_task", **spoil)
+    with contextlib.suppress(TaskFailed):  # without data, or weights, there is nothing to go on with
+        parallel_pipeline(configs, seed=0, max_env_step=300, max_seconds=DEADLINE_S)
+    assert Path("spoiled").exists() and not Path("executed").exists()
+
+
+# Configs that are refused at once.
+
+
+@pytest.mark.parametrize("configs", [3, "pair", (1, 2)])
+def test_anything_but_a_path_or_a_triple_is_refused(configs):
+    configs = triple()[:2] if configs == "pair" else configs
+    with pytest.raises(TypeError, match="file path or the triple"):
+        parallel_pipeline(configs, seed=0)
+
+
+@pytest.mark.parametrize("limit", ["max_train_iter", "max_env_step", "max_seconds"])
+def test_limits_are_positive(limit):
+    with pytest.raises(ValueError, match=f"{limit} = 0 is not allowed"):
+        parallel_pipeline(triple(), seed=0, **{limit: 0})
+
+
+def test_a_learner_of_several_ranks_is_refused():
+    with pytest.raises(ConfigError, match="learner_gpu_num = 2 is not allowed here"):
+        parallel_pipeline(triple(system={"learner_gpu_num": 2}), seed=0)
+
+
+def test_workers_in_this_process_and_in_others_do_not_mix():
+    main, create, system = triple("local")
+    create.comm_learner.type = "flask_fs"
+    with pytest.raises(ConfigError, match="both be of the type 'local'.*collector0, collector1 are.*flask_fs"):
+        parallel_pipeline((main, create, system), seed=0)
+
+
+def test_several_threads_in_a_forked_process_are_refused():
+    main, create, system = triple(system={"start_method": "fork"})
+    create.comm_learner.torch_threads = 2
+    with pytest.raises(ConfigError, match=r"learner0.torch_threads = 2 is not allowed.*'spawn'"):
+        parallel_pipeline((main, create, system), seed=0)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_starts(monkeypatch):
+    Path("file").write_text("")
+    monkeypatch.setattr(parallel_run, "make_crew", None)  # would fail otherwise
+    with pytest.raises(OSError, match=r"cannot create the experiment folder .*file/exp"):
+        parallel_pipeline(triple(exp_name="file/exp"), seed=0)
+    with pytest.raises(OSError, match="file"):
+        parallel_pipeline(triple(system={"path_data": "file/data"}), seed=0)
+
+
+# Signals, and the death of the process that has called.
+
+
+def in_background(code):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
+
+
+ENDLESS = """
+    import ding.entry.parallel_run as parallel_run
+    from tests.entry.parallel_fakes import triple
+
+    class Run(parallel_run.ParallelRun):
+        def _record(self, finished_task):
+            super()._record(finished_task)
+            print("evaluated", *crews[0].pids().values(), flush=True)
+
+    crews, make_crew = [], parallel_run.make_crew
+    parallel_run.ParallelRun = Run
+    parallel_run.make_crew = lambda *args: crews.append(make_crew(*args)) or crews[0]
+    parallel_run.run_parallel(triple(), seed=0)
+"""
+
+
+def endless_run():
+    """A run that goes on for ever, and the processes of its workers."""
+    run = in_background(ENDLESS)
+    words = run.stdout.readline().split()
+    assert words[0] == "evaluated", run.communicate(timeout=DEADLINE_S)
+    return run, [int(pid) for pid in words[1:]]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_everything_with_status_130(signum):
+    run, pids = endless_run()
+    assert len(pids) == 3 and all(map(exists, pids))
+    run.send_signal(signum)
+    run.communicate(timeout=DEADLINE_S)
+    assert run.returncode == 130
+    assert not any(map(exists, pids))
+
+
+def test_workers_die_with_the_process_that_started_them():
+    run, pids = endless_run()
+    watched = [os.pidfd_open(pid) for pid in pids]
+    run.kill()
+    run.communicate(timeout=DEADLINE_S)
+    ended = multiprocessing.connection.wait(watched, DEADLINE_S)
+    while len(ended) < len(watched):
+        assert ended, "a worker has outlived the process that started it"
+        rest = [descriptor for descriptor in watched if descriptor not in ended]
+        ended += multiprocessing.connection.wait(rest, DEADLINE_S)
+    for descriptor in watched:
+        os.close(descriptor)
+
+
+# The roles one by one.
+
+
+def compiled(**changes):
+    main, create, system = triple(**changes)
+    return compile_config_parallel(main, with_command_mode(create), system, seed=3)
+
+
+@pytest.mark.parametrize("source", ["config", "file"])
+def test_the_roles_can_be_launched_one_by_one(source):
+    cfg = compiled(env__stop_value=1)
+    save_packed_config(cfg, "exp.pkl")
+
+    def how(name):
+        return {"config": cfg.system[name]} if source == "config" else {"filename": "exp.pkl"}
+
+    learner = launch_learner(0, name="learner0", **how("learner0"))
+    collectors = [launch_collector(i, name=f"collector{i}", **how(f"collector{i}")) for i in range(2)]
+    handles = {"learner_handle": [learner], "collector_handle": collectors}
+    launch_coordinator(3, **({"config": cfg} if source == "config" else {"filename": "exp.pkl"}), **handles)
+    process, start_event, close_event = learner
+    assert (start_event, close_event) == (process.start_event, process.close_event)
+    assert result()["stop"] is True
+
+
+def test_a_role_needs_a_config():
+    for launch in (launch_learner, launch_collector):
+        with pytest.raises(ValueError, match="needs either config, or filename and name"):
+            launch(0, filename="exp.pkl")
+    with pytest.raises(ValueError, match="needs either config or filename"):
+        launch_coordinator(0)
+
+
+def test_the_pipelines_are_exported():
+    assert parallel_entry.parallel_pipeline is parallel_pipeline
+
+
+@pytest.mark.slow
+def test_workers_can_be_spawned():
+    outcome = run_parallel(triple(system={"start_method": "spawn"}), seed=0, max_train_iter=20, max_seconds=120)
+    assert outcome.progress.train_iter == 20
+
+
+def test_a_crew_that_is_not_started_closes():
+    crew = make_crew(compiled().system)
+    crew.close()
+    crew.close()
+
+
+def test_a_coordinator_may_be_launched_without_handles():
+    cfg = compiled(env__stop_value=1)
+    with contextlib.ExitStack() as stack:
+        for kind, create in (("learner", create_comm_learner), ("collector", create_comm_collector)):
+            for name in cfg.system.coordinator[kind]:
+                worker = create(cfg.system[name])
+                stack.callback(worker.close)
+                worker.start()
+                cfg.system.coordinator[kind][name][2] = worker.port
+        launch_coordinator(3, config=cfg)
+    assert result()["stop"] is True

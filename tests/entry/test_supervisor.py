@@ -1,0 +1,133 @@
+"""Who watches over the processes of workers."""
+
+import os
+import queue
+import signal
+import threading
+from multiprocessing.connection import wait
+
+import pytest
+from easydict import EasyDict
+
+from ding.entry.keeper import WorkerPlan
+from ding.entry.supervisor import Supervisor
+from ding.entry.worker_process import WorkerDied, WorkerProcess, close_all, wait_until_up
+from tests.entry.test_worker_process import serve
+
+PATIENCE_S = 30
+
+
+class Run:
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.told = queue.SimpleQueue()
+
+    def deal_with_worker_gone(self, kind, name, error):
+        self.told.put(("gone", kind, name, error))
+
+    def deal_with_worker_back(self, kind, name, host, port):
+        self.told.put(("back", kind, name, host, port))
+
+    def deal_with_error(self, error):
+        self.told.put(("error", error))
+
+    def expect(self, *beginning):
+        told = self.told.get(timeout=PATIENCE_S)
+        assert told[: len(beginning)] == beginning
+        return told
+
+
+@pytest.fixture
+def supervise():
+    made, workers = [], []
+
+    def supervise(max_restarts=3, names=("c0", "c1")):
+        plans = [WorkerPlan(name, serve, EasyDict(seed=i), seed=i) for i, name in enumerate(names)]
+        workers.extend(WorkerProcess(plan, "fork") for plan in plans)
+        for worker in workers:
+            worker.start()
+        wait_until_up(workers, PATIENCE_S)
+        made.append(Supervisor(workers, lambda name: "collector", lambda name: "host", Run(), max_restarts))
+        made[-1].start()
+        return made[-1], made[-1]._run, workers
+
+    yield supervise
+    for supervisor in made:
+        supervisor.close()
+        supervisor.close()
+    close_all(workers)
+    assert not [thread for thread in threading.enumerate() if thread.name == "worker_supervisor"]
+
+
+def kill(worker):
+    os.kill(worker.pid, signal.SIGKILL)
+
+
+def test_a_worker_that_dies_is_started_again_and_told_of(supervise):
+    supervisor, run, workers = supervise()
+    for life in (1, 2):
+        kill(workers[1])
+        error = run.expect("gone", "collector", "c1")[3]
+        assert isinstance(error, WorkerDied) and error.exitcode == -signal.SIGKILL
+        assert run.expect("back", "collector", "c1", "host")[4] == workers[1].port
+        assert supervisor.restarts == {"c1": life}
+    assert run.told.empty()
+
+
+def test_the_death_after_the_last_restart_is_an_error(supervise):
+    _, run, workers = supervise(max_restarts=1)
+    kill(workers[0])
+    run.expect("gone"), run.expect("back")
+    kill(workers[0])
+    assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGKILL"
+    run.expect("gone", "collector", "c0")
+    kill(workers[1])  # the others are still watched over
+    run.expect("gone", "collector", "c1"), run.expect("back", "collector", "c1")
+
+
+def test_a_worker_whose_keeper_is_gone_cannot_be_started_again(supervise):
+    _, run, workers = supervise(names=("c0",))
+    workers[0].terminate()
+    assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGTERM"
+    run.expect("gone", "collector", "c0")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGSTOP, 0])
+def test_a_worker_that_hangs_is_killed_and_started_again(signum, supervise):
+    supervisor, run, workers = supervise()
+    pid = workers[0].pid
+    os.kill(pid, signum)
+    assert supervisor.lost("collector", "c0", TimeoutError()) is True
+    run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
+    assert workers[0].pid != pid
+
+
+def test_unknown_workers_are_not_brought_back_and_nobody_is_after_the_end(supervise):
+    supervisor, run, workers = supervise()
+    assert supervisor.lost("collector", "c9", TimeoutError()) is False
+    supervisor.close()
+    assert supervisor.lost("collector", "c0", TimeoutError()) is False
+    assert run.told.empty() and workers[0].is_alive()
+
+
+def test_a_worker_that_is_dead_already_may_be_lost_too(supervise):
+    supervisor, run, workers = supervise()
+    with supervisor._lock:  # it cannot take the news yet
+        descriptor = os.pidfd_open(workers[0].pid)
+        kill(workers[0])
+        assert wait([descriptor], PATIENCE_S) and wait([workers[0].news], PATIENCE_S)
+    os.close(descriptor)
+    assert supervisor.lost("collector", "c0", TimeoutError()) is True
+    run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
+
+
+def test_a_supervisor_that_fails_says_so(supervise, monkeypatch):
+    supervisor, run, workers = supervise()
+    monkeypatch.setattr(WorkerProcess, "start_again", lambda worker: 1 / 0)
+    kill(workers[0])
+    assert isinstance(run.expect("error")[1], ZeroDivisionError)
+
+
+def test_a_supervisor_that_was_not_started_closes():
+    Supervisor([], str, str, Run(), 3).close()

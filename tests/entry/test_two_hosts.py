@@ -1,0 +1,188 @@
+"""A training whose roles run on two hosts, started one by one by the command line."""
+
+import contextlib
+import os
+import pickle
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.entry.dist_fakes import first_line
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 180
+PORTS = {"coordinator": 23270, "learner0": 23271, "collector0": 23272, "collector1": 23273}
+CONFIG = """
+import copy
+from ding.example import cartpole_dqn_parallel as example
+
+main_config, create_config = copy.deepcopy(example.main_config), example.create_config
+main_config.exp_name = "two_hosts"
+main_config.env.stop_value = 60
+main_config.policy.other.eps.decay = 3000
+system_config = dict(dist=dict(coordinator_lost_s=1))
+"""
+
+
+class Host(NamedTuple):
+    """Where commands run: behind `prefix`, with `address` as their own."""
+
+    address: str
+    prefix: tuple = ()
+
+
+def ip(*args):
+    return subprocess.run(("ip", *args), check=True, capture_output=True, text=True, timeout=20).stdout
+
+
+@contextlib.contextmanager
+def two_namespaces():
+    """Two hosts in network namespaces of their own, with a cable between them."""
+    if shutil.which("ip") is None:
+        pytest.skip("there is no command ip (iproute2)")
+    names = [f"ding{os.getpid()}{end}" for end in "ab"]
+    addresses = ["10.213.77.1", "10.213.77.2"]
+    cables = [f"vd{os.getpid()}{end}" for end in "ab"]
+    made = []
+    try:
+        try:
+            for name in names:
+                ip("netns", "add", name)
+                made.append(name)
+            ip("link", "add", cables[0], "type", "veth", "peer", "name", cables[1])
+            for name, cable, address in zip(names, cables, addresses, strict=True):
+                ip("link", "set", cable, "netns", name)
+                ip("-n", name, "address", "add", f"{address}/24", "dev", cable)
+                for device in (cable, "lo"):
+                    ip("-n", name, "link", "set", device, "up")
+        except (subprocess.CalledProcessError, PermissionError) as e:
+            pytest.skip(f"network namespaces cannot be made here: {getattr(e, 'stderr', e)}")
+        yield [Host(a, ("ip", "netns", "exec", name)) for a, name in zip(addresses, names, strict=True)]
+        assert [ip("netns", "pids", name) for name in names] == ["", ""]
+    finally:
+        for name in made:
+            ip("netns", "delete", name)  # and the cable with them
+    assert not {*made} & {line.split()[0] for line in ip("netns", "list").splitlines()}
+
+
+@contextlib.contextmanager
+def two_loopback_addresses():
+    """One host that goes by two addresses."""
+    hosts = [Host("127.0.0.2"), Host("127.0.0.3")]
+    for host in hosts:
+        with socket.socket() as probe:
+            try:
+                probe.bind((host.address, 0))
+            except OSError as e:
+                pytest.skip(f"{host.address} is not an address of this machine: {e}")
+    yield hosts
+    for host in hosts:
+        for port in PORTS.values():
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host.address, port))
+
+
+class Machines:
+    """Starts commands on hosts, and ends those that have not ended by themselves."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.processes = []
+
+    def start(self, host, *options, token):
+        # Each host has a working directory of its own; what they share is named by its path.
+        folder = self.folder / f"host_{host.address}"
+        folder.mkdir(exist_ok=True)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("DING_")}
+        environment.update({"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
+        if token is not None:
+            environment["DING_TOKEN"] = token
+        process = subprocess.Popen(
+            [*host.prefix, sys.executable, "-m", "ding.entry.cli", "-m", "dist", *map(str, options)],
+            cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def run(self, *args, **kwargs):
+        process = self.start(*args, **kwargs)
+        output = process.communicate(timeout=DEADLINE_S)[0]
+        return process.returncode, output
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+@pytest.fixture
+def machines(tmp_path):
+    machines = Machines(tmp_path)
+    yield machines
+    machines.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make_hosts", [two_namespaces, two_loopback_addresses])
+def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(machines, tmp_path, make_hosts):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    config = shared / "config.py"
+    config.write_text(CONFIG)
+    token = secrets.token_hex(16)
+    packed = f"{config}.pkl"
+    with make_hosts() as (one, other), contextlib.closing(machines):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        places = ["-cdh", one.address, "-lh", other.address, "-clh", f"{one.address},{other.address}"]
+        ports = ["-cdp", PORTS["coordinator"], "-lp", PORTS["learner0"]]
+        ports += ["-clp", f"{PORTS['collector0']},{PORTS['collector1']}"]
+        command = ["-m", "dist", "-M", "config", "-c", config, "--train-iter", 4000, *places, *ports]
+        prepared = subprocess.run(
+            [sys.executable, "-m", "ding.entry.cli", *map(str, command)],
+            cwd=shared, env=environment, capture_output=True, text=True, timeout=DEADLINE_S,
+        )  # fmt: skip
+        assert prepared.returncode == 0, prepared.stderr
+        assert f"at {other.address} (port 23273): ding -m dist -M collector --module-name collector1" in prepared.stdout
+
+        if one.prefix:
+            status, output = machines.run(
+                one, "-M", "collector", "-c", packed, "--module-name", "collector0", token=None
+            )
+            assert status == 1 and "which needs a token" in output
+
+        workers = {
+            "learner0": machines.start(other, "-M", "learner", "-c", packed, token=token),
+            "collector0": machines.start(
+                one, "-M", "collector", "-c", packed, "--module-name", "collector0", token=token
+            ),
+            "collector1": machines.start(
+                other, "-M", "collector", "-c", packed, "--module-name", "collector1", token=token
+            ),
+        }
+        for name, process in workers.items():
+            assert first_line(process, DEADLINE_S) == f"{name} takes tasks at port {PORTS[name]}.\n"
+
+        status, output = machines.run(one, "-M", "coordinator", "-c", packed, token="another")
+        assert status == 1 and "refuses the connection: The bearer token is missing or wrong" in output
+
+        status, output = machines.run(one, "-M", "coordinator", "-c", packed, token=token)
+        assert status == 0, output
+        for name, process in workers.items():
+            output = process.communicate(timeout=DEADLINE_S)[0]
+            assert (process.returncode, output) == (0, f"{name} ends: its coordinator has gone.\n")
+
+    with open(tmp_path / f"host_{one.address}" / "two_hosts" / "result.pkl", "rb") as f:
+        result = pickle.load(f)
+    assert result["stop"] and result["eval_value"] >= 60
+    assert any((tmp_path / f"host_{other.address}" / "two_hosts" / "ckpt").iterdir())
+    weights = [name for name in os.listdir(shared / "two_hosts" / "policy") if not name.startswith(".")]
+    assert [name.split("_")[0] for name in weights] == ["policy"]

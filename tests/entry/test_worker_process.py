@@ -1,0 +1,274 @@
+"""Processes of workers, and their keepers."""
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from multiprocessing.connection import wait
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.entry import keeper, worker_process
+from ding.entry.keeper import WorkerPlan, later_seed, run_worker
+from ding.entry.worker_process import WorkerDied, WorkerProcess, close_all, wait_until_up
+from ding.utils.process_event import ProcessEvent
+
+DEADLINE_S = 30
+
+
+def serve(config, seed, start_event, close_event, report):
+    """Tells two seeds by the port."""
+    report([config.get("seed"), seed])
+    start_event.set()
+    close_event.wait()
+
+
+def fail_to_start(config, seed, start_event, close_event, report):
+    raise ZeroDivisionError("told to fail")
+
+
+def fail_to_end(config, seed, start_event, close_event, report):
+    report(1)
+    multiprocessing.Event().wait()
+
+
+def end_at_once(config, seed, start_event, close_event, report):
+    report(1)
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make(run=serve, method="fork", **config):
+        worker = WorkerProcess(WorkerPlan("worker", run, EasyDict(config), seed=5), method)
+        made.append(worker)
+        worker.start()
+        return worker
+
+    yield make
+    close_all(made)
+    assert multiprocessing.active_children() == []
+
+
+def death(worker):
+    """The error that says how the worker died."""
+    assert wait([worker.news, worker.sentinel], DEADLINE_S)
+    with pytest.raises(WorkerDied) as error:
+        while True:
+            worker.read(DEADLINE_S)
+    return error.value
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_a_worker_tells_when_it_takes_tasks_and_ends_when_it_is_told_to(make, method):
+    worker = make(method=method, seed=4)
+    wait_until_up([worker], 60)
+    assert (worker.port, worker.start_event.wait(DEADLINE_S), worker.is_alive()) == ([4, 5], True, True)
+    descriptor = os.pidfd_open(worker.pid)
+    worker.close()
+    worker.close()
+    assert wait([descriptor], 0) == [descriptor]
+    os.close(descriptor)
+
+
+def test_a_worker_that_is_killed_is_started_again_with_other_seeds(make):
+    worker = make(seed=4)
+    wait_until_up([worker], DEADLINE_S)
+    first = worker.pid
+    os.kill(first, signal.SIGKILL)
+    error = death(worker)
+    assert (str(error), error.worker, error.exitcode) == ("the process of worker was ended by SIGKILL", "worker", -9)
+    assert (worker.pid, worker.port) == (None, None)
+    worker.start_again()
+    wait_until_up([worker], DEADLINE_S)
+    assert worker.pid != first and worker.port == [later_seed(4, 1), later_seed(5, 1)]
+
+
+def test_a_worker_without_a_seed_is_started_again_too(make):
+    worker = make()
+    wait_until_up([worker], DEADLINE_S)
+    os.kill(worker.pid, signal.SIGKILL)
+    death(worker)
+    worker.start_again()
+    wait_until_up([worker], DEADLINE_S)
+    assert worker.port == [None, later_seed(5, 1)]
+
+
+def test_later_seeds_differ_and_are_fixed():
+    assert later_seed(5, 0) == 5
+    seeds = [later_seed(seed, life) for seed in (5, 6) for life in (1, 2)]
+    assert len(set(seeds)) == 4 and seeds == [later_seed(seed, life) for seed in (5, 6) for life in (1, 2)]
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_a_worker_that_cannot_start_tells_its_traceback(make):
+    error = death(make(fail_to_start))
+    assert "the process of worker has ended with exit code 1:\nTraceback" in str(error)
+    assert "ZeroDivisionError: told to fail" in str(error)
+
+
+def test_a_worker_that_ends_by_itself_is_noticed(make):
+    assert str(death(make(end_at_once))) == "the process of worker has ended with exit code 0"
+
+
+def test_the_death_of_a_keeper_is_that_of_its_worker(make):
+    worker = make()
+    wait_until_up([worker], DEADLINE_S)
+    descriptor = os.pidfd_open(worker.pid)
+    worker.terminate()
+    worker.join(DEADLINE_S)
+    assert worker.exitcode == -signal.SIGTERM
+    assert str(death(worker)) == "the process of worker was ended by SIGTERM"
+    assert wait([descriptor], DEADLINE_S) == [descriptor]
+    os.close(descriptor)
+
+
+def test_a_worker_that_does_not_end_is_killed(make, monkeypatch):
+    monkeypatch.setattr(keeper, "CLOSE_S", 0.1)
+    worker = make(fail_to_end)
+    wait_until_up([worker], DEADLINE_S)
+    descriptor = os.pidfd_open(worker.pid)
+    worker.close()
+    assert wait([descriptor], 0) == [descriptor]
+    os.close(descriptor)
+
+
+def test_a_keeper_that_does_not_end_is_killed_with_its_worker(make, monkeypatch):
+    monkeypatch.setattr(worker_process, "CLOSE_S", 0.0)
+    monkeypatch.setattr(worker_process, "_KEEPER_S", 0.1)
+    monkeypatch.setattr(keeper, "_FAREWELL_S", 0.1)
+    worker = make(fail_to_end)
+    wait_until_up([worker], DEADLINE_S)
+    descriptor = os.pidfd_open(worker.pid)
+    worker.close()
+    assert wait([descriptor], DEADLINE_S) == [descriptor]
+    os.close(descriptor)
+
+
+def test_a_keeper_whose_worker_is_dead_can_be_closed(make):
+    worker = make(end_at_once)
+    death(worker)
+    worker.close()
+
+
+def test_who_says_nothing_in_time_is_named(make, monkeypatch):
+    monkeypatch.setattr(keeper, "CLOSE_S", 0.1)
+    worker = make(fail_to_end)
+    wait_until_up([worker], DEADLINE_S)
+    with pytest.raises(TimeoutError, match=r"the process of worker has not started within 0\.01 s"):
+        worker.read(0.01)
+    worker.port = None
+    with pytest.raises(TimeoutError, match=r"workers have not started within 0\.01 s: worker"):
+        wait_until_up([worker], 0.01)
+
+
+@pytest.mark.parametrize(
+    ("exitcode", "text"), [(None, "is gone"), (3, "has ended with exit code 3"), (-9, "SIGKILL"), (-99, "signal 99")]
+)
+def test_how_a_process_ended_is_told_in_words(exitcode, text):
+    assert text in str(WorkerDied("worker", exitcode))
+
+
+def test_a_worker_is_forked_unless_cuda_is_in_use(monkeypatch):
+    assert worker_process.default_start_method() == "fork"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert worker_process.default_start_method() == "spawn"
+
+
+def test_a_process_that_forgets_its_worker_ends_it():
+    code = """
+        from tests.entry.test_worker_process import WorkerPlan, WorkerProcess, EasyDict, serve, wait_until_up
+        worker = WorkerProcess(WorkerPlan("worker", serve, EasyDict(), 0), "fork")
+        worker.start()
+        wait_until_up([worker], 30)
+        print(worker.pid)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+    )
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+        raise AssertionError("the worker still runs")
+
+
+# What runs in the process.
+
+
+class FakeWorker:
+    port = 7
+
+    def __init__(self, log, fails):
+        self.log, self.fails = log, fails
+
+    def start(self):
+        self.log.append("start")
+        if self.fails:
+            raise OSError("the port is taken")
+
+    def close(self):
+        self.log.append("close")
+
+
+@pytest.fixture
+def events():
+    pair = ProcessEvent(), ProcessEvent()
+    pair[1].set()
+    yield pair
+    for event in pair:
+        event.close()
+
+
+@pytest.fixture(autouse=True)
+def _torch_and_numpy_go_on_as_before():
+    threads, state = torch.get_num_threads(), np.random.get_state()
+    yield
+    torch.set_num_threads(threads)
+    np.random.set_state(state)
+
+
+def test_a_worker_runs_until_its_event_is_set(events, monkeypatch):
+    log, nices = [], []
+    monkeypatch.setattr(os, "nice", nices.append)
+    config = EasyDict(nice=3, torch_threads=2)
+    run_worker(lambda cfg: log.append(cfg) or FakeWorker(log, False), config, 5, *events, report=log.append)
+    assert log == [config, "start", 7, "close"] and events[0].is_set()
+    assert (nices, torch.get_num_threads()) == ([3], 2)
+    drawn = np.random.random()
+    np.random.seed(5)
+    assert drawn == np.random.random()
+
+
+def test_a_worker_computes_with_one_thread_and_need_not_report(events):
+    log = []
+    run_worker(lambda cfg: FakeWorker(log, False), {}, 5, *events)
+    assert (log, torch.get_num_threads()) == (["start", "close"], 1)
+
+
+def test_a_worker_that_cannot_start_is_closed(events):
+    log = []
+    with pytest.raises(OSError, match="taken"):
+        run_worker(lambda cfg: FakeWorker(log, True), {}, 5, *events)
+    assert log == ["start", "close"] and not events[0].is_set()
+
+
+@pytest.mark.parametrize("is_quiet", [True, False])
+def test_servers_are_quiet_if_they_should_be(is_quiet, make, monkeypatch):
+    def tell_level(config, seed, start_event, close_event, report):
+        report(logging.getLogger("waitress").level)
+        close_event.wait()
+
+    logging.getLogger("waitress").setLevel(logging.INFO)
+    worker = WorkerProcess(WorkerPlan("worker", tell_level, EasyDict(), 0, is_quiet), "fork")
+    worker.start()
+    wait_until_up([worker], DEADLINE_S)
+    assert worker.port == (logging.ERROR if is_quiet else logging.INFO)
+    worker.close()
+    logging.getLogger("waitress").setLevel(logging.NOTSET)

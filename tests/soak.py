@@ -1,0 +1,178 @@
+"""Parallel CartPole for a long time, with a collector killed every minute: what it takes, and what is lost.
+
+`python -m tests.soak --minutes 30` prints a table with a row a minute: for each process its resident memory, open
+files and threads, and for the run its samples, updates, restarts and entries in /dev/shm. The exit status is 0 if no
+sample came twice, no task was lost, and the memory of no process at the end differs by more than 10 % from that at
+minute 5 (or in the middle of a shorter run).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import itertools
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+from ding.config import compile_config_parallel
+from ding.entry.crew import ProcessCrew, make_crew
+from ding.entry.pipeline import with_command_mode
+from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
+from ding.worker import Coordinator
+
+REFERENCE_MINUTE, MOST_GROWTH = 5, 0.1
+LONG_AGO = 10**6  # samples after which the name of a chunk is forgotten
+
+
+class Use(NamedTuple):
+    """What a process takes."""
+
+    rss_mib: float
+    files: int
+    threads: int
+
+
+def use_of(pid: int) -> Use:
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        fields = dict(line.split(":", 1) for line in f if ":" in line)
+    return Use(int(fields["VmRSS"].split()[0]) / 1024, len(os.listdir(f"/proc/{pid}/fd")), int(fields["Threads"]))
+
+
+class Watched(Coordinator):
+    """Counts tasks, and samples that come twice."""
+
+    def __init__(self, cfg: Any) -> None:
+        self.begun: set[str] = set()
+        self.ended: set[str] = set()
+        self.doubled = 0
+        self._seen: set[tuple[str, int]] = set()
+        self._order: deque[tuple[str, int]] = deque()
+        self._seen_lock = threading.Lock()
+        super().__init__(cfg)
+
+    def begin_task(self, kind: str, task: Any) -> bool:
+        has_begun = super().begin_task(kind, task)
+        if has_begun:
+            self.begun.add(task["task_id"])
+        return has_begun
+
+    def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
+        with self._seen_lock:
+            for row in data:
+                key = (row["data_id"], row["data_index"])
+                self.doubled += key in self._seen
+                self._seen.add(key)
+                self._order.append(key)
+            while len(self._order) > LONG_AGO:
+                self._seen.discard(self._order.popleft())
+        super().deal_with_collector_send_data(task_id, buffer_id, data_id, data)
+
+    def deal_with_collector_finish_task(self, task_id: str, finished_task: Any) -> None:
+        super().deal_with_collector_finish_task(task_id, finished_task)
+        self.ended.add(task_id)
+
+    def _forget_failed_task(self, kind: str, task: Any) -> None:
+        super()._forget_failed_task(kind, task)
+        self.ended.add(task["task_id"])
+
+    def lost_tasks(self) -> set[str]:
+        """Those that have begun, and neither run nor have ended."""
+        return self.begun - self.ended - set(self._task_state)
+
+
+class Soak:
+    """One run, and what is seen of it minute by minute."""
+
+    def __init__(self, minutes: int, minute_s: float) -> None:
+        self._minutes, self._minute_s = minutes, minute_s
+        main = copy.deepcopy(main_config)
+        main.env.stop_value, main.exp_name = 1e9, "soak"
+        system = copy.deepcopy(system_config)
+        system.coordinator.max_restarts = 10 * minutes
+        cfg = compile_config_parallel(main, with_command_mode(copy.deepcopy(create_config)), system, seed=0)
+        crew = make_crew(cfg.system)
+        assert isinstance(crew, ProcessCrew)
+        self._crew, self._cfg = crew, cfg
+        self._uses: list[dict[str, Use]] = []
+
+    def run(self) -> int:
+        self._crew.start()
+        coordinator = Watched(self._cfg)
+        try:
+            self._crew.supervise(coordinator)
+            coordinator.start()
+            victims = itertools.cycle(name for name in sorted(self._crew.pids()) if name.startswith("collector"))
+            for minute in range(1, self._minutes + 1):
+                self._wait(coordinator, self._minute_s / 2)
+                self._kill(next(victims))
+                self._wait(coordinator, self._minute_s / 2)
+                self._report(minute, coordinator)
+        finally:
+            coordinator.close()
+            self._crew.close()
+        return self._verdict(coordinator)
+
+    def _wait(self, coordinator: Coordinator, seconds: float) -> None:
+        if coordinator.wait(seconds):
+            raise RuntimeError(f"the run has ended: {coordinator.failure}")
+
+    def _kill(self, name: str) -> None:
+        pid = self._crew.pids().get(name)
+        if pid is None:
+            raise RuntimeError(f"{name} does not run half a minute after the last kill")
+        os.kill(pid, signal.SIGKILL)
+
+    def _report(self, minute: int, coordinator: Watched) -> None:
+        pids = {"coordinator": os.getpid(), **dict(sorted(self._crew.pids().items()))}
+        uses = {name: use_of(pid) for name, pid in pids.items()}
+        if not self._uses:
+            print("minute | MiB, open files, threads of " + ", ".join(pids), end="")
+            print(" | samples | updates | last return | restarts | doubled | lost | /dev/shm", flush=True)
+        self._uses.append(uses)
+        progress = coordinator.progress()
+        cells = "  ".join(f"{use.rss_mib:6.1f} {use.files:3d} {use.threads:3d}" for use in uses.values())
+        restarts = sum(coordinator.worker_keeper.restarts.values())  # type: ignore[attr-defined]
+        numbers = progress.samples, progress.train_iter, progress.last_return, restarts
+        found = coordinator.doubled, len(coordinator.lost_tasks()), len(os.listdir("/dev/shm"))
+        print(f"{minute:6d} | {cells} | " + " | ".join(str(number) for number in (*numbers, *found)), flush=True)
+
+    def _verdict(self, coordinator: Watched) -> int:
+        reference = self._uses[min(REFERENCE_MINUTE, (len(self._uses) + 1) // 2) - 1]
+        growth = {
+            name: self._uses[-1][name].rss_mib / use.rss_mib - 1
+            for name, use in reference.items()
+            if name in self._uses[-1]
+        }
+        missing = sorted(reference.keys() - growth.keys())
+        lost = coordinator.lost_tasks()
+        is_good = not (coordinator.doubled or lost or missing) and max(map(abs, growth.values())) <= MOST_GROWTH
+        print("memory against the reference: " + ", ".join(f"{name} {value:+.1%}" for name, value in growth.items()))
+        print(f"samples doubled: {coordinator.doubled}; tasks lost: {len(lost)}; missing: {missing}")
+        print("good" if is_good else "NOT good")
+        return 0 if is_good else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=int, default=30, help="how many (default %(default)s)")
+    parser.add_argument("--minute-s", type=float, default=60.0, help="seconds of a minute (default %(default)s)")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        start = time.monotonic()
+        try:
+            status = Soak(args.minutes, args.minute_s).run()
+        finally:
+            os.chdir("/")
+    print(f"took {time.monotonic() - start:.0f} s")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+import doctest
+import importlib
+
+import pytest
+
+MODULES = (
+    "ding.utils.k8s_helper",
+    "ding.worker.adapter.learner_aggregator",
+    "ding.worker.adapter.merge",
+    "ding.worker.coordinator.operator_server",
+    "ding.worker.transport.rows",
+)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_the_docstrings_run(module):
+    outcome = doctest.testmod(importlib.import_module(module))
+    assert outcome.attempted > 0 and outcome.failed == 0

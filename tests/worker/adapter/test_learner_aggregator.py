@@ -1,0 +1,555 @@
+"""One coordinator, several learners, an aggregator in between."""
+
+import threading
+
+import pytest
+from easydict import EasyDict
+
+from ding.interaction import TaskFail
+from ding.utils.config_helper import ConfigError
+from ding.worker import LearnerAggregator
+from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave
+from ding.worker.transport.link import TaskFailed, WorkerLost
+from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Learner, Stage, own_threads
+
+
+@pytest.fixture(params=["local", "http"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def stage(kind):
+    stage = Stage(kind)
+    yield stage
+    stage.close()
+    for thread in threading.enumerate():
+        if thread.name.startswith("aggregator"):
+            thread.join(DEADLINE_S)
+    assert own_threads() == []
+
+
+local = pytest.mark.parametrize("kind", ["local"])
+
+
+def failure(act, *args, **kwargs):
+    with pytest.raises(TaskFailed) as failed:
+        act(*args, **kwargs)
+    return failed.value.result
+
+
+# The documented messages.
+
+
+def test_four_learners_are_one(stage):
+    learners = [stage.learner(batch_size=size) for size in (2, 1, 2, 3)]
+    aggregator, driver = stage.pair(*learners)
+    assert aggregator.deal_with_get_resource() == driver.run("resource") == {"gpu": 4}
+    assert driver.start(policy={"a": 1}) == {"message": "learner task has started"}
+    info = {"task_id": "t", "buffer_id": "b", "policy": {"a": 1}}
+    assert [learner.expect("learner_start_task")["task_info"] for learner in learners] == [info] * 4
+    assert driver.run("learner_get_data_task") == {
+        "task_id": "t",
+        "buffer_id": "b",
+        "batch_size": 8,
+        "cur_learner_iter": 1,
+    }
+    reply = driver.run("learner_learn_task", data=[{"x": x} for x in range(8)])
+    assert reply == {
+        "task_id": "t",
+        "buffer_id": "b",
+        "info": {"learner_step": 7, "priority_info": {"priority": list(range(8))}, "learner_done": False},
+    }
+    parts = [[row["x"] for row in learner.expect("learner_learn_task")["data"]] for learner in learners]
+    assert parts == [[0, 1], [2], [3, 4], [5, 6, 7]]
+    assert driver.close() == {"task_id": "t", "buffer_id": "b", "infos": [], "batches_done": 0}
+    assert [learner.log[-1] for learner in learners] == ["learner_close_task"] * 4
+
+
+def test_a_task_of_another_name_fails(stage):
+    _, driver = stage.pair(stage.learner())
+    assert failure(driver.run, "dance") == {"message": "task name error"}
+
+
+def test_closing_again_reports_the_same_and_asks_nobody(stage):
+    learner = stage.learner()
+    _, driver = stage.pair(learner)
+    assert driver.close() == {}
+    driver.start()
+    first = driver.close()
+    assert driver.close() == first == {"task_id": "t", "buffer_id": "b", "infos": [], "batches_done": 0}
+    assert learner.log.count("learner_close_task") == 1
+
+
+def test_without_a_learner_no_task_begins(stage):
+    _, driver = stage.pair()
+    assert driver.run("resource") == {"gpu": 0}
+    assert failure(driver.start) == {"message": "no connected learner"}
+
+
+@pytest.mark.parametrize("name", ["learner_get_data_task", "learner_learn_task"])
+@local
+def test_messages_of_a_task_need_one(stage, name):
+    _, driver = stage.pair(stage.learner())
+    assert failure(driver.run, name, data=[]) == {"message": "no learner task runs"}
+
+
+@local
+def test_one_task_runs_at_a_time(stage):
+    _, driver = stage.pair(stage.learner())
+    driver.start()
+    assert "busy with the task t" in failure(driver.start)["message"]
+    driver.close()
+    driver.start(task_id="u")
+    assert driver.close()["task_id"] == "u"
+
+
+@local
+def test_samples_that_nobody_asked_for_are_refused(stage):
+    _, driver = stage.pair(stage.learner(), stage.learner())
+    driver.start()
+    driver.run("learner_get_data_task")
+    result = failure(driver.run, "learner_learn_task", data=[{"x": 1}])
+    assert result["message"] == "1 samples came; the learners want 4" and result["exception"] == "ValueError"
+
+
+# Batches.
+
+
+@local
+def test_every_batch_is_cut_into_one_for_each_learner(stage):
+    learners = [stage.learner(BatchedLearner, batch_size=size) for size in (2, 3)]
+    _, driver = stage.pair(*learners)
+    assert driver.run("resource", batched=True) == {"gpu": 2, "batched": True}
+    driver.start()
+    demand = driver.demand()
+    assert demand == {
+        "batch_size": 5,
+        "cur_learner_iter": 0,
+        "batch_num": 8,
+        "infos": [],
+        "batches_done": 0,
+        "task_id": "t",
+        "buffer_id": "b",
+    }
+    reply = driver.learn([1, 2, 3, 4, 5], [6, 7, 8, 9, 10])
+    assert reply == {"infos": [], "batches_done": 0, "task_id": "t", "buffer_id": "b", "info": {}}
+    assert [learner.batches for learner in learners] == [[[1, 2], [6, 7]], [[3, 4, 5], [8, 9, 10]]]
+
+
+@local
+def test_rows_with_different_keys_are_cut_too(stage):
+    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    driver.demand()
+    rows = [{"x": 1}, {"x": 2, "y": 0}, {"x": 3}, {"x": 4}]
+    driver.run("learner_learn_task", batched=True, batches=[{"rows": rows}])
+    assert [learner.batches for learner in learners] == [[[1, 2]], [[3, 4]]]
+
+
+@local
+def test_only_so_many_batches_are_wanted_as_every_learner_has_room_for(stage):
+    learners = [stage.learner(BatchedLearner, room=room) for room in (8, 3)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    assert driver.demand()["batch_num"] == 3
+    result = failure(driver.learn, *([[1, 2, 3, 4]] * 4))
+    assert result["message"] == "the learners have room for 3 batches; they were sent 4"
+    driver.learn(*([[1, 2, 3, 4]] * 3))
+    assert "room for 0 batches; they were sent 1" in failure(driver.learn, [1, 2, 3, 4])["message"]
+
+
+@pytest.mark.parametrize("batch", [[1, 2, 3], [1, 2, 3, 4, 5]])
+@local
+def test_batches_of_another_size_are_refused_and_nobody_gets_any(stage, batch):
+    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    driver.demand()
+    assert failure(driver.learn, batch)["message"] == f"{len(batch)} rows came; asked for were 4"
+    assert [learner.batches for learner in learners] == [[], []]
+
+
+@local
+def test_an_info_counts_when_all_learners_have_told_theirs(stage):
+    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    driver.demand()
+    one.trained, other.trained = 2, 1
+    reply = driver.learn([1, 2, 3, 4])
+    merged = {"learner_step": 0, "priority_info": {"priority": ["L0", "L1"]}, "learner_done": False}
+    assert reply["infos"] == [merged] and reply["info"] == merged
+    assert driver.demand()["infos"] == []
+    other.trained = 1
+    assert driver.demand()["infos"] == [{**merged, "learner_step": 1}]
+
+
+@local
+def test_a_batch_is_done_when_all_learners_have_read_theirs(stage):
+    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    one.read, other.read = 3, 1
+    assert driver.demand()["batches_done"] == 1
+    other.read = 1
+    assert driver.demand()["batches_done"] == 1
+    assert driver.demand()["batches_done"] == 0
+    other.read = 2
+    assert driver.close()["batches_done"] == 1
+
+
+@local
+def test_the_end_of_all_learners_is_one(stage):
+    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    for learner in learners:
+        learner.trained, learner.is_done = 1, True
+    reply = driver.demand()
+    assert [info["learner_done"] for info in reply["infos"]] == [False, True] and reply["batch_num"] == 0
+
+
+@local
+def test_when_one_learner_has_ended_the_others_end_too_and_nobody_is_asked_again(stage):
+    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    driver.demand()
+    one.trained, one.is_done = 1, True
+    reply = driver.learn([1, 2, 3, 4])
+    assert reply["infos"] == []
+    other.ends_with = 1  # it is still at the last batch
+    reply = driver.demand()
+    assert [info["learner_done"] for info in reply["infos"]] == [False, True] and reply["batch_num"] == 0
+    assert other.expect("learner_close_task")["drain"] is True
+    assert one.log.count("learner_get_data_task") == 1 and other.log.count("learner_get_data_task") == 2
+    assert driver.demand() == {
+        "batch_size": 4,
+        "cur_learner_iter": 0,
+        "batch_num": 0,
+        "infos": [],
+        "batches_done": 0,
+        "task_id": "t",
+        "buffer_id": "b",
+    }
+    assert driver.run("learner_get_data_task") == {"batch_size": 4, "task_id": "t", "buffer_id": "b"}
+    assert driver.close()["infos"] == []
+    assert [learner.log.count("learner_close_task") for learner in learners] == [1, 1]
+
+
+@local
+@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (0, 2), (2, 0)])
+def test_learners_that_have_told_of_different_numbers_of_batches_end_together(stage, first, second):
+    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    for learner, count in zip(learners, (first, second), strict=True):
+        learner.trained, learner.is_done = count, True
+    infos = driver.demand()["infos"]
+    assert [info["learner_done"] for info in infos] == [False] * min(first, second) + [True]
+    assert driver.demand()["infos"] == []
+
+
+@local
+def test_learners_that_say_nothing_of_their_end_are_through_when_they_are_closed(stage):
+    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    one.trained, one.is_done = 2, True
+    other.ends_with = None
+    infos = driver.demand()["infos"]
+    assert [(info["learner_step"], info["learner_done"]) for info in infos] == [(2, True)]
+
+
+@local
+def test_what_is_left_at_the_end_is_told(stage):
+    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    driver.demand()
+    for learner in learners:
+        learner.trained, learner.read, learner.is_done = 1, 1, True
+    report = driver.close()
+    assert [info["learner_done"] for info in report["infos"]] == [False, True]
+    assert (report["batches_done"], report["task_id"], report["buffer_id"]) == (1, "t", "b")
+    assert learners[0].expect("learner_close_task")["drain"] is True
+
+
+@local
+def test_a_learner_that_takes_one_batch_at_a_time_may_be_among_others(stage):
+    batched, single = learners = [stage.learner(BatchedLearner), stage.learner()]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    assert driver.demand()["batch_num"] == 1
+    batched.trained = batched.read = 1
+    reply = driver.learn([1, 2, 3, 4])
+    assert single.expect("learner_learn_task")["data"] == [{"x": x, "data_id": "chunk"} for x in (3, 4)]
+    assert reply["info"]["priority_info"] == {"priority": ["L0", 3, 4]} and reply["batches_done"] == 1
+
+
+# Failures.
+
+
+FAIL = TaskFail(result={"message": "no", "exception": "Bad", "traceback": "Traceback: in forward\nBad: no"})
+
+
+def test_a_learner_that_cannot_begin_fails_the_task_with_its_text_and_the_others_are_closed(stage):
+    good, bad = learners = [stage.learner(), stage.learner()]
+    bad.answers["learner_start_task"] = FAIL
+    aggregator, driver = stage.pair(*learners)
+    result = failure(driver.start)
+    assert result["message"] == "one of learner can't start_task" and result["exception"] == "Bad"
+    assert "worker L1 failed the task learner_start_task" in result["traceback"] and "Bad: no" in result["traceback"]
+    assert good.log[-1] == "learner_close_task" and aggregator._slot.run is None
+    assert driver.close() == {}
+    del bad.answers["learner_start_task"]
+    driver.start()
+
+
+@pytest.mark.parametrize("name", ["learner_get_data_task", "learner_learn_task", "learner_close_task"])
+@local
+def test_a_learner_that_fails_later_fails_the_message_with_its_text(stage, name):
+    _, bad = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    driver.demand()
+    bad.answers[name] = FAIL
+    act = {"get": driver.demand, "lea": lambda: driver.learn([1, 2, 3, 4]), "clo": driver.close}[name[8:11]]
+    result = failure(act)
+    assert result["message"] == "the learner L1: no" and result["exception"] == "Bad"
+    assert f"worker L1 failed the task {name}" in result["traceback"]
+
+
+@local
+def test_all_learners_that_fail_are_told_of(stage):
+    learners = [stage.learner(), stage.learner()]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    for learner in learners:
+        learner.answers["learner_close_task"] = TaskFail(result={"message": f"{learner.name} hangs"})
+    text = failure(driver.close)["traceback"]
+    assert "L0 hangs" in text and "L1 hangs" in text
+
+
+@local
+def test_nobody_waits_long_for_a_learner_when_another_has_failed(stage, monkeypatch):
+    monkeypatch.setattr("ding.worker.adapter.learner_group._GRACE_S", 0.05)
+    bad, slow = learners = [stage.learner(), stage.learner()]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    release = threading.Event()
+    slow.answers["learner_get_data_task"] = lambda task: release.wait(DEADLINE_S)
+    bad.answers["learner_get_data_task"] = FAIL
+    result = failure(driver.run, "learner_get_data_task")
+    assert result["message"] == "the learner L0: no"
+    release.set()
+
+
+@local
+def test_a_learner_that_does_not_answer_in_time_is_named_and_lost(stage, monkeypatch):
+    hanging, good = learners = [stage.learner(), stage.learner()]
+    aggregator, driver = stage.pair(*learners, task_timeout=0.05)
+    driver.start()
+    release = threading.Event()
+    hanging.answers["learner_get_data_task"] = lambda task: release.wait(DEADLINE_S)
+    result = failure(driver.run, "learner_get_data_task")
+    assert "L0 has not answered the task learner_get_data_task within 0.05 s" in result["message"]
+    assert result["exception"] == "WorkerLost"
+    release.set()
+    assert driver.run("resource") == {"gpu": 1}
+    assert driver.close()["task_id"] == "t" and good.log[-1] == "learner_close_task"
+
+
+@local
+def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch):
+    for module in ("learner_group", "group_run"):
+        monkeypatch.setattr(f"ding.worker.adapter.{module}._GRACE_S", 0.05)
+    slow = stage.learner()
+    aggregator, driver = stage.pair(slow)
+    release, begun = threading.Event(), threading.Event()
+
+    def wait(task):
+        begun.set()
+        release.wait(DEADLINE_S)
+        return {}
+
+    slow.answers["resource"] = wait
+    seat = aggregator._group.seats[0]
+    earlier = seat.run({"name": "resource"}, DEADLINE_S)
+    assert begun.wait(DEADLINE_S)
+    aggregator._cfg.task_timeout = 0.05
+    result = failure(driver.start)
+    assert "has not answered the task learner_start_task within 0.05 s" in result["traceback"]
+    release.set()
+    assert earlier.result(DEADLINE_S) == {}
+
+
+def test_a_learner_that_goes_away_fails_the_task_and_must_be_back_for_the_next(stage, monkeypatch):
+    monkeypatch.setattr("ding.worker.adapter.learner_aggregator._REJOIN_S", 0.1)
+    gone, stays = learners = [stage.learner(), stage.learner()]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    gone.close()
+    result = failure(driver.run, "learner_get_data_task")
+    assert result["message"].startswith("the learner L0: ") and result["exception"] == "WorkerLost"
+    assert driver.run("resource") == {"gpu": 1}
+    assert driver.close()["task_id"] == "t" and stays.log[-1] == "learner_close_task"
+    result = failure(driver.start)
+    assert result["exception"] == "ConnectionError" and "no connection within 0.1 s to L0: " in result["message"]
+
+
+def test_a_learner_that_is_back_takes_part_again_in_its_place(stage, kind):
+    gone, stays = learners = [stage.learner(), stage.learner()]
+    aggregator, driver = stage.pair(*learners)
+    driver.start()
+    gone.close()
+    failure(driver.run, "learner_get_data_task")
+    driver.close()
+    back = Learner("L0", kind)
+    stage.learners.append(back)
+    aggregator._cfg.learner["L0"] = back.address
+    driver.start()
+    assert driver.run("resource") == {"gpu": 2}
+    assert back.log == ["resource", "learner_start_task"]
+
+
+# Its life.
+
+
+@pytest.mark.parametrize("kind", ["http"])  # a local link does not tell that it was closed
+def test_the_task_of_a_coordinator_that_has_gone_is_ended(stage):
+    learner = stage.learner()
+    aggregator, driver = stage.pair(learner)
+    driver.start()
+    driver.link.close()
+    learner.expect("learner_close_task")
+
+
+def test_closing_ends_a_task_that_runs(stage):
+    learner = stage.learner()
+    aggregator, driver = stage.pair(learner)
+    driver.start()
+    aggregator.close()
+    aggregator.close()
+    assert learner.log[-1] == "learner_close_task"
+    with pytest.raises(WorkerLost):
+        driver.run("resource")
+
+
+@local
+def test_what_a_learner_says_at_the_end_reaches_whoever_closes_and_the_rest_is_closed(stage):
+    learner = stage.learner()
+    aggregator, driver = stage.pair(learner)
+    driver.start()
+    learner.answers["learner_close_task"] = FAIL
+    with pytest.raises(TaskFail, match="the learner L0: no"):
+        aggregator.close()
+    with pytest.raises(WorkerLost):
+        driver.run("resource")
+    assert aggregator._group.seats == []
+
+
+def test_learners_that_cannot_be_reached_are_all_named_and_nothing_stays_open(stage):
+    gone = [stage.learner() for _ in range(2)]
+    for learner in gone:
+        learner.close()
+    aggregator = stage.make(stage.learner(), *gone, connect_timeout_s=0.2)
+    with pytest.raises(ConnectionError, match=r"no connection within 0.2 s to L0: .*; L1: ") as error:
+        aggregator.start()
+    assert "L2" not in str(error.value)
+    assert aggregator._is_closed and aggregator._group.seats == []
+
+
+@local
+def test_a_learner_that_cannot_say_what_it_has_is_named(stage):
+    bad = stage.learner()
+    bad.answers["resource"] = FAIL
+    with pytest.raises(ConnectionError, match="Bad: no"):
+        stage.make(bad).start()
+
+
+@local
+def test_a_learner_that_joins_an_aggregator_that_is_closed_is_let_go(stage):
+    learner = stage.learner()
+    aggregator = stage.make()
+    aggregator._group.close()
+    aggregator._group.join(*learner.address, DEADLINE_S)
+    assert aggregator._group.seats == []
+
+
+@local
+def test_learners_that_join_take_part_in_the_next_task_and_those_that_left_do_not(stage):
+    first, second = stage.learner(), stage.learner()
+    aggregator, driver = stage.pair()
+    group = aggregator._group
+    group.join(*first.address, DEADLINE_S)
+    driver.start()
+    group.join(*second.address, DEADLINE_S)
+    assert driver.run("resource") == {"gpu": 2}
+    assert driver.run("learner_get_data_task")["batch_size"] == 2
+    driver.close()
+    driver.start()
+    assert driver.run("learner_get_data_task")["batch_size"] == 4
+    group.leave("L0")
+    group.leave("nobody")
+    result = failure(driver.run, "learner_get_data_task")
+    assert "L0 has gone" in result["message"]
+    driver.close()
+    driver.start()
+    assert driver.run("learner_get_data_task")["batch_size"] == 2
+
+
+@local
+def test_a_learner_that_joins_again_under_its_name_replaces_the_old_one(stage):
+    learner = stage.learner()
+    aggregator, _ = stage.pair(learner)
+    before = aggregator._group.seats
+    aggregator._group.join(*learner.address, DEADLINE_S)
+    assert before[0].is_lost and len(aggregator._group.seats) == 1
+
+
+@pytest.mark.parametrize(
+    ("cfg", "match"),
+    [
+        ({"transport": "pigeons"}, "transport = 'pigeons' is not allowed"),
+        ({"slave": {"port": 1}}, "'master.port' is missing"),
+        ({"master": {"port": 0}}, "'slave.port' is missing"),
+        ({"master": {"port": 0}, "slave": {"port": 70000}}, "slave.port = 70000 is not allowed"),
+        ({"transport": "local", "learner": []}, r"learner = \[\] is not allowed"),
+        ({"transport": "local", "learners": {}}, "did you mean 'learner'"),
+        ({"transport": "local", "task_timeout": -1}, "task_timeout = -1 is not allowed"),
+    ],
+)
+def test_the_config_is_checked(cfg, match):
+    with pytest.raises(ConfigError, match=match):
+        LearnerAggregator(EasyDict(cfg))
+
+
+def test_the_slave_calls_one_function_for_each_kind_of_task():
+    told = []
+
+    def note(name):
+        return lambda *task: told.append((name, *task)) or {"done": name}
+
+    names = {
+        "learner_start_task": "deal_with_learner_start",
+        "learner_get_data_task": "deal_with_get_data",
+        "learner_learn_task": "deal_with_learn",
+        "learner_close_task": "deal_with_learner_close",
+    }
+    slave = LearnerAggregatorSlave(
+        "127.0.0.1", 0, callback_fn={name: note(name) for name in ("deal_with_get_resource", *names.values())}
+    )
+    assert slave._process_task({"name": "resource"}) == {"done": "deal_with_get_resource"}
+    for task, function in names.items():
+        assert slave._process_task({"name": task, "x": 1}) == {"done": function}
+    assert told == [("deal_with_get_resource",), *((f, {"name": task, "x": 1}) for task, f in names.items())]
+
+
+def test_a_slave_without_functions_knows_no_task():
+    slave = LearnerAggregatorSlave("127.0.0.1", 0)
+    with pytest.raises(TaskFail) as failed:
+        slave._process_task({"name": "learner_start_task"})
+    assert failed.value.result == {"message": "task name error"}

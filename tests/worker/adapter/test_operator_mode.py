@@ -1,0 +1,63 @@
+"""Learners that an operator brings to an aggregator."""
+
+import pytest
+
+from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Stage, own_threads
+from tests.worker.coordinator.operators import FakeOperator
+
+
+@pytest.fixture
+def operator(monkeypatch):
+    operator = FakeOperator()
+    monkeypatch.setenv("KUBERNETES_SERVER_URL", f"127.0.0.1:{operator.port}")
+    monkeypatch.setenv("KUBERNETES_POD_NAME", "job-aggregator")
+    yield operator
+    operator.close()
+
+
+@pytest.fixture
+def stage(operator):
+    stage = Stage("local")
+    yield stage
+    stage.close()
+    assert "period_sync" not in own_threads()
+
+
+def name_of(learner):
+    return f"local:{learner.station.port}"
+
+
+def test_learners_join_and_leave_as_the_operator_lists_them(operator, stage):
+    one, other = (stage.learner(BatchedLearner) for _ in range(2))
+    operator.listed = {"learners": [name_of(one)], "collectors": ["c:1"]}
+    aggregator, driver = stage.pair(sync_period_s=0.01)
+    assert operator.parameters == {"namespace": "default", "aggregator": "job-aggregator"}
+    assert driver.run("resource") == {"gpu": 1}
+    driver.start()
+    operator.listed = {"learners": [name_of(one), name_of(other)]}
+    other.expect("resource")
+    operator.see()
+    assert driver.run("resource") == {"gpu": 2} and driver.demand()["batch_size"] == 2
+    driver.close()
+    driver.start()
+    assert driver.demand()["batch_size"] == 4
+    driver.close()
+    operator.listed = {"learners": [name_of(other)]}
+    operator.see(3)
+    aggregator._sync.wait_for(lambda: len(aggregator._group.seats) == 1, "one", DEADLINE_S)
+    assert driver.run("resource") == {"gpu": 1}
+
+
+def test_an_aggregator_that_is_brought_no_learner_in_time_does_not_start(operator, stage):
+    aggregator = stage.make(sync_period_s=0.01, connect_timeout_s=0.05)
+    with pytest.raises(ConnectionError, match="has not brought a learner within 0.05 s"):
+        aggregator.start()
+    assert aggregator._is_closed
+
+
+def test_a_learner_that_cannot_be_reached_is_tried_again_and_not_reported(operator, stage):
+    learner = stage.learner(BatchedLearner)
+    operator.listed = {"learners": ["local:9999", name_of(learner)]}
+    aggregator, driver = stage.pair(sync_period_s=0.01)
+    operator.see(3)
+    assert driver.run("resource") == {"gpu": 1} and operator.requests.empty()
