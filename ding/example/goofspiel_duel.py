@@ -19,7 +19,8 @@ class GoofspielDuelEnv(GoofspielEnv):
     both seats observations are [2, 3 * cards + 1], actions [2] and rewards [2, 1]; for one the first axis is missing.
 
     Args:
-        cfg: as for `GoofspielEnv`; with `eval_opponent` one seat is played here, at random.
+        cfg: as for `GoofspielEnv`; with `eval_opponent` one seat is played here: half of its cards are what the prize
+            is worth, a good rule of thumb, the others are drawn at random.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -34,12 +35,17 @@ class GoofspielDuelEnv(GoofspielEnv):
         if view is None:
             raise RuntimeError("reset the env before its first step")
         own, *others = np.reshape(action, -1)
-        card = self._rng.choice(view.other) - 1 if self._is_alone else others[0]
+        card = self._answer(view) if self._is_alone else others[0]
         timestep = super().step([_nearest(view, int(own)), _nearest(view.swapped(), int(card))])
         obs, info = self._seen(timestep.obs), timestep.info
         if self._is_alone:
             return BaseEnvTimestep(obs, timestep.reward[0], timestep.done, info[0])  # type: ignore[index]
         return BaseEnvTimestep(obs, timestep.reward, timestep.done, info)
+
+    def _answer(self, view: View) -> int:
+        """The action of the player of the env: every second time the card that the prize is worth."""
+        is_plain = self._rng.random() < 0.5
+        return int(self._game.prize(view) if is_plain else self._rng.choice(view.other)) - 1
 
     def _seen(self, obs: Any) -> np.ndarray:
         seen = np.stack([of_player["observation"] for of_player in obs])

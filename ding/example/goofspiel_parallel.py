@@ -1,7 +1,7 @@
 """DQN learns Goofspiel from games against itself and its earlier selves, with a learner and two collectors in parallel.
 
 Run it with `python -m ding.example.goofspiel_parallel [--seed N]`, or give this file's path to `parallel_pipeline`. The
-run ends when the newest player wins so much against one that plays at random that its mean return reaches 0.7.
+run ends when the newest player wins so much against one that goes by a rule of thumb that its mean return reaches 0.6.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ goofspiel_config = EasyDict(
         "evaluator_env_num": 8,
         "evaluator_episode_num": 25,
         "n_evaluator_episode": 200,
-        "stop_value": 0.7,
+        "stop_value": 0.6,
     },
     policy={
         "cuda": False,
