@@ -24,6 +24,10 @@ _WORKERS: dict[str, tuple[Any, str]] = {
 }
 
 
+# A signal that comes just before a wait begins does not end it; so none is longer than this.
+_TICK_S = 0.5
+
+
 class Presence:
     """Whether a coordinator is there, as a worker hears of it. Thread-safe.
 
@@ -69,8 +73,12 @@ class Presence:
                 if self._is_over or not self._wait_for(lambda: self._is_there, lost_s):
                     return True
 
-    def _wait_for(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        return self._changed.wait_for(lambda: self._is_over or predicate(), timeout_s)
+    def _wait_for(self, predicate: Callable[[], bool], timeout_s: float = math.inf) -> bool:
+        deadline = monotonic() + timeout_s
+        while not self._changed.wait_for(lambda: self._is_over or predicate(), min(_TICK_S, deadline - monotonic())):
+            if monotonic() >= deadline:
+                return False
+        return True
 
 
 class _Watched:

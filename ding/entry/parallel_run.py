@@ -25,7 +25,8 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
 from ding.worker.coordinator.coordinator import Coordinator, Progress
 
-# How often the terminal is told of the progress.
+# How often the terminal is told of the progress, and signals are looked for: one that comes just before a wait begins
+# does not end it.
 _TICK_S = 0.5
 
 
@@ -115,7 +116,7 @@ class ParallelRun:
 
     def wait(self, deadline: float = math.inf) -> bool:
         """Wait until the run is over; False when the time is."""
-        while not self.coordinator.wait(_wait_s(deadline, _TICK_S if self._line.is_shown else math.inf)):
+        while not self.coordinator.wait(min(_TICK_S, max(0.0, deadline - monotonic()))):
             if monotonic() >= deadline:
                 return False
             self._line.show(self.coordinator.progress())
@@ -162,11 +163,6 @@ class ParallelRun:
 def _flat(returns: list[Any]) -> list[Any]:
     """Some collectors list the returns by env."""
     return [value for item in returns for value in (item if isinstance(item, list) else [item])]
-
-
-def _wait_s(deadline: float, tick_s: float) -> float | None:
-    wait_s = min(max(0.0, deadline - monotonic()), tick_s)
-    return None if wait_s == math.inf else wait_s
 
 
 def _compile(input_cfg: Any, seed: int, max_train_iter: int, max_env_step: int, max_seconds: float) -> EasyDict:

@@ -27,8 +27,8 @@ def test_a_game_of_two():
     assert obs[0].tolist() == [1, 0, 1, 0, 1, 1, 0, 1, 0, np.float32(1 / 6)]
     assert obs[1].tolist() == [0, 1, 1, 1, 0, 1, 0, 1, 0, np.float32(-1 / 6)]
     assert (reward.tolist(), done, info) == ([[0.0], [0.0]], False, [{}, {}])
-    env.step(np.array([2, 1]))  # 3 against 2 for the prize 2
-    obs, reward, done, info = env.step(np.array([0, 2]))
+    env.step(np.array([0, 2]))  # 1 against 3 for the prize 2
+    obs, reward, done, info = env.step(np.array([2, 1]))  # 3 against 2 for the prize 3
     assert (reward.tolist(), done) == ([[1.0], [-1.0]], True)
     assert [entry["result"] for entry in info] == ["wins", "losses"]
 

@@ -173,8 +173,8 @@ class BaseLearner(LearnerView):
     def start(self) -> None:
         """Train `train_iterations` batches from the dataloader, or until `close`; for parallel use.
 
-        A learner that resumed from a checkpoint trains that many more. An exception, or a signal that ends the process,
-        saves a checkpoint first.
+        A learner that resumed from a checkpoint trains that many more, less `trained_before`. An exception, or a signal
+        that ends the process, saves a checkpoint first.
 
         Raises:
             RuntimeError: `setup_dataloader` was not called.
@@ -182,7 +182,7 @@ class BaseLearner(LearnerView):
         self._end_flag = False
         self._learner_done = False
         self.call_hook("before_run")
-        for _ in range(int(self._cfg.get("train_iterations", self.config["train_iterations"]))):
+        for _ in range(self.trained_before, int(self._cfg.get("train_iterations", self.config["train_iterations"]))):
             if self._is_stopping:
                 break
             data = self._next_data()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ding.utils.file_helper import read_file, save_file
-from ding.worker.learner.checkpoint import plain_state
+from ding.worker.learner.checkpoint import EXTRA, checkpoint_folder, checkpoint_state
 from ding.worker.learner.hook_base import LearnerHook, PeriodicHook
 from ding.worker.learner.log_reduce_hook import LogReduceHook
 
@@ -54,6 +54,7 @@ class LoadCkptHook(LearnerHook):
             engine.last_iter.update(int(state.pop("last_iter")))
         if "last_step" in state:
             engine.collector_envstep = int(state.pop("last_step"))
+        state.pop(EXTRA, None)
         engine.policy.load_state_dict(state)
         engine.info(
             f"loaded the checkpoint {path} at iteration {engine.train_iter}, env step {engine.collector_envstep}"
@@ -72,14 +73,9 @@ class SaveCkptHook(PeriodicHook):
         """Write the file."""
         if engine.rank != 0:
             return
-        folder = "ckpt" if engine.instance_name == "learner" else f"ckpt_{engine.instance_name}"
-        path = os.path.join(".", engine.exp_name, folder, engine.ckpt_name or f"iteration_{engine.train_iter}.pth.tar")
-        state = {
-            **engine.policy.state_dict(),
-            "last_iter": engine.train_iter,
-            "last_step": engine.collector_envstep,
-        }
-        save_file(path, plain_state(state))
+        name = engine.ckpt_name or f"iteration_{engine.train_iter}.pth.tar"
+        path = os.path.join(checkpoint_folder(engine), name)
+        save_file(path, checkpoint_state(engine))
         engine.info(f"saved the checkpoint {path}")
 
 

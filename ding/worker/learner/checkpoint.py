@@ -1,7 +1,8 @@
-"""What may stand in a checkpoint file."""
+"""Where checkpoints lie, and what stands in them."""
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,23 @@ from ding.utils.default_helper import one_time_warning
 # What `torch.load(weights_only=True)` restores as it was written.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor, torch.nn.Parameter, torch.Size)
 _PLAIN_TORCH = (torch.dtype, torch.device)
+
+
+# Key of what a learner adds to its checkpoints, see `LearnerView.ckpt_extra`. It is not for policies.
+EXTRA = "learner"
+
+
+def checkpoint_folder(engine: Any) -> str:
+    """The folder of a learner's checkpoints: `ckpt`, or `ckpt_<instance_name>` where it is not called `learner`."""
+    folder = "ckpt" if engine.instance_name == "learner" else f"ckpt_{engine.instance_name}"
+    return os.path.join(".", engine.exp_name, folder)
+
+
+def checkpoint_state(engine: Any) -> dict[str, Any]:
+    """The policy's state, with `last_iter` and `last_step` (the collector's env steps), and what the learner adds."""
+    state = {**engine.policy.state_dict(), "last_iter": engine.train_iter, "last_step": engine.collector_envstep}
+    extra = getattr(engine, "ckpt_extra", None)
+    return plain_state({**state, EXTRA: extra} if extra else state)  # type: ignore[no-any-return]
 
 
 def plain_state(state: Any, where: str = "state") -> Any:

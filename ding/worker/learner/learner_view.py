@@ -40,6 +40,10 @@ class LearnerView:
         self._collector_envstep = 0
         self._priority_info: dict[str, Any] = {}
         self._ckpt_name: str | None = None
+        # Goes into each checkpoint, if there is anything: for whoever drives the learner, not for the policy.
+        self.ckpt_extra: dict[str, Any] = {}
+        # Batches of the run that `start` continues which another learner has trained.
+        self.trained_before = 0
         self._learner_done = False
         self._policy: Any = None
         self._monitor: TickMonitor | None = None

@@ -6,7 +6,7 @@ with memory. Tensors and arrays that have the same key, shape and dtype in every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from ding.utils.compression_helper import get_data_compressor, get_data_decompre
 from ding.utils.msgpack_helper import pack, unpack
 
 _STACK, _DICT, _LIST = "stack", "dict", "list"
+# A damaged chunk must not announce so many that making room for them takes all memory.
+_MAX_SIZE = 2**20
 
 
 def encode_chunk(samples: Sequence[Any], compressor: str = "lz4") -> bytes:
@@ -27,10 +29,10 @@ def encode_chunk(samples: Sequence[Any], compressor: str = "lz4") -> bytes:
     Raises:
         KeyError: there is no such compressor.
         TypeError: a sample holds what cannot be packed.
-        ValueError: `samples` is empty.
+        ValueError: `samples` is empty, or they are more than 2^20.
     """
-    if not samples:
-        raise ValueError("a chunk needs at least one sample")
+    if not 0 < len(samples) <= _MAX_SIZE:
+        raise ValueError(f"a chunk needs at least one sample and holds at most {_MAX_SIZE}; there are {len(samples)}")
     content = {"size": len(samples), "content": _encode(list(samples))}
     if compressor == "none":
         return pack(content)
@@ -41,11 +43,21 @@ def encode_chunk(samples: Sequence[Any], compressor: str = "lz4") -> bytes:
 def decode_chunk(data: bytes, compressor: str = "lz4") -> list[Any]:
     """The samples that `encode_chunk` was given; their tensors and arrays are views of shared memory.
 
+    Nothing in `data` is executed or imported.
+
     Raises:
         KeyError: there is no such compressor.
         ValueError: the bytes are damaged, or no chunk.
     """
-    return samples_of(unpack(data) if compressor == "none" else get_data_decompressor(compressor)(data))
+    decompress = unpack if compressor == "none" else get_data_decompressor(compressor)
+    return samples_of(_expanded(decompress, data))
+
+
+def _expanded(decompress: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return decompress(data)
+    except (ArithmeticError, LookupError, RuntimeError, SyntaxError, TypeError) as e:  # of numpy and torch
+        raise ValueError(f"the data is damaged: {e!r}") from e
 
 
 def samples_of(chunk: Any) -> list[Any]:
@@ -56,12 +68,11 @@ def samples_of(chunk: Any) -> list[Any]:
     """
     try:
         size, (kind, content) = chunk["size"], chunk["content"]
-        samples = _decode(kind, content, size)
-    except (KeyError, TypeError, IndexError, ValueError) as e:
+        if not 0 < size <= _MAX_SIZE:
+            raise ValueError(f"{size} samples are announced")
+        return _decode(kind, content, size)
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
         raise ValueError(f"the data is not a chunk of samples: {e!r}") from e
-    if len(samples) != size:
-        raise ValueError(f"the data is not a chunk of samples: {size} are announced, {len(samples)} are there")
-    return samples
 
 
 def _encode(values: list[Any]) -> list[Any]:
@@ -81,6 +92,13 @@ def _is_uniform(values: list[Any], kind: Any) -> bool:
 
 
 def _decode(kind: str, content: Any, size: int) -> list[Any]:
+    """A column.
+
+    Raises:
+        ValueError: it is none, or has another length; as may AttributeError, LookupError and TypeError.
+    """
+    if kind in (_STACK, _LIST) and len(content) != size:
+        raise ValueError(f"{size} are announced, {len(content)} are there")
     if kind == _STACK:
         # A row of a one-dimensional array would be a numpy scalar, not the array [] that it was.
         return list(content.unbind(0)) if isinstance(content, torch.Tensor) else [content[i, ...] for i in range(size)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-_KEY, _TRUST = "import_names", "trust_pickle"
+_KEY, _TRUST, _FOLDER = "import_names", "trust_pickle", "exp_name"
 _OWN_PACKAGE = "ding."
 
 
@@ -14,13 +15,42 @@ def check_task(task_info: Mapping[str, Any], worker_cfg: Mapping[str, Any]) -> N
 
     Raises:
         PermissionError: it names modules to import that are neither in `import_names` nor in `task_import_names`, or
-            has `trust_pickle` where the worker has not.
+            has `trust_pickle` where the worker has not; or its `exp_name` leads elsewhere, see `check_exp_name`.
     """
+    for section in ("learner_cfg", "collector_cfg"):
+        check_exp_name(task_info.get(section) or {}, worker_cfg.get(_FOLDER))
     check_import_names(task_info, [*worker_cfg.get(_KEY, []), *worker_cfg.get("task_import_names", [])])
     if any(_values(task_info, _TRUST)) and not worker_cfg.get(_TRUST, False):
         raise PermissionError(
             f"the task asks for {_TRUST}, which lets files run code; set it in this worker's own config if it is meant"
         )
+
+
+def check_exp_name(cfg: Mapping[str, Any], own: str | None) -> None:
+    """Refuse a folder for logs and checkpoints that a peer has chosen outside of where this worker works.
+
+    It may be a relative path that stays under the working directory, or `own`, that of the worker's own config, or a
+    folder in `own`.
+
+    Raises:
+        PermissionError: it is something else.
+    """
+    if _FOLDER not in cfg:
+        return
+    exp_name = cfg[_FOLDER]
+    if not isinstance(exp_name, str):
+        raise PermissionError(f"the task's {_FOLDER} must be a str, got {exp_name!r}")
+    if own is not None and _is_in(os.path.abspath(exp_name), os.path.abspath(own)):
+        return
+    if os.path.isabs(exp_name) or ".." in exp_name.split(os.sep):
+        raise PermissionError(
+            f"the task asks to write into {exp_name!r}; allowed is a relative path without '..', or the folder that "
+            f"stands as {_FOLDER} in this worker's own config (now {own!r})"
+        )
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def check_import_names(task_info: Mapping[str, Any], allowed: Collection[str]) -> None:

@@ -35,6 +35,10 @@ class ChunkLedger:
         """How many chunks are in use."""
         return len(self._uses)
 
+    def __contains__(self, name: object) -> bool:
+        """Whether the chunk of that name is in use."""
+        return name in self._uses
+
     def add(self, rows: Sequence[Any]) -> None:
         """These samples are in use (once more)."""
         names, uses = _chunks_of(rows), self._uses

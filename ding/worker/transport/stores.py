@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import os
+import pickle
+import stat
 import threading
 from typing import Any, NamedTuple, Protocol
 
 from ding.utils.file_helper import atomic_write, read_file, save_file
 from ding.worker.transport.names import name_under
 
+_logger = logging.getLogger("ding")
+# Symbolic links are not followed, and a pipe that somebody has put there is not waited for.
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
 
 class SampleStore(Protocol):
-    """Blobs by name. All methods may be called from several threads, and processes where the store is shared."""
+    """Blobs by name. All methods may be called from several threads, and processes where the store is shared.
+
+    Attributes:
+        root: where they lie.
+    """
+
+    root: str
 
     def write(self, name: str, data: bytes) -> None:
         """Keep `data` under `name`; it appears whole."""
@@ -23,10 +36,14 @@ class SampleStore(Protocol):
 
         Raises:
             FileNotFoundError: nothing was, or it has been deleted.
+            OSError: it cannot be read.
         """
 
     def delete(self, name: str) -> None:
         """Forget `name`; nothing happens if it is unknown."""
+
+    def names(self) -> set[str]:
+        """The names of all that is there."""
 
 
 class PolicyVersion(NamedTuple):
@@ -44,6 +61,10 @@ class PolicyStore(Protocol):
 
     def read(self, name: str, known: Any = None) -> PolicyVersion | None:
         """The newest version; None if its token is `known`.
+
+        Args:
+            known: the token of the weights that the caller has; with one, weights that are damaged count as nothing
+                new, for the next ones will replace them.
 
         Raises:
             FileNotFoundError: there is none yet.
@@ -67,13 +88,16 @@ class FolderSampleStore:
             file.write(data)
 
     def read(self, name: str) -> bytes:
-        descriptor = os.open(self._path(name), os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-        with open(descriptor, "rb") as file:
+        with open(self._path(name), "rb", opener=lambda path, _: os.open(path, _READ_FLAGS)) as file:
             return file.read()
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._path(name))
+
+    def names(self) -> set[str]:
+        with os.scandir(self.root) as entries:  # names that begin with a dot are of files that are being written
+            return {e.name for e in entries if not e.name.startswith(".") and e.is_file(follow_symlinks=False)}
 
     def _path(self, name: str) -> str:
         return os.path.join(self.root, name_under(self.root, name))
@@ -82,10 +106,16 @@ class FolderSampleStore:
 class FolderPolicyStore:
     """Weights in files of the folder `root`, as `torch.save` writes them; read without running code.
 
+    Damaged weights are an error for whoever has none yet, which names the file; whoever has some passes them over, with
+    a line in the log.
+
     Args:
         root: made with its parents.
         trust_pickle: read files that hold other objects than numbers, strings, containers, arrays and tensors. Whoever
             can write into the folder can then run code in this process.
+
+    Attributes:
+        damaged_count: how many damaged versions were passed over.
 
     Raises:
         OSError: the folder cannot be made or written to.
@@ -93,20 +123,48 @@ class FolderPolicyStore:
 
     def __init__(self, root: str, trust_pickle: bool = False) -> None:
         self.root = _writable_folder(root, "path_policy")
+        self.damaged_count = 0
         self._trust_pickle = trust_pickle
+        self._damaged: dict[str, Any] = {}  # tokens by name, so that each version is looked at once
 
     def write(self, name: str, state: dict[str, Any]) -> None:
         save_file(self._path(name), state)
 
     def read(self, name: str, known: Any = None) -> PolicyVersion | None:
         path = self._path(name)
-        stat = os.stat(path, follow_symlinks=False)
-        token = stat.st_mtime_ns, stat.st_ino, stat.st_size
-        if token == known:
+        status = os.stat(path, follow_symlinks=False)
+        token = status.st_mtime_ns, status.st_ino, status.st_size
+        if token == known or (known is not None and token == self._damaged.get(path)):
             return None
-        if os.path.islink(path):
-            raise ValueError(f"{path} is a symbolic link; weights are read from files of the folder only")
-        return PolicyVersion(read_file(path, trust_pickle=self._trust_pickle), token)
+        try:
+            return PolicyVersion(self._load(path, status.st_mode), token)
+        except (ValueError, pickle.UnpicklingError) as e:
+            if known is None:
+                raise
+            self._damaged[path] = token
+            self.damaged_count += 1
+            _logger.warning("new weights are passed over, the next ones are waited for: %s", e)
+            return None
+
+    def _load(self, path: str, mode: int) -> dict[str, Any]:
+        """The weights in a file.
+
+        Raises:
+            pickle.UnpicklingError: they hold what only `trust_pickle` allows, or are damaged.
+            ValueError: the same, or they are no weights.
+        """
+        if not stat.S_ISREG(mode):
+            kind = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
+            raise ValueError(f"{path} is {kind}; weights are read from files of the folder only")
+        try:
+            state = read_file(path, trust_pickle=self._trust_pickle)
+        except (FileNotFoundError, pickle.UnpicklingError):
+            raise
+        except Exception as e:  # torch has many ways to tell that a file is damaged
+            raise ValueError(f"the weights in {path} are damaged: {e!r}") from e
+        if not isinstance(state, dict):
+            raise ValueError(f"{path} holds a {type(state).__name__}, not weights")
+        return state
 
     def _path(self, name: str) -> str:
         return os.path.join(self.root, name_under(self.root, name))
@@ -130,6 +188,9 @@ class MemorySampleStore:
 
     def delete(self, name: str) -> None:
         self._blobs.pop(name_under(self.root, name), None)
+
+    def names(self) -> set[str]:
+        return set(self._blobs.copy())  # in one step, for others may write meanwhile
 
 
 class MemoryPolicyStore:

@@ -10,7 +10,7 @@ from easydict import EasyDict
 
 from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.hook_base import PeriodicHook
-from ding.worker.learner.learner_hook import LogShowHook, SaveCkptHook, hook_mapping
+from ding.worker.learner.learner_hook import LoadCkptHook, LogShowHook, SaveCkptHook, hook_mapping
 from tests.worker.learner.fakes import FakePolicy, RecordingWriter, make_learner
 
 
@@ -62,6 +62,16 @@ def test_checkpoints_are_written_every_n_iterations_and_after_the_run():
     learner.call_hook("after_run")
     assert files() == ["iteration_0.pth.tar", "iteration_3.pth.tar", "iteration_5.pth.tar"]
     assert load("iteration_3.pth.tar") == {"model": {"w": 1.5}, "last_iter": 3, "last_step": 8}
+
+
+def test_what_a_learner_adds_to_its_checkpoints_is_not_given_to_its_policy():
+    learner = make_learner()
+    learner.ckpt_extra = {"task_id": "t"}
+    learner.save_checkpoint("a.pth.tar")
+    assert load("a.pth.tar")["learner"] == {"task_id": "t"}
+    other = make_learner()
+    LoadCkptHook("l", 1, position="before_run", ext_args={"load_path": "exp/ckpt/a.pth.tar"})(other)
+    assert other.policy.state == {"model": {"w": 1.5}}
 
 
 def test_a_learner_of_another_name_has_a_folder_of_its_own():

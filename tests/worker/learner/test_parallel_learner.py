@@ -49,6 +49,16 @@ def test_a_resumed_learner_adds_its_iterations_and_keeps_its_env_step():
     assert torch.load("exp/ckpt/iteration_15.pth.tar", weights_only=True)["last_step"] == 77
 
 
+def test_what_another_learner_has_trained_of_the_run_is_not_trained_again():
+    policy = FakePolicy()
+    learner = fetching(policy, train_iterations=4)
+    learner.trained_before = 3
+    learner.setup_dataloader()
+    learner.start()
+    learner.close()
+    assert len(policy.calls) == 1 and learner.learn_info["learner_done"] is True
+
+
 def test_the_data_time_is_logged_for_its_iteration():
     learner = fetching(train_iterations=1)
     learner.setup_dataloader()

@@ -90,6 +90,50 @@ def test_a_wrong_size_is_an_error():
         decode_chunk(pack({"size": 2, "content": ["list", [1]]}), "none")
 
 
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        7,
+        {"size": 1},
+        {"size": 0, "content": ["list", []]},
+        {"size": 10**12, "content": ["dict", {}]},
+        {"size": "1", "content": ["list", [1]]},
+        {"size": 1, "content": ["set", [1]]},
+        {"size": 1, "content": ["dict", [1]]},
+        {"size": 1, "content": ["dict", {"a": 1}]},
+        {"size": 1, "content": ["dict", {"a": ["list", [1, 2]]}]},
+        {"size": 1, "content": ["stack", 5]},
+        {"size": 2**40, "content": ["stack", np.zeros((2**40, 0))]},
+        {"size": 2, "content": ["stack", torch.zeros(1, 0)]},
+    ],
+)
+def test_what_is_no_chunk_is_an_error_and_takes_no_memory(chunk):
+    with pytest.raises(ValueError, match="not a chunk of samples"):
+        decode_chunk(pack(chunk), "none")
+
+
+def test_a_chunk_with_an_impossible_shape_is_an_error():
+    data = pack({"size": 1, "content": ["stack", torch.zeros(0, 7)]})
+    with pytest.raises(ValueError, match="1 are announced, 0 are there"):
+        decode_chunk(data.replace((7).to_bytes(8, "little"), (2**63 - 1).to_bytes(8, "little")), "none")
+    array = pack({"size": 1, "content": ["stack", np.zeros((1, 2), np.float32)]})
+    with pytest.raises(ValueError, match="the data is damaged"):
+        decode_chunk(array.replace(b"<f4", b"01f"), "none")
+
+
+@pytest.mark.parametrize("compressor", ["none", "lz4", "zlib"])
+def test_every_truncation_of_a_chunk_is_an_error(compressor):
+    data = encode_chunk([transition(i) for i in range(2)], compressor)
+    for length in range(len(data)):
+        with pytest.raises(ValueError):
+            decode_chunk(data[:length], compressor)
+
+
+def test_too_many_samples_are_refused():
+    with pytest.raises(ValueError, match="holds at most 1048576; there are 1048577"):
+        encode_chunk(range(2**20 + 1))
+
+
 def test_damaged_bytes_are_an_error():
     data = encode_chunk([transition(i) for i in range(3)], "zlib")
     with pytest.raises(ValueError):

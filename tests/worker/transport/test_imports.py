@@ -2,7 +2,7 @@
 
 import pytest
 
-from ding.worker.transport.imports import check_import_names, check_task
+from ding.worker.transport.imports import check_exp_name, check_import_names, check_task
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,31 @@ def test_only_the_workers_own_config_can_have_pickles_trusted(task):
         check_task(task, {})
     check_task(task, {"trust_pickle": True})
     check_task({"trust_pickle": False}, {})
+
+
+@pytest.mark.parametrize("section", ["learner_cfg", "collector_cfg"])
+@pytest.mark.parametrize("exp_name", ["/tmp/x", "../x", "a/../../x", "a/..", 7, None])
+def test_a_folder_that_a_peer_has_chosen_elsewhere_is_refused(section, exp_name):
+    with pytest.raises(PermissionError, match="exp_name"):
+        check_task({section: {"exp_name": exp_name}}, {})
+
+
+@pytest.mark.parametrize("exp_name", ["exp", "a/b/exp", "a..b/..c", ""])
+def test_a_folder_under_the_working_directory_is_allowed(exp_name):
+    check_task({"learner_cfg": {"exp_name": exp_name}}, {})
+
+
+@pytest.mark.parametrize("own", ["/data/exp", "../exp", "/"])
+def test_the_folder_of_the_workers_own_config_is_allowed_and_what_lies_in_it(own):
+    for exp_name in (own, f"{own}/deeper"):
+        check_exp_name({"exp_name": exp_name}, own)
+
+
+@pytest.mark.parametrize("exp_name", ["/data/exp2", "/data", "/data/exp/../other"])
+def test_what_lies_beside_the_workers_own_folder_is_refused(exp_name):
+    with pytest.raises(PermissionError, match="this worker's own config .now '/data/exp'."):
+        check_exp_name({"exp_name": exp_name}, "/data/exp")
+
+
+def test_a_task_that_names_no_folder_is_allowed():
+    check_task({"learner_cfg": {}, "collector_cfg": None}, {"exp_name": "exp"})

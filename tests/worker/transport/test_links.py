@@ -5,8 +5,10 @@ import threading
 import time
 
 import pytest
+import requests
 
 from ding.interaction import ConnectionRefuse, Master, Slave, TaskFail
+from ding.interaction.server.pages import Page
 from ding.worker.transport.http_transport import HttpHub
 from ding.worker.transport.link import TaskFailed, WorkerLost, describe
 from ding.worker.transport.local_transport import LocalHub, LocalStation
@@ -468,3 +470,38 @@ def test_a_link_that_is_closed_while_it_hands_over_a_task_does_not_wait_for_it(l
     station.submit = submit_and_close
     with pytest.raises(WorkerLost, match="worker w was disconnected"):
         run(link, "wait")
+
+
+# For those who watch.
+
+
+def test_a_link_tells_how_long_its_worker_has_been_silent(hub, station):
+    link = hub.link("w", "127.0.0.1", station.port)
+    assert link.silence_s() is None
+    link.connect(DEADLINE_S)
+    assert 0 <= link.silence_s() < DEADLINE_S
+    before = time.monotonic()
+    run(link, "echo", value=1)
+    assert link.silence_s() <= time.monotonic() - before
+    before = time.monotonic()
+    with pytest.raises(TaskFailed):
+        run(link, "fail", result={})
+    assert link.silence_s() <= time.monotonic() - before
+    link.drop("it is gone")
+    assert 0 <= link.silence_s() < DEADLINE_S
+
+
+def test_a_hub_serves_pages_where_it_listens(kind):
+    page = Page(lambda: "text")
+    hub = LocalHub() if kind == "local" else HttpHub("127.0.0.1", 0)
+    hub.serve_page("/page", page)
+    assert hub.url is None
+    hub.start()
+    try:
+        if kind == "local":
+            assert hub.url is None
+        else:
+            assert requests.get(f"{hub.url}page", timeout=DEADLINE_S).text == "text"
+    finally:
+        hub.close()
+    assert hub.url is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.worker.transport.rows import from_columns, to_columns
+from ding.worker.transport.rows import cut_columns, from_columns, to_columns
 
 VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "ü"]) | st.floats(allow_nan=False)
 
@@ -55,3 +55,25 @@ def test_what_is_no_rows_is_an_error(columns):
 def test_a_wrong_size_is_an_error():
     with pytest.raises(ValueError, match="3 rows are announced, but the columns have 2"):
         from_columns({"size": 3, "same": {}, "each": {"a": [1, 2]}})
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.booleans())
+def test_columns_are_cut_as_their_rows_would_be(sizes, same_keys):
+    rows = [{"a": i, "b": 1} if same_keys or i % 2 else {"a": i} for i in range(sum(sizes))]
+    rest, expected = list(rows), []
+    for size in sizes:
+        expected.append(rest[:size])
+        rest = rest[size:]
+    assert [from_columns(part) for part in cut_columns(to_columns(rows), sizes)] == expected
+
+
+@pytest.mark.parametrize("columns", [{"rows": [{}, {}]}, {"size": 2, "same": {"a": 1}, "each": {}}])
+def test_columns_with_another_number_of_rows_are_not_cut(columns):
+    with pytest.raises(ValueError, match="2 rows came; asked for were 3"):
+        cut_columns(columns, [1, 2])
+
+
+@pytest.mark.parametrize("columns", [{}, {"rows": 3}, {"size": 1, "same": {}, "each": {"a": 1}}, {"size": 1}])
+def test_what_are_no_columns_is_not_cut(columns):
+    with pytest.raises(ValueError, match="not rows in columns"):
+        cut_columns(columns, [1])

@@ -1,6 +1,7 @@
 import os
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -85,6 +86,75 @@ def test_a_pickle_among_the_weights_is_not_run(root, tmp_path, monkeypatch):
     assert os.path.exists("hacked")
 
 
+def written(root):
+    """A store with weights under `p`, the file's path and content."""
+    store = FolderPolicyStore(root)
+    store.write("p", {"model": {"w": torch.ones(2)}, "iter": 1})
+    path = os.path.join(root, "p")
+    with open(path, "rb") as file:
+        return store, path, file.read()
+
+
+def replace(path, data):
+    os.remove(path)
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def test_damaged_weights_are_an_error_that_names_the_file(root):
+    store, path, data = written(root)
+    for length in (0, 1, 30, len(data) // 2, len(data) - 1):
+        replace(path, data[:length])
+        with pytest.raises((ValueError, pickle.UnpicklingError), match=f"^(the weights in )?{path} "):
+            store.read("p")
+    torch.save([1], path)
+    with pytest.raises(ValueError, match=f"{path} holds a list, not weights"):
+        store.read("p")
+    assert store.damaged_count == 0
+
+
+def test_whoever_has_weights_passes_damaged_ones_over_and_gets_the_next(root, caplog):
+    store, path, data = written(root)
+    known = store.read("p").token
+    for count, damaged in enumerate((data[:-1], data[:-2]), 1):
+        replace(path, damaged)
+        assert store.read("p", known) is None and store.read("p", known) is None
+        assert store.damaged_count == len(caplog.records) == count
+        assert path in caplog.records[-1].getMessage()
+    with pytest.raises(ValueError, match="are damaged"):
+        store.read("p")
+    FolderPolicyStore(root).write("p", {"model": {}, "iter": 3})
+    assert store.read("p", known).state["iter"] == 3
+
+
+def test_a_pickle_in_new_weights_is_passed_over_and_not_run(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store, path, _ = written(root)
+    known = store.read("p").token
+    torch.save({"model": Evil(), "iter": 0}, path)
+    assert store.read("p", known) is None and store.damaged_count == 1
+    assert not os.path.exists("hacked")
+
+
+def test_weights_that_vanish_while_they_are_read_are_none(root, monkeypatch):
+    store, path, _ = written(root)
+
+    def vanish(path, trust_pickle):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr("ding.worker.transport.stores.read_file", vanish)
+    with pytest.raises(FileNotFoundError):
+        store.read("p")
+
+
+def test_a_pipe_in_a_folder_is_not_waited_for(root):
+    samples, policies = FolderSampleStore(root), FolderPolicyStore(root)
+    os.mkfifo(os.path.join(root, "pipe"))
+    assert samples.read("pipe") == b""
+    with pytest.raises(ValueError, match="is no regular file"):
+        policies.read("pipe")
+
+
 def test_a_pickle_among_the_samples_is_not_run(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = FolderSampleStore(root)
@@ -114,6 +184,7 @@ def test_samples_are_read_out_of_their_chunks(root):
     meta = {"data_id": "c", "data_index": 2, "compressor": "lz4", "priority": 0.5}
     reader = ChunkReader(store)
     assert reader.sample(meta) == {"x": 2, **meta}
+    assert reader.samples("c", "lz4") == [{"x": 0}, {"x": 1}, {"x": 2}]
     store.delete("c")
     first = reader.sample({**meta, "data_index": 0})  # kept decoded
     first["x"] = 7
@@ -130,6 +201,14 @@ def test_each_step_of_a_sequence_gets_the_metadata(root):
     store.write("c", encode_chunk([[{"x": 0}, {"x": 1}]], "none"))
     steps = ChunkReader(store).sample({"data_id": "c", "IS": 0.5})
     assert steps == [{"x": 0, "data_id": "c", "IS": 0.5}, {"x": 1, "data_id": "c", "IS": 0.5}]
+
+
+def test_what_is_no_sample_is_an_error(root):
+    store = MemorySampleStore(root)
+    store.write("c", encode_chunk([7, [{"x": 1}, 7]], "none"))
+    for index in range(2):
+        with pytest.raises(ValueError, match="the chunk 'c' holds a int in place of a sample"):
+            ChunkReader(store).sample({"data_id": "c", "data_index": index})
 
 
 def test_the_least_recently_used_chunk_goes_when_the_budget_is_spent(root):
@@ -158,3 +237,24 @@ def test_the_newest_chunk_is_kept_even_when_it_exceeds_the_budget(root):
     assert reader.sample({"data_id": "a", "compressor": "lz4"})["x"] == 0
     with pytest.raises(ValueError, match="budget_bytes = -1 is not allowed"):
         ChunkReader(store, budget_bytes=-1)
+
+
+def test_chunks_that_left_the_buffer_are_forgotten_long_before_the_budget_is_used_up():
+    store, rng = MemorySampleStore("aging"), np.random.default_rng(0)
+    reader, reads = ChunkReader(store), []
+    read = store.read
+    store.read = lambda name: reads.append(name) or read(name)
+    live = [f"chunk{i}" for i in range(20)]
+    for name in live:
+        store.write(name, encode_chunk([{"x": name}], "none"))
+    for i in range(20, 400):  # every hundred draws a chunk comes and another goes
+        for name in rng.choice(live, 100):
+            assert reader.sample({"data_id": name})["x"] == name
+        store.delete(live.pop(0))
+        live.append(f"chunk{i}")
+        store.write(live[-1], encode_chunk([{"x": live[-1]}], "none"))
+    assert len(reader._chunks) <= 2 * len(live) and sum(kept.size_bytes for kept in reader._chunks.values()) == (
+        reader.size_bytes
+    )
+    assert len(reads) <= 1.05 * len(set(reads))  # hardly any is read twice
+    forget_memory_stores("aging")

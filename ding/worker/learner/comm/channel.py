@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from ding.worker.learner.checkpoint import plain_state
+from ding.worker.learner.comm.batch_loader import BatchLoader
 from ding.worker.learner.comm.exchange import LearnerExchange, Rows
-from ding.worker.learner.comm.loading import read_patiently
-from ding.worker.transport.chunk_reader import ChunkReader
 from ding.worker.transport.ledger import DATA_ID
 from ding.worker.transport.plain import plain
 from ding.worker.transport.stores import PolicyStore
@@ -21,45 +18,68 @@ class LearnerChannel:
     Each task has a channel of its own, so that nothing of an old task comes into a new one.
 
     Args:
+        loader: reads the batches.
         policy_names: under which the weights are written.
-        read_timeout_s: how long a chunk may be late.
+        max_bad_batches: so many batches in a row without a readable sample are an error; with 0 a single sample that
+            cannot be read is one.
     """
 
     def __init__(
         self,
-        reader: ChunkReader,
+        loader: BatchLoader,
         policies: PolicyStore,
         policy_names: list[str],
         exchange: LearnerExchange,
-        read_timeout_s: float,
+        max_bad_batches: int,
     ) -> None:
-        self.exchange = exchange
-        self._reader, self._policies, self._policy_names = reader, policies, policy_names
-        self._read_timeout_s = read_timeout_s
+        self.exchange, self.loader = exchange, loader
+        self._policies, self._policy_names = policies, policy_names
+        self._max_bad_batches = max_bad_batches
+        self._unreadable_in_a_row = 0
+        self._dropped_batches = 0
 
-    def get_data(self, batch_size: int) -> list[Callable[[], Any]]:
-        """Functions that each load a sample of the next batch; none after `close`.
+    def get_data(self, batch_size: int) -> list[Any]:
+        """The samples of the next batch; none after `close`.
 
-        Raises:
-            ValueError: the coordinator has sent another number of samples, or something else.
-        """
-        rows = self.exchange.get()
-        if rows is None:
-            return []
-        if not _are_rows(rows):
-            raise ValueError(f"the coordinator has sent a batch without {DATA_ID} in each sample: {str(rows)[:200]}")
-        if len(rows) != batch_size:
-            raise ValueError(f"the coordinator has sent {len(rows)} samples; asked for were {batch_size}")
-        return [partial(self._load, row) for row in rows]
-
-    def _load(self, row: dict[str, Any]) -> Any:
-        """A sample.
+        Batches that are incomplete, for files are bad, are passed over; see `BatchLoader`.
 
         Raises:
-            FileNotFoundError, ValueError: see `read_patiently`.
+            ValueError: the coordinator has sent another number of samples, or something else; or files are damaged.
+            FileNotFoundError: files are missing.
         """
-        read, what = partial(self._reader.sample, row), repr(row[DATA_ID])
-        return read_patiently(read, what, self._read_timeout_s, self.exchange.wait_closed)
+        while (rows := self.exchange.get()) is not None:
+            if not _are_rows(rows):
+                reason = f"the coordinator has sent a batch without {DATA_ID} in each sample: {str(rows)[:200]}"
+                raise ValueError(reason)
+            if len(rows) != batch_size:
+                raise ValueError(f"the coordinator has sent {len(rows)} samples; asked for were {batch_size}")
+            batch, count = self.loader.load(rows)
+            if self.exchange.is_closed:
+                break
+            self._unreadable_in_a_row = 0 if count else self._unreadable_in_a_row + 1
+            if count < batch_size:
+                self._raise_if_too_many()
+            if batch is not None:
+                return batch
+            self._dropped_batches += 1
+            self.exchange.drop()
+        return []
+
+    def _raise_if_too_many(self) -> None:
+        error, limit = self.loader.error, self._max_bad_batches
+        if limit == 0:
+            reason = f"learners that train together cannot pass over a sample: {error}"
+        elif self._unreadable_in_a_row >= limit:
+            reason = f"nothing of {limit} batches in a row could be read (max_bad_batches); at last: {error}"
+        else:
+            return
+        raise (FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError)(reason) from error
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """`bad_files` and `dropped_batches` so far, as far as there are any."""
+        counts = {"bad_files": len(self.loader.bad_files), "dropped_batches": self._dropped_batches}
+        return {key: count for key, count in counts.items() if count}
 
     def send_policy(self, state_dict: dict[str, Any]) -> None:
         """Write the weights `{'model': ..., 'iter': ...}` where the collectors look for them.
@@ -72,13 +92,13 @@ class LearnerChannel:
             self._policies.write(name, state)
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """Queue an info for the coordinator."""
-        self.exchange.tell(plain(learn_info))
+        """Queue an info for the coordinator, with the `losses` added."""
+        self.exchange.tell({**plain(learn_info), **self.losses})
 
     def close(self) -> None:
         """End all waits, and let go of the samples."""
         self.exchange.close()
-        self._reader.clear()
+        self.loader.close()
 
 
 def _are_rows(rows: Rows) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,8 +13,11 @@ from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import anything, boolean, check_config, integer, number
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
+from ding.worker.learner.comm.batch_loader import BatchLoader
 from ding.worker.learner.comm.channel import LearnerChannel
 from ding.worker.learner.comm.exchange import LearnerExchange, Rows
+from ding.worker.learner.comm.pauses import use_pauses
+from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
 from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk_reader import ChunkReader
@@ -42,6 +45,8 @@ _RULES = {
     "read_timeout_s": number(0),
     "cache_bytes": integer(0),
     "send_policy_interval_s": number(0),
+    "checkpoint_interval_s": number(0),
+    "max_bad_batches": integer(1),
 }
 _DEFAULTS = {
     **WORKER_DEFAULTS,
@@ -53,6 +58,10 @@ _DEFAULTS = {
     "cache_bytes": 256 * 2**20,
     # Between two writes of the weights during a run.
     "send_policy_interval_s": 0.25,
+    # Between two checkpoints for the case that the learner is lost; 0 for none.
+    "checkpoint_interval_s": 30.0,
+    # So many batches in a row without one readable sample are an error.
+    "max_bad_batches": 100,
 }
 
 
@@ -63,6 +72,7 @@ class LearnerRun(NamedTuple):
     channel: LearnerChannel
     thread: threading.Thread
     ids: dict[str, Any]
+    saver: ResumeSaver
 
 
 class CommLearner(BaseCommLearner):
@@ -70,12 +80,12 @@ class CommLearner(BaseCommLearner):
 
     The next batches are loaded while the learner trains. A subclass gives the stores and the station. The methods
     called `deal_with_*` answer the coordinator's tasks, one at a time; `close` and `deal_with_lost_coordinator` may be
-    called meanwhile, from other threads.
+    called meanwhile, from other threads. A task with `resume` goes on where the learner was that it had before.
 
     Args:
         cfg: also `path_data`, `path_policy` and `port`; and `prefetch_batches` (8), `read_timeout_s` (5.0),
-            `cache_bytes` (256 MiB), `send_policy_interval_s` (0.25), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
-            `close_timeout_s` (30.0).
+            `cache_bytes` (256 MiB), `send_policy_interval_s` (0.25), `checkpoint_interval_s` (30.0), `max_bad_batches`
+            (100), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
         open_samples, open_policies: open the stores called `path_data` and `path_policy`.
 
     Raises:
@@ -96,11 +106,14 @@ class CommLearner(BaseCommLearner):
         self._channel = self._open_channel([])
         self._send_policy_freq = 1
 
-    def _open_channel(self, policy_names: list[str]) -> LearnerChannel:
+    def _open_channel(self, policy_names: list[str], reading_threads: int = 0) -> LearnerChannel:
         cfg = self._cfg
         reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
         exchange = LearnerExchange(int(cfg.prefetch_batches))
-        return LearnerChannel(reader, self._policy_store, policy_names, exchange, cfg.read_timeout_s)
+        loader = BatchLoader(reader, cfg.read_timeout_s, exchange.wait_closed, reading_threads)
+        # One that trains a batch less than the others would keep them waiting for its gradients.
+        max_bad = int(cfg.max_bad_batches) if self._world_size == 1 else 0
+        return LearnerChannel(loader, self._policy_store, policy_names, exchange, max_bad)
 
     @property
     def _learner(self) -> BaseLearner | None:
@@ -118,7 +131,7 @@ class CommLearner(BaseCommLearner):
             LEARNER_START: self._start_task,
             LEARNER_GET_DATA: self._get_data_task,
             LEARNER_LEARN: self._learn_task,
-            LEARNER_CLOSE: lambda task: self._slot.end(),
+            LEARNER_CLOSE: self._close_task,
         }
         return dispatch(task, handlers)
 
@@ -142,6 +155,12 @@ class CommLearner(BaseCommLearner):
         infos, done = run.channel.exchange.take()
         return {"infos": infos, "batches_done": done, "info": infos[-1] if infos else {}, **run.ids}
 
+    def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        run = self._slot.run
+        if run is not None and task.get("drain"):  # learners that train together must not end between two batches
+            run.channel.exchange.wait_trained(self._cfg.close_timeout_s / 2)
+        return self._slot.end()
+
     def deal_with_resource(self) -> dict[str, Any]:
         """What this worker has to give."""
         return {"gpu": self._world_size}
@@ -158,20 +177,31 @@ class CommLearner(BaseCommLearner):
     def _begin(self, task_info: dict[str, Any]) -> LearnerRun:
         names = [task_info["policy_id"], task_info.get("league_save_checkpoint_path")]
         names = [name_under(self._cfg.path_policy, name) for name in names if name]
-        self._send_policy_freq = task_info["learner_cfg"].get("send_policy_freq", 1)
+        cfg = task_info["learner_cfg"]
+        self._send_policy_freq = cfg.get("send_policy_freq", 1)
         hooks = self.hooks4call
-        channel = self._channel = self._open_channel(names)
+        channel = self._channel = self._open_channel(names, (cfg.get("dataloader") or {}).get("num_workers", 0))
         learner = self._create_learner(task_info)
         for hook in hooks:
             learner.register_hook(hook)
-        _watch_idling(learner, channel.exchange, hooks)
+        saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
+        use_pauses(learner, channel.exchange, hooks, saver)
         thread = worker_thread("learner_start", learner.start, channel.exchange)
         thread.start()
-        return LearnerRun(learner, channel, thread, {key: task_info.get(key) for key in ("task_id", "buffer_id")})
+        ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
+        return LearnerRun(learner, channel, thread, ids, saver)
+
+    def _equip(self, learner: BaseLearner, task_info: Mapping[str, Any]) -> None:
+        super()._equip(learner, task_info)
+        learner.ckpt_extra = {"task_id": task_info.get("task_id"), "batches": 0, "iterations": 0}
+        if task_info.get("resume"):
+            weights = stored_weights(self._policy_store, task_info["policy_id"], learner.logger)
+            resume(learner, weights, bool(self._cfg.get("trust_pickle", False)))
 
     def _connect(self, learner: BaseLearner) -> None:
         # Not the methods of this object: a learner that outlives its task must not reach into the next one.
         channel: Any = self._channel
+        channel.loader.warn = learner.logger.warning
         learner.get_data, learner.send_policy = channel.get_data, channel.send_policy  # type: ignore[attr-defined]
         learner.send_learn_info = channel.send_learn_info  # type: ignore[attr-defined]
 
@@ -182,8 +212,13 @@ class CommLearner(BaseCommLearner):
         return _demand(run)
 
     def deal_with_learner_learn(self, data: Rows) -> dict[str, Any]:
-        """Have the learner train on one batch, given as metadata, and return its info."""
-        return self._require().channel.exchange.learn(data, self._cfg.data_timeout_s)
+        """Have the learner train on one batch, given as metadata, and return its info.
+
+        Where files are bad the batch is not trained, and the info has no priorities.
+        """
+        run = self._require()
+        info = run.channel.exchange.learn(data, self._cfg.data_timeout_s)
+        return {**run.learner.learn_info, "priority_info": {}, **run.channel.losses} if info is None else info
 
     def deal_with_learner_close(self) -> dict[str, Any]:
         """End the learner, if there is one, after its final checkpoint; returns what it has not told yet.
@@ -203,6 +238,7 @@ class CommLearner(BaseCommLearner):
                 f"the learner of the task {run.ids['task_id']} has not ended within {self._cfg.close_timeout_s:g} s "
                 "and is left to itself; its policy hangs"
             )
+        run.saver.tidy()
         infos, done = run.channel.exchange.rest()
         return {**run.ids, "infos": infos, "batches_done": done}
 
@@ -258,19 +294,3 @@ class CommLearner(BaseCommLearner):
 def _demand(run: LearnerRun) -> dict[str, Any]:
     batch_size = run.learner.policy.get_attribute("batch_size")
     return {"batch_size": batch_size, "cur_learner_iter": run.learner.last_iter.val}
-
-
-def _watch_idling(learner: BaseLearner, exchange: LearnerExchange, hooks: list[LearnerHook]) -> None:
-    """Have weights that were put off sent while the learner has nothing to train on."""
-    wait_for_data: Callable[[], Any] = learner._next_data
-    sending = [hook for hook in hooks if isinstance(hook, SendPolicyHook)]
-
-    def next_data() -> Any:
-        for hook in sending:
-            if hook.is_due and not exchange.wait_for_work(hook.put_off_s):
-                hook.flush(learner)
-        data = wait_for_data()
-        exchange.begin()
-        return data
-
-    learner._next_data = next_data  # type: ignore[method-assign]

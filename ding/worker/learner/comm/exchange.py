@@ -35,8 +35,8 @@ class LearnerExchange:
         self._capacity = capacity
         self._batches: deque[Rows] = deque()
         self._infos: list[Info] = []
-        self._given = self._begun = self._loaded = 0
-        self._is_loading = self._is_done = self._is_finished = self._is_closed = False
+        self._given = self._begun = self._loaded = self._dropped = 0
+        self._is_loading = self._is_resting = self._is_done = self._is_finished = self._is_closed = False
         self._failure: dict[str, Any] | None = None
         self._changed = threading.Condition()
 
@@ -78,8 +78,8 @@ class LearnerExchange:
             self._given += len(batches)
             self._changed.notify_all()
 
-    def learn(self, batch: Rows, timeout_s: float) -> Info:
-        """Give one batch and wait for the next info.
+    def learn(self, batch: Rows, timeout_s: float) -> Info | None:
+        """Give one batch and wait for the next info; None if a batch is dropped instead.
 
         Raises:
             TaskFail: as for `put`, or no info has come in time.
@@ -87,11 +87,12 @@ class LearnerExchange:
         with self._changed:
             if not self._is_done:
                 self._infos.clear()  # a batch may make several, and only the first was waited for
+            dropped = self._dropped
             self.put([batch])
-            if not self._wait(lambda: bool(self._infos), timeout_s):
+            if not self._wait(lambda: bool(self._infos) or self._dropped > dropped, timeout_s):
                 raise _fail(failure_for(f"the learner has told nothing for {timeout_s:g} s", "TimeoutError"))
             self._loaded = 0
-            return self._infos.pop(0)
+            return self._infos.pop(0) if self._infos else None
 
     def take(self) -> tuple[list[Info], int]:
         """The infos, and the number of batches loaded, since the last call.
@@ -124,10 +125,31 @@ class LearnerExchange:
             self._changed.notify_all()
             return batch
 
+    def drop(self) -> None:
+        """The batch that was got last will not be trained; it still counts as loaded."""
+        with self._changed:
+            self._given -= 1
+            self._dropped += 1
+            self._changed.notify_all()
+
+    def rest_until_next(self) -> None:
+        """The learner is through with what it has begun, and wants the next batch."""
+        with self._changed:
+            self._is_resting = True
+            self._changed.notify_all()
+
     def begin(self) -> None:
         """The learner begins to train on a batch."""
         with self._changed:
             self._begun += 1
+            self._is_resting = False
+
+    def wait_trained(self, timeout_s: float) -> bool:
+        """Whether the learner has trained all batches it was given, or does in time, or has ended."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._is_over() or (self._is_resting and self._begun == self._given), timeout_s
+            )
 
     def wait_for_work(self, timeout_s: float) -> bool:
         """Whether there is a batch that the learner has not begun, or one comes in time, or the end."""
@@ -152,6 +174,11 @@ class LearnerExchange:
         with self._changed:
             self._failure = failure_of(error)  # as text: the error itself would keep alive what it went through
             self._changed.notify_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
 
     def wait_closed(self, timeout_s: float) -> bool:
         """Whether `close` was called, or is in time."""

@@ -11,19 +11,22 @@ T = TypeVar("T")
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.2
 
 
-def read_patiently(read: Callable[[], T], what: str, timeout_s: float, wait: Callable[[float], bool]) -> T:
+def read_patiently(
+    read: Callable[[], T], what: str, timeout_s: float, wait: Callable[[float], bool], since: float | None = None
+) -> T:
     """What `read` returns, tried again while it finds no file or a damaged one.
 
     Args:
         what: names the file in the error.
         timeout_s: when to give up.
         wait: waits so many seconds; True if there is no use in waiting on.
+        since: from when the time counts, on the clock `time.monotonic`; from now on by default.
 
     Raises:
         FileNotFoundError: the file has not come.
         ValueError: it stayed damaged, or is not what it should be.
     """
-    deadline, wait_s = monotonic() + timeout_s, _FIRST_WAIT_S
+    deadline, wait_s = (monotonic() if since is None else since) + timeout_s, _FIRST_WAIT_S
     while True:
         try:
             return read()

@@ -9,9 +9,12 @@ from typing import Any
 from ding.utils.config_helper import ConfigError, Rule, integer, number
 from ding.worker.learner.learner_hook import LearnerHook
 
+# What collectors need besides the model, where a policy has it: PPO makes advantages with this scale.
+_FOR_COLLECTORS = ("value_norm",)
+
 
 class SendPolicyHook(LearnerHook):
-    """Sends `{'model': ..., 'iter': ...}` on rank 0.
+    """Sends `{'model': ..., 'iter': ...}` on rank 0; also `value_norm` of policies that have it.
 
     Before and after a run it always does so. After an iteration it does if `send_policy_freq` divides the iteration's
     number, and no more often than every `send_policy_interval_s` seconds: what comes too soon is put off to the next
@@ -55,7 +58,9 @@ class SendPolicyHook(LearnerHook):
             self._send(engine)
 
     def _send(self, engine: Any) -> None:
-        engine.send_policy({"model": engine.policy.state_dict()["model"], "iter": engine.last_iter.val})
+        state = engine.policy.state_dict()
+        further = {key: state[key] for key in _FOR_COLLECTORS if key in state}
+        engine.send_policy({"model": state["model"], "iter": engine.last_iter.val, **further})
         self._is_due, self._open_s = False, monotonic() + self._interval_s
         engine.debug(f"{engine.instance_name} sent the weights of iteration {engine.last_iter.val}")
 

@@ -296,7 +296,7 @@ def test_a_task_that_waits_hears_of_the_failure(site, batched):
 
 
 def test_a_chunk_that_is_missing_is_named(site):
-    _, driver = site.pair()
+    _, driver = site.pair(max_bad_batches=1)
     driver.start()
     driver.learn([entry("env_gone_1", 0), entry("env_gone_1", 1)])
     failure = driver.coming_failure()
@@ -318,7 +318,7 @@ def test_a_chunk_that_is_late_is_waited_for(site):
 
 @pytest.mark.parametrize("data", [b"", b"not a chunk", pickle.dumps([{"obs": 1}])])
 def test_a_chunk_that_is_damaged_is_named(site, data):
-    _, driver = site.pair()
+    _, driver = site.pair(max_bad_batches=1)
     driver.start()
     site.samples.write("env_bad_1", data)
     driver.learn([entry("env_bad_1", 0), entry("env_bad_1", 1)])
@@ -328,7 +328,7 @@ def test_a_chunk_that_is_damaged_is_named(site, data):
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../secret", ".hidden"])
 def test_samples_outside_the_folder_are_not_read(site, name):
-    _, driver = site.pair()
+    _, driver = site.pair(max_bad_batches=1)
     driver.start()
     driver.learn([entry(name, 0), entry(name, 1)])
     failure = driver.coming_failure()
@@ -392,6 +392,18 @@ def test_a_task_cannot_have_a_worker_trust_a_pickle(site):
     assert worker._learner is None
     _, driver = site.pair(trust_pickle=True)
     assert driver.start(learner={"hook": {}, "trust_pickle": True})["message"] == "learner task has started"
+
+
+def test_logs_and_checkpoints_are_not_written_elsewhere(site, tmp_path):
+    worker, driver = site.pair()
+    elsewhere = str(tmp_path / "elsewhere")
+    failure = driver.failure(driver.start, learner={"exp_name": elsewhere})
+    assert failure["exception"] == "PermissionError" and "elsewhere" in failure["message"]
+    assert worker._learner is None and not os.path.exists(elsewhere)
+    _, driver = site.pair(exp_name=elsewhere)
+    driver.start(learner={"exp_name": elsewhere})
+    driver.close()
+    assert checkpoints(elsewhere) == ["iteration_0.pth.tar"]
 
 
 def test_a_learner_that_cannot_be_built_leaves_the_worker_free(site):
@@ -517,6 +529,8 @@ def test_the_hooks_that_a_learner_is_given(site):
         ({"send_policy_interval_s": -1}, "send_policy_interval_s = -1"),
         ({"prefetch_batch": 3}, "did you mean 'prefetch_batches'"),
         ({"multi_gpu": "yes"}, "multi_gpu = 'yes'"),
+        ({"checkpoint_interval_s": -1}, "checkpoint_interval_s = -1"),
+        ({"max_bad_batches": 0}, "max_bad_batches = 0"),
     ],
 )
 def test_the_config_is_checked(site, changes, text):
@@ -530,3 +544,25 @@ def test_the_folders_are_needed(site, key):
     del cfg[key]
     with pytest.raises(ConfigError, match=f"'{key}' is missing"):
         CommLearner(cfg, None, None)
+
+
+# An end that leaves nothing out.
+
+
+def test_a_learner_trains_what_it_was_given_before_it_ends_if_it_is_told_to(site):
+    _, driver = site.pair()
+    driver.start()
+    driver.learn(*(site.batch(n, n) for n in range(6)))
+    report = driver.run("learner_close_task", drain=True)
+    assert POLICIES[0].seen() == [[n, n] for n in range(6)]
+    assert report["infos"][-1]["learner_step"] == 6 and report["infos"][-1]["learner_done"] is True
+
+
+def test_a_learner_that_hangs_is_not_waited_for_for_ever(site):
+    GATES["gate"] = Gate()
+    _, driver = site.pair(close_timeout_s=0.1)
+    driver.start(policy={"wait_at": 0, "gate": "gate"})
+    driver.learn(site.batch(1, 1))
+    assert GATES["gate"].reached.wait(DEADLINE_S)
+    assert driver.failure(driver.run, "learner_close_task", drain=True)["exception"] == "TimeoutError"
+    GATES["gate"].opened.set()

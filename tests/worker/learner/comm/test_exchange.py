@@ -216,3 +216,44 @@ def test_infos_and_counts_are_left_over_when_a_learner_has_failed():
 def test_an_exchange_needs_room():
     with pytest.raises(ValueError, match="prefetch_batches = 0"):
         LearnerExchange(0)
+
+
+# Whether all is trained.
+
+
+def trained(exchange, timeout_s=0.0):
+    return exchange.wait_trained(timeout_s)
+
+
+def test_all_is_trained_when_the_learner_wants_more_than_it_was_given():
+    exchange = LearnerExchange(2)
+    assert not trained(exchange)  # it has not come to its first batch
+    exchange.rest_until_next()
+    assert trained(exchange)
+    exchange.put([A, B])
+    assert not trained(exchange)
+    for is_last in (False, True):
+        exchange.begin()
+        assert not trained(exchange)
+        exchange.rest_until_next()
+        assert trained(exchange) is is_last
+
+
+def test_waiting_for_the_training_goes_on_when_it_is_through():
+    exchange = LearnerExchange(2)
+    exchange.put([A])
+    exchange.begin()
+    join = in_thread(trained, exchange, DEADLINE_S)
+    waiting(exchange)
+    exchange.rest_until_next()
+    assert join() is True
+
+
+@pytest.mark.parametrize("end", [LearnerExchange.close, LearnerExchange.finish, lambda e: e.fail(ValueError("no"))])
+def test_waiting_for_the_training_ends_with_the_learner(end):
+    exchange = LearnerExchange(2)
+    exchange.put([A])
+    join = in_thread(trained, exchange, DEADLINE_S)
+    waiting(exchange)
+    end(exchange)
+    assert join() is True

@@ -32,6 +32,22 @@ def test_what_is_late_is_read_when_it_is_there(kind):
     assert waits == [0.01, 0.02]
 
 
+def test_the_time_may_have_begun_before(monkeypatch):
+    monkeypatch.setattr("ding.worker.learner.comm.loading.monotonic", lambda: 100.0)
+    waits = []
+
+    def read():
+        raise FileNotFoundError("nothing here")
+
+    for since in (90.0, 94.0):
+        with pytest.raises(FileNotFoundError, match="within 5 s"):
+            read_patiently(read, "x", 5, lambda wait_s: waits.append(wait_s) or True, since)
+    assert waits == []
+    with pytest.raises(FileNotFoundError):
+        read_patiently(read, "x", 5, lambda wait_s: waits.append(wait_s) or True, 96.0)
+    assert waits == [0.01]
+
+
 @pytest.mark.parametrize("kind", [FileNotFoundError, ValueError])
 def test_what_does_not_come_is_named_in_the_error(kind):
     def read():

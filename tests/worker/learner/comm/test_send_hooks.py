@@ -40,6 +40,13 @@ def test_weights_are_sent_with_the_number_of_the_iteration(learner):
     assert learner.sent == [{"model": {"w": 1.5}, "iter": 0}, {"model": {"w": 1.5}, "iter": 1}]
 
 
+def test_what_collectors_need_of_a_policy_besides_its_weights_is_sent_along(learner):
+    learner.policy.state = {"model": {"w": 1.5}, "optimizer": {}, "value_norm": {"mean": 2.0}}
+    learner.register_hook(after_iter())
+    learner.train([{}, {}])
+    assert learner.sent == [{"model": {"w": 1.5}, "iter": 0, "value_norm": {"mean": 2.0}}]
+
+
 def test_weights_are_sent_in_every_nth_iteration(learner):
     learner.register_hook(after_iter(send_policy_freq=3))
     for _ in range(7):

@@ -43,6 +43,7 @@ class TaskPolicy:
     def __init__(self, cfg: Any, enable_field: list[str]) -> None:
         assert enable_field == ["learn"]
         self.cfg, self.batches, self.thread_names = cfg, [], set()
+        self.seen_before = 0.0
         self.learn_mode = self
         POLICIES.append(self)
 
@@ -70,7 +71,10 @@ class TaskPolicy:
         return "scripted"
 
     def state_dict(self) -> dict[str, Any]:
-        return {"model": {"seen": torch.tensor(float(len(self.batches)))}, "optimizer": {}}
+        return {"model": {"seen": torch.tensor(self.seen_before + len(self.batches))}, "optimizer": {}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seen_before = state["model"]["seen"].item() - len(self.batches)
 
     def get_attribute(self, name: str) -> Any:
         return {"batch_size": 2, "device": "cpu"}[name]

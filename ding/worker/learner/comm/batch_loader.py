@@ -1,0 +1,104 @@
+"""Whole batches of samples out of their chunks, and what becomes of those that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from ding.utils.data.worker_pool import WorkerPool
+from ding.worker.learner.comm.loading import read_patiently
+from ding.worker.transport.chunk_reader import ChunkReader, pick_sample
+from ding.worker.transport.ledger import DATA_ID
+
+Rows = list[dict[str, Any]]
+# What is wrong with a file, or with what is said about it. Anything else is an error of this program.
+_BAD_FILE = (OSError, ValueError, KeyError)
+
+
+class BatchLoader:
+    """Reads batches; of those with samples that cannot be read, the others are kept and make up a batch together.
+
+    So every batch is as large as was asked for, and each sample is trained as often as it was drawn. Used by one
+    thread; the counts may be read by others.
+
+    Args:
+        timeout_s: how long files may be late, counted for each batch. One that was not readable once gets no more time.
+        wait: waits so many seconds; True if there is no use in waiting on.
+        threads: read the files of a batch, where they are more than one.
+
+    Attributes:
+        bad_files: names of the chunks that could not be read, or lacked a sample.
+        error: what was wrong with the last of them.
+        warn: told once of each.
+    """
+
+    def __init__(self, reader: ChunkReader, timeout_s: float, wait: Callable[[float], bool], threads: int = 0) -> None:
+        self.bad_files: set[str] = set()
+        self.error: Exception | None = None
+        self.warn: Callable[[str], Any] = lambda text: None
+        self._reader, self._timeout_s, self._wait = reader, timeout_s, wait
+        self._left_over: list[Any] = []
+        self._pool = WorkerPool(threads, "learner_reader") if threads > 1 else None
+
+    def load(self, rows: Rows) -> tuple[list[Any] | None, int]:
+        """A batch as large as `rows`, if there is one now, and how many of these samples could be read.
+
+        After the end of all waits there is none.
+
+        Args:
+            rows: metadata, `data_id` among it.
+        """
+        names = {row[DATA_ID]: str(row.get("compressor", "none")) for row in rows}
+        begin_s = monotonic()
+        jobs = [partial(self._read, name, compressor, begin_s) for name, compressor in names.items()]
+        try:
+            read = [job() for job in jobs] if self._pool is None else self._pool.run(jobs)
+        except CancelledError:  # closed meanwhile
+            return None, 0
+        if self._wait(0.0):  # then a file may only seem to be bad
+            return None, 0
+        chunks: dict[str, Any] = dict(zip(names, read, strict=True))
+        samples = []
+        for row in rows:
+            try:
+                samples.append(pick_sample(_content(chunks[row[DATA_ID]]), row))
+            except _BAD_FILE as e:
+                self._note(row[DATA_ID], e)
+        if len(samples) == len(rows):
+            return samples, len(rows)
+        self._left_over += samples
+        if len(self._left_over) < len(rows):
+            return None, len(samples)
+        batch, self._left_over = self._left_over[: len(rows)], self._left_over[len(rows) :]
+        return batch, len(samples)
+
+    def _read(self, name: str, compressor: str, begin_s: float) -> list[Any] | Exception:
+        """The samples of a chunk, or why there are none."""
+        timeout_s = 0.0 if name in self.bad_files else self._timeout_s
+        read = partial(self._reader.samples, name, compressor)
+        try:
+            return read_patiently(read, repr(name), timeout_s, self._wait, begin_s)
+        except _BAD_FILE as e:
+            return e
+
+    def _note(self, name: str, error: Exception) -> None:
+        self.error = error
+        if name not in self.bad_files:
+            self.bad_files.add(name)
+            self.warn(f"the chunk {name!r} is bad, its samples are passed over: {error}")
+
+    def close(self) -> None:
+        """Let go of the samples, and end the threads. Idempotent."""
+        self._left_over.clear()
+        self._reader.clear()
+        if self._pool is not None:
+            self._pool.close()
+
+
+def _content(read: list[Any] | Exception) -> list[Any]:
+    if isinstance(read, Exception):
+        raise read
+    return read

@@ -1,0 +1,164 @@
+"""Learner tasks some of whose samples cannot be read, over both kinds of transport."""
+
+import logging
+import threading
+
+import pytest
+
+from ding.worker.learner.comm import base_comm_learner
+from ding.worker.learner.comm.exchange import LearnerExchange
+from tests.worker.learner.comm.test_exchange import in_thread, waiting
+from tests.worker.learner.comm.workers import DEADLINE_S, POLICIES, entry
+
+
+@pytest.fixture
+def gone():
+    """The metadata of a batch whose file is not there."""
+    return [entry("env_gone_1", 0), entry("env_gone_1", 1)]
+
+
+def drive(driver, *batches, count):
+    """Give the batches one after the other; the infos that come by the time there are `count`, and the batches done."""
+    infos, done = [], 0
+    for batch in batches:
+        reply = driver.learn(batch)
+        infos, done = infos + reply["infos"], done + reply["batches_done"]
+    more, more_done = driver.infos(count - len(infos)) if len(infos) < count else ([], 0)
+    return infos + more, done + more_done
+
+
+def losses(info):
+    return info.get("bad_files"), info.get("dropped_batches")
+
+
+def test_a_batch_that_cannot_be_read_is_dropped_and_the_training_goes_on(site, gone):
+    _, driver = site.pair(read_timeout_s=0.01)
+    driver.start(policy={"with_priority": True})
+    infos, done = drive(driver, site.batch(1, 2), gone, site.batch(5, 6), count=2)
+    while done < 2:  # the dropped one is as done as the others, and its chunks may go
+        done += driver.demand()["batches_done"]
+    assert POLICIES[0].seen() == [[1, 2], [5, 6]]
+    assert [info["learner_step"] for info in infos] == [0, 1]
+    assert [losses(info) for info in infos] in ([(None, None), (1, 1)], [(1, 1), (1, 1)])
+    assert [info["priority_info"]["replay_unique_id"][0] for info in infos] == ["env_uid_1_0", "env_uid_2_0"]
+    driver.learn(site.batch(7, 8))
+    while done < 3:
+        done += driver.demand()["batches_done"]
+    assert losses(driver.close()["infos"][-1]) == (1, 1)
+
+
+def test_without_bad_files_the_infos_say_nothing_of_them(site):
+    _, driver = site.pair()
+    driver.start()
+    infos, _ = drive(driver, site.batch(1, 2), count=1)
+    assert infos[0].keys() == {"learner_step", "priority_info", "learner_done"}
+
+
+def test_the_readable_samples_of_bad_batches_are_trained_together_and_their_priorities_told(site):
+    _, driver = site.pair(read_timeout_s=0.0)
+    driver.start(policy={"with_priority": True})
+    (one, _), (two, _) = site.batch(1, 1), site.batch(2, 2)
+    infos, _ = drive(driver, [one, entry("env_gone_1", 0)], [entry("env_gone_2", 0), two], count=1)
+    assert POLICIES[0].seen() == [[1, 2]]
+    assert infos[0]["priority_info"]["replay_unique_id"] == ["env_uid_1_0", "env_uid_2_0"]
+    assert losses(infos[0]) == (2, 1)
+
+
+def test_a_bad_file_is_logged_once(site, gone, caplog):
+    _, driver = site.pair(read_timeout_s=0.0)
+    driver.start()
+    with caplog.at_level(logging.WARNING):
+        drive(driver, gone, gone, site.batch(1, 2), count=1)
+    assert [record.name for record in caplog.records if "env_gone_1" in record.getMessage()] == ["learner_logger"]
+
+
+def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
+    _, driver = site.pair(read_timeout_s=0.0, max_bad_batches=3)
+    driver.start()
+    drive(driver, gone, gone, site.batch(1, 2), count=1)  # in between there was something
+    driver.learn(gone, gone)
+    assert driver.demand()["batch_num"] > 0
+    driver.learn([entry("env_gone_2", 0)] * 2)
+    failure = driver.coming_failure()
+    assert failure["exception"] == "FileNotFoundError"
+    assert failure["message"].startswith("nothing of 3 batches in a row could be read (max_bad_batches); at last: ")
+    assert "the samples 'env_gone_2' could not be read within 0 s" in failure["message"]
+
+
+def test_one_readable_sample_in_a_batch_shows_that_not_all_is_bad(site):
+    _, driver = site.pair(read_timeout_s=0.0, max_bad_batches=1)
+    driver.start()
+    drive(driver, *([entry("env_gone_1", 0), *site.batch(value)] for value in (1, 2, 3, 4)), count=2)
+    assert POLICIES[0].seen() == [[1, 2], [3, 4]]
+
+
+def test_a_coordinator_that_gives_one_batch_at_a_time_hears_of_a_dropped_one(site, gone):
+    _, driver = site.pair(read_timeout_s=0.0)
+    driver.start(policy={"with_priority": True})
+    replies = []
+    for batch in (site.batch(1, 2), gone, site.batch(3, 4)):
+        driver.run("learner_get_data_task")
+        replies.append(driver.run("learner_learn_task", data=batch)["info"])
+    assert [len(info["priority_info"]) for info in replies] == [3, 0, 3]
+    assert [losses(info) for info in replies] == [(None, None), (1, 1), (1, 1)]
+    assert [info["learner_done"] for info in replies] == [False] * 3
+
+
+def test_learners_that_train_together_do_not_pass_over_a_sample(site, monkeypatch):
+    monkeypatch.setattr(base_comm_learner, "dist_init", lambda: (0, 2))
+    monkeypatch.setattr(base_comm_learner, "dist_finalize", lambda: None)
+    _, driver = site.pair(read_timeout_s=0.0, multi_gpu=True)
+    driver.start(learner={"hook": {"log_reduce_after_iter": False}})
+    driver.learn([*site.batch(1), entry("env_gone_1", 0)])
+    failure = driver.coming_failure()
+    assert failure["exception"] == "FileNotFoundError"
+    assert failure["message"].startswith("learners that train together cannot pass over a sample: ")
+
+
+def test_several_threads_read_where_the_task_wants_it(site):
+    _, driver = site.pair(read_timeout_s=0.0)
+    driver.start(learner={"dataloader": {"num_workers": 2}})
+    (one,), (two,) = site.batch(1), site.batch(2)
+    drive(driver, [one, two], count=1)
+    assert POLICIES[0].seen() == [[1, 2]]
+    names = [thread.name for thread in threading.enumerate()]
+    assert {"learner_reader_0", "learner_reader_1"} <= set(names)
+    driver.close()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("learner_reader")] == []
+
+
+def test_close_ends_the_wait_for_a_file_and_nothing_is_called_bad(site, gone, caplog):
+    worker, driver = site.pair(read_timeout_s=1000)
+    driver.start()
+    driver.learn(gone)
+    waiting(worker._channel.exchange)
+    with caplog.at_level(logging.WARNING):
+        report = driver.close()
+    assert report["infos"] == [{"learner_step": 0, "priority_info": {}, "learner_done": True}]
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+# The exchange.
+
+
+def test_a_dropped_batch_is_neither_work_nor_waited_for_and_counts_as_loaded():
+    exchange = LearnerExchange(2)
+    exchange.put([[{"data_id": "a"}]])
+    exchange.get()
+    work, trained = exchange.wait_for_work(0), in_thread(exchange.wait_trained, DEADLINE_S)
+    exchange.rest_until_next()
+    exchange.drop()
+    assert work is True and trained() is True and not exchange.wait_for_work(0)
+    loading = in_thread(exchange.get)
+    waiting(exchange)
+    assert exchange.take() == ([], 1)
+    exchange.close()
+    assert loading() is None and exchange.is_closed
+
+
+def test_one_batch_that_is_dropped_has_no_info():
+    exchange = LearnerExchange(2)
+    answer = in_thread(exchange.learn, [{"data_id": "a"}], DEADLINE_S)
+    exchange.get()
+    exchange.drop()
+    assert answer() is None

@@ -1,0 +1,193 @@
+"""Batches out of chunks of which some are missing, damaged or late."""
+
+import os
+import pickle
+import threading
+
+import pytest
+
+from ding.worker.learner.comm import batch_loader, loading
+from ding.worker.learner.comm.batch_loader import BatchLoader
+from ding.worker.transport.chunk import encode_chunk
+from ding.worker.transport.chunk_reader import ChunkReader
+from tests.worker.learner.comm.workers import DEADLINE_S, entry
+
+
+class Shelf:
+    """Chunks by name, and how often each was asked for."""
+
+    def __init__(self):
+        self.chunks, self.asked = {}, []
+
+    def put(self, name, *values):
+        self.chunks[name] = encode_chunk([{"obs": value} for value in values], "lz4")
+
+    def read(self, name):
+        self.asked.append(name)
+        if name not in self.chunks:
+            raise FileNotFoundError(f"no {name}")
+        return self.chunks[name]
+
+
+class Clock:
+    """A time that passes by waiting only; at `close_at` the waits end."""
+
+    def __init__(self, close_at=1e9):
+        self.now, self.close_at = 0.0, close_at
+
+    def wait(self, wait_s):
+        self.now += wait_s
+        return self.now >= self.close_at
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    for module in (batch_loader, loading):
+        monkeypatch.setattr(module, "monotonic", lambda: clock.now)
+    return clock
+
+
+@pytest.fixture
+def shelf():
+    return Shelf()
+
+
+@pytest.fixture
+def loader(shelf, clock):
+    loader = BatchLoader(ChunkReader(shelf), 5.0, clock.wait)
+    loader.warnings = []
+    loader.warn = loader.warnings.append
+    yield loader
+    loader.close()
+
+
+def rows(*names):
+    """A sample out of each of these chunks; those of one chunk in order."""
+    return [entry(name, names[:place].count(name)) for place, name in enumerate(names)]
+
+
+def values(batch):
+    return [sample["obs"] for sample in batch]
+
+
+def test_a_batch_is_read_chunk_by_chunk_and_comes_in_its_order(loader, shelf):
+    shelf.put("a", 1, 2)
+    shelf.put("b", 3)
+    batch, count = loader.load(rows("a", "b", "a"))
+    assert (values(batch), count) == ([1, 3, 2], 3)
+    assert shelf.asked == ["a", "b"] and batch[1]["replay_unique_id"] == "b_0"
+    assert loader.bad_files == set() and loader.warnings == []
+
+
+def test_all_missing_files_of_a_batch_together_are_waited_for_no_longer_than_one(loader, clock):
+    assert loader.load(rows("x", "y", "z", "x")) == (None, 0)
+    assert 4.5 < clock.now <= 5.0
+    assert loader.bad_files == {"x", "y", "z"}
+
+
+def test_a_file_that_was_missing_once_is_not_waited_for_again(loader, shelf, clock):
+    loader.load(rows("x"))
+    waited_s = clock.now
+    assert loader.load(rows("x")) == (None, 0)
+    assert clock.now == waited_s and len(loader.warnings) == 1
+    assert loader.warnings[0].startswith("the chunk 'x' is bad, its samples are passed over: the samples 'x' could not")
+
+
+def test_a_file_that_comes_too_late_is_used_from_then_on(loader, shelf):
+    loader.load(rows("x"))
+    shelf.put("x", 7)
+    batch, _ = loader.load(rows("x"))
+    assert values(batch) == [7] and loader.bad_files == {"x"}
+
+
+def test_a_file_that_is_late_is_waited_for(loader, shelf, clock):
+    clock.wait = lambda wait_s: (shelf.put("x", 7) if wait_s else None, False)[1]
+    loader._wait = clock.wait
+    assert values(loader.load(rows("x"))[0]) == [7]
+    assert loader.bad_files == set()
+
+
+def test_what_can_be_read_of_bad_batches_makes_up_batches_of_the_full_size(loader, shelf):
+    shelf.put("a", *range(10))
+    given = [entry("a", 0), entry("x", 0), entry("a", 1)]
+    assert loader.load(given) == (None, 2)
+    batch, count = loader.load([entry("a", 2), entry("a", 3), entry("x", 1)])
+    assert (values(batch), count) == ([0, 1, 2], 2)
+    whole, _ = loader.load([entry("a", n) for n in (7, 8, 9)])
+    assert values(whole) == [7, 8, 9]
+    batch, _ = loader.load([entry("a", 4), entry("x", 2), entry("a", 5)])
+    assert values(batch) == [3, 4, 5]  # each sample once, with its own metadata
+    assert [sample["replay_unique_id"] for sample in batch] == ["a_3", "a_4", "a_5"]
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("hacked",)
+
+
+GOOD = encode_chunk([{"obs": 1}], "lz4")
+
+
+@pytest.mark.parametrize("data", [b"", GOOD[:1], GOOD[: len(GOOD) // 2], GOOD[:-1], b"\x00" * 64, pickle.dumps(Evil())])
+def test_a_damaged_file_is_passed_over_and_nothing_in_it_is_run(loader, shelf, data):
+    shelf.chunks["x"] = data
+    shelf.put("a", 1)
+    assert loader.load(rows("a", "x")) == (None, 1)
+    assert loader.bad_files == {"x"} and isinstance(loader.error, ValueError)
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"data_index": 3}, "there is no sample 3"),
+        ({"data_index": "1"}, "do not number samples"),
+        ({"compressor": "pickle"}, "unknown compressor 'pickle'"),
+        ({"compressor": ["lz4"]}, "unknown compressor"),
+    ],
+)
+def test_metadata_that_does_not_fit_its_file_makes_it_a_bad_one(loader, shelf, changes, text):
+    shelf.put("a", 1)
+    assert loader.load([entry("a", 0, **changes)]) == (None, 0)
+    assert loader.bad_files == {"a"} and text in str(loader.error)
+
+
+def test_a_file_that_the_system_refuses_to_read_is_bad(loader, shelf):
+    def refuse(name):
+        raise PermissionError("not yours")
+
+    shelf.read = refuse
+    assert loader.load(rows("a")) == (None, 0)
+    assert isinstance(loader.error, PermissionError)
+
+
+def test_an_error_of_another_kind_is_not_taken_for_a_bad_file(loader, shelf):
+    def fail(name):
+        raise ZeroDivisionError
+
+    shelf.read = fail
+    with pytest.raises(ZeroDivisionError):
+        loader.load(rows("a"))
+
+
+def test_when_the_waits_end_no_file_is_called_bad(loader, clock):
+    clock.close_at = 1.0
+    assert loader.load(rows("x")) == (None, 0)
+    assert clock.now < 3 and loader.bad_files == set() and loader.warnings == []
+
+
+def test_several_threads_read_the_files_of_a_batch(shelf):
+    together = threading.Barrier(3)
+    reader = ChunkReader(shelf)
+    read = reader.samples
+    reader.samples = lambda name, compressor: (together.wait(DEADLINE_S), read(name, compressor))[1]
+    loader = BatchLoader(reader, 0.0, threading.Event().wait, threads=3)
+    shelf.put("a", 1, 2)
+    shelf.put("b", 3)
+    assert loader.load(rows("a", "x", "b", "a")) == (None, 3)
+    assert values(loader._left_over) == [1, 3, 2] and loader.bad_files == {"x"}
+    loader.close()
+    loader.close()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("learner_reader")] == []
+    assert loader.load(rows("a")) == (None, 0)

@@ -1,0 +1,458 @@
+"""Tasks that go on after their learner was lost."""
+
+import copy
+import json
+import logging
+import math
+import os
+import pathlib
+
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.policy import DQNPolicy, PPOPolicy
+from ding.worker.learner.comm import resume as resume_module
+from ding.worker.learner.comm.resume import ResumeSaver, newest_first, resume, stored_weights
+from ding.worker.transport.chunk import encode_chunk
+from ding.worker.transport.stores import FolderPolicyStore
+from tests.worker.learner.comm.test_dqn_learner import BATCH, policy_cfg, transitions
+from tests.worker.learner.comm.workers import POLICIES, entry
+from tests.worker.learner.fakes import FakePolicy, make_learner
+
+CKPT = pathlib.Path("exp/ckpt")
+
+
+def checkpoints():
+    return sorted(path.name for path in CKPT.glob("*"))
+
+
+def read(name):
+    return torch.load(CKPT / name, weights_only=True)
+
+
+def write(name, state, age=0):
+    """A checkpoint that is older than others by `age`."""
+    CKPT.mkdir(parents=True, exist_ok=True)
+    torch.save(state, CKPT / name)
+    os.utime(CKPT / name, ns=(10**18 - age, 10**18 - age))
+
+
+def model(weight, target=None, optimizer="fresh"):
+    target = weight if target is None else target
+    return {"model": {"w": weight}, "target_model": {"w": target}, "optimizer": {"age": optimizer}}
+
+
+def ckpt(weight, iteration, task_id="task", batches=None, **changes):
+    extra = {"task_id": task_id, "batches": iteration if batches is None else batches, "iterations": iteration}
+    return {**model(weight, 0.5, "old"), "last_iter": iteration, "last_step": 9, "learner": extra, **changes}
+
+
+@pytest.fixture
+def learner():
+    policy = FakePolicy()
+    policy.state = model(0.0)
+    learner = make_learner(policy)
+    learner.ckpt_extra = {"task_id": "task", "batches": 0, "iterations": 0}
+    yield learner
+    learner.close()
+
+
+def counters(learner):
+    return learner.train_iter, learner.collector_envstep, learner.trained_before
+
+
+def weights(weight, iteration, **changes):
+    return {"model": {"w": weight}, "iter": iteration, **changes}
+
+
+# What a task goes on from.
+
+
+def test_with_nothing_to_go_on_from_a_task_begins_anew(learner):
+    resume(learner, None)
+    assert learner.policy.state == model(0.0) and counters(learner) == (0, 0, 0)
+
+
+def test_a_checkpoint_gives_the_state_and_the_counters(learner):
+    write("iteration_7.pth.tar", ckpt(1.0, 7))
+    resume(learner, None)
+    assert learner.policy.state == model(1.0, 0.5, "old") and counters(learner) == (7, 9, 7)
+    assert learner.ckpt_extra == {"task_id": "task", "batches": 7, "iterations": 7}
+
+
+@pytest.mark.parametrize(("iteration", "weight"), [(6, 1.0), (7, 2.0), (12, 2.0)])
+def test_weights_of_a_later_iteration_replace_the_model_and_versions_never_go_back(learner, iteration, weight):
+    write("iteration_7.pth.tar", ckpt(1.0, 7))
+    resume(learner, weights(2.0, iteration))
+    assert learner.policy.state == model(weight, 0.5, "old")
+    assert counters(learner) == (max(7, iteration), 9, max(7, iteration))
+
+
+def test_what_else_came_with_the_weights_replaces_the_same_in_the_checkpoint(learner):
+    learner.policy.state["value_norm"] = {"mean": 0.0}
+    write("iteration_7.pth.tar", ckpt(1.0, 7, value_norm={"mean": 1.0}))
+    resume(learner, weights(2.0, 8, value_norm={"mean": 2.0}, more=3))
+    assert learner.policy.state == {**model(2.0, 0.5, "old"), "value_norm": {"mean": 2.0}}
+
+
+def test_without_a_checkpoint_the_weights_are_begun_with_and_the_target_is_a_copy_of_them(learner):
+    resume(learner, weights(2.0, 5))
+    assert learner.policy.state == model(2.0, 2.0, "fresh") and counters(learner) == (5, 0, 5)
+
+
+def test_a_target_of_another_build_stays_as_it_is(learner):
+    learner.policy.state["target_model"] = {"other": 3.0}
+    resume(learner, weights(2.0, 5))
+    assert learner.policy.state == {**model(2.0), "target_model": {"other": 3.0}}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model": {"w": 1.0}},
+        {"model": {"w": 1.0}, "iter": -1},
+        {"model": {"other": 1.0}, "iter": 3},
+        {"model": {"w": torch.zeros(2)}, "iter": 3},
+        {"model": 7, "iter": 3},
+        ["model"],
+    ],
+)
+def test_weights_of_something_else_do_not_count(learner, wrong, caplog):
+    resume(learner, wrong)
+    assert learner.policy.state == model(0.0) and counters(learner) == (0, 0, 0)
+    assert "are not those of this policy" in caplog.text
+
+
+def test_the_newest_file_counts_not_the_highest_number(learner):
+    write("iteration_9.pth.tar", ckpt(9.0, 9), age=1)
+    write("resume_policy.pth.tar", ckpt(8.0, 8), age=0)
+    write("iteration_7.pth.tar", ckpt(7.0, 7), age=2)
+    assert [os.path.basename(path) for path in newest_first(str(CKPT))] == [
+        "resume_policy.pth.tar",
+        "iteration_9.pth.tar",
+        "iteration_7.pth.tar",
+    ]
+    resume(learner, None)
+    assert counters(learner)[0] == 8
+
+
+def test_what_was_saved_on_an_error_and_unfinished_files_are_not_gone_on_from(learner):
+    write("ckpt_exception.pth.tar", ckpt(float("nan"), 9))
+    write(".resume_policy.pth.tar.7.tmp", ckpt(1.0, 9))
+    (CKPT / "folder.pth.tar").mkdir()
+    assert newest_first(str(CKPT)) == []
+
+
+def test_the_checkpoints_of_another_task_are_not_gone_on_from(learner):
+    write("iteration_9.pth.tar", ckpt(9.0, 9, task_id="another"))
+    write("iteration_4.pth.tar", ckpt(4.0, 4), age=1)
+    resume(learner, None)
+    assert counters(learner)[0] == 4
+
+
+def test_a_checkpoint_that_does_not_say_of_which_task_it_is_counts(learner):
+    write("iteration_4.pth.tar", {**model(4.0), "last_iter": 4})
+    resume(learner, None)
+    assert learner.policy.state == model(4.0) and counters(learner) == (4, 0, 4)
+
+
+WHOLE = "whole.pth.tar"
+
+
+@pytest.mark.parametrize("cut", [0, 1, 0.3, 0.7, -1])
+def test_a_truncated_checkpoint_is_passed_over_with_a_line_in_the_log(learner, cut, caplog):
+    write("iteration_4.pth.tar", ckpt(4.0, 4), age=1)
+    write("iteration_9.pth.tar", ckpt(9.0, 9))
+    data = (CKPT / "iteration_9.pth.tar").read_bytes()
+    (CKPT / "iteration_9.pth.tar").write_bytes(data[: cut if isinstance(cut, int) else int(cut * len(data))])
+    resume(learner, None)
+    assert learner.policy.state == model(4.0, 0.5, "old") and counters(learner)[0] == 4
+    assert "the checkpoint ./exp/ckpt/iteration_9.pth.tar cannot be used and is passed over" in caplog.text
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("hacked",)
+
+
+@pytest.mark.parametrize("state", [Evil(), [1], {"model": {}}, {"last_iter": 9}, {"model": {}, "last_iter": -1}])
+def test_a_file_that_is_no_checkpoint_is_passed_over(learner, state):
+    write("iteration_4.pth.tar", ckpt(4.0, 4), age=1)
+    write("iteration_9.pth.tar", state)
+    resume(learner, None)
+    assert counters(learner)[0] == 4 and os.listdir() == ["exp"]
+
+
+def test_a_checkpoint_that_the_policy_refuses_leaves_nothing_of_itself(learner):
+    def load(state):
+        learner.policy.state = {**learner.policy.state, "model": state["model"]}
+        if "optimizer" not in state:
+            raise KeyError("optimizer")
+        learner.policy.state = state
+
+    learner.policy.load_state_dict = load
+    write("iteration_9.pth.tar", {"model": {"w": 9.0}, "last_iter": 9})
+    resume(learner, None)
+    assert learner.policy.state == model(0.0) and counters(learner) == (0, 0, 0)
+
+
+# How much is left to train.
+
+
+def test_what_a_task_begins_with_is_loaded_first_and_does_not_count_as_trained():
+    torch.save({**model(5.0), "last_iter": 100, "last_step": 3}, "begin.pth.tar")
+    policy = FakePolicy()
+    policy.state = model(0.0)
+    learner = make_learner(policy, hook={"load_ckpt_before_run": "begin.pth.tar"}, changes={"train_iterations": 10})
+    learner.ckpt_extra = {"task_id": "task", "batches": 0, "iterations": 0}
+    resume(learner, weights(6.0, 104))
+    assert learner.policy.state == model(6.0) and counters(learner) == (104, 3, 4)
+    learner.get_data = lambda batch_size: [{}, {}]
+    learner.setup_dataloader()
+    learner.start()
+    learner.close()
+    assert learner.train_iter == 110 and len(policy.calls) == 6
+
+
+def test_batches_that_make_several_iterations_each_are_counted(learner):
+    write("resume_p.pth.tar", ckpt(1.0, 12, batches=4))
+    resume(learner, weights(2.0, 18))
+    assert counters(learner) == (18, 9, 6)
+
+
+# What is saved meanwhile.
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(resume_module, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_checkpoint_is_saved_between_two_batches_when_it_is_time(learner, clock):
+    saver = ResumeSaver(learner, "policy", 30)
+    saved = []
+    for clock[0] in (0, 29.9, 30, 59, 61, 90):
+        saver.between_batches()
+        learner.train([{}, {}], envstep=learner.train_iter)
+        saved.append(read("resume_policy.pth.tar")["last_iter"] if checkpoints() else None)
+    assert saved == [None, None, 2, 2, 4, 4] and checkpoints() == ["resume_policy.pth.tar"]
+    assert read("resume_policy.pth.tar") == {
+        **model(0.0),
+        "last_iter": 4,
+        "last_step": 3,
+        "learner": {"task_id": "task", "batches": 4, "iterations": 4},
+    }
+
+
+@pytest.mark.parametrize(("interval_s", "rank"), [(0, 0), (1, 1)])
+def test_with_an_interval_of_0_and_on_other_ranks_nothing_is_saved(learner, clock, interval_s, rank):
+    learner._rank = rank
+    saver = ResumeSaver(learner, "policy", interval_s)
+    for clock[0] in (0, 10, 1000):
+        saver.between_batches()
+    assert not CKPT.exists()
+
+
+def test_saving_that_takes_long_is_done_more_rarely(learner, clock, monkeypatch):
+    saves = []
+    monkeypatch.setattr(resume_module, "save_file", lambda path, state: (saves.append(clock[0]), tick(clock, 2)))
+    saver = ResumeSaver(learner, "policy", 30)
+    for clock[0] in range(0, 500, 10):
+        saver.between_batches()
+    assert saves == [30, 240, 450]  # 2 seconds every 200
+
+
+def tick(clock, seconds):
+    clock[0] += seconds
+
+
+def test_a_checkpoint_that_cannot_be_saved_does_not_end_the_training(learner, clock, monkeypatch, caplog):
+    def fail(path, state):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(resume_module, "save_file", fail)
+    saver = ResumeSaver(learner, "policy", 30)
+    clock[0] = 31
+    saver.between_batches()
+    saver.between_batches()
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
+        "could not save ./exp/ckpt/resume_policy.pth.tar; the training goes on"
+    ]
+    assert "the disk is full" in caplog.text
+
+
+@pytest.mark.parametrize(("age", "left"), [(1, ["new.pth.tar"]), (-1, ["new.pth.tar", "resume_policy.pth.tar"])])
+def test_a_checkpoint_as_new_makes_the_one_for_resuming_superfluous(learner, age, left):
+    write("resume_policy.pth.tar", ckpt(1.0, 1), age=age)
+    write("new.pth.tar", ckpt(2.0, 2))
+    ResumeSaver(learner, "policy", 30).tidy()
+    assert checkpoints() == left
+
+
+def test_what_killed_learners_have_left_of_the_file_goes_at_the_end(learner):
+    write(".resume_policy.pth.tar.7.tmp", 1)
+    write(".resume_other.pth.tar.7.tmp", 1)
+    learner._rank = 1
+    ResumeSaver(learner, "policy", 30).tidy()
+    assert len(checkpoints()) == 2
+    learner._rank = 0
+    ResumeSaver(learner, "policy", 30).tidy()
+    assert checkpoints() == [".resume_other.pth.tar.7.tmp"]
+
+
+def test_the_only_checkpoint_stays(learner):
+    saver = ResumeSaver(learner, "policy", 30)
+    saver.tidy()
+    write("ckpt_exception.pth.tar", ckpt(1.0, 1))
+    write("resume_policy.pth.tar", ckpt(1.0, 1), age=1)
+    saver.tidy()
+    assert checkpoints() == ["ckpt_exception.pth.tar", "resume_policy.pth.tar"]
+
+
+# The weights that the collectors have.
+
+
+def test_damaged_weights_are_named_and_the_task_goes_on_without_them(tmp_path, caplog):
+    store = FolderPolicyStore(str(tmp_path / "policy"))
+    logger = logging.getLogger("ding")
+    assert stored_weights(store, "p", logger) is None and caplog.text == ""
+    pathlib.Path(store.root, "p").write_bytes(b"PK")
+    assert stored_weights(store, "p", logger) is None
+    assert f"{store.root}/p" in caplog.text and "goes on without the weights" in caplog.text
+    store.write("p", weights(1.0, 3))
+    assert stored_weights(store, "p", logger) == weights(1.0, 3)
+
+
+# Two lives of a task.
+
+
+def lives(site, monkeypatch, cfg, **changes):
+    """A worker that saves a checkpoint before each batch, and how to begin the same task on it and on others."""
+    monkeypatch.setattr(resume_module, "_MAX_SHARE", math.inf)
+    worker, driver = site.pair(checkpoint_interval_s=1e-9)
+
+    def begin(driver, **more):
+        torch.manual_seed(7)
+        driver.start(policy=copy.deepcopy(cfg), learner={"train_iterations": 5, **changes}, **more)
+
+    return worker, driver, begin
+
+
+def saved_iteration():
+    try:
+        return read("resume_policy_task.pth.tar")["last_iter"]
+    except FileNotFoundError:
+        return None
+
+
+def trained_at_home(cfg, data, count):
+    torch.manual_seed(7)
+    policy = DQNPolicy(EasyDict(copy.deepcopy(cfg)), enable_field=["learn"]).learn_mode
+    for _ in range(count):
+        policy.forward(copy.deepcopy(data))
+    return policy.state_dict()
+
+
+def flat(state):
+    return {
+        **{f"{part}.{key}": value for part in ("model", "target_model") for key, value in state[part].items()},
+        **{
+            f"optimizer.{number}.{key}": value
+            for number, values in state["optimizer"]["state"].items()
+            for key, value in values.items()
+        },
+    }
+
+
+def test_a_second_life_trains_on_as_if_there_had_been_only_one(site, monkeypatch):
+    cfg = json.loads(json.dumps(policy_cfg()))
+    batch = [entry("env_uid_1", index, IS=0.5 + index / 16) for index in range(BATCH)]
+    site.samples.write("env_uid_1", encode_chunk(transitions(), "lz4"))
+    home = trained_at_home(cfg, [{**sample, **row} for sample, row in zip(transitions(), batch, strict=True)], 5)
+    _, first, begin = lives(site, monkeypatch, cfg, hook={"save_ckpt_after_run": True})
+    begin(first)
+    first.learn(batch, batch, batch)
+    while saved_iteration() != 3:
+        first.demand()
+    # The process is gone here: nothing of it is asked to end.
+    _, second = site.pair()
+    begin(second, resume=True)
+    torch.manual_seed(11)
+    assert second.demand()["cur_learner_iter"] == 3
+    reply = second.learn(batch, batch)
+    infos = reply["infos"] + second.infos(3 - len(reply["infos"]))[0]
+    assert [info["learner_step"] for info in infos] == [3, 4, 5] and infos[-1]["learner_done"] is True
+    assert site.policies.read("policy_task").state["iter"] == 5
+    second.close()
+    final = read("iteration_5.pth.tar")
+    assert flat(final).keys() == flat(home).keys()
+    assert all(torch.equal(value, flat(home)[key]) for key, value in flat(final).items())
+    assert final["learner"] == {"task_id": "task", "batches": 4, "iterations": 4}
+    assert checkpoints() == ["iteration_5.pth.tar"]
+
+
+def test_a_task_that_had_trained_all_says_that_it_is_done(site, monkeypatch):
+    _, first, begin = lives(site, monkeypatch, {}, train_iterations=9, hook={})
+    begin(first)
+    first.learn(*(site.batch(n, n) for n in range(5)))
+    while saved_iteration() != 5:
+        first.demand()
+    _, second = site.pair()
+    second.start(policy={}, learner={"train_iterations": 5}, resume=True)
+    infos, _ = second.infos(1)
+    assert infos == [{"learner_step": 5, "priority_info": {}, "learner_done": True}]
+    assert POLICIES[1].batches == []
+
+
+def test_weights_without_a_checkpoint_are_gone_on_with(site):
+    site.policies.write("policy_task", {"model": {"seen": torch.tensor(4.0)}, "iter": 4})
+    _, driver = site.pair()
+    driver.start(learner={"train_iterations": 6}, resume=True)
+    assert driver.demand()["cur_learner_iter"] == 4
+    reply = driver.learn(site.batch(1, 2), site.batch(3, 4))
+    infos = reply["infos"] + driver.infos(3 - len(reply["infos"]))[0]
+    assert [info["learner_step"] for info in infos] == [4, 5, 6] and infos[-1]["learner_done"]
+    assert site.policies.read("policy_task").state == {"model": {"seen": torch.tensor(6.0)}, "iter": 6}
+
+
+def test_a_task_whose_connection_was_lost_goes_on_in_the_same_worker(site):
+    worker, driver = site.pair()
+    driver.start(learner={"train_iterations": 6})
+    driver.learn(site.batch(1, 2), site.batch(3, 4))
+    driver.infos(2)
+    worker.deal_with_lost_coordinator()
+    driver.start(learner={"train_iterations": 6}, resume=True)
+    assert driver.demand()["cur_learner_iter"] == 2
+    driver.close()
+    assert site.policies.read("policy_task").state == {"model": {"seen": torch.tensor(2.0)}, "iter": 2}
+
+
+def test_without_resume_old_checkpoints_do_not_count(site):
+    write("iteration_9.pth.tar", {"model": {"seen": torch.tensor(9.0)}, "last_iter": 9})
+    site.policies.write("policy_task", {"model": {"seen": torch.tensor(9.0)}, "iter": 9})
+    _, driver = site.pair()
+    driver.start()
+    assert driver.demand()["cur_learner_iter"] == 0
+
+
+def test_the_scale_of_the_values_reaches_those_who_collect_and_comes_back():
+    def make(field):
+        cfg = PPOPolicy.default_config()
+        cfg.model = {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [8]}
+        cfg.action_space, cfg.learn.value_norm = "discrete", True
+        return getattr(PPOPolicy(cfg, enable_field=[field]), f"{field}_mode")
+
+    trained, learner = make("learn"), make_learner(make("learn"))
+    state = trained.state_dict()
+    norm = {key: value + 3 for key, value in state["value_norm"].items()}
+    learner.ckpt_extra = {"task_id": "task", "batches": 0, "iterations": 0}
+    sent = {"model": state["model"], "iter": 2, "value_norm": norm}
+    resume(learner, sent)
+    assert learner.policy.state_dict()["value_norm"] == norm
+    collector = make("collect")
+    collector.load_state_dict(sent)
+    assert collector.state_dict()["value_norm"] == norm
+    learner.close()
