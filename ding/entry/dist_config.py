@@ -55,6 +55,9 @@ def compile_dist_config(
         main["exp_name"] = exp_name
     dist = check_dist(system.pop("dist", {}))
     set_limits(main, system, max_train_iter, max_env_step)
+    system.setdefault("coordinator", {})
+    # A coordinator that is started again goes on where it was; its workers wait for it meanwhile.
+    system["coordinator"] = {"state_interval_s": 10, "resume": True, **system["coordinator"]}
     renew = not (main.get("policy", {}).get("learn") or {}).get("resume_training", False)
     hosts: dict[str, Any] = {
         "coordinator_host": coordinator_host, "learner_host": learner_host, "collector_host": collector_host

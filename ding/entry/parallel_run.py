@@ -71,8 +71,10 @@ def drive(
     Args:
         start, deadline: on the clock `time.monotonic`.
     """
-    logging.getLogger("coordinator_logger").disabled = not enable_total_log
     with ExitStack() as stack:
+        logger = logging.getLogger("coordinator_logger")
+        stack.callback(setattr, logger, "disabled", logger.disabled)
+        logger.disabled = not enable_total_log
         stack.enter_context(guard_training(None))  # the learner saves its checkpoint when its task ends
         stack.callback(crew.close)
         crew.start()  # before there are threads, which a forked process would be without

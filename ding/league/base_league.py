@@ -20,6 +20,7 @@ from ding.league.league_config import (
     pretrained_path,
     pretrained_seats,
 )
+from ding.league.league_state import league_state, restore_league
 from ding.league.player import ActivePlayer, HistoricalPlayer, Player, create_player
 from ding.league.shared_payoff import create_payoff, flat_results
 from ding.utils.config_helper import default_config_of
@@ -239,6 +240,21 @@ class BaseLeague(ABC):
             if home is not away:
                 results = flat_results(job_info["result"])
                 home.rating, away.rating = self.metric_env.rate_1vs1(home.rating, away.rating, result=results)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The players, their records and their ratings, in plain values and arrays; the weights are not in it."""
+        with self._lock:
+            return league_state(self)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on with the league that a `state_dict` tells of, the weights of whose players must be in `path_policy`.
+
+        Raises:
+            KeyError: its active players are others.
+        """
+        with self._lock:
+            for player in restore_league(self, state_dict):
+                self._add_historical(player)
 
     def player_rank(self, string: bool = False) -> dict[str, float] | str:
         """The ratings of all players, as one number each: `PlayerRating.exposure`.

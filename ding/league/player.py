@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ding.data.random_source import new_generator
+from ding.data.random_source import generator_state, new_generator, set_generator_state
 from ding.league.algorithm import pfsp
+from ding.league.lazy_rating import rating_settings
 from ding.utils.config_helper import ConfigError, check_config, instance_of, integer, number
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import PLAYER_REGISTRY
@@ -98,6 +100,16 @@ class Player:
     def rating(self, rating: Any) -> None:
         self._rating = rating
 
+    def state_dict(self) -> dict[str, Any]:
+        """What changes in the course of a training, in plain values and arrays."""
+        return {"total_agent_step": self.total_agent_step, "rating": rating_settings(self._rating)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], create_rating: Callable[..., Any]) -> None:
+        """Take over a `state_dict`; `create_rating` makes the rating when it is asked for."""
+        self.total_agent_step = state_dict["total_agent_step"]
+        if state_dict["rating"] is not None:
+            self._rating = partial(create_rating, **state_dict["rating"])
+
     def __repr__(self) -> str:
         return f"{self._name}({self._player_id})"
 
@@ -173,6 +185,16 @@ class ActivePlayer(Player):
             raise ConfigError(f"player {self.player_id}: branch_probs add up to {total:g}; they must add up to 1")
         return branches
 
+    def state_dict(self) -> dict[str, Any]:
+        own = {"last_enough_step": self._last_enough_step, "eval_opponent_index": self._eval_opponent_index}
+        return {**super().state_dict(), **own, "rng": generator_state(self._rng)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], create_rating: Callable[..., Any]) -> None:
+        super().load_state_dict(state_dict, create_rating)
+        self._last_enough_step = state_dict["last_enough_step"]
+        self._eval_opponent_index = state_dict["eval_opponent_index"]
+        set_generator_state(self._rng, state_dict["rng"])
+
     def is_trained_enough(self, select_fn: Callable[[Player], bool] | None = None) -> bool:
         """Whether it is time for a snapshot; if so, the next one is counted from here.
 
@@ -202,9 +224,8 @@ class ActivePlayer(Player):
         Args:
             metric_env: makes the rating; see `LeagueMetricEnv`.
         """
-        rating = self._rating
-        # Where nobody has asked for the own rating yet, it is that of a new player.
-        mu = None if rating is None or callable(rating) else rating.mu
+        # Where nobody has asked for the own rating yet, it is, as a rule, that of a new player.
+        mu = (rating_settings(self._rating) or {}).get("mu")
         stem = self._checkpoint_path.removesuffix(_SUFFIX)
         return HistoricalPlayer(
             self._cfg,
@@ -213,7 +234,7 @@ class ActivePlayer(Player):
             f"{stem}_{self.total_agent_step}{_SUFFIX}",
             f"{self.player_id}_{self.total_agent_step}_historical",
             self.total_agent_step,
-            lambda: metric_env.create_rating(mu=mu),
+            partial(metric_env.create_rating, mu=mu),
             parent_id=self.player_id,
         )
 

@@ -134,6 +134,18 @@ class BattleSharedPayoff:
                 raise KeyError(f"the player {player_id!r} is unknown; there are {', '.join(self._players) or 'none'}")
         return home, away, flat_results(job_info["result"])
 
+    def state_dict(self) -> dict[str, dict[str, float]]:
+        """The records by pair of players."""
+        with self._lock:
+            return {key: dict(record) for key, record in self._data.items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Mapping[str, float]]) -> None:
+        """Replace all records."""
+        with self._lock:
+            self._data.clear()
+            for key, record in state_dict.items():
+                self._data[key].update(record)
+
     def __repr__(self) -> str:
         from tabulate import tabulate
 

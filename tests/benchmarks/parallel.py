@@ -1,7 +1,7 @@
 """Updates and samples per second of a parallel training: one learner and two collectors over HTTP and files.
 
-DQN on CartPole with batches of 32, for SECONDS seconds after the learner has warmed up; the last line says where the time
-goes. `python -m tests.benchmarks.parallel`
+DQN on CartPole with batches of 32, for SECONDS seconds after the learner has warmed up; the last line says where the
+time goes. `python -m tests.benchmarks.parallel`
 """
 
 from __future__ import annotations

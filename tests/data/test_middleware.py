@@ -83,7 +83,7 @@ def test_use_counts_work_on_groups_and_forget_records_that_left():
         buffer.push(i, {"g": 0})
         for record in buffer.sample(1, groupby="g")[0]:
             assert record.meta["use_count"] <= 2
-    counts = check.__closure__[check.__code__.co_freevars.index("uses")].cell_contents
+    counts = check._uses
     assert len(counts) <= 4
     buffer.clear()
     assert len(counts) == 0

@@ -16,7 +16,7 @@ from tests.entry.dist_fakes import first_line, free_ports, prepare
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
-ITERATIONS = 3000
+ITERATIONS = 1000
 
 
 class Roles:
@@ -78,12 +78,12 @@ def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_worker
     for process in workers:
         assert "takes tasks at port" in first_line(process, DEADLINE_S)
     first = roles.start("coordinator")
-    wait_for_state(first, lambda state: state["run"]["train_iter"] >= 300 and state["commander"]["evaluations"])
+    wait_for_state(first, lambda state: state["run"]["train_iter"] >= 150 and state["commander"]["evaluations"])
     first.send_signal(signal.SIGKILL)
     assert first.wait(DEADLINE_S) == -signal.SIGKILL
     killed = read_state(os.path.join("exp", STATE_FILE), RunIdentity("exp", 0))
     before = killed["run"]
-    assert 300 <= before["train_iter"] < ITERATIONS and all(process.poll() is None for process in workers)
+    assert 150 <= before["train_iter"] < ITERATIONS and all(process.poll() is None for process in workers)
 
     second = roles.start("coordinator")
     run = wait_for_state(second, lambda state: state["run"]["history"]["seconds"] > before["history"]["seconds"] + 1)

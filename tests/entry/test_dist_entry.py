@@ -136,27 +136,37 @@ def test_closing_a_worker_ends_the_wait():
 
 
 class Script(contextlib.nullcontext):
-    """A condition for one thread: each wait lets the next thing happen."""
+    """A condition for one thread, with a clock. Each wait takes its time, then the next thing happens."""
 
     def __init__(self, events):
         super().__init__()
-        self.events, self.timeouts = events, []
+        self.events, self.now = events, 0.0
 
     def notify_all(self):
         pass
 
-    def wait_for(self, predicate, timeout=None):
-        self.timeouts.append(timeout)
-        self.events.pop(0)()
+    def wait_for(self, predicate, timeout):
+        self.now += timeout
+        if self.events:
+            self.events.pop(0)()
         return predicate()
 
 
-def test_a_coordinator_that_comes_back_in_time_keeps_the_worker():
+def test_a_coordinator_that_comes_back_in_time_keeps_the_worker(monkeypatch):
     presence = Presence()
-    script = Script([presence.came, presence.left, presence.came, presence.left, lambda: None])
+    script = Script([presence.came, presence.left, presence.came, presence.left])
     presence._changed = script
+    monkeypatch.setattr(dist_roles, "monotonic", lambda: script.now)
     assert presence.wait_until_gone(wait_s=7, lost_s=3)
-    assert script.events == [] and script.timeouts == [7, None, 3, None, 3]
+    assert script.events == [] and script.now == 4 * dist_roles._TICK_S + 3
+
+
+def test_a_coordinator_that_never_comes_is_waited_for_so_long(monkeypatch):
+    presence = Presence()
+    script = presence._changed = Script([])
+    monkeypatch.setattr(dist_roles, "monotonic", lambda: script.now)
+    assert not presence.wait_until_gone(wait_s=7, lost_s=3)
+    assert script.now == 7
 
 
 def test_the_example_of_a_presence_runs():

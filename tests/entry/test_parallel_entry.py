@@ -45,7 +45,6 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     yield
     torch.set_num_threads(threads)
     sys.setswitchinterval(interval)
-    logging.getLogger("coordinator_logger").disabled = False
 
 
 @pytest.fixture(autouse=True)
@@ -169,6 +168,7 @@ def test_two_runs_at_once_do_not_clash():
 def test_the_log_of_the_coordinator_is_written_if_it_is_wanted():
     run_parallel(triple("local", env__stop_value=1), seed=0, max_seconds=DEADLINE_S)
     assert Path("exp/log/coordinator_logger.txt").read_text() == ""
+    assert not logging.getLogger("coordinator_logger").disabled
     configs = triple("local", env__stop_value=1, exp_name="told")
     run_parallel(configs, seed=0, enable_total_log=True, max_seconds=DEADLINE_S)
     assert "coordinator is started" in Path("told/log/coordinator_logger.txt").read_text()

@@ -226,9 +226,21 @@ class DequeBuffer(Buffer):
         """The records as dicts of id, data (shared with the buffer) and meta (a shallow copy)."""
         return [{"index": r.index, "data": r.data, "meta": copy.copy(r.meta)} for r in self.storage]
 
-    def replace_records(self, records: Iterable[dict[str, Any]]) -> None:
-        """Hold these records, as `records_as_dicts` gave them, and no others; middleware with a `rebuild` is told."""
-        self.storage.replace([BufferedData(r["data"], r["index"], r["meta"]) for r in records], self.size)
+    def records_as_columns(self) -> dict[str, list[Any]]:
+        """As `records_as_dicts`, but a list of each."""
+        records = list(self.storage)
+        metas = [None if r.meta is None else r.meta.copy() for r in records]
+        return {"index": [r.index for r in records], "data": [r.data for r in records], "meta": metas}
+
+    def replace_records(self, records: Iterable[dict[str, Any]] | dict[str, list[Any]]) -> None:
+        """Hold these records, as `records_as_dicts` or `records_as_columns` gave them, and no others; middleware with a
+        `rebuild` is told."""
+        if isinstance(records, dict):
+            columns = (records[name] for name in ("data", "index", "meta"))
+            held = [BufferedData(*record) for record in zip(*columns, strict=True)]
+        else:
+            held = [BufferedData(r["data"], r["index"], r["meta"]) for r in records]
+        self.storage.replace(held, self.size)
         for middleware in self._middleware:
             if isinstance(middleware, KeepsRecords):
                 middleware.rebuild()

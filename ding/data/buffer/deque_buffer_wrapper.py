@@ -231,12 +231,28 @@ class DequeBufferWrapper(IBuffer):
     def state_dict(self) -> dict[str, Any]:
         """The items with their priorities, counters and random states, in plain values and arrays."""
         with self._lock:
-            return {
-                "data": self.buffer.records_as_dicts(),
-                "push_count": self._push_count,
-                "priority": None if self._per is None else self._per.state_dict(),
-                "rng": generator_state(self.buffer.rng),
-            }
+            return {"data": self.buffer.records_as_dicts(), **self._own_state()}
+
+    def _own_state(self) -> dict[str, Any]:
+        return {
+            "push_count": self._push_count,
+            "priority": None if self._per is None else self._per.state_dict(),
+            "rng": generator_state(self.buffer.rng),
+        }
+
+    def freeze(self) -> dict[str, Any]:
+        """A state for `load_state_dict`, taken in a moment also from a large buffer: the items as they are stored. It
+        stays as it is while the buffer goes on, if nobody changes the items.
+        """
+        with self._lock:
+            return {"data": self.buffer.records_as_columns(), **self._own_state()}
+
+    def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
+        """Drop the items for which `is_unwanted` is true; returns how many."""
+        with self._lock:
+            ids = [record.index for record in self.buffer if is_unwanted(record.data)]
+            self.buffer.delete(ids)
+            return len(ids)
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
         """Take over a state; one with `data` alone is a list of items to push.

@@ -129,6 +129,22 @@ class BaseCommander(ABC):
         """A collector has gone."""
         self._collector_task_space.decrease_space()
 
+    def state_dict(self) -> dict[str, Any]:
+        """What another commander of this type needs to go on with the run, in plain values and arrays, which nobody
+        changes afterwards.
+
+        `{}`, the default, is for commanders that cannot: their runs begin anew, but for their counters.
+        """
+        return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`, before anything else is asked or told.
+
+        The learner tasks that ran, or were still to run, come back to the coordinator and are not to be given again.
+        Collector tasks that ran are gone.
+        """
+        return
+
     def close(self) -> None:  # noqa: B027 overriding it is optional
         """The run is over; nothing else is called after this."""
 

@@ -31,12 +31,15 @@ class BufferRoom:
 
     Attributes:
         buffers: the open buffers.
+        is_deleting: whether chunks are deleted; else they are left for another coordinator.
     """
 
     def __init__(self, exp_name: str, store: SampleStore | None, logger: Any) -> None:
         self.buffers: dict[str, Any] = {}
         self._exp_name, self._logger = exp_name, logger
         self._store = store
+        self.is_deleting = True
+        self._cfgs: dict[str, EasyDict] = {}  # by buffer
         self._ledger = ChunkLedger(self._delete)
         self._batches: dict[str, deque[Rows]] = defaultdict(deque)  # by task: on their way to the learner
         # A batch must be in the ledger before another push, or its own draw, lets go of the samples in it. So what the
@@ -57,6 +60,7 @@ class BufferRoom:
         """
         with self._lock:
             if buffer_id not in self.buffers:
+                self._cfgs[buffer_id] = EasyDict(cfg)
                 self.buffers[buffer_id] = self._make_buffer(EasyDict(cfg))
 
     def _make_buffer(self, cfg: EasyDict) -> Any:
@@ -121,6 +125,16 @@ class BufferRoom:
         finally:
             self._ledger.release(dropped)
 
+    def levels(self) -> list[tuple[str, int, int]]:
+        """Of each open buffer: id, number of items, capacity."""
+        with self._lock:
+            return [(name, int(b.count()), int(b.replay_buffer_size)) for name, b in self.buffers.items()]
+
+    def batches_under_way(self) -> int:
+        """How many batches learners have not read yet."""
+        with self._lock:
+            return sum(len(batches) for batches in self._batches.values())
+
     def wait_for_push(self, task_id: str, timeout_s: float) -> None:
         """Wait until there was a push since `sample` had nothing for this task; at most `timeout_s`."""
         with self._changed:
@@ -171,7 +185,7 @@ class BufferRoom:
         self._ledger.clear()
 
     def _delete(self, name: str) -> None:
-        if self._store is None:
+        if self._store is None or not self.is_deleting:
             return
         try:
             self._store.delete(name)

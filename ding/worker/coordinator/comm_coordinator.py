@@ -7,13 +7,28 @@ import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
+from ding.worker.coordinator.roster import Roster
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, CoordinatorSide, Task, TaskRun, Worker
+from ding.worker.transport.connecting import connect, connect_all
 from ding.worker.transport.link import Hub, WorkerLost
-from ding.worker.transport.tasks import RESOURCE
+
+if TYPE_CHECKING:
+    from ding.interaction.server.pages import Page
+    from ding.worker.coordinator.operator_workers import OperatorWorkers
+
+
+class WorkersSide(CoordinatorSide, Protocol):
+    """What is told of workers that come and go, besides their tasks; see `Coordinator`."""
+
+    def deal_with_increase_collector(self) -> None: ...
+
+    def deal_with_decrease_collector(self) -> None: ...
+
+    def deal_with_error(self, error: Exception) -> None: ...
 
 
 class CommCoordinator:
@@ -21,66 +36,135 @@ class CommCoordinator:
 
     Args:
         cfg: the coordinator section: `host`, `port`, `transport`, `task_timeout`, and `learner` and `collector`, each
-            `{name: [name, host, port]}`.
+            `{name: [name, host, port]}`; and `operator_server`, see `OperatorWorkers`, empty where there is none.
         callback_fn: who is told what happens, see `Coordinator`.
         logger: a text logger.
 
     Raises:
-        ConfigError: there is no such transport.
+        ConfigError: there is no such transport, or `operator_server` is not as it should be.
     """
 
     # Seconds within which every configured worker must be connected.
     _max_retry_second = 120.0
 
-    def __init__(self, cfg: Mapping[str, Any], callback_fn: CoordinatorSide, logger: Any) -> None:
+    def __init__(self, cfg: Mapping[str, Any], callback_fn: WorkersSide, logger: Any) -> None:
         self._cfg = cfg
         self._callback_fn = callback_fn
         self._logger = logger
         self._hub = make_hub(cfg)
+        self.roster = Roster()
         self._workers: dict[str, Worker] = {}
         self._resource_manager = NaiveResourceManager()
         self._running: dict[threading.Thread, TaskRun] = {}
         self._lock = threading.Lock()
         self._ending = threading.Event()
+        self._operator = self._make_operator() if cfg.get("operator_server") else None
+
+    @property
+    def url(self) -> str | None:
+        """Where the coordinator listens, from `start` on; None where it does not."""
+        return self._hub.url
+
+    def serve_page(self, path: str, page: Page) -> None:
+        """See `Hub.serve_page`."""
+        self._hub.serve_page(path, page)
+
+    @property
+    def operator(self) -> OperatorWorkers | None:
+        """Who brings further workers, if somebody does."""
+        return self._operator
+
+    def _make_operator(self) -> OperatorWorkers:
+        from ding.worker.coordinator.operator_workers import OperatorWorkers
+
+        joining = partial(self.join, timeout_s=self._max_retry_second)
+        return OperatorWorkers(
+            self._cfg["operator_server"], joining, self.leave, self._logger, self._callback_fn.deal_with_error
+        )
 
     def start(self) -> None:
-        """Connect all workers of the config, at the same time.
+        """Connect all workers of the config, at the same time; with an operator, have it bring more.
 
         Raises:
-            ConnectionError: some could not be reached in time; it names them all.
+            ConnectionError: some could not be reached in time, which it names; or the operator has not brought as many
+                as it should.
         """
         self._hub.start()
-        failed: dict[str, str] = {}
-        threads = [
-            threading.Thread(
-                target=self._connect, args=(kind, *address, failed), name=f"connect_{address[0]}", daemon=True
-            )
+        attempts = {
+            name: partial(self._connect, kind, name, host, port, self._max_retry_second)
             for kind in (LEARNER, COLLECTOR)
-            for address in self._cfg.get(kind, {}).values()
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failed:
-            raise ConnectionError(
-                f"no connection within {self._max_retry_second:g} s to "
-                + "; ".join(f"{name}: {reason}" for name, reason in sorted(failed.items()))
-            )
+            for name, host, port in self._cfg.get(kind, {}).values()
+        }
+        connect_all(attempts, self._max_retry_second)
+        if self._operator is not None:
+            self._operator.start(self.count, self._max_retry_second)
 
-    def _connect(self, kind: str, name: str, host: str, port: int, failed: dict[str, str]) -> None:
-        deadline = monotonic() + self._max_retry_second
-        try:
-            link = self._hub.link(name, host, port)
-            link.connect(self._max_retry_second)
-            resource = link.run({"name": RESOURCE, "batched": True}, max(0.1, deadline - monotonic()))
-        except Exception as e:
-            failed[name] = str(e)
-            return
+    def _connect(self, kind: str, name: str, host: str, port: int, timeout_s: float) -> None:
+        link, resource = connect(self._hub, name, host, port, timeout_s)
+        self.roster.joined(kind, name, f"{host}:{port}", link)
         with self._lock:
             self._workers[name] = Worker(kind, name, link, resource)
         self._resource_manager.update(kind, name, resource)
         self._logger.info("%s %s is connected: %s", kind, name, resource)
+
+    def count(self, kind: str) -> int:
+        """How many workers of this kind are connected."""
+        with self._lock:
+            return sum(worker.kind == kind for worker in self._workers.values())
+
+    def join(self, kind: str, name: str, host: str, port: int, timeout_s: float) -> None:
+        """Connect a worker that was not in the config.
+
+        Raises:
+            WorkerLost, TaskFailed: see `connect`.
+        """
+        self._connect(kind, name, host, port, timeout_s)
+        if kind == COLLECTOR:
+            self._callback_fn.deal_with_increase_collector()
+        else:
+            self._callback_fn.deal_with_worker_free(kind, name)
+
+    def rejoin(self, kind: str, name: str, timeout_s: float) -> None:
+        """Connect a worker of the config, that was lost, at its old address.
+
+        Raises:
+            WorkerLost, TaskFailed: see `connect`.
+        """
+        _, host, port = self._cfg[kind][name]
+        self.join(kind, name, host, port, timeout_s)
+
+    def leave(self, kind: str, name: str) -> None:
+        """Let go of a worker, if it is there; a task that it runs is lost."""
+        worker = self._worker(name)
+        if worker is not None and self._let_go(worker):
+            worker.link.close()
+
+    def drop(self, kind: str, name: str, reason: str) -> None:
+        """Let go of a worker that has gone; as `leave`, but it is not told."""
+        worker = self._worker(name)
+        if worker is not None and self._let_go(worker):
+            worker.link.drop(reason)
+
+    def _worker(self, name: str) -> Worker | None:
+        with self._lock:
+            return self._workers.get(name)
+
+    def _let_go(self, worker: Worker) -> bool:
+        """Give no more tasks to a worker; False where that was done before."""
+        with self._lock:
+            if self._workers.get(worker.worker_id) is not worker:
+                return False
+            del self._workers[worker.worker_id]
+        self.roster.left(worker.worker_id, worker.link)
+        self._resource_manager.delete(worker.kind, worker.worker_id)
+        if worker.kind == COLLECTOR:
+            self._callback_fn.deal_with_decrease_collector()
+        return True
+
+    def running(self) -> list[TaskRun]:
+        """The tasks that run."""
+        with self._lock:
+            return list(self._running.values())
 
     def free_count(self, kind: str) -> int:
         """How many workers of this kind wait for a task."""
@@ -97,7 +181,10 @@ class CommCoordinator:
     def _send(self, kind: str, assigned: dict[str, Any] | None, task: Task) -> bool:
         if assigned is None:
             return False
-        worker = self._workers[assigned[f"{kind}_id"]]
+        with self._lock:
+            worker = self._workers.get(assigned[f"{kind}_id"])
+        if worker is None:  # it has left in between
+            return False
         run = TaskRun(worker, task, self._callback_fn, self._cfg["task_timeout"], self._ending.is_set)
         # Beginning may take long: the next task must not wait for it.
         thread = threading.Thread(target=partial(self._execute, run), name=f"coordinator_{kind}_task", daemon=True)
@@ -112,15 +199,29 @@ class CommCoordinator:
         worker, told = run.worker, self._callback_fn
         try:
             is_free = self._see_through(run)
-            if is_free:
-                self._resource_manager.update(worker.kind, worker.worker_id, worker.resource)
+            if is_free and self._set_free(worker):
                 told.deal_with_worker_free(worker.kind, worker.worker_id)
         except WorkerLost as e:
             if not self._ending.is_set():
-                told.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, e)
+                told.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, self._after_loss(worker, e))
         finally:
             with self._lock:
                 self._running.pop(threading.current_thread(), None)
+
+    def _set_free(self, worker: Worker) -> bool:
+        """Let a worker have other tasks; False where it has left."""
+        with self._lock:
+            is_there = self._workers.get(worker.worker_id) is worker
+            if is_there:
+                self._resource_manager.update(worker.kind, worker.worker_id, worker.resource)
+        return is_there
+
+    def _after_loss(self, worker: Worker, error: WorkerLost) -> WorkerLost:
+        """Let go of a worker that was lost; returns what to tell of the loss."""
+        if self._let_go(worker):
+            worker.link.drop(str(error))
+            return error
+        return WorkerLost(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
 
     def _see_through(self, run: TaskRun) -> bool:
         """Run the task; whatever fails in it, in the worker or in a callback, the coordinator hears of.
@@ -162,6 +263,8 @@ class CommCoordinator:
         with self._lock:
             self._ending.set()
             threads = list(self._running)
+        if self._operator is not None:
+            self._operator.close()
         _join(threads, timeout_s)
         stuck = sorted(run.task_id for run in list(self._running.values()))
         if stuck:

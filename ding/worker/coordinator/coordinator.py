@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 from easydict import EasyDict
 
 from ding.utils.config_helper import (
-    ConfigError,
     anything,
+    boolean,
     check_config,
     default_config_of,
     instance_of,
@@ -22,19 +23,27 @@ from ding.utils.config_helper import (
 )
 from ding.utils.log_helper import build_logger
 from ding.worker.coordinator.base_parallel_commander import create_parallel_commander
-from ding.worker.coordinator.buffer_room import BufferRoom, make_sample_store
+from ding.worker.coordinator.buffer_room import make_sample_store
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
+from ding.worker.coordinator.kept_buffers import KeptBufferRoom
+from ding.worker.coordinator.resuming import ResumingCallbacks
 from ding.worker.coordinator.run_state import Progress, RunState
+from ding.worker.coordinator.status import RunStatus, StatusReader
+from ding.worker.coordinator.status_page import status_pages
 from ding.worker.coordinator.task_assigner import TaskAssigner
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Task
-from ding.worker.coordinator.worker_callbacks import TaskState, WorkerCallbacks, failure_text
+from ding.worker.coordinator.worker_callbacks import TaskState, failure_text
+from ding.worker.coordinator.worker_keeper import ReturningWorkers, WorkerKeeper
+from ding.worker.transport.link import WorkerLost
 
-__all__ = ["Coordinator", "Progress", "TaskState", "failure_text"]
+__all__ = ["Coordinator", "Progress", "RunStatus", "TaskState", "failure_text"]
 
 _RULES = {
     "collector_task_timeout": number(0),
     "learner_task_timeout": number(0),
     "task_timeout": number(0),
+    "worker_return_timeout": number(0),
+    "max_restarts": integer(0),
     "max_env_step": number(0),
     "transport": one_of("http", "local"),
     "host": instance_of(str, optional=True),
@@ -43,13 +52,17 @@ _RULES = {
     "learner": instance_of(Mapping),
     "path_data": instance_of(str, optional=True),
     "operator_server": instance_of(Mapping),
+    "state_interval_s": number(0),
+    "resume": boolean,
     **dict.fromkeys(("exp_name", "path_policy"), anything),
 }
+# How long a worker that was started again may take to be connected.
+_REJOIN_S = 20.0
 # How long `close` waits for threads that should end at once.
 _JOIN_S = 5.0
 
 
-class Coordinator(WorkerCallbacks):
+class Coordinator(ResumingCallbacks):
     """Runs a parallel training in threads of its own, until the commander ends it or something fails.
 
     Whoever makes one calls `start`, `wait` and `close`, and looks at `failure`. The methods called `deal_with_*` are
@@ -59,7 +72,8 @@ class Coordinator(WorkerCallbacks):
         cfg: the compiled parallel config, with `main` and `system`. In `system.coordinator` are the address to listen
             at (`host`, `port`) and the workers (`learner` and `collector`, each `{name: [name, host, port]}`). It may
             have `transport` ('http', or 'local' for workers in this process); `path_data`, the folder whose files of
-            samples are deleted when they are used up; `max_env_step`, after which the run ends.
+            samples are deleted when they are used up; `max_env_step`, after which the run ends; `operator_server`, who
+            brings further workers, see `OperatorWorkers`.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -72,7 +86,15 @@ class Coordinator(WorkerCallbacks):
         "learner_task_timeout": 600,
         # Seconds a worker may take to answer one message.
         "task_timeout": 60,
+        # Seconds in which a worker that was lost may come back at its old address.
+        "worker_return_timeout": 60,
+        # How often `parallel_pipeline` starts a worker again whose process has died.
+        "max_restarts": 3,
         "operator_server": {},
+        # How often the state is written to `<exp_name>/coordinator_state.msgpack`; 0 for not at all.
+        "state_interval_s": 0,
+        # Whether to go on from the state that is there; where none is, the run begins anew.
+        "resume": False,
     }
 
     _is_started = False
@@ -87,19 +109,32 @@ class Coordinator(WorkerCallbacks):
         self._cfg = EasyDict(cfg)
         own = EasyDict({**self.config, **self._cfg.system.coordinator})
         check_config(own, type(self).__name__, _RULES)
-        if own.operator_server:
-            raise ConfigError("Coordinator: operator_server is not supported; list the workers in the config instead")
         exp_name = self._cfg.main.exp_name
         self._logger: Any = build_logger(os.path.join(".", exp_name, "log"), "coordinator", need_tb=False)[0]
         store = make_sample_store(own.get("transport", "http"), own.get("path_data"))
-        room = BufferRoom(exp_name, store, self._logger)
+        room = KeptBufferRoom(exp_name, store, self._logger)
         self._comm_coordinator = CommCoordinator(own, self, self._logger)
         timeouts_s = {LEARNER: own.learner_task_timeout, COLLECTOR: own.collector_task_timeout}
         self._assigner = TaskAssigner(self, timeouts_s)
         commander = create_parallel_commander(self._cfg.main)
-        super().__init__(commander, room, RunState(own.get("max_env_step", math.inf)))
+        state = RunState(own.get("max_env_step", math.inf))
+        super().__init__(commander, room, state, self._cfg, own, self._logger)
+        self.worker_keeper: WorkerKeeper = self._make_keeper(own)
+        self._again: deque[Task] = deque()
+        self._status_reader = StatusReader(
+            exp_name, self._state, room, self._comm_coordinator, self._assigner, self._task_state
+        )
+        for path, page in status_pages(self.status).items():
+            self._comm_coordinator.serve_page(path, page)
         self._life = threading.Lock()
         self._is_closed = False
+
+    def _make_keeper(self, own: EasyDict) -> WorkerKeeper:
+        comm = self._comm_coordinator
+        if comm.operator is not None:
+            return comm.operator
+        is_local = own.get("transport") == "local"  # workers in this process come back by no means
+        return ReturningWorkers(comm.rejoin, self._deal_with_no_return, 0 if is_local else own.worker_return_timeout)
 
     @property
     def system_shutdown_flag(self) -> bool:
@@ -111,6 +146,11 @@ class Coordinator(WorkerCallbacks):
         """What ended the run if it failed, else None; see `failure_text`."""
         return self._state.failure
 
+    @property
+    def is_solved(self) -> bool:
+        """Whether an evaluation has reached the goal of the run."""
+        return self._commander.is_solved
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the run is over; False when `timeout_s` has passed first."""
         return self._state.wait(timeout_s)
@@ -119,11 +159,21 @@ class Coordinator(WorkerCallbacks):
         """How the run stands."""
         return self._state.progress()
 
+    def status(self) -> RunStatus:
+        """How the run stands, in all that can be told of it; over HTTP this is what the page at `url` shows."""
+        return self._status_reader.read(self._is_closed)
+
+    @property
+    def url(self) -> str | None:
+        """Where a browser shows how the run stands, from `start` on; None over the transport 'local'."""
+        return self._comm_coordinator.url
+
     def start(self) -> None:
         """Connect the workers, and begin to give them tasks. Where that fails, it is closed.
 
         Raises:
             ConnectionError: workers of the config could not be reached; it names them all.
+            StateError: there is a state to go on from, but it is damaged or of another run.
             RuntimeError: it was started or closed before.
         """
         with self._life:
@@ -131,7 +181,9 @@ class Coordinator(WorkerCallbacks):
                 raise RuntimeError("a coordinator starts once; make another one")
             self._is_started = True
         try:
+            self._begin_keeping()
             self._comm_coordinator.start()
+            self._take_up()
             self._assigner.start()
         except BaseException:
             self.close()
@@ -145,9 +197,11 @@ class Coordinator(WorkerCallbacks):
         if is_closed:
             return
         self._assigner.end()
+        self.worker_keeper.close()
         self._room.wake()
         self._comm_coordinator.close()
         self._assigner.join(_JOIN_S)
+        self._end_keeping()
         self._room.close()
         if self._commander_lock.acquire(timeout=_JOIN_S):  # not if the commander itself hangs
             try:
@@ -160,23 +214,45 @@ class Coordinator(WorkerCallbacks):
         if not self._is_closed:
             self.close()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing, as yet: `{}`."""
-        return {}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Do nothing, as yet."""
-
     def info(self, s: str) -> None:
         """Log a line."""
         self._logger.info("%s", s)
 
     def error(self, s: str) -> None:
         """Log a line about something that went wrong."""
+        self._state.history.add_error(s)
         self._logger.error("%s", s)
 
     def _notify(self) -> None:
         self._assigner.notify()
+
+    # Workers that are lost and come back.
+
+    def deal_with_worker_gone(self, kind: str, name: str, error: Exception) -> None:
+        """The process of a worker has died; it, or another in its place, comes back."""
+        self.error(f"{kind} {name} is gone: {error}")
+        self._comm_coordinator.drop(kind, name, str(error))
+
+    def deal_with_worker_back(self, kind: str, name: str, host: str, port: int) -> None:
+        """A worker takes tasks (again) at this address."""
+        try:
+            self._comm_coordinator.join(kind, name, host, port, _REJOIN_S)
+        except Exception as e:
+            if not self._state.is_over and not self.worker_keeper.lost(kind, name, e):
+                self.deal_with_error(e)
+
+    def _deal_with_no_return(self, kind: str, name: str, error: Exception) -> None:
+        others = self._comm_coordinator.count(kind)
+        self.error(f"{kind} {name} has not come back; {others} others go on")
+        if not others:
+            self.deal_with_error(error)
+
+    def _is_brought_back(self, kind: str, worker_id: str, error: WorkerLost) -> bool:
+        return not self._state.is_over and self.worker_keeper.lost(kind, worker_id, error)
+
+    def _run_again(self, kind: str, task: Task) -> None:
+        self._again.append({**task, "resume": True})
+        self._notify()
 
     # Where the assigner gets tasks from, and brings them to.
 
@@ -185,11 +261,16 @@ class Coordinator(WorkerCallbacks):
         return 0 if self._state.is_over else self._comm_coordinator.free_count(kind)
 
     def next_task(self, kind: str) -> Task | None:
-        """The commander's next task of this kind."""
+        """The commander's next task of this kind, or one that is to run again."""
+        if kind == LEARNER and self._again:
+            return self._again.popleft()
         with self._commander_lock:
             if kind == COLLECTOR:
                 return self._commander.get_collector_task()
-            return self._commander.get_learner_task()
+            task = self._commander.get_learner_task()
+            if task is not None:
+                self._learner_tasks[task["task_id"]] = task
+            return task
 
     def can_begin(self, kind: str, task: Task) -> bool:
         """Whether there is what the task needs: samples need a buffer."""
@@ -203,7 +284,9 @@ class Coordinator(WorkerCallbacks):
             is_sent = self._comm_coordinator.send_collector_task(task)
         else:
             sent = dict(task)
-            self._room.open(task["buffer_id"], sent.pop("replay_buffer_cfg"))
+            buffer_cfg = sent.pop("replay_buffer_cfg", None)
+            if buffer_cfg is not None:  # else it is there: the task runs again
+                self._room.open(task["buffer_id"], buffer_cfg)
             is_sent = self._comm_coordinator.send_learner_task(sent)
         if not is_sent:
             self._task_state.pop(task["task_id"], None)

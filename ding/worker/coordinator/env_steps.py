@@ -25,6 +25,10 @@ class EnvSteps:
         """Steps of all tasks so far."""
         return self._ended + sum(self._running.values())
 
+    def count_from(self, total: int) -> None:
+        """There were so many steps before, of tasks that are not known any more; fewer than there are is old news."""
+        self._ended += max(0, int(total) - self.total)
+
     def tell(self, task_id: str, steps: int) -> None:
         """The task, which runs, has made `steps` steps; a smaller number than before is old news."""
         self._running[task_id] = max(self._running.get(task_id, 0), int(steps))

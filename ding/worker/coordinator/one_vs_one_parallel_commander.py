@@ -56,6 +56,7 @@ class OneVsOneCommander(TrainingCommander):
         self._active_player: ActivePlayer = self._league.active_players[0]
         self._jobs: dict[str, list[str]] = {}  # by collecting task: who plays
         self._steps_before = 0  # iterations of learners that have gone
+        self._has_begun = False
         super().__init__(cfg)
 
     @property
@@ -70,6 +71,9 @@ class OneVsOneCommander(TrainingCommander):
         task = super().get_learner_task()
         if task is not None:
             task["league_save_checkpoint_path"] = self._active_player.checkpoint_path
+            if not self._has_begun and not self._league.cfg.use_pretrain:
+                _remove_old_weights(self._active_player)
+            self._has_begun = True
         return task
 
     def _collector_cfg(self, task_id: str, is_eval: bool, setting: Mapping[str, Any], training: Training) -> EasyDict:
@@ -122,6 +126,17 @@ class OneVsOneCommander(TrainingCommander):
         super().notify_fail_collector_task(task)
         self._jobs.pop(task.get("task_id", ""), None)
 
+    def state_dict(self) -> dict[str, Any]:
+        """That of a training, and the league's."""
+        own = {"league": self._league.state_dict(), "steps_before": self._steps_before, "has_begun": self._has_begun}
+        return {**super().state_dict(), **own}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on with the training, and the league, that a `state_dict` tells of."""
+        super().load_state_dict(state_dict)
+        self._league.load_state_dict(state_dict["league"])
+        self._steps_before, self._has_begun = state_dict["steps_before"], state_dict["has_begun"]
+
 
 def _make_league(section: Mapping[str, Any]) -> BaseLeague:
     given = section.get("league") or {}
@@ -135,8 +150,6 @@ def _make_league(section: Mapping[str, Any]) -> BaseLeague:
             f"league.active_players = {dict(cfg.active_players)} for {len(cfg.player_category)} categories is not "
             f"allowed: one player is trained, and there would be {len(league.active_players)}"
         )
-    if not league.cfg.use_pretrain:
-        _remove_old_weights(league.active_players[0])
     if section.get("transport") == "local":
         _move_to_memory(league)
     return league
@@ -157,7 +170,8 @@ def _move_to_memory(league: BaseLeague) -> None:
         assert version is not None  # no version is known
         store.write(dst_checkpoint, version.state)
 
-    for player in (*league.active_players, *league.historical_players):
+    beginning = league.active_players if league.cfg.use_pretrain else []  # others have none yet, or of an earlier run
+    for player in (*beginning, *league.historical_players):
         if os.path.exists(player.checkpoint_path):
             store.write(player.checkpoint_path, read_file(player.checkpoint_path))
     league.save_checkpoint = copy  # type: ignore[method-assign]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ding.worker.coordinator.env_steps import EnvSteps
+from ding.worker.coordinator.run_history import RunHistory
 
 Row = Mapping[str, Any]
 
@@ -45,6 +46,8 @@ class RunState:
 
     Attributes:
         failure: what ended the run if it failed, else None.
+        reason: why the run has ended, if it did not fail; "" until then.
+        history: what is kept for those who watch the run.
 
     Example:
         >>> state = RunState(max_env_step=100)
@@ -58,11 +61,14 @@ class RunState:
 
     def __init__(self, max_env_step: float = math.inf) -> None:
         self.failure: BaseException | None = None
+        self.reason = ""
+        self.history = RunHistory()
         self._max_env_step = max_env_step
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._env_steps = EnvSteps()
         self._samples = self._train_iter = self._policy_iter = 0
+        self._has_learner_told = False
         self._last_return: float | None = None
         self._best_return: float | None = None
 
@@ -75,12 +81,13 @@ class RunState:
         """Wait until the run has ended; False when `timeout_s` has passed first."""
         return self._over.wait(timeout_s)
 
-    def end(self, failure: BaseException | None = None) -> bool:
+    def end(self, failure: BaseException | None = None, reason: str = "") -> bool:
         """End the run; False where it has ended before."""
         with self._lock:
             if self._over.is_set():
                 return False
-            self.failure = failure
+            self.failure, self.reason = failure, reason
+            self.history.end()
             self._over.set()
             return True
 
@@ -96,10 +103,37 @@ class RunState:
                 best_return=self._best_return,
             )
 
+    def state_dict(self) -> dict[str, Any]:
+        """The counters, the returns and the history, as plain values."""
+        with self._lock:
+            return {
+                "samples": self._samples,
+                "env_steps": self._env_steps.total,
+                "train_iter": self._train_iter,
+                "policy_iter": self._policy_iter,
+                "last_return": self._last_return,
+                "best_return": self._best_return,
+                "history": self.history.state_dict(),
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the run that a `state_dict` tells of; no counter goes back."""
+        with self._lock:
+            self._samples = max(self._samples, state["samples"])
+            self._env_steps.count_from(state["env_steps"])
+            self._train_iter = max(self._train_iter, state["train_iter"])
+            self._policy_iter = max(self._policy_iter, state["policy_iter"])
+            if self._last_return is None:
+                self._last_return = state["last_return"]
+            returns = [value for value in (self._best_return, state["best_return"]) if value is not None]
+            self._best_return = max(returns, default=None)
+            self.history.load_state_dict(state["history"])
+
     def take_samples(self, task_id: str, count: int, newest: Row) -> bool:
         """So many samples were pushed, `newest` last; returns whether that ends the run."""
         with self._lock:
             self._samples += count
+            self.history.add_samples(count)
             self._policy_iter = max(self._policy_iter, _newest_iter(newest.get("policy_iter")))
             return self._count(task_id, newest)
 
@@ -118,6 +152,8 @@ class RunState:
                 self._last_return = float(finished_task["reward_mean"])
                 best = self._best_return
                 self._best_return = self._last_return if best is None else max(best, self._last_return)
+                train_iter = _newest_iter(finished_task.get("train_iter"))
+                self.history.add_evaluation(self._env_steps.total, train_iter, self._last_return)
             return False
 
     def drop_collector(self, task_id: str) -> None:
@@ -128,8 +164,10 @@ class RunState:
     def take_learner_info(self, info: Row) -> bool:
         """A learner tells of an iteration; returns whether it is the first that is told of."""
         with self._lock:
-            is_first = self._train_iter == 0
-            self._train_iter = max(self._train_iter, int(info.get("learner_step", 0)) + 1)
+            is_first, self._has_learner_told = not self._has_learner_told, True
+            before = self._train_iter
+            self._train_iter = max(before, int(info.get("learner_step", 0)) + 1)
+            self.history.add_updates(1 if is_first else self._train_iter - before)  # it may begin with any
             return is_first
 
     def _count(self, task_id: str, told: Row) -> bool:

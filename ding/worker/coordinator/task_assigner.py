@@ -62,6 +62,10 @@ class TaskAssigner:
             self._is_notified = True
             self._changed.notify()
 
+    def waiting_counts(self) -> dict[str, int]:
+        """By kind, how many tasks wait until they can begin."""
+        return {kind: len(waiting) for kind, waiting in self._waiting.items()}
+
     def end(self) -> None:
         """Assign nothing more."""
         with self._changed:

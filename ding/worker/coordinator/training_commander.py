@@ -221,6 +221,34 @@ class TrainingCommander(BaseCommander):
         if task_id in self._collecting:
             self._env_steps.tell(task_id, info["cur_step"])
 
+    def state_dict(self) -> dict[str, Any]:
+        """Which training runs, how far it is, and what evaluations brought.
+
+        An evaluation that runs has to be made up for, and so has one that ended the run.
+        """
+        since = None if self._last_eval_time is None else monotonic() - self._last_eval_time
+        is_due = bool(self._evaluating) or self._end_flag
+        return {
+            "training": None if self._training is None else list(self._training),
+            "is_trained": self._is_trained,
+            "learner_info": list(self._learner_info),
+            "evaluations": list(self._evaluator_info),
+            "seconds_since_evaluation": None if is_due else since,
+            "env_steps": self.envstep,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on with the training that a `state_dict` tells of."""
+        training, since = state_dict["training"], state_dict["seconds_since_evaluation"]
+        self._training = None if training is None else Training(*training)
+        self._is_trained = state_dict["is_trained"]
+        if self._training is not None and not self._is_trained:
+            self._learner_task_space.acquire_space()
+        self._learner_info = list(state_dict["learner_info"])
+        self._evaluator_info = list(state_dict["evaluations"])
+        self._last_eval_time = None if since is None else monotonic() - since
+        self._env_steps.count_from(state_dict["env_steps"])
+
     def close(self) -> None:
         """Close the TensorBoard log."""
         self._tb_logger.close()

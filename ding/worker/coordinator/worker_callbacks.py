@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
 from ding.worker.coordinator.buffer_room import BufferRoom
 from ding.worker.coordinator.run_state import RunState
-from ding.worker.coordinator.task_run import COLLECTOR, Rows, Task
+from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Rows, Task
 from ding.worker.transport.link import TaskFailed, WorkerLost
 
 # How long a wait for samples may last before the learner is asked again whether it still wants them.
@@ -33,6 +33,9 @@ class WorkerCallbacks(ABC):
 
     Args:
         commander: decides; it is called under one lock.
+
+    Attributes:
+        on_evaluation: if set, called with what is reported at the end of each evaluation.
     """
 
     def __init__(self, commander: BaseCommander, room: BufferRoom, state: RunState) -> None:
@@ -42,6 +45,8 @@ class WorkerCallbacks(ABC):
         self._replay_buffer = room.buffers
         self._task_state: dict[str, TaskState] = {}
         self._historical_task: list[str] = []
+        self._learner_tasks: dict[str, Task] = {}  # those that run, or are still to run
+        self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
 
     @abstractmethod
     def info(self, s: str) -> None:
@@ -97,7 +102,10 @@ class WorkerCallbacks(ABC):
             is_over = self._commander.finish_collector_task(task_id, finished_task)
         self._task_state.pop(task_id, None)
         self._historical_task.append(task_id)
-        if is_over and self._state.end():  # latched: what finishes later cannot take it back
+        if self.on_evaluation is not None and finished_task.get("eval_flag"):
+            self.on_evaluation(finished_task)
+        reason = "an evaluation has reached the goal" if self._commander.is_solved else "the training is through"
+        if is_over and self._state.end(reason=reason):  # latched: what finishes later cannot take it back
             self.info("the commander ends the run")
         self._notify()
 
@@ -144,6 +152,7 @@ class WorkerCallbacks(ABC):
         self._require(task_id)
         with self._commander_lock:
             buffer_id = self._commander.finish_learner_task(task_id, finished_task)
+            self._learner_tasks.pop(task_id, None)
         self._task_state.pop(task_id, None)
         self._historical_task.append(task_id)
         self._end_training(task_id, buffer_id)
@@ -156,9 +165,23 @@ class WorkerCallbacks(ABC):
         self._notify()
 
     def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task, error: WorkerLost) -> None:
-        """A worker has gone with its task; it gets no other."""
+        """A worker has gone with its task. Where it may be brought back, the run goes on without it."""
         self.error(f"{kind} {worker_id} is lost: {error}")
-        self._deal_with_failed_task(kind, task, error)
+        if not self._is_brought_back(kind, worker_id, error):
+            self._deal_with_failed_task(kind, task, error)
+        elif kind == LEARNER:
+            self._room.forget_task(task["task_id"])
+            self._run_again(kind, task)
+        else:  # the commander thinks of another
+            self._forget_failed_task(kind, task)
+
+    @abstractmethod
+    def _is_brought_back(self, kind: str, worker_id: str, error: WorkerLost) -> bool:
+        """Whether somebody sees to it that a lost worker, or another in its place, comes back."""
+
+    @abstractmethod
+    def _run_again(self, kind: str, task: Task) -> None:
+        """Have a task, whose buffer is still there, run on the next free worker, from where it stood."""
 
     def deal_with_task_error(self, kind: str, task: Task, error: Exception) -> None:
         """A task has failed: in the worker (`TaskFailed`), or here while its messages were dealt with."""
@@ -182,8 +205,10 @@ class WorkerCallbacks(ABC):
             self._commander.decrease_collector_task_space()
 
     def _deal_with_failed_task(self, kind: str, task: Task, error: Exception) -> None:
-        if not self._can_go_on(kind, task, error):
-            self._state.end(error)
+        self._state.end(error)
+        self._forget_failed_task(kind, task)
+
+    def _forget_failed_task(self, kind: str, task: Task) -> None:
         try:
             self._task_state.pop(task["task_id"], None)
             if kind == COLLECTOR:
@@ -194,17 +219,13 @@ class WorkerCallbacks(ABC):
         except Exception as e:
             self.deal_with_error(e)
 
-    def _can_go_on(self, kind: str, task: Task, error: Exception) -> bool:
-        """Whether the run may go on after a task has failed, or was lost with its worker. This is the one place that
-        decides; the commander hears of the failed task in any case, and may give it again."""
-        return False
-
     def _notify_fail(self, kind: str, task: Task) -> None:
         with self._commander_lock:
             if kind == COLLECTOR:
                 self._commander.notify_fail_collector_task(task)
             else:
                 self._commander.notify_fail_learner_task(task)
+                self._learner_tasks.pop(task["task_id"], None)
         self._notify()
 
     def _end_training(self, task_id: str, buffer_id: str | None) -> None:
@@ -213,7 +234,7 @@ class WorkerCallbacks(ABC):
             self._room.close_buffer(buffer_id)
 
     def _end_at_limit(self) -> None:
-        if self._state.end():
+        if self._state.end(reason="max_env_step is reached"):
             self.info(f"the run ends after {self._state.progress().env_steps} env steps, as max_env_step says")
 
     def _is_known(self, task_id: str, what: str) -> bool:

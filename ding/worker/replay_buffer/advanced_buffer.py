@@ -71,10 +71,8 @@ class AdvancedReplayBuffer(RingBuffer):
     ) -> None:
         super().__init__(cfg, tb_logger, exp_name, instance_name)
         own = self._cfg
-        self._max_use = own.max_use
-        self._max_staleness = own.max_staleness
-        self._beta = float(own.beta)
-        self._anneal_step = int(own.anneal_step)
+        self._max_use, self._max_staleness = own.max_use, own.max_staleness
+        self._beta, self._anneal_step = float(own.beta), int(own.anneal_step)
         self._beta_step = (1 - self._beta) / self._anneal_step if self._anneal_step else 0.0
         self._eps = PRIORITY_EPS
         self._cur_collector_envstep = -1
@@ -90,8 +88,7 @@ class AdvancedReplayBuffer(RingBuffer):
         self.check_list: list[Callable[[Any], bool]] = [lambda item: isinstance(item, dict)]
 
     def _periodic_seconds(self) -> float:
-        seconds: float = self._cfg.monitor.periodic_thruput.seconds
-        return seconds
+        return float(self._cfg.monitor.periodic_thruput.seconds)
 
     @property
     def beta(self) -> float:
@@ -264,8 +261,15 @@ class AdvancedReplayBuffer(RingBuffer):
     def state_dict(self) -> dict[str, Any]:
         """A snapshot in plain values and arrays: items with bookkeeping by slot, counters, weights, random state."""
         with self._lock:
-            own = {"beta": self._beta, "anneal_step": self._anneal_step, "rng": generator_state(self._rng)}
-            return {**self._store.snapshot(), **own}
+            return {**self._store.snapshot(), **self._own_state()}
+
+    def freeze(self) -> dict[str, Any]:
+        with self._lock:
+            store, own = self._store.freeze(), self._own_state()
+        return {**self._store.without_gaps(store), **own}
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"beta": self._beta, "anneal_step": self._anneal_step, "rng": generator_state(self._rng)}
 
     def load_state_dict(self, _state_dict: dict[str, Any], deepcopy: bool = False) -> None:
         """Take over a state; one with `data` alone is a list of items to push. `deepcopy` copies its items first.
@@ -288,8 +292,7 @@ class AdvancedReplayBuffer(RingBuffer):
                 set_generator_state(self._rng, state["rng"])
 
     def _items_to_save(self) -> list[Any]:
-        live = self._store.book.priorities.weights > 0
-        return [self._store.show(slot) for slot in self._ring.occupied().tolist() if live[slot]]
+        return [self._store.show(slot) for slot in self._store.live_slots().tolist()]
 
 
 def to_positive_index(idx: int | None, size: int) -> int | None:

@@ -79,6 +79,19 @@ class EpisodeEnds:
             self.is_last[self._ring.tail - 1] = True
             self.steps = 0
 
+    def keep(self, slots: IntArray, is_kept: BoolArray) -> None:
+        """Of the items in `slots` [n], all there are in order, only some are kept, and move to the first slots.
+
+        An episode ends where one of its items is taken out.
+        """
+        is_last = self.is_last[slots] | np.append(~is_kept[1:], False)
+        is_under_way = len(slots) - np.arange(len(slots)) <= self.steps
+        is_last = is_last[is_kept]
+        if not is_kept[is_under_way].all():
+            self.steps = int(np.append(is_last[::-1], True).argmax())
+        self.is_last.fill(False)
+        self.is_last[: len(is_last)] = is_last
+
     def clear(self) -> None:
         """Forget all episodes."""
         self.is_last.fill(False)

@@ -6,11 +6,16 @@ import copy
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ding.data.random_source import generator_state, set_generator_state
 from ding.utils.config_helper import boolean, integer, number
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.ring_buffer import RingBuffer
+
+BoolArray = npt.NDArray[np.bool_]
 
 NAIVE_RULES = {
     "replay_buffer_size": integer(1),
@@ -138,6 +143,19 @@ class NaiveReplayBuffer(RingBuffer):
     def update(self, info: dict[str, list[Any]]) -> None:
         """Do nothing but say so: items of this buffer carry nothing that could be updated."""
         self._logger.warning("a %s has nothing to update; %s is ignored", type(self).__name__, sorted(info))
+
+    def _remove(self, slots: IntArray) -> None:
+        # The others move together, for a ring with gaps is drawn from slowly.
+        ring, occupied = self._ring, self._ring.occupied()
+        is_kept = ~np.isin(occupied, slots)
+        removed = [ring.slots[slot] for slot in slots.tolist()]
+        self._note_kept(occupied, is_kept)
+        ring.refill([ring.slots[slot] for slot in occupied[is_kept].tolist()])
+        self._drop(removed)
+        self._count_thruput(removed=len(removed))
+
+    def _note_kept(self, slots: IntArray, is_kept: BoolArray) -> None:
+        """Take note that of the items in `slots` [n] only some are kept, and move to the first slots."""
 
     def clear(self) -> None:
         """Drop all items and start `push_count` at 0 again."""

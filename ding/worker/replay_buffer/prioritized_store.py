@@ -52,6 +52,11 @@ class PrioritizedStore:
         held = self.book.id_strings(slots)
         return live if held == unique_ids else live & [a == b for a, b in zip(held, unique_ids, strict=True)]
 
+    def live_slots(self) -> IntArray:
+        """The slots that can be drawn, in order of writing."""
+        slots = self.ring.occupied()
+        return slots[self.book.priorities.weights[slots] > 0]
+
     def remove(self, slots: IntArray) -> list[dict[str, Any]]:
         """Empty `slots`."""
         stored = self.ring.slots
@@ -113,22 +118,66 @@ class PrioritizedStore:
             "min_tree": priorities.min_tree.leaves.copy(),
         }
 
+    def freeze(self) -> dict[str, Any]:
+        """A `snapshot` with the stored items themselves, and their bookkeeping by slot in arrays.
+
+        Nothing but copying is done here, for a lock is held meanwhile; `without_gaps` does the rest.
+        """
+        ring, priorities = self.ring, self.book.priorities
+        return {
+            "data": list(ring.slots),
+            "books": {
+                "unique_ids": self.book.unique_ids.copy(),
+                "use_counts": self.book.use_counts.copy(),
+                "priorities": priorities.priorities.copy(),
+                "weights": priorities.weights.copy(),
+            },
+            "tail": ring.tail,
+            "head": ring.head,
+            "max_priority": priorities.max_priority,
+            "next_unique_id": self.next_unique_id,
+            "valid_count": ring.valid_count,
+            "push_count": ring.push_count,
+        }
+
+    @staticmethod
+    def without_gaps(frozen: dict[str, Any]) -> dict[str, Any]:
+        """What `freeze` has returned, with the bookkeeping of occupied slots only."""
+        slots = np.array([slot for slot, item in enumerate(frozen["data"]) if item is not None], dtype=np.int64)
+        books = {name: values[slots] for name, values in frozen["books"].items()}
+        return {**frozen, "books": {"slots": slots, **books}}
+
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over a `snapshot`. The weights are those of its `sum_tree`, or come from the priorities.
+        """Take over what `snapshot` or `without_gaps` has returned.
+
+        The weights of a snapshot are those of its `sum_tree`, or come from the priorities.
 
         Raises:
-            ValueError: the snapshot is of a ring of another size.
+            ValueError: it is of a ring of another size.
         """
-        ring, book = self.ring, self.book
-        ring.load(state["data"], state["tail"], state["valid_count"], state["push_count"], state.get("head"))
-        book.clear()
+        self.ring.load(state["data"], state["tail"], state["valid_count"], state["push_count"], state.get("head"))
+        self.book.clear()
         self.next_unique_id = state["next_unique_id"]
-        occupied = ring.occupied()
-        items = [ring.slots[slot] for slot in occupied.tolist()]
+        if "books" in state:
+            self._restore_books(state["books"])
+        else:
+            self._restore_shown(state)
+        self.book.priorities.max_priority = float(state["max_priority"])
+
+    def _restore_books(self, books: dict[str, Any]) -> None:
+        slots, book = books["slots"], self.book
+        book.enter(slots, [self.ring.slots[slot] for slot in slots.tolist()], books["priorities"], first_id=0)
+        book.unique_ids[slots], book.use_counts[slots] = books["unique_ids"], books["use_counts"]
+        book.priorities.set_weights(slots, books["weights"])
+        book.priorities.priorities[slots] = books["priorities"]  # as they were: 0 where an item is retired
+
+    def _restore_shown(self, state: dict[str, Any]) -> None:
+        """The bookkeeping that the items of a snapshot show."""
+        book, occupied = self.book, self.ring.occupied()
+        items = [self.ring.slots[slot] for slot in occupied.tolist()]
         book.enter(occupied, items, book.read_priorities(items), first_id=0)
         book.unique_ids[occupied] = [parse_id(book.name, item["replay_unique_id"]) for item in items]
         book.use_counts[occupied] = [state["use_count"][slot] for slot in occupied.tolist()]
-        book.priorities.max_priority = float(state["max_priority"])
         weights = state.get("sum_tree")
         if isinstance(weights, np.ndarray):
             retired = occupied[weights[occupied] == 0]

@@ -88,6 +88,11 @@ class Ring:
         self.slots = [None] * self.size
         self.tail = self.head = self.filled = self.valid_count = 0
 
+    def refill(self, items: list[Any]) -> None:
+        """Hold `items`, at most `size`, all of which can be sampled, from the first slot on; `push_count` stays."""
+        slots = items + [None] * (self.size - len(items))
+        self.load(slots, len(items) % self.size, len(items), self.push_count)
+
     def load(self, slots: list[Any], tail: int, valid_count: int, push_count: int, head: int | None = None) -> None:
         """Take over `slots` and counters of a saved ring of the same size.
 

@@ -10,6 +10,7 @@ from operator import index
 from types import TracebackType
 from typing import Any, TypeVar
 
+import numpy as np
 from easydict import EasyDict
 
 from ding.data.buffer_interface import IBuffer
@@ -19,6 +20,7 @@ from ding.data.random_source import new_generator
 from ding.utils.config_helper import Rule, check_config
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.pytorch_ddp_dist_helper import get_rank
+from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.forwarded import Forwarded
 from ding.worker.replay_buffer.ring import Ring
 from ding.worker.replay_buffer.utils import PeriodicThruputMonitor, UsedDataRemover
@@ -127,6 +129,26 @@ class RingBuffer(IBuffer):
     def push_count(self) -> int:
         """Items taken in so far."""
         return self._ring.push_count
+
+    def freeze(self) -> dict[str, Any]:
+        """A state for `load_state_dict`, taken in a moment also from a large buffer: the items as they are stored, what
+        is kept about them in arrays. It stays as it is while the buffer goes on, if nobody changes the items.
+        """
+        return self.state_dict()
+
+    def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
+        """Drop the items for which `is_unwanted` is true; returns how many."""
+        with self._lock:
+            slots = self._ring.occupied()
+            items = [self._ring.slots[slot] for slot in slots.tolist()]
+            unwanted = slots[np.fromiter(map(is_unwanted, items), dtype=np.bool_, count=len(items))]
+            if unwanted.size:
+                self._remove(unwanted)
+            return len(unwanted)
+
+    def _remove(self, slots: IntArray) -> None:
+        """Take out the items in `slots`, of which there is at least one, and drop them."""
+        raise NotImplementedError
 
     def save_data(self, file_name: str) -> None:
         """Write the items that can be sampled to `file_name`, oldest first, as code-free msgpack."""

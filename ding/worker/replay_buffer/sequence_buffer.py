@@ -8,7 +8,8 @@ from typing import Any
 
 from ding.utils.config_helper import integer
 from ding.utils.registry_factory import BUFFER_REGISTRY
-from ding.worker.replay_buffer.episode_ends import EpisodeEnds
+from ding.utils.segment_tree import IntArray
+from ding.worker.replay_buffer.episode_ends import BoolArray, EpisodeEnds
 from ding.worker.replay_buffer.naive_buffer import NAIVE_RULES, NaiveReplayBuffer, shallow_copies
 
 
@@ -117,6 +118,9 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
     def _note(self, items: list[Any]) -> None:
         self._ends.expect(items)
+
+    def _note_kept(self, slots: IntArray, is_kept: BoolArray) -> None:
+        self._ends.keep(slots, is_kept)
 
     def clear(self) -> None:
         """Drop all transitions and start `push_count` at 0 again."""

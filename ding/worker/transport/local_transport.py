@@ -50,10 +50,12 @@ class LocalStation:
     Args:
         serve: runs a task.
         port: identifies the station within the process; 0 for a free number.
+        close_timeout_s: how long `close` waits for the tasks that were taken.
     """
 
-    def __init__(self, serve: Serve, port: int = 0) -> None:
+    def __init__(self, serve: Serve, port: int = 0, close_timeout_s: float = 10.0) -> None:
         self.port = port
+        self._close_timeout_s = close_timeout_s
         self._serve = serve
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._current: _Job | None = None
@@ -97,15 +99,15 @@ class LocalStation:
                 job.fail(TaskFail(result=failure_of(e)))
             self._current = None
 
-    def close(self, timeout_s: float = 10.0) -> None:
-        """Take no further task; wait up to `timeout_s` for those that were taken, then give them up. Idempotent."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Take no further task; wait a while for those that were taken, then give them up. Idempotent."""
         with _lock:
             if _stations.get(self.port) is not self:
                 return
             del _stations[self.port]
             self._jobs.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
+            self._thread.join(self._close_timeout_s if timeout_s is None else timeout_s)
             if self._thread.is_alive():
                 self._give_up()
 

@@ -444,22 +444,6 @@ def test_a_failure_after_the_end_is_none(make, workers):
     assert coordinator.failure is None
 
 
-def test_a_run_that_may_go_on_after_a_failure_goes_on(make, workers, monkeypatch):
-    """What a restart of workers will need: one method decides."""
-    replies = [TaskFail(result={"message": "once"}), collected([], [info(True)])]
-    collector = workers(batched_collector(collector_data_task=lambda task: replies.pop(0)))
-    coordinator = make([], [collector])
-    judged = []
-    monkeypatch.setattr(
-        coordinator, "_can_go_on", lambda kind, task, error: judged.append((kind, task["task_id"])) or True
-    )
-    start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
-    coordinator._commander.expect("notify_fail_collector_task", "e1")
-    coordinator._commander.expect("finish_collector_task", "e2")
-    assert judged == [("collector", "e1")] and coordinator.failure is None and not coordinator.system_shutdown_flag
-    assert coordinator._historical_task == ["e2"]
-
-
 # Starting and closing.
 
 
@@ -637,10 +621,9 @@ def test_a_task_that_no_worker_takes_is_not_known(make):
     assert coordinator._task_state == {}
 
 
-def test_its_state_is_empty(make):
+def test_an_empty_state_is_of_no_run(make):
     coordinator = make()
-    assert coordinator.state_dict() == {}
-    coordinator.load_state_dict({"anything": 1})
+    coordinator.load_state_dict({})
 
 
 def test_a_task_state_knows_when_it_began():
@@ -653,7 +636,11 @@ def test_the_default_config():
         "collector_task_timeout": 30,
         "learner_task_timeout": 600,
         "task_timeout": 60,
+        "worker_return_timeout": 60,
+        "max_restarts": 3,
         "operator_server": {},
+        "state_interval_s": 0,
+        "resume": False,
         "cfg_type": "CoordinatorDict",
     }
 
@@ -666,7 +653,7 @@ def test_the_default_config():
         ({"port": 70000}, "port = 70000 is not allowed"),
         ({"max_env_steps": 5}, "did you mean 'max_env_step'"),
         ({"path_data": 5}, "path_data = 5 is not allowed"),
-        ({"operator_server": {"system_addr": "http://k8s"}}, "operator_server is not supported"),
+        ({"operator_server": "http://k8s"}, "operator_server = 'http://k8s' is not allowed"),
     ],
 )
 def test_the_config_is_checked(cfg, match):

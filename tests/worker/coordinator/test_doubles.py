@@ -109,7 +109,7 @@ def test_a_stand_in_that_dies_ends_the_run(doubles, monkeypatch):
 
 def test_a_stand_in_that_goes_away_ends_the_run_and_is_named(doubles):
     learner, collector = doubles(NaiveLearner, "learner"), doubles(NaiveCollector, "collector")
-    coordinator = Coordinator(cfg_for([learner], [collector]))
+    coordinator = Coordinator(cfg_for([learner], [collector], worker_return_timeout=0))
     coordinator.start()
     try:
         collector.close()

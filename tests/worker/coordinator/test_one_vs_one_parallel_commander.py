@@ -189,7 +189,7 @@ def test_pretrained_weights_are_put_into_memory(make):
 
 def test_weights_of_an_earlier_run_are_not_taken_for_those_of_this_one(make):
     FolderPolicyStore("policy").write(CHECKPOINT, weights(1000))
-    make()
+    make().get_learner_task()
     assert os.listdir("policy") == []
 
 

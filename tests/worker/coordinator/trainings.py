@@ -24,13 +24,25 @@ class Trainer:
 
     def __init__(self) -> None:
         self._made: list[Any] = []
+        self.workers: list[Any] = []
         self._threads, self._interval = torch.get_num_threads(), sys.getswitchinterval()
         # The roles share one interpreter: who computes in torch must not wait long for those who run Python code.
         torch.set_num_threads(1)
         sys.setswitchinterval(1e-4)
 
+    def reach(self, port: int) -> int:
+        """The port where the coordinator finds a worker that takes tasks at `port`."""
+        return port
+
     def train(self, main: Any, create: Any, transport: str = "local", **changes: Any) -> Coordinator:
         """The coordinator, closed, of a training by these configs, where `a__b=1` changes `main.a.b`."""
+        coordinator = self.begin(main, create, transport, **changes)
+        assert coordinator.wait(DEADLINE_S)
+        coordinator.close()
+        return coordinator
+
+    def begin(self, main: Any, create: Any, transport: str = "local", **changes: Any) -> Coordinator:
+        """The coordinator of a training that has begun; see `train`."""
         main = EasyDict(main)
         for path, value in changes.items():
             *sections, key = path.split("__")
@@ -45,12 +57,11 @@ class Trainer:
             for name in cfg.system.coordinator[kind]:
                 self._made.append(make(cfg.system[name]))
                 self._made[-1].start()
-                cfg.system.coordinator[kind][name][2] = self._made[-1].port
+                self.workers.append(self._made[-1])
+                cfg.system.coordinator[kind][name][2] = self.reach(self._made[-1].port)
         coordinator = Coordinator(cfg)
         self._made.append(coordinator)
         coordinator.start()
-        assert coordinator.wait(DEADLINE_S)
-        coordinator.close()
         return coordinator
 
     def close(self) -> None:

@@ -15,22 +15,32 @@ def use_time_check(buffer_: Buffer, max_use: float = math.inf) -> Middleware:
 
     The number of uses so far is in `meta['use_count']` of what is sampled.
     """
-    uses = _UseCounts(buffer_)
+    return _UseTimeCheck(buffer_, max_use)
 
-    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = chain(*args, **kwargs)
+
+class _UseTimeCheck:
+    def __init__(self, buffer: Buffer, max_use: float) -> None:
+        self._buffer, self._max_use = buffer, max_use
+        self._uses = _UseCounts(buffer)
+
+    def __call__(self, action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result, uses = chain(*args, **kwargs), self._uses
         if action == "clear":
             uses.clear()
         elif action == "sample":
             records = list(each_record(result))
             uses.add(records)
-            used_up = {record.index for record in records if uses[record.index] >= max_use}
+            used_up = {record.index for record in records if uses[record.index] >= self._max_use}
             if used_up:
-                buffer_.delete(list(used_up))
+                self._buffer.delete(list(used_up))
             uses.forget(used_up)
         return result
 
-    return handle
+    def rebuild(self) -> None:
+        """Go by what the records of the buffer, which are others now, tell of their uses."""
+        told = {record.index: (record.meta or {}).get("use_count") for record in self._buffer}
+        self._uses.clear()
+        self._uses.update({index: count for index, count in told.items() if count})
 
 
 class _UseCounts(dict[str, int]):

@@ -32,4 +32,4 @@ class LocalLearner(Hosted, CommLearner):
 
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg, MemorySampleStore, MemoryPolicyStore)
-        self._station = LocalStation(self.serve, self._cfg.get("port", 0))
+        self._station = LocalStation(self.serve, self._cfg.get("port", 0), self._cfg.close_timeout_s)

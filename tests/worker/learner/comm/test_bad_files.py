@@ -39,7 +39,7 @@ def test_a_batch_that_cannot_be_read_is_dropped_and_the_training_goes_on(site, g
         done += driver.demand()["batches_done"]
     assert POLICIES[0].seen() == [[1, 2], [5, 6]]
     assert [info["learner_step"] for info in infos] == [0, 1]
-    assert [losses(info) for info in infos] in ([(None, None), (1, 1)], [(1, 1), (1, 1)])
+    assert losses(infos[1]) == (1, 1)  # the loader may be ahead of the first
     assert [info["priority_info"]["replay_unique_id"][0] for info in infos] == ["env_uid_1_0", "env_uid_2_0"]
     driver.learn(site.batch(7, 8))
     while done < 3:

@@ -1,0 +1,170 @@
+"""How a coordinator goes on with a run that another one has begun."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ding.worker.coordinator.base_parallel_commander import BaseCommander
+from ding.worker.coordinator.kept_buffers import KeptBufferRoom
+from ding.worker.coordinator.run_state import RunState
+from ding.worker.coordinator.state_file import STATE_FILE, RunIdentity, StateError, read_state
+from ding.worker.coordinator.state_keeper import StateKeeper
+from ding.worker.coordinator.task_run import LEARNER, Task
+from ding.worker.coordinator.worker_callbacks import WorkerCallbacks
+
+_BUFFER_CFG = "replay_buffer_cfg"
+# How long the commander may be busy with something else, and how long the end waits for what is being written.
+_PATIENCE_S = 5.0
+
+
+class ResumingCallbacks(WorkerCallbacks):
+    """What of a coordinator outlives its process, and how it is kept.
+
+    What is kept: the counters of the run, the commander's state, the learner tasks that run, and their buffers.
+    Collector tasks that run are forgotten. What came after the state was taken is not in it: the chunks of later
+    samples are deleted, and how far the learner is by now it tells itself.
+
+    Args:
+        cfg: the compiled parallel config.
+        own: the coordinator's section, with `state_interval_s` and `resume`.
+        logger: a text logger.
+    """
+
+    def __init__(
+        self,
+        commander: BaseCommander,
+        room: KeptBufferRoom,
+        state: RunState,
+        cfg: Mapping[str, Any],
+        own: Mapping[str, Any],
+        logger: Any,
+    ) -> None:
+        super().__init__(commander, room, state)
+        self._kept_room = room
+        main = cfg["main"]
+        self._present_buffer_cfg: Mapping[str, Any] = main["policy"].get("other", {}).get("replay_buffer", {})
+        self._should_resume = bool(own["resume"])
+        self._is_resumed = self._has_begun = False
+        run = RunIdentity(main["exp_name"], cfg.get("seed"))
+        path = os.path.join(".", run.exp_name, STATE_FILE)
+        self._state_keeper = StateKeeper(path, run, self._state_to_keep, own["state_interval_s"], logger)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that another coordinator needs to go on with the run, in plain values and arrays.
+
+        Neither the buffers nor the commander are held up for long. The rows in it are those of the buffers: leave them
+        as they are.
+
+        Raises:
+            TimeoutError: the commander hangs.
+        """
+        with self._having_commander():
+            commander, tasks = dict(self._commander.state_dict()), list(self._learner_tasks.values())
+        return {
+            "commander": commander,
+            "learner_tasks": [_without_buffer(task) for task in tasks],
+            "buffers": {
+                task["buffer_id"]: self._kept_room.freeze(task["buffer_id"], task.get(_BUFFER_CFG, {}))
+                for task in tasks
+            },
+            "run": self._state.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on with the run that a `state_dict` tells of; `{}` is none. Samples whose chunks are gone are dropped.
+
+        Raises:
+            RuntimeError: it was started before.
+        """
+        if not state_dict:
+            return
+        if self._has_begun:
+            raise RuntimeError("a coordinator takes over a state before it starts; make another one")
+        self._is_resumed = True
+        self._kept_room.is_deleting = False  # as long as it is not certain that the run goes on
+        self._state.load_state_dict(state_dict["run"])
+        if not state_dict["commander"]:
+            self.error("the commander keeps no state: but for the counters, the run begins anew")
+            return
+        with self._having_commander():
+            self._commander.load_state_dict(state_dict["commander"])
+        kept = [self._restore(buffer_id, **buffer) for buffer_id, buffer in state_dict["buffers"].items()]
+        for task in state_dict["learner_tasks"]:
+            self._learner_tasks[task["task_id"]] = task
+            self._run_again(LEARNER, task)
+        held, dropped = (sum(counts) for counts in zip((0, 0), *kept, strict=True))
+        self.info(f"{held} samples are there again; {dropped} are not, for their chunks have been deleted")
+
+    def _restore(self, buffer_id: str, cfg: Mapping[str, Any], content: Any) -> tuple[int, int]:
+        functions = {key: value for key, value in self._present_buffer_cfg.items() if callable(value)}
+        return self._kept_room.restore(buffer_id, {**functions, **cfg}, content)
+
+    def resume(self, path: str | None = None) -> None:
+        """Go on with the run whose state is in a file; call it before `start`.
+
+        Args:
+            path: where the state was written; None is `<exp_name>/coordinator_state.msgpack`.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            StateError: it is damaged, of a run with another `exp_name` or `seed`, or does not fit the config.
+            RuntimeError: the coordinator was started before.
+        """
+        path = path or self._state_keeper.path
+        state = read_state(path, self._state_keeper.run)
+        try:
+            self.load_state_dict(state)
+        except (KeyError, TypeError, ValueError) as e:
+            raise StateError(f"the state in {path} does not fit the config: {e!r}; remove it to begin anew") from e
+        self.info(f"the run goes on from {path}")
+
+    def _begin_keeping(self) -> None:
+        """Go on with the run if there is one to go on with, and if that is wanted; keep the state from now on."""
+        if self._should_resume and not self._is_resumed and os.path.exists(self._state_keeper.path):
+            self.resume()
+        self._has_begun = True
+        self._state_keeper.start()
+
+    def _take_up(self) -> None:
+        """The workers are there, and none has a task: the run goes on."""
+        if self._is_resumed:
+            self._kept_room.is_deleting = True
+            count = self._kept_room.delete_unneeded()
+            self.info(f"{count} chunks that nobody needs are deleted")
+
+    def _end_keeping(self) -> None:
+        """Nothing changes any more: keep the last state of a run that is not over; forget one that has ended well."""
+        keeper, self._has_begun = self._state_keeper, True
+        keeper.stop(_PATIENCE_S)
+        if not keeper.is_active:
+            return
+        if self._state.is_over and self._state.failure is None:
+            keeper.remove()
+            return
+        self._kept_room.is_deleting = False
+        if not self._state.is_over:
+            keeper.write()
+
+    def _state_to_keep(self) -> dict[str, Any] | None:
+        state = self.state_dict()
+        # Before a run fails it is over; so a state from which a failed task was taken away is never kept.
+        return None if self._state.is_over else state
+
+    @contextlib.contextmanager
+    def _having_commander(self) -> Iterator[None]:
+        if not self._commander_lock.acquire(timeout=_PATIENCE_S):
+            raise TimeoutError(f"the commander has been busy for {_PATIENCE_S:g} s")
+        try:
+            yield
+        finally:
+            self._commander_lock.release()
+
+
+def _without_buffer(task: Task) -> Task:
+    """The task as it is sent to a worker, in plain values."""
+    sent: Task = json.loads(json.dumps({key: value for key, value in task.items() if key != _BUFFER_CFG}))
+    return sent

@@ -1,0 +1,167 @@
+"""Commanders whose state is kept: others go on with their training."""
+
+import pytest
+
+from ding.utils.msgpack_helper import pack, unpack
+from ding.worker.coordinator.base_parallel_commander import NaiveCommander, create_parallel_commander
+from ding.worker.transport.stores import FolderPolicyStore
+from tests.worker.coordinator.fakes import finish_info, info, main_cfg
+from tests.worker.coordinator.test_one_vs_one_parallel_commander import CHECKPOINT, HOME, WON, train, weights
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("ding.worker.coordinator.training_commander.monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def make(clock):
+    made = []
+
+    def make(kind, **cfg):
+        main = main_cfg(kind, **{"eval_interval": 10, "collector_task_space": 3, "path_policy": "policy", **cfg})
+        made.append(create_parallel_commander(main))
+        return made[-1]
+
+    yield make
+    for commander in made:
+        commander.close()
+
+
+@pytest.fixture
+def move(make, clock):
+    """Another commander with the state of this one, which begins at another time."""
+
+    def move(commander, kind):
+        state = unpack(pack(commander.state_dict()))
+        clock.now += 500
+        other = make(kind)
+        other.load_state_dict(state)
+        return other
+
+    return move
+
+
+both = pytest.mark.parametrize("kind", ["solo", "one_vs_one"])
+
+
+def is_eval(task):
+    return task["collector_cfg"].eval_flag
+
+
+def finish(commander, task, **result):
+    finished = finish_info(is_eval(task), game_result=WON, **result)
+    return commander.finish_collector_task(task["task_id"], finished)
+
+
+def learning(make, kind):
+    """A commander with a learner at work, and its first evaluation behind it."""
+    commander = make(kind)
+    commander.learner = commander.get_learner_task()
+    finish(commander, commander.get_collector_task())
+    return commander
+
+
+@both
+def test_a_commander_goes_on_with_the_training_that_runs(make, move, clock, kind):
+    commander = learning(make, kind)
+    train(commander, 0, 5)
+    collecting = commander.get_collector_task()
+    commander.update_collector_info(collecting["task_id"], info(cur_step=70))
+    clock.now += 4
+    other = move(commander, kind)
+    assert other.get_learner_task() is None and other._training == commander._training
+    assert (other.envstep, other._learner_info) == (70, commander._learner_info)
+    assert other.evaluations == commander.evaluations and not other.is_solved
+    task = other.get_collector_task()
+    assert not is_eval(task) and task["buffer_id"] == commander.learner["buffer_id"]
+    assert [other.get_collector_task() is None for _ in range(3)] == [False, False, True]  # those of before are gone
+    clock.now += 6.1
+    finish(other, task)
+    assert is_eval(other.get_collector_task())  # ten seconds after the last one, as far as a coordinator was there
+
+
+@both
+def test_an_evaluation_that_ran_is_made_up_for(make, move, clock, kind):
+    commander = learning(make, kind)
+    clock.now += 11
+    assert is_eval(commander.get_collector_task())
+    assert is_eval(move(commander, kind).get_collector_task())
+
+
+@both
+def test_the_evaluation_of_a_trained_learner_is_made_up_for(make, move, kind):
+    commander = learning(make, kind)
+    train(commander, 0, 5)
+    commander.finish_learner_task(commander.learner["task_id"], {"buffer_id": commander.learner["buffer_id"]})
+    assert is_eval(commander.get_collector_task())
+    other = move(commander, kind)
+    assert other.get_learner_task() is None
+    task = other.get_collector_task()
+    assert is_eval(task) and other.get_collector_task() is None
+    assert finish(other, task) is True
+
+
+@both
+def test_an_evaluation_that_ended_the_run_is_made_again(make, move, clock, kind):
+    commander = learning(make, kind)
+    train(commander, 0, 5)
+    clock.now += 11
+    assert finish(commander, commander.get_collector_task(), reward_mean=9.0) is True and commander.is_solved
+    other = move(commander, kind)
+    assert not other.is_solved
+    assert finish(other, other.get_collector_task(), reward_mean=9.0) is True and other.is_solved
+
+
+@both
+def test_a_commander_that_has_not_begun_begins(make, move, kind):
+    other = move(make(kind), kind)
+    assert other.get_collector_task() is None
+    assert other.get_learner_task() is not None and is_eval(other.get_collector_task())
+
+
+@both
+def test_a_learner_that_goes_on_ends_as_any_other(make, move, kind):
+    commander = learning(make, kind)
+    other = move(commander, kind)
+    other.finish_learner_task(commander.learner["task_id"], {"buffer_id": commander.learner["buffer_id"]})
+    assert other._learner_task_space.cur == 0 and is_eval(other.get_collector_task())
+
+
+def test_the_league_goes_on(make, move):
+    commander = learning(make, "one_vs_one")
+    train(commander, 0, 25)
+    job = commander.get_collector_task()
+    finish(commander, job)
+    other = move(commander, "one_vs_one")
+    assert other._league.payoff.state_dict() == commander._league.payoff.state_dict() != {}
+    assert [player.player_id for player in other._league.historical_players] == [f"{HOME}_20_historical"]
+    assert other._active_player.total_agent_step == 25
+    assert FolderPolicyStore("policy").read(CHECKPOINT).state == weights(25)
+
+
+def test_the_iterations_of_learners_that_have_gone_are_kept(make, move):
+    commander = learning(make, "one_vs_one")
+    train(commander, 0, 5)
+    commander.notify_fail_learner_task(commander.learner)
+    other = move(commander, "one_vs_one")
+    assert other.get_learner_task() is not None
+    train(other, 0, 2)
+    assert other._active_player.total_agent_step == 7
+
+
+def test_commanders_that_cannot_go_on_have_no_state(make):
+    commander = make("naive")
+    assert isinstance(commander, NaiveCommander) and commander.state_dict() == {}
+    commander.load_state_dict({})
+    assert commander.get_learner_task()["task_id"] == "learner_task_id1"

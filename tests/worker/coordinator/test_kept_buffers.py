@@ -1,0 +1,203 @@
+"""Buffers that another room has after their own: with all content whose chunks are there, and no chunk too many."""
+
+import logging
+import os
+
+import pytest
+from easydict import EasyDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.utils.msgpack_helper import pack, unpack
+from ding.worker.coordinator.kept_buffers import KeptBufferRoom
+from ding.worker.coordinator.saved_rows import pack_lists, unpack_lists
+from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
+
+LOGGER = logging.getLogger("test_kept_buffers")
+KINDS = {
+    "naive": {"type": "naive"},
+    "advanced": {"type": "advanced"},
+    "advanced, used once": {"type": "advanced", "max_use": 1},
+    "deque": {"type": "deque"},
+    "deque, used twice": {"type": "deque", "max_use": 2},
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+class Rooms:
+    """Rooms that share a store of chunks in memory."""
+
+    def __init__(self):
+        self.store = MemorySampleStore(os.path.join("exp", "data"))
+        self.made = []
+
+    def make(self):
+        self.made.append(KeptBufferRoom("exp", self.store, LOGGER))
+        return self.made[-1]
+
+    def fill(self, room, chunk, count=2, **more):
+        name = f"env_c_{chunk}"
+        self.store.write(name, b"")
+        return room.push("b", [{"data_id": name, "data_index": i, "priority": 1.0, **more} for i in range(count)])
+
+    def succeed(self, room):
+        """Another room after this one, which is left as one that was killed leaves it."""
+        kept = unpack_lists(unpack(pack(pack_lists(room.freeze("b", {})))))
+        room.is_deleting = False
+        room.close()
+        successor = self.make()
+        return successor, kept
+
+    def close(self):
+        for room in self.made:
+            room.close()
+        forget_memory_stores(self.store.root)
+
+
+@pytest.fixture
+def rooms():
+    rooms = Rooms()
+    yield rooms
+    rooms.close()
+
+
+def content(room, buffer_id="b"):
+    seen = []
+    room.buffers[buffer_id].discard(lambda row: seen.append((row["data_id"], row["data_index"])) or False)
+    return seen
+
+
+@every_kind
+def test_samples_whose_chunks_are_gone_are_dropped_and_chunks_of_no_sample_are_deleted(rooms, kind):
+    first = rooms.make()
+    first.open("b", {**KINDS[kind], "replay_buffer_size": 8})
+    for chunk in range(4):
+        rooms.fill(first, chunk)
+    second, kept = rooms.succeed(first)
+    rooms.store.delete("env_c_1")  # it was used up after the state was taken
+    rooms.store.write("env_c_4", b"")  # it came after that
+    rooms.store.write("env_d_0", b"")
+    rooms.store.write("notes.txt", b"")
+    assert second.restore("b", **kept) == (6, 2)
+    assert content(second) == [(f"env_c_{chunk}", i) for chunk in (0, 2, 3) for i in (0, 1)]
+    assert second.delete_unneeded() == 2
+    assert rooms.store.names() == {"env_c_0", "env_c_2", "env_c_3", "notes.txt"}
+    for chunk in range(5, 8):  # the chunks of the samples that are there go with them
+        rooms.fill(second, chunk, 3)
+    second.close_buffer("b")
+    assert rooms.store.names() == {"notes.txt"}
+
+
+@every_kind
+@settings(max_examples=25, deadline=None)
+@given(steps=st.lists(st.tuples(st.sampled_from(["fill", "sample", "trained"]), st.integers(1, 3)), max_size=20))
+def test_of_all_chunks_those_stay_that_are_needed(kind, steps):
+    rooms = Rooms()
+    try:
+        room = rooms.make()
+        room.open("b", {**KINDS[kind], "replay_buffer_size": 6})
+        for chunk, (step, count) in enumerate(steps):
+            if step == "fill":
+                rooms.fill(room, chunk, count)
+            elif step == "sample":
+                room.sample("t", "b", count, 0)
+            else:
+                room.trained("t", count)
+        held = content(room)
+        second, kept = rooms.succeed(room)
+        assert second.restore("b", **kept) == (len(held), 0)
+        second.delete_unneeded()
+        assert content(second) == held
+        assert rooms.store.names() == {name for name, _ in held}
+    finally:
+        rooms.close()
+
+
+@every_kind
+def test_sampling_goes_on_as_before(rooms, kind):
+    first = rooms.make()
+    first.open("b", {**KINDS[kind], "replay_buffer_size": 32})
+    for chunk in range(20):
+        rooms.fill(first, chunk, collect_iter=chunk)
+    for _ in range(2):
+        batch = first.sample("t", "b", 4, 9)
+    if kind == "advanced":
+        info = {key: [row[key] for row in batch] for key in ("replay_unique_id", "replay_buffer_idx")}
+        first.update("b", {**info, "priority": [5.0, 4.0, 3.0, 2.0]})
+    kept = unpack_lists(unpack(pack(pack_lists(first.freeze("b", {})))))
+    second = rooms.make()
+    second.restore("b", **kept)
+    assert [second.sample("t", "b", 4, 9) for _ in range(3)] == [first.sample("t", "b", 4, 9) for _ in range(3)]
+    second.is_deleting = False
+
+
+def test_a_buffer_that_is_not_open_yet_is_opened_empty(rooms):
+    first = rooms.make()
+    kept = first.freeze("b", EasyDict(type="naive", replay_buffer_size=5, deepcopy=False))
+    assert kept == {"cfg": {"type": "naive", "replay_buffer_size": 5, "deepcopy": False}, "content": None}
+    second = rooms.make()
+    assert second.restore("b", **kept) == (0, 0) and second.levels() == [("b", 0, 5)]
+
+
+def test_functions_of_a_config_are_left_out(rooms):
+    room = rooms.make()
+    cfg = {"type": "elastic", "set_buffer_size": len, "replay_buffer_size": 5, "more": {"f": len, "x": 1}}
+    assert room.freeze("b", cfg)["cfg"] == {"type": "elastic", "replay_buffer_size": 5, "more": {"x": 1}}
+
+
+def test_buffers_of_other_makes_are_opened_empty(rooms):
+    class Own:
+        def close(self):
+            self.is_closed = True
+
+    room = rooms.make()
+    room.buffers["b"] = Own()
+    assert room.freeze("b", {"type": "own"}) == {"cfg": {"type": "own"}, "content": None}
+
+
+def test_samples_of_no_chunk_stay(rooms):
+    first = rooms.make()
+    first.open("b", {"type": "naive", "replay_buffer_size": 5})
+    first.push("b", [{"n": 1}, {"n": 2, "data_id": os.path.join("exp", "data", "env_c_7")}])
+    rooms.store.write("env_c_7", b"")
+    second, kept = rooms.succeed(first)
+    assert second.restore("b", **kept) == (1, 1)
+
+
+def test_without_a_store_all_samples_stay():
+    room = KeptBufferRoom("exp", None, LOGGER)
+    room.open("b", {"type": "naive", "replay_buffer_size": 5})
+    room.push("b", [{"data_id": "env_c_0", "data_index": 0}])
+    kept = room.freeze("b", {})
+    other = KeptBufferRoom("exp", None, LOGGER)
+    assert other.restore("b", **kept) == (1, 0) and other.delete_unneeded() == 0
+    for each in (room, other):
+        each.close()
+
+
+@pytest.mark.parametrize(("folder", "left"), [(os.path.join("exp", "data"), set()), ("data", {"env_d_0"})])
+def test_where_other_runs_may_have_chunks_only_those_of_known_collectors_are_deleted(folder, left):
+    store = FolderSampleStore(folder)
+    first = KeptBufferRoom("exp", store, LOGGER)
+    first.open("b", {"type": "naive", "replay_buffer_size": 5})
+    store.write("env_c_0", b"")
+    first.push("b", [{"data_id": "env_c_0", "data_index": 0}])
+    kept = first.freeze("b", {})
+    for name in ("env_c_1", "env_d_0"):
+        store.write(name, b"")
+    second = KeptBufferRoom("exp", store, LOGGER)
+    second.restore("b", **kept)
+    assert second.delete_unneeded() == 2 - len(left)
+    assert store.names() == {"env_c_0", *left}
+    second.close()
+    first.close()
+
+
+def test_a_room_that_does_not_delete_leaves_all_chunks(rooms):
+    room = rooms.make()
+    room.open("b", {"type": "naive", "replay_buffer_size": 2})
+    room.is_deleting = False
+    for chunk in range(3):
+        rooms.fill(room, chunk)
+    room.close()
+    assert rooms.store.names() == {"env_c_0", "env_c_1", "env_c_2"}

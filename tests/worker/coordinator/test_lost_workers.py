@@ -1,0 +1,290 @@
+"""Workers that are lost and come back: what becomes of their tasks, and of the run."""
+
+import threading
+
+import pytest
+from easydict import EasyDict
+
+from ding.worker import Coordinator
+from ding.worker.coordinator.worker_keeper import ReturningWorkers
+from ding.worker.learner.comm import NaiveLearner
+from ding.worker.transport.link import WorkerLost
+from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
+from tests.worker.coordinator.fakes import (
+    PATIENCE_S,
+    AutoLearner,
+    batched_collector,
+    collected,
+    collector_task,
+    info,
+    learner_task,
+    local_cfg,
+    main_cfg,
+    rows,
+)
+
+
+class Keeper:
+    """Says that it brings back all workers, or none."""
+
+    def __init__(self, is_able=True):
+        self.is_able, self.asked, self.is_closed = is_able, [], False
+
+    def lost(self, kind, name, error):
+        self.asked.append((kind, name, type(error)))
+        return self.is_able
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def workers():
+    made = []
+    yield lambda worker: made.append(worker) or worker
+    for worker in made:
+        worker.close()
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make(learners=(), collectors=(), keeper=None, **cfg):
+        ports = [[getattr(worker, "worker", worker).port for worker in kind] for kind in (learners, collectors)]
+        coordinator = Coordinator(local_cfg(*ports, task_timeout=PATIENCE_S, **cfg))
+        made.append(coordinator)
+        if keeper is not None:
+            coordinator.worker_keeper = keeper
+        return coordinator
+
+    yield make
+    for coordinator in made:
+        coordinator.close()
+
+
+def start(coordinator, learner_tasks=(), collector_tasks=()):
+    coordinator._commander.learner_tasks += learner_tasks
+    coordinator._commander.collector_tasks += collector_tasks
+    coordinator.start()
+
+
+def until_gone(coordinator, kind, name):
+    """A keeper's word that a process has died."""
+    coordinator.deal_with_worker_gone(kind, name, RuntimeError(f"the process of {name} was ended by SIGKILL"))
+
+
+def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(make, workers):
+    keeper = Keeper()
+    learner, first, second = workers(AutoLearner(99)), workers(batched_collector()), workers(batched_collector())
+    coordinator = make([learner], [first], keeper)
+    start(coordinator, [learner_task("l")], [collector_task("c")])
+    assert [first.expect(name)["name"] for name in ("resource", "collector_start_task", "collector_data_task")]
+    until_gone(coordinator, "collector", "collector0")
+    coordinator._commander.expect("notify_fail_collector_task", "c")
+    assert keeper.asked == [("collector", "collector0", WorkerLost)]
+    assert (coordinator.free_count("collector"), "c" in coordinator._task_state) == (0, False)
+    coordinator._commander.collector_tasks.append(collector_task("d"))
+    coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
+    assert second.expect("resource") and second.expect("collector_start_task")["task_info"]["task_id"] == "d"
+    second.reply(collected(rows("a", 4)))
+    coordinator._commander.expect("update_learner_info")
+    assert coordinator.failure is None and not coordinator.system_shutdown_flag
+    assert learner.tasks[0]["task_id"] == "l" and len(learner.tasks) == 1
+    second.reply(collected([], [info(True)]))
+    first.reply(collected())
+
+
+def test_a_lost_learner_task_runs_again_with_its_buffer(make, workers):
+    store, keeper = MemorySampleStore("lost"), Keeper()
+
+    def hang(task):
+        arrived.set()
+        assert let_go.wait(PATIENCE_S)
+        return {"infos": [], "batches_done": 0}
+
+    arrived, let_go = threading.Event(), threading.Event()
+    first, second = workers(AutoLearner(99, learner_learn_task=hang)), workers(AutoLearner(2))
+    collector = workers(batched_collector())
+    coordinator = make([first], [collector], keeper, path_data=store.root)
+    start(coordinator, [learner_task("l", replay_buffer_size=4)], [collector_task("c")])
+    store.write("a", b"")
+    store.write("b", b"")
+    collector.reply(collected(rows("a", 4)))
+    assert arrived.wait(PATIENCE_S)
+    until_gone(coordinator, "learner", "learner0")
+    while keeper.asked == []:  # the task's own thread asks
+        coordinator.wait(0.01)
+    collector.reply(collected(rows("b", 4), [info(True)]))
+    coordinator._commander.expect("finish_collector_task", "c")
+    with pytest.raises(FileNotFoundError):  # the batches on their way to the lost learner need it no more
+        store.read("a")
+    coordinator.deal_with_worker_back("learner", "learner0", "local", second.worker.port)
+    assert second.closed.wait(PATIENCE_S)
+    own = {"learner_id": "learner0", "resource_info": {"gpu": 1, "batched": True}}
+    task = {"task_id": "l", "policy_id": "policy", "buffer_id": "buffer"}
+    assert (first.tasks, second.tasks) == ([{**task, **own}], [{**task, **own, "resume": True}])
+    assert {row["data_id"] for batch in second.batches for row in batch} == {"b"}
+    let_go.set()
+    told = [coordinator._commander.told.get(timeout=PATIENCE_S)[0] for _ in range(3)]
+    assert told == ["update_learner_info", "update_learner_info", "finish_learner_task"]
+    assert coordinator.failure is None
+    forget_memory_stores("lost")
+
+
+def test_a_worker_that_nobody_brings_back_ends_the_run(make, workers):
+    collector = workers(batched_collector())
+    coordinator = make([], [collector], Keeper(is_able=False))
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    collector.expect("resource"), collector.expect("collector_start_task"), collector.expect("collector_data_task")
+    until_gone(coordinator, "collector", "collector0")
+    assert coordinator.wait(PATIENCE_S)
+    assert isinstance(coordinator.failure, WorkerLost) and "SIGKILL" not in str(coordinator.failure)
+    collector.reply(collected())
+
+
+def test_a_worker_that_is_free_may_be_lost_too(make, workers):
+    keeper, first, second = Keeper(), workers(batched_collector()), workers(batched_collector())
+    coordinator = make([], [first], keeper)
+    coordinator.start()
+    until_gone(coordinator, "collector", "collector0")
+    until_gone(coordinator, "collector", "collector0")
+    assert coordinator.free_count("collector") == 0 and keeper.asked == []
+    coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
+    assert coordinator.free_count("collector") == 1
+
+
+@pytest.mark.parametrize("is_able", [True, False])
+def test_a_worker_that_is_back_but_cannot_be_connected_is_lost_again(is_able, make):
+    keeper = Keeper(is_able)
+    coordinator = make(keeper=keeper)
+    coordinator.start()
+    coordinator.deal_with_worker_back("collector", "collector0", "local", 999)
+    assert keeper.asked == [("collector", "collector0", WorkerLost)]
+    assert coordinator.system_shutdown_flag is not is_able
+    assert isinstance(coordinator.failure, WorkerLost) is not is_able
+
+
+def test_nobody_is_brought_back_after_the_end(make, workers):
+    keeper, collector = Keeper(), workers(batched_collector())
+    coordinator = make([], [collector], keeper)
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    collector.expect("resource"), collector.expect("collector_start_task"), collector.expect("collector_data_task")
+    coordinator._state.end()
+    until_gone(coordinator, "collector", "collector0")
+    coordinator._commander.expect("notify_fail_collector_task", "e")
+    coordinator.deal_with_worker_back("collector", "collector0", "local", 999)
+    assert keeper.asked == [] and coordinator.failure is None
+    coordinator.close()
+    assert keeper.is_closed
+    collector.reply(collected())
+
+
+# Workers that somebody else starts again, at their old addresses.
+
+
+class Joiner:
+    """Connects a worker at the attempt number `at`; before, it fails with `error`."""
+
+    def __init__(self, at, error=None):
+        self.at, self.error, self.attempts = at, error or WorkerLost("not yet"), []
+        self.has_joined, self.given_up, self.has_given_up = threading.Event(), [], threading.Event()
+
+    def join(self, kind, name, timeout_s):
+        self.attempts.append((kind, name, timeout_s > 0))
+        if len(self.attempts) < self.at:
+            raise self.error
+        self.has_joined.set()
+
+    def give_up(self, *told):
+        self.given_up.append(told)
+        self.has_given_up.set()
+
+
+@pytest.fixture
+def keep():
+    made = []
+
+    def keep(joiner, timeout_s):
+        made.append(ReturningWorkers(joiner.join, joiner.give_up, timeout_s))
+        return made[-1]
+
+    yield keep
+    for keeper in made:
+        keeper.close()
+        assert keeper.lost("collector", "c", WorkerLost("gone")) is False
+
+
+def test_a_lost_worker_is_tried_until_it_is_back(keep):
+    joiner = Joiner(at=3)
+    keeper = keep(joiner, PATIENCE_S)
+    assert keeper.lost("collector", "c", WorkerLost("gone")) is True
+    assert joiner.has_joined.wait(PATIENCE_S)
+    assert (joiner.attempts, joiner.given_up) == ([("collector", "c", True)] * 3, [])
+
+
+def test_a_worker_that_does_not_come_back_in_time_is_given_up(keep):
+    joiner, error = Joiner(at=10**9), WorkerLost("gone")
+    assert keep(joiner, 0.01).lost("collector", "c", error) is True
+    assert joiner.has_given_up.wait(PATIENCE_S)
+    assert joiner.given_up == [("collector", "c", error)]
+
+
+def test_a_worker_that_is_back_and_fails_is_given_up_with_that_error(keep):
+    failure = ValueError("no resources")
+    joiner = Joiner(at=2, error=failure)
+    keep(joiner, PATIENCE_S).lost("collector", "c", WorkerLost("gone"))
+    assert joiner.has_given_up.wait(PATIENCE_S)
+    assert joiner.given_up == [("collector", "c", failure)]
+
+
+def test_with_no_time_to_wait_nobody_is_brought_back(keep):
+    joiner = Joiner(at=1)
+    assert keep(joiner, 0).lost("collector", "c", WorkerLost("gone")) is False
+    assert joiner.attempts == []
+
+
+def test_closing_ends_the_wait(keep):
+    joiner = Joiner(at=10**9)
+    keeper = keep(joiner, 10**6)
+    keeper.lost("collector", "c", WorkerLost("gone"))
+    keeper.close()
+    assert joiner.given_up == [] and not [t for t in threading.enumerate() if t.name == "return_of_c"]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_run_goes_on_without_a_worker_if_there_are_others(others, make, workers):
+    collectors = [workers(batched_collector()) for _ in range(others)]
+    coordinator, error = make([], collectors), WorkerLost("gone")
+    coordinator.start()
+    coordinator._deal_with_no_return("collector", "collector9", error)
+    assert coordinator.failure is (None if others else error)
+
+
+def test_a_worker_that_is_started_again_at_its_port_goes_on_over_http():
+    first = NaiveLearner("127.0.0.1", 0, prefix="l")
+    first.start()
+    own = {"host": "127.0.0.1", "port": 0, "learner": {"learner0": ["learner0", "127.0.0.1", first.port]}}
+    coordinator = Coordinator(EasyDict(main=main_cfg("scripted"), system={"coordinator": own}, seed=0))
+    is_back = threading.Event()
+    try:
+        coordinator.start()
+        first.close()
+        coordinator.deal_with_worker_gone("learner", "learner0", RuntimeError("ended"))
+        assert coordinator.worker_keeper.lost("learner", "learner0", WorkerLost("ended"))
+        coordinator.deal_with_worker_free = lambda kind, worker_id: is_back.set()
+        second = NaiveLearner("127.0.0.1", first.port, prefix="l")
+        second.start()
+        try:
+            assert is_back.wait(PATIENCE_S) and coordinator.free_count("learner") == 1
+        finally:
+            coordinator.close()
+            second.close()
+        assert coordinator.failure is None
+    finally:
+        coordinator.close()
+        first.close()
+
+
+def test_workers_of_this_process_are_not_waited_for(make):
+    assert make(worker_return_timeout=60).worker_keeper.lost("collector", "c", WorkerLost("gone")) is False

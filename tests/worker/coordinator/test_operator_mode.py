@@ -1,0 +1,335 @@
+"""A coordinator whose workers an operator brings, and takes away."""
+
+import threading
+
+import pytest
+
+from ding.utils.config_helper import ConfigError
+from ding.worker import Coordinator, NaiveCollector
+from ding.worker.coordinator.comm_coordinator import CommCoordinator
+from ding.worker.learner.comm import NaiveLearner
+from ding.worker.transport.link import WorkerLost
+from tests.worker.coordinator.fakes import (
+    LOGGER,
+    AutoLearner,
+    batched_collector,
+    collected,
+    collector_task,
+    info,
+    learner_task,
+    local_cfg,
+)
+from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator, envelope
+from tests.worker.coordinator.test_comm_coordinator import Side
+from tests.worker.coordinator.test_doubles import Watched, cfg_for
+
+
+@pytest.fixture(autouse=True)
+def _no_tokens(monkeypatch):
+    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def operator():
+    operator = FakeOperator()
+    yield operator
+    operator.close()
+
+
+def section(operator, **changes):
+    return {"system_addr": f"https://127.0.0.1:{operator.port}", "sync_period_s": 0.01, **changes}
+
+
+def name_of(worker):
+    return f"local:{worker.port}"
+
+
+@pytest.fixture
+def collectors(operator):
+    """Makes collectors that the operator lists."""
+    made = []
+
+    def make(**answers):
+        made.append(batched_collector(**answers))
+        operator.listed = {**operator.listed, "collectors": [*operator.listed["collectors"], name_of(made[-1])]}
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.close()
+
+
+@pytest.fixture
+def make(operator):
+    made = []
+
+    def make(**changes):
+        cfg = local_cfg([], [], task_timeout=PATIENCE_S, operator_server=section(operator, **changes))
+        made.append(CommCoordinator(cfg.system.coordinator, Side(), LOGGER))
+        made[-1].side = made[-1]._callback_fn
+        return made[-1]
+
+    yield make
+    for comm in made:
+        comm.close(timeout_s=1.0)
+
+
+# Workers, one by one.
+
+
+def test_workers_that_come_are_connected_and_told(operator, collectors, make):
+    comm = make(collector_target_num=1, learner_target_num=1)
+    learner = AutoLearner(iterations=1)
+    operator.listed = {"collectors": [], "learners": [name_of(learner.worker)]}
+    collector = collectors()
+    comm.start()
+    assert (comm.free_count("collector"), comm.free_count("learner")) == (1, 1)
+    told = sorted(comm.side.told.get(timeout=PATIENCE_S) for _ in range(2))
+    assert told == [("increase_collector",), ("worker_free", "learner", name_of(learner.worker))]
+    assert comm.send_collector_task(collector_task("t"))
+    collector.reply(collected([], [info(True)]))
+    assert comm.side.expect("worker_free") == ("collector", name_of(collector))
+    comm.close()
+    learner.close()
+
+
+def test_a_free_worker_that_vanishes_gets_no_task(operator, collectors, make):
+    comm = make(collector_target_num=1)
+    collectors()
+    comm.start()
+    assert comm.side.expect("increase_collector") == ()
+    operator.listed = {}
+    assert comm.side.expect("decrease_collector") == ()
+    operator.see()
+    assert comm.free_count("collector") == 0 and comm.send_collector_task(collector_task("t")) is False
+    assert comm.side.told.empty()
+
+
+def test_a_worker_that_vanishes_during_a_task_is_lost_with_it_and_is_not_given_another(operator, collectors, make):
+    comm = make(collector_target_num=1)
+    worker = collectors()
+    comm.start()
+    comm.side.expect("increase_collector")
+    comm.send_collector_task(collector_task("t"))
+    worker.expect("resource"), worker.expect("collector_start_task"), worker.expect("collector_data_task")
+    operator.listed = {}
+    comm.side.expect("decrease_collector")
+    name, kind, worker_id, task, error = comm.side.told.get(timeout=PATIENCE_S)
+    assert (name, kind, worker_id, task["task_id"]) == ("worker_lost", "collector", name_of(worker), "t")
+    assert isinstance(error, WorkerLost) and f"collector {worker_id} was taken away from its task" in str(error)
+    worker.reply(collected())
+    operator.see()
+    assert comm.free_count("collector") == 0 and operator.requests.empty()
+
+
+def test_a_worker_that_is_lost_in_a_task_is_let_go(operator, collectors, make):
+    comm = make(collector_target_num=1)
+    worker = collectors(collector_start_task=lambda task: worker.station.close(timeout_s=0))
+    comm.start()
+    comm.side.expect("increase_collector")
+    comm.send_collector_task(collector_task("t"))
+    comm.side.expect("decrease_collector")
+    name, *_, error = comm.side.told.get(timeout=PATIENCE_S)
+    assert name == "worker_lost" and "taken" not in str(error)
+    assert comm._workers == {}
+
+
+def test_a_worker_whose_task_ends_as_it_vanishes_is_not_free_again(operator, collectors, make):
+    comm = make(collector_target_num=1)
+    worker = collectors()
+    comm.start()
+    gate, ending = threading.Event(), threading.Event()
+
+    def finish(task_id, finished_task):
+        ending.set()
+        assert gate.wait(PATIENCE_S)
+
+    comm.side.deal_with_collector_finish_task = finish
+    comm.send_collector_task(collector_task("t"))
+    worker.reply(collected([], [info(True)]))
+    assert ending.wait(PATIENCE_S)
+    operator.listed = {}
+    comm.side.expect("decrease_collector")
+    gate.set()
+    threads = list(comm._running)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert comm.free_count("collector") == 0 and comm.side.told.empty()
+
+
+def test_a_worker_that_has_just_vanished_is_not_sent_a_task(collectors, make):
+    comm = make()
+    comm._resource_manager.update("collector", "gone", {})
+    assert comm.send_collector_task(collector_task("t")) is False
+
+
+def test_letting_go_of_nobody_does_nothing(make):
+    comm = make()
+    comm.leave("collector", "nobody")
+    assert comm.side.told.empty()
+
+
+# The start.
+
+
+def test_the_start_asks_for_workers_and_waits_for_enough_of_both_kinds(operator, collectors, make):
+    request = {"collectors": {"replicas": 2}, "learners": {"replicas": 1}}
+    comm = make(init_replicas_request=request, collector_target_num=1, learner_target_num=1)
+    learner = AutoLearner(iterations=1)
+    started = threading.Event()
+    starting = threading.Thread(target=lambda: comm.start() or started.set())
+    starting.start()
+    assert operator.requests.get(timeout=PATIENCE_S)[3].items() >= request.items()
+    collectors()
+    comm.side.expect("increase_collector")
+    operator.see()
+    assert not started.is_set()  # one kind is not enough
+    operator.listed = {**operator.listed, "learners": [name_of(learner.worker)]}
+    assert started.wait(PATIENCE_S)
+    comm.close()
+    learner.close()
+
+
+def test_too_few_workers_are_an_error(operator, make, monkeypatch):
+    monkeypatch.setattr(CommCoordinator, "_max_retry_second", 0.05)
+    with pytest.raises(ConnectionError, match="has not brought 1 learners and 2 collectors within 0.05 s"):
+        make(collector_target_num=2, learner_target_num=1).start()
+
+
+def test_an_operator_that_gives_nothing_is_an_error_with_url_and_status(operator, make, monkeypatch):
+    operator.answers["POST", "replicas"] = envelope(None, False, 1), 404
+    comm = make(init_replicas_request={"learners": {"replicas": 1}})
+    with pytest.raises(ConnectionError, match=r"/v1alpha1/replicas \(POST\) answered with the status 404"):
+        comm.start()
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"system_addr": "op:port"}, "system_addr = 'op:port' is not allowed"),
+        ({"collector_target_num": -1}, "collector_target_num = -1 is not allowed"),
+        ({"init_replicas_request": [1]}, r"init_replicas_request = \[1\] is not allowed"),
+        ({"system_adr": "op:1"}, "did you mean 'system_addr'"),
+    ],
+)
+def test_its_section_is_checked(operator, changes, match):
+    cfg = local_cfg([], [], operator_server=section(operator, **changes))
+    with pytest.raises(ConfigError, match=match):
+        Coordinator(cfg)
+
+
+# Whole runs.
+
+
+@pytest.fixture
+def coordinator(operator):
+    made = []
+
+    def make(workers=(), **cfg):
+        whole = local_cfg([], [], task_timeout=PATIENCE_S, operator_server=section(operator, **cfg))
+        whole.system.coordinator.collector.update(workers)
+        made.append(Coordinator(whole))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def close(coordinator, *collectors):
+    """Close it, and answer what collectors were asked last."""
+    closing = threading.Thread(target=coordinator.close)
+    closing.start()
+    assert coordinator._comm_coordinator._ending.wait(PATIENCE_S)
+    for worker in collectors:
+        worker.reply(collected())
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
+
+
+def test_workers_that_come_later_are_given_the_tasks_that_wait(operator, collectors, coordinator, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.task_assigner._IDLE_S", 10 * PATIENCE_S)  # so it must be told
+    one = coordinator()
+    one._commander.learner_tasks.append(learner_task("l"))
+    one._commander.collector_tasks.append(collector_task("c"))
+    one.start()
+    operator.see()
+    learner = AutoLearner(iterations=1)
+    operator.listed = {**operator.listed, "learners": [name_of(learner.worker)]}
+    learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
+    worker = collectors()
+    worker.expect("resource"), worker.expect("collector_start_task")
+    assert one._commander._collector_task_space.max_val == 2
+    close(one, worker)
+    learner.close()
+
+
+def test_the_run_goes_on_without_a_collector_that_vanishes_with_its_task(operator, collectors, coordinator):
+    one = coordinator(collector_target_num=1)
+    worker = collectors()
+    one._commander.collector_tasks.append(collector_task("c", is_eval=True))
+    one.start()
+    worker.expect("resource"), worker.expect("collector_start_task"), worker.expect("collector_data_task")
+    operator.listed = {"collectors": []}
+    one._commander.expect("notify_fail_collector_task", "c")
+    one._commander.collector_tasks.append(collector_task("d", is_eval=True))
+    other = collectors()
+    assert other.expect("resource") and other.expect("collector_start_task")["task_info"]["task_id"] == "d"
+    assert one.failure is None and one._commander._collector_task_space.max_val == 2
+    worker.reply(collected())
+    close(one, other)
+
+
+def test_the_operator_hears_of_a_collector_that_was_lost_and_the_run_goes_on(operator, collectors, coordinator):
+    one = coordinator(collector_target_num=1)
+    worker = collectors(collector_start_task=lambda task: worker.station.close(timeout_s=0))
+    one._commander.collector_tasks.append(collector_task("c", is_eval=True))
+    one.start()
+    assert operator.requests.get(timeout=PATIENCE_S)[3]["collectors"] == ["local"]
+    one._commander.expect("notify_fail_collector_task", "c")
+    assert one.failure is None
+
+
+def test_a_worker_of_the_config_that_was_lost_ends_the_run(operator, coordinator):
+    worker = batched_collector(collector_start_task=lambda task: worker.station.close(timeout_s=0))
+    one = coordinator(workers={"collector0": ["collector0", "local", worker.port]})
+    one._commander.collector_tasks.append(collector_task("c", is_eval=True))
+    one.start()
+    assert one.wait(PATIENCE_S)
+    assert isinstance(one.failure, WorkerLost) and operator.requests.empty()
+
+
+def test_stand_ins_that_an_operator_makes_run_their_tasks_to_the_end(operator, monkeypatch):
+    learner_ends = Watched(monkeypatch, "finish_learner_task", 1)
+    collector_ends = Watched(monkeypatch, "finish_collector_task", 2)
+    made = []
+
+    def make_replicas():
+        made.append(NaiveLearner("127.0.0.1", 0, prefix="learner"))
+        made.extend(NaiveCollector("127.0.0.1", 0, prefix=f"collector{i}") for i in range(2))
+        for slave in made:
+            slave.start()
+        names = [f"127.0.0.1:{slave.port}" for slave in made]
+        operator.listed = {"learners": names[:1], "collectors": names[1:]}
+        return envelope(), 200
+
+    operator.answers["POST", "replicas"] = make_replicas
+    own = section(
+        operator,
+        api_version="v1alpha1",
+        init_replicas_request={"collectors": {"replicas": 2}, "learners": {"replicas": 1}},
+        collector_target_num=2,
+        learner_target_num=1,
+    )
+    one = Coordinator(cfg_for([], [], operator_server=own))
+    try:
+        one.start()
+        assert learner_ends.reached.wait(PATIENCE_S) and collector_ends.reached.wait(PATIENCE_S)
+        assert one.failure is None
+    finally:
+        one.close()
+        for slave in made:
+            slave.close()
+    learner_tasks = [task_id for task_id in one._historical_task if task_id.startswith("learner")]
+    assert all(len(one._commander._learner_info[task_id]) == 5 for task_id in learner_tasks)

@@ -1,0 +1,382 @@
+"""Workers join and leave as the operator lists them, whatever the operator or a worker does."""
+
+import logging
+import queue
+import threading
+
+import pytest
+
+from ding.worker.coordinator import operator_sync
+from ding.worker.coordinator.operator_server import OperatorServer
+from ding.worker.coordinator.operator_sync import OperatorSync
+from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator, envelope
+
+LOGGER = logging.getLogger("test_operator")
+
+
+@pytest.fixture
+def operator():
+    operator = FakeOperator()
+    yield operator
+    operator.close()
+
+
+class Roster:
+    """Notes who joins and leaves; a function in `acts` is called first: `acts["join"](name)`."""
+
+    def __init__(self):
+        self.told, self.errors, self.acts = queue.SimpleQueue(), queue.SimpleQueue(), {}
+
+    def join(self, kind, name, host, port):
+        self.acts.get("join", lambda name: None)(name)
+        self.told.put(("join", kind, name, host, port))
+
+    def leave(self, kind, name):
+        self.acts.get("leave", lambda name: None)(name)
+        self.told.put(("leave", kind, name))
+
+    def expect(self, *what):
+        told = self.told.get(timeout=PATIENCE_S)
+        assert told[: len(what)] == what
+        return told
+
+    def nothing_more(self):
+        return self.told.empty()
+
+
+@pytest.fixture
+def roster():
+    return Roster()
+
+
+@pytest.fixture
+def make(operator, roster):
+    made = []
+
+    def make(kinds=("learner", "collector"), reports_failures=True, is_started=True):
+        server = OperatorServer("127.0.0.1", operator.port, namespace="ours", name="job")
+        server.set_worker_type("coordinator")
+        sync = OperatorSync(
+            server, kinds, roster.join, roster.leave, LOGGER, 0.01, reports_failures, on_error=roster.errors.put
+        )
+        made.append(sync)
+        if is_started:
+            sync.start()
+        return sync
+
+    yield make
+    for sync in made:
+        sync.close()
+        for thread in [sync._thread, *sync._helpers]:
+            if thread.ident is not None:
+                thread.join(PATIENCE_S)
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith(("period_sync", "operator_"))]
+
+
+def test_workers_join_when_they_are_listed_and_leave_when_they_are_not(operator, roster, make):
+    operator.listed = {"collectors": ["c.ours:1"], "learners": {"l.ours:2": {}}}
+    make()
+    told = sorted([roster.told.get(timeout=PATIENCE_S) for _ in range(2)])
+    assert told == [("join", "collector", "c.ours:1", "c.ours", 1), ("join", "learner", "l.ours:2", "l.ours", 2)]
+    operator.see()
+    assert roster.nothing_more()
+    operator.listed = {"collectors": [], "learners": ["l.ours:2"]}
+    roster.expect("leave", "collector", "c.ours:1")
+    operator.listed = {"collectors": ["c.ours:1"]}
+    told = sorted([roster.told.get(timeout=PATIENCE_S) for _ in range(2)])
+    assert told == [("join", "collector", "c.ours:1", "c.ours", 1), ("leave", "learner", "l.ours:2")]
+
+
+def test_only_the_kinds_that_are_wanted_are_looked_at(operator, roster, make):
+    operator.listed = {"collectors": ["c:1"], "learners": ["[::1]:2"]}
+    make(kinds=("learner",))
+    roster.expect("join", "learner", "[::1]:2", "::1", 2)
+    operator.see()
+    assert roster.nothing_more()
+
+
+def test_a_worker_that_joins_slowly_holds_up_no_other(operator, roster, make):
+    gate = threading.Event()
+    roster.acts["join"] = lambda name: name == "slow:1" and gate.wait(PATIENCE_S)
+    operator.listed = {"collectors": ["slow:1"]}
+    make()
+    operator.see()
+    operator.listed = {"collectors": ["slow:1", "quick:2"]}
+    roster.expect("join", "collector", "quick:2")
+    gate.set()
+    roster.expect("join", "collector", "slow:1")
+
+
+def test_a_worker_that_vanishes_while_it_joins_is_let_go_then(operator, roster, make):
+    gate, begun = threading.Event(), threading.Event()
+    roster.acts["join"] = lambda name: begun.set() or gate.wait(PATIENCE_S)
+    operator.listed = {"collectors": ["c:1"]}
+    make()
+    assert begun.wait(PATIENCE_S)
+    operator.listed = {}
+    operator.see()
+    gate.set()
+    roster.expect("join")
+    roster.expect("leave", "collector", "c:1")
+
+
+def test_a_worker_that_is_listed_again_while_it_leaves_joins_after_that(operator, roster, make):
+    gate, begun = threading.Event(), threading.Event()
+    operator.listed = {"collectors": ["c:1"]}
+    make()
+    roster.expect("join")
+    roster.acts["leave"] = lambda name: begun.set() or gate.wait(PATIENCE_S)
+    operator.listed = {}
+    assert begun.wait(PATIENCE_S)
+    operator.listed = {"collectors": ["c:1"]}
+    operator.see()
+    assert roster.nothing_more()
+    gate.set()
+    roster.expect("leave")
+    roster.expect("join")
+
+
+def fail_once(roster):
+    def fail(name):
+        roster.acts.clear()
+        raise ConnectionError("nobody there")
+
+    roster.acts["join"] = fail
+
+
+@pytest.mark.parametrize(("name", "pod"), [("pod.ours:1", "pod"), ("pod:1", "pod"), ("10.0.0.7:1", "10.0.0.7")])
+def test_a_worker_that_cannot_join_is_reported_by_its_pod_and_tried_again(operator, roster, make, caplog, name, pod):
+    fail_once(roster)
+    operator.listed = {"collectors": [name]}
+    make()
+    roster.expect("join", "collector", name)
+    method, path, _, body = operator.requests.get(timeout=PATIENCE_S)
+    assert (method, path, body["collectors"], body["learners"]) == ("POST", "replicas/failed", [pod], [])
+    assert f"collector {name} could not be connected: nobody there" in caplog.text
+    operator.see()
+    assert operator.requests.empty() and roster.nothing_more()
+
+
+def test_an_aggregator_tries_again_without_a_report(operator, roster, make):
+    fail_once(roster)
+    operator.listed = {"learners": ["l:1"]}
+    make(kinds=("learner",), reports_failures=False)
+    roster.expect("join", "learner", "l:1")
+    assert operator.requests.empty()
+
+
+def test_a_worker_that_failed_and_is_not_listed_any_more_is_forgotten(operator, roster, make):
+    operator.listed = {"learners": ["l:1"]}
+
+    def fail(name):
+        operator.listed = {}
+        raise ConnectionError("nobody there")
+
+    roster.acts["join"] = fail
+    sync = make()
+    operator.requests.get(timeout=PATIENCE_S)
+    operator.see()
+    assert sync._members == {} and roster.nothing_more()
+
+
+def test_a_lost_worker_is_reported_and_joins_again_while_it_is_listed(operator, roster, make):
+    operator.listed = {"learners": ["l.ours:1"]}
+    sync = make()
+    roster.expect("join")
+    operator.see()
+    assert sync.lost("learner", "l.ours:1") is True
+    assert operator.requests.get(timeout=PATIENCE_S)[3]["learners"] == ["l"]
+    roster.expect("join", "learner", "l.ours:1")
+    assert sync.lost("learner", "learner0") is False
+
+
+def test_a_worker_that_is_lost_before_its_joining_is_over_is_reported_too(operator, roster, make):
+    sync = make(is_started=False)
+    lost = []
+
+    def lose(name):
+        roster.acts.clear()
+        lost.append(sync.lost("learner", name))
+
+    roster.acts["join"] = lose
+    operator.listed = {"learners": ["l:1"]}
+    sync.start()
+    assert operator.requests.get(timeout=PATIENCE_S)[3]["learners"] == ["l"] and lost == [True]
+    roster.expect("join"), roster.expect("join")
+
+
+def test_while_the_operator_fails_the_workers_stay_and_it_is_told_once(operator, roster, make, caplog):
+    caplog.set_level(logging.INFO)
+    operator.listed = {"learners": ["l:1"]}
+    make()
+    roster.expect("join")
+    operator.answers["GET", "replicas"] = "out of order", 500
+    operator.see(4)
+    assert caplog.text.count("the workers are left as they are") == 1
+    assert "/v1alpha1/replicas" in caplog.text and "with the status 500" in caplog.text
+    operator.answers["GET", "replicas"] = envelope(None, False, 3, "not now"), 200
+    operator.see()
+    assert roster.nothing_more()
+    del operator.answers["GET", "replicas"]
+    operator.listed = {}
+    roster.expect("leave", "learner", "l:1")
+    operator.see()
+    assert "answers again" in caplog.text and roster.errors.empty()
+
+
+@pytest.mark.parametrize("data", [["l:1"], {"learners": "l:1"}, {"learners": [1]}, {"learners": 5}])
+def test_a_list_of_another_form_is_told_and_not_taken(operator, roster, make, caplog, data):
+    operator.listed = data
+    make()
+    operator.see()
+    assert "lists what are no learners" in caplog.text and roster.nothing_more()
+
+
+@pytest.mark.parametrize("name", ["l", "l:0", "l:x", ":1", "l:1/path", "user@l:1", "", "l:99999"])
+def test_a_name_that_is_no_address_is_told_and_nobody_joins(operator, roster, make, caplog, name):
+    operator.listed = {"learners": [name, "good:1"]}
+    make()
+    operator.see()
+    assert f"the operator lists {name!r}, which is no worker" in caplog.text and roster.nothing_more()
+
+
+# The first workers.
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    monkeypatch.setattr(operator_sync, "_RETRY_S", 0.01)
+
+
+def test_workers_are_asked_for_again_while_the_operator_is_not_ready(operator, make, soon):
+    replies = [("busy", 503), (envelope(None, False, 3, "not yet"), 200), (envelope(), 200)]
+    operator.answers["POST", "replicas"] = lambda: replies.pop(0)
+    make(is_started=False).request_replicas({"learners": {"replicas": 1}}, PATIENCE_S)
+    bodies = [operator.requests.get(timeout=PATIENCE_S)[3] for _ in range(3)]
+    assert bodies == [{"learners": {"replicas": 1}, "namespace": "ours", "coordinator": "job"}] * 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [(("busy", 503), "with the status 503: 'busy'"), ((envelope(None, False, 3, "no room"), 200), "code 3.: no room")],
+)
+def test_an_operator_that_gives_nothing_in_time_is_an_error_that_says_what_it_said(operator, make, soon, answer, text):
+    operator.answers["POST", "replicas"] = answer
+    with pytest.raises(ConnectionError, match=f"no replicas within 0.05 s: .*{text}"):
+        make(is_started=False).request_replicas({"learners": {}}, 0.05)
+
+
+def test_a_request_that_the_operator_does_not_understand_is_not_repeated(operator, make, soon):
+    operator.answers["POST", "replicas"] = "what?", 400
+    with pytest.raises(ConnectionError, match="with the status 400: 'what"):
+        make(is_started=False).request_replicas({"learners": {}}, PATIENCE_S)
+    assert operator.requests.qsize() == 1
+
+
+def test_a_request_whose_reply_does_not_come_is_not_repeated(operator, make, soon, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.operator_server._TIMEOUT", (5.0, 0.05))
+    release = threading.Event()
+    operator.answers["POST", "replicas"] = lambda: release.wait(PATIENCE_S) and (envelope(), 200)
+    with pytest.raises(ConnectionError, match="does not answer"):
+        make(is_started=False).request_replicas({"learners": {}}, PATIENCE_S)
+    release.set()
+    assert operator.requests.qsize() == 1
+
+
+def test_closing_ends_the_wait_for_the_operator(operator, make, monkeypatch):
+    monkeypatch.setattr(operator_sync, "_RETRY_S", PATIENCE_S / 4)
+    operator.answers["POST", "replicas"] = "busy", 503
+    sync, errors = make(is_started=False), []
+
+    def ask():
+        try:
+            sync.request_replicas({"learners": {}}, PATIENCE_S)
+        except ConnectionError as e:
+            errors.append(e)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    operator.requests.get(timeout=PATIENCE_S)
+    sync.close()
+    asking.join(PATIENCE_S / 8)
+    assert not asking.is_alive() and len(errors) == 1
+
+
+def test_whoever_waits_for_workers_goes_on_as_soon_as_they_have_joined(operator, roster, make):
+    joined = []
+    roster.acts["join"] = joined.append
+    sync = make()
+    operator.listed = {"learners": ["l:1", "m:2"]}
+    sync.wait_for(lambda: len(joined) == 2, "two learners", PATIENCE_S)
+
+
+def test_workers_that_do_not_come_are_an_error_with_the_reason(operator, roster, make):
+    def fail(name):
+        raise ConnectionError("nobody there")
+
+    roster.acts["join"] = fail
+    operator.listed = {"learners": ["l:1"]}
+    sync = make()
+    operator.requests.get(timeout=PATIENCE_S)
+    with pytest.raises(
+        ConnectionError, match=r"not brought a learner within 0.05 s: learner l:1 could .* nobody there"
+    ):
+        sync.wait_for(lambda: False, "a learner", 0.05)
+    sync.close()
+    with pytest.raises(ConnectionError, match="not brought a learner"):
+        sync.wait_for(lambda: False, "a learner", PATIENCE_S)
+
+
+# Its own end.
+
+
+def test_what_goes_wrong_in_letting_go_is_told(operator, roster, make):
+    error = RuntimeError("told to fail")
+
+    def fail(name):
+        raise error
+
+    operator.listed = {"learners": ["l:1"]}
+    make()
+    roster.expect("join")
+    roster.acts["leave"] = fail
+    operator.listed = {}
+    assert roster.errors.get(timeout=PATIENCE_S) is error
+
+
+def test_what_the_look_out_dies_of_is_told(operator, roster, make, monkeypatch):
+    sync = make(is_started=False)
+    error = RuntimeError("told to fail")
+
+    def fail():
+        raise error
+
+    monkeypatch.setattr(sync, "_look", fail)
+    sync.start()
+    assert roster.errors.get(timeout=PATIENCE_S) is error
+
+
+def test_closing_does_not_wait_for_an_operator_that_hangs(operator, make, monkeypatch):
+    monkeypatch.setattr(operator_sync, "_JOIN_S", 0.05)
+    release, asked = threading.Event(), threading.Event()
+    operator.answers["GET", "replicas"] = lambda: asked.set() or (release.wait(PATIENCE_S) and (envelope({}), 200))
+    sync = make()
+    assert asked.wait(PATIENCE_S)
+    sync.close()
+    assert sync._thread.is_alive()
+    sync.close()
+    release.set()
+
+
+def test_a_worker_that_has_joined_after_the_close_is_let_go(operator, roster, make, monkeypatch):
+    monkeypatch.setattr(operator_sync, "_JOIN_S", 0.05)
+    gate, begun = threading.Event(), threading.Event()
+    roster.acts["join"] = lambda name: begun.set() or gate.wait(PATIENCE_S)
+    operator.listed = {"learners": ["l:1"]}
+    sync = make()
+    assert begun.wait(PATIENCE_S)
+    sync.close()
+    gate.set()
+    roster.expect("join")
+    roster.expect("leave", "learner", "l:1")

@@ -1,0 +1,422 @@
+"""A coordinator that was killed in the middle of a run, and the one that goes on with it."""
+
+import copy
+import os
+import threading
+
+import pytest
+
+from ding.interaction.exception import TaskFail
+from ding.utils.registry_factory import COMMANDER_REGISTRY
+from ding.worker import Coordinator
+from ding.worker.coordinator.state_file import RunIdentity, StateError, read_state, write_state
+from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
+from tests.worker.coordinator.fakes import (
+    PATIENCE_S,
+    AutoLearner,
+    ScriptedCommander,
+    batched_collector,
+    collected,
+    collector_task,
+    info,
+    learner_task,
+    local_cfg,
+    rows,
+)
+from tests.worker.coordinator.test_training import CREATE, MAIN
+
+PATH = os.path.join("exp", "coordinator_state.msgpack")
+RUN = RunIdentity("exp", 0)
+KEEPS = {"state_interval_s": 1000, "resume": True}
+
+
+@COMMANDER_REGISTRY.register("scripted_with_state")
+class KeptCommander(ScriptedCommander):
+    """Knows how many states of it were taken."""
+
+    states = 0
+
+    def state_dict(self):
+        self.states += 1
+        return {"states": self.states}
+
+    def load_state_dict(self, state_dict):
+        self.states = state_dict["states"]
+
+
+class IdleLearner(AutoLearner):
+    """Wants no batches."""
+
+    def __init__(self):
+        super().__init__(0)
+        self._closing = threading.Event()
+
+    def _get_data(self, task):
+        self._closing.wait(0.02)
+        return {**super()._get_data(task), "infos": [], "batch_num": 0}
+
+    def close(self):
+        self._closing.set()
+        super().close()
+
+
+@pytest.fixture
+def chunks():
+    store = MemorySampleStore(os.path.join("exp", "data"))
+    yield store
+    forget_memory_stores(store.root)
+
+
+@pytest.fixture
+def workers():
+    made = []
+    yield lambda worker: made.append(worker) or worker
+    for worker in made:
+        worker.close()
+
+
+@pytest.fixture
+def make(chunks, workers):
+    made = []
+
+    def make(learners=(), collectors=(), commander="scripted_with_state", seed=0, **cfg):
+        ports = [[getattr(worker, "worker", worker).port for worker in kind] for kind in (learners, collectors)]
+        own = {"task_timeout": PATIENCE_S, "path_data": chunks.root, **KEEPS, **cfg}
+        whole = local_cfg(*ports, commander=commander, **own)
+        whole.seed = seed
+        made.append(Coordinator(whole))
+        return made[-1]
+
+    yield make
+    for coordinator in made:
+        coordinator.close()
+
+
+def start(coordinator, learner_tasks=(), collector_tasks=()):
+    coordinator._commander.learner_tasks += learner_tasks
+    coordinator._commander.collector_tasks += collector_tasks
+    coordinator.start()
+
+
+def kill(coordinator):
+    """Leave it as a coordinator is that was killed: it does nothing any more, and has closed nothing."""
+    coordinator._assigner.end()
+    coordinator.worker_keeper.close()
+    coordinator._comm_coordinator._ending.set()
+    coordinator._comm_coordinator._hub.close()
+    coordinator._state_keeper.stop(PATIENCE_S)
+    coordinator._state_keeper.is_active = coordinator._room.is_deleting = False
+
+
+def push(store, collector, name, count, **more):
+    """A collector that is asked for data writes a chunk and tells of it; asked again, it knows that it was taken in."""
+    store.write(name, b"")
+    collector.reply(collected(rows(name, count, policy_iter=0, eval_flag=False, **more)))
+    collector.expect("collector_data_task")
+
+
+def until_asked(collector):
+    for name in ("resource", "collector_start_task", "collector_data_task"):
+        collector.expect(name)
+
+
+def content(coordinator, buffer_id="buffer"):
+    seen = []
+    coordinator._replay_buffer[buffer_id].discard(lambda row: seen.append((row["data_id"], row["data_index"])) or False)
+    return seen
+
+
+@pytest.fixture
+def killed(make, workers, chunks):
+    """A coordinator that was killed: 6 samples are in its last state, 2 came later and the first 2 had to make room for
+    them."""
+    learner, collector = workers(IdleLearner()), workers(batched_collector())
+    first = make([learner], [collector])
+    start(first, [learner_task("l", replay_buffer_size=6)], [collector_task("c")])
+    until_asked(collector)
+    for index in range(3):
+        push(chunks, collector, f"env_c_{index}", 2, cur_step=10 * index)
+    first.deal_with_learner_send_info("l", "buffer", {"learner_step": 7})
+    first._state_keeper.write()
+    push(chunks, collector, "env_c_3", 2, cur_step=30)
+    first.deal_with_learner_send_info("l", "buffer", {"learner_step": 9})
+    assert chunks.names() == {"env_c_1", "env_c_2", "env_c_3"}
+    kill(first)
+    collector.reply(collected())
+    return first
+
+
+def test_the_run_goes_on_with_the_samples_that_are_there_and_its_learner_task(make, workers, chunks, killed):
+    learner, collector = workers(AutoLearner(3)), workers(batched_collector())
+    second = make([learner], [collector])
+    start(second)
+    commander = second._commander
+    assert commander.states == 1
+    told = [commander.expect("update_learner_info")[2] for _ in range(3)]
+    commander.expect("finish_learner_task", "l")
+    own = {"learner_id": "learner0", "resource_info": {"gpu": 1, "batched": True}}
+    ids = {"task_id": "l", "policy_id": "policy", "buffer_id": "buffer"}
+    assert learner.tasks == [{**ids, **own, "resume": True}] and told == [0, 1, 2]
+    drawn = {row["data_id"] for batch in learner.batches for row in batch}
+    assert drawn <= {"env_c_1", "env_c_2"}
+    assert second.failure is None and second._learner_tasks == {}
+    progress = second.progress()
+    assert (progress.samples, progress.env_steps, progress.train_iter) == (6, 20, 8)
+
+
+def test_rows_without_chunks_are_dropped_and_chunks_without_rows_deleted(make, chunks, killed):
+    second = make()
+    second.start()
+    assert content(second) == [(f"env_c_{chunk}", index) for chunk in (1, 2) for index in (0, 1)]
+    assert chunks.names() == {"env_c_1", "env_c_2"}
+    with open("exp/log/coordinator_logger.txt", encoding="utf-8") as file:
+        text = file.read()
+    assert "4 samples are there again; 2 are not" in text and "1 chunks that nobody needs are deleted" in text
+
+
+def test_collector_tasks_that_ran_are_forgotten(make, workers, killed):
+    collector = workers(batched_collector())
+    second = make([], [collector])
+    start(second, [], [collector_task("d")])
+    second.deal_with_collector_send_data("c", "buffer", "env_c_5", rows("env_c_5", 1))
+    assert second.progress().samples == 6 and "c" not in second._task_state
+    assert collector.expect("resource") and collector.expect("collector_start_task")["task_info"]["task_id"] == "d"
+    collector.reply(collected([], [info(True)]))
+    second._commander.expect("finish_collector_task", "d")
+
+
+def test_a_run_may_go_on_several_times(make, workers, killed):
+    second = make()
+    second.start()
+    second._state_keeper.write()
+    before = second.state_dict()
+    kill(second)
+    third = make()
+    third.start()
+    after = third.state_dict()
+    assert [state["buffers"]["buffer"]["content"]["data"] for state in (before, after)] == [
+        before["buffers"]["buffer"]["content"]["data"]
+    ] * 2
+    assert after["learner_tasks"] == before["learner_tasks"] != []
+    assert {**after["run"], "history": None} == {**before["run"], "history": None}
+
+
+def test_a_learner_task_that_was_still_to_begin_is_given_again(make, workers):
+    first = make()
+    start(first, [learner_task("l", type="elastic", set_buffer_size=lambda envstep: 3)])
+    assert first.next_task("learner")["task_id"] == "l"
+    first._state_keeper.write()
+    kill(first)
+    learner = workers(AutoLearner(1))
+    second = make([learner])
+    second._present_buffer_cfg = {"type": "advanced", "set_buffer_size": lambda envstep: 4}
+    second.start()
+    learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
+    assert learner.tasks[0]["task_id"] == "l"
+    buffer = second._replay_buffer["buffer"]
+    assert buffer.count() == 0 and buffer._set_buffer_size(0) == 4 and buffer.replay_buffer_size == 64
+
+
+def test_a_task_that_failed_or_was_dropped_is_not_kept(make):
+    first = make()
+    start(first, [learner_task("l"), learner_task("m")])
+    for _ in range(2):
+        first.drop_task("learner", first.next_task("learner"))
+    assert first.state_dict()["learner_tasks"] == [] and first.state_dict()["buffers"] == {}
+
+
+# When there is a state, and when not.
+
+
+def test_a_run_that_is_closed_before_its_end_can_go_on(make, workers, chunks):
+    learner, collector = workers(IdleLearner()), workers(batched_collector())
+    first = make([learner], [collector])
+    start(first, [learner_task("l")], [collector_task("c")])
+    until_asked(collector)
+    push(chunks, collector, "env_c_0", 2)
+    collector.reply(collected())
+    first.close()
+    assert chunks.names() == {"env_c_0"} and first._replay_buffer == {}
+    second = make()
+    second.start()
+    assert content(second) == [("env_c_0", 0), ("env_c_0", 1)]
+
+
+def test_a_run_that_has_ended_well_leaves_no_state_and_no_chunks(make, killed, chunks):
+    second = make()
+    second.start()
+    second._state.end()
+    second.close()
+    assert not os.path.exists(PATH) and chunks.names() == set()
+
+
+def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, workers, chunks):
+    learner, collector = workers(IdleLearner()), workers(batched_collector())
+    first = make([learner], [collector])
+    start(first, [learner_task("l")], [collector_task("c")])
+    until_asked(collector)
+    push(chunks, collector, "env_c_0", 2)
+    first._state_keeper.write()
+    collector.reply(TaskFail(result={"message": "it broke"}))
+    assert first.wait(PATIENCE_S)
+    first._state_keeper.write()
+    first.close()
+    assert read_state(PATH, RUN)["learner_tasks"][0]["task_id"] == "l"
+    second = make()
+    second.start()
+    assert content(second) == [("env_c_0", 0), ("env_c_0", 1)] and second.failure is None
+
+
+def test_a_run_that_keeps_no_state_leaves_nothing(make, workers, chunks):
+    collector = workers(batched_collector())
+    first = make([], [collector], state_interval_s=0)
+    first._room.open("buffer", {"type": "naive", "replay_buffer_size": 5})
+    start(first, [], [collector_task("c")])
+    until_asked(collector)
+    push(chunks, collector, "env_c_0", 2)
+    collector.reply(collected())
+    first.close()
+    assert not os.path.exists(PATH) and chunks.names() == set()
+
+
+def test_the_state_is_written_now_and_then(make):
+    first = make(state_interval_s=0.001)
+    start(first, [learner_task("l")])
+    while not os.path.exists(PATH):
+        assert not first.wait(0.01)
+    assert read_state(PATH, RUN)["commander"]["states"] >= 1
+
+
+def test_where_no_state_is_the_run_begins_anew(make):
+    coordinator = make()
+    coordinator.start()
+    assert coordinator.progress().samples == 0 and coordinator.failure is None
+
+
+def test_the_state_is_left_alone_unless_somebody_wants_to_go_on(make, killed):
+    second = make(resume=False, state_interval_s=0)
+    second.start()
+    assert second.progress().samples == 0 and second._replay_buffer == {}
+
+
+def test_a_state_may_lie_elsewhere(make, killed):
+    os.rename(PATH, "elsewhere")
+    second = make(resume=False)
+    second.resume("elsewhere")
+    second.start()
+    assert second.progress().samples == 6 and len(content(second)) == 4
+
+
+def test_workers_that_cannot_be_reached_do_not_cost_the_state(make, killed, chunks, workers):
+    gone = workers(batched_collector())
+    gone.close()
+    second = make([], [gone])
+    with pytest.raises(ConnectionError):
+        second.start()
+    assert len(chunks.names()) == 3
+    third = make()
+    third.start()
+    assert len(content(third)) == 4
+
+
+# What is refused.
+
+
+def refused(make, chunks, match, error=StateError, **cfg):
+    before = chunks.names(), os.path.getsize(PATH)
+    coordinator = make(**cfg)
+    with pytest.raises(error, match=match):
+        coordinator.start()
+    assert (chunks.names(), os.path.getsize(PATH)) == before
+
+
+def test_a_truncated_state_is_refused_and_nothing_is_lost(make, killed, chunks):
+    os.truncate(PATH, 100)
+    refused(make, chunks, "coordinator_state.msgpack is damaged")
+
+
+def test_the_state_of_another_run_is_refused(make, killed, chunks):
+    refused(make, chunks, "is the state of another run: exp_name = 'exp', seed = 0; this one has .* seed = 1", seed=1)
+
+
+def test_a_state_that_does_not_fit_the_config_is_refused(make, killed, chunks):
+    refused(make, chunks, "does not fit the config: KeyError", commander="solo")
+
+
+def test_a_buffer_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(make, killed, chunks):
+    state = read_state(PATH, RUN)
+    state["buffers"]["buffer"]["cfg"]["replay_buffer_size"] = 5
+    write_state(PATH, RUN, state)
+    refused(make, chunks, "does not fit the config: ValueError.*does not fit a buffer of 5")
+
+
+def test_a_coordinator_that_has_started_takes_over_no_state(make, killed):
+    second = make(resume=False)
+    second.start()
+    with pytest.raises(RuntimeError, match="takes over a state before it starts"):
+        second.resume()
+    second.close()
+    with pytest.raises(RuntimeError, match="takes over a state before it starts"):
+        second.load_state_dict(killed.state_dict())
+
+
+def test_a_file_that_is_not_there_cannot_be_gone_on_from(make):
+    with pytest.raises(FileNotFoundError):
+        make().resume("nowhere")
+
+
+def test_with_a_commander_that_keeps_no_state_only_the_counters_go_on(make, killed, chunks):
+    second = make(commander="scripted")
+    state = read_state(PATH, RUN)
+    second.load_state_dict({**state, "commander": {}})
+    second.start()
+    assert second.progress().samples == 6 and second._replay_buffer == {} and not second._again
+    assert chunks.names() == set()
+
+
+def test_a_commander_that_hangs_does_not_hold_up_for_ever(make, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.resuming._PATIENCE_S", 0.01)
+    coordinator, has_it, let_go = make(), threading.Event(), threading.Event()
+
+    def hang():
+        with coordinator._commander_lock:
+            has_it.set()
+            let_go.wait(PATIENCE_S)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert has_it.wait(PATIENCE_S)
+    with pytest.raises(TimeoutError, match=r"the commander has been busy for 0.01 s"):
+        coordinator.state_dict()
+    let_go.set()
+    thread.join()
+
+
+# A training.
+
+
+def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
+    changes = {"policy__learn__learner__train_iterations": 200, "policy__other__replay_buffer__replay_buffer_size": 500}
+    first = trainer.begin(MAIN, CREATE, **changes)
+    while first.progress().train_iter < 20 or not first._commander.evaluations:
+        assert not first.wait(0.001), first.failure
+    first._state_keeper.write()
+    kill(first)
+    for worker in trainer.workers:  # as over HTTP, where they notice it themselves
+        worker.deal_with_lost_coordinator()
+    state = read_state(PATH, RUN)
+    cfg = copy.deepcopy(first._cfg)
+    cfg.system.coordinator.update(KEEPS)
+    second = Coordinator(cfg)
+    try:
+        second.start()
+        assert second._commander._training.task_id == state["learner_tasks"][0]["task_id"]
+        assert second.wait(PATIENCE_S)
+    finally:
+        second.close()
+    assert second.failure is None
+    before, after = state["run"], second.progress()
+    assert after.train_iter >= 200 > before["train_iter"] >= 20
+    assert after.samples >= before["samples"] and after.env_steps >= before["env_steps"]
+    assert second._commander.evaluations[0] == state["commander"]["evaluations"][0]
+    assert not os.path.exists(PATH)

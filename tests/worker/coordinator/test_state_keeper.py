@@ -1,0 +1,92 @@
+"""A thread that writes a state now and then."""
+
+import logging
+import os
+import threading
+
+import pytest
+
+from ding.worker.coordinator.state_file import RunIdentity, read_state
+from ding.worker.coordinator.state_keeper import StateKeeper
+from tests.worker.coordinator.fakes import PATIENCE_S
+
+RUN, PATH = RunIdentity("exp", 0), os.path.join("exp", "state")
+LOGGER = logging.getLogger("test_state_keeper")
+
+
+class Source:
+    """States with a number; `enough` is set when `count` of them were taken."""
+
+    def __init__(self, count=3):
+        self.count, self.taken, self.enough = count, 0, threading.Event()
+
+    def __call__(self):
+        self.taken += 1
+        if self.taken >= self.count:
+            self.enough.set()
+        return {"number": self.taken}
+
+
+@pytest.fixture
+def keep():
+    made = []
+
+    def keep(take_state, interval_s):
+        made.append(StateKeeper(PATH, RUN, take_state, interval_s, LOGGER))
+        return made[-1]
+
+    yield keep
+    for keeper in made:
+        keeper.stop(PATIENCE_S)
+        assert not keeper._thread.is_alive()
+
+
+def test_it_writes_again_and_again_until_it_is_stopped(keep):
+    source = Source()
+    keeper = keep(source, 0.001)
+    keeper.start()
+    assert keeper.is_active and source.enough.wait(PATIENCE_S)
+    keeper.stop(PATIENCE_S)
+    assert read_state(PATH, RUN) == {"number": source.taken}
+    keeper.stop(PATIENCE_S)
+
+
+def test_without_an_interval_nothing_is_written_or_removed(keep):
+    keeper = keep(Source(), 0)
+    keeper.start()
+    assert not keeper.is_active and not os.path.exists(PATH)
+    keeper.write()
+    keeper.remove()
+    assert os.path.exists(PATH)
+
+
+def test_a_keeper_that_was_stopped_does_not_start(keep):
+    keeper = keep(Source(), 1)
+    keeper.stop(0)
+    keeper.start()
+    assert not keeper.is_active
+
+
+def test_where_there_is_no_state_the_file_stays(keep):
+    keep(Source(), 1).write()
+    keep(lambda: None, 1).write()
+    assert read_state(PATH, RUN) == {"number": 1}
+
+
+def test_the_file_of_a_run_that_is_over_is_removed(keep):
+    keeper = keep(Source(), 1000)
+    keeper.start()
+    keeper.write()
+    keeper.remove()
+    keeper.remove()
+    assert not os.path.exists(PATH)
+
+
+def test_what_goes_wrong_is_logged_once_and_does_no_harm(keep, caplog):
+    states = iter([{"a": object()}, {"a": object()}, {"a": 1}, {"a": object()}])
+    keeper = keep(lambda: next(states), 1)
+    for _ in range(4):
+        keeper.write()
+    assert read_state(PATH, RUN) == {"a": 1}
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(told) == 2 and all("cannot be written to" in text and "TypeError" in text for text in told)

@@ -1,0 +1,361 @@
+"""What is told of a run: the record, its JSON, and who gets it over HTTP."""
+
+import json
+import math
+
+import pytest
+import requests
+
+from ding.worker import Coordinator
+from ding.worker.coordinator.buffer_room import BufferRoom
+from ding.worker.coordinator.roster import Roster
+from ding.worker.coordinator.run_history import RunHistory
+from ding.worker.coordinator.run_state import RunState
+from ding.worker.coordinator.status import StatusReader
+from ding.worker.coordinator.task_run import TaskRun, Worker
+from ding.worker.coordinator.worker_callbacks import TaskState
+from ding.worker.transport.link import TaskFailed, WorkerLost
+from tests.worker.coordinator.fakes import (
+    LOGGER,
+    PATIENCE_S,
+    AutoLearner,
+    batched_collector,
+    collected,
+    collector_task,
+    finish_info,
+    info,
+    learner_task,
+    local_cfg,
+    rows,
+)
+from tests.worker.coordinator.test_training import CREATE, MAIN
+
+SECRET = "s3cret-" + "x" * 40
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch):
+    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+class ScriptedLink:
+    def silence_s(self):
+        return 1.5
+
+
+class ScriptedComm:
+    """Workers and running tasks as the test wants them."""
+
+    def __init__(self):
+        self.roster = Roster()
+        self.runs = []
+
+    def running(self):
+        return self.runs
+
+    def join(self, kind, name, task=None):
+        link = ScriptedLink()
+        self.roster.joined(kind, name, f"10.0.0.1:{len(name)}", link)
+        if task is not None:
+            worker = Worker(kind, name, link, {})
+            self.runs.append(TaskRun(worker, task, None, 1.0, lambda: False))
+        return link
+
+
+class ScriptedAssigner:
+    def waiting_counts(self):
+        return {"learner": 1, "collector": 2}
+
+
+class Scripted:
+    """A run whose parts the test sets."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        monkeypatch.setattr("ding.worker.coordinator.status.monotonic", lambda: self.now)
+        self.state, self.comm, self.task_states = RunState(max_env_step=1000), ScriptedComm(), {}
+        self.state.history = RunHistory(lambda: self.now)
+        self.state.history.started_at = "2030-01-02T03:04:05+00:00"
+        self.room = BufferRoom("exp", None, LOGGER)
+        parts = (self.state, self.room, self.comm, ScriptedAssigner(), self.task_states)
+        self.reader = StatusReader("my run", *parts)
+
+    def json(self, is_closed=False):
+        told = self.reader.read(is_closed).to_json()
+        assert json.loads(json.dumps(told, allow_nan=False)) == told
+        return told
+
+
+@pytest.fixture
+def run(monkeypatch):
+    run = Scripted(monkeypatch)
+    yield run
+    run.room.close()
+
+
+def test_the_status_of_a_run_that_has_not_begun(run):
+    assert run.json() == {
+        "name": "my run",
+        "started_at": "2030-01-02T03:04:05+00:00",
+        "seconds": 0.0,
+        "is_over": False,
+        "is_failed": False,
+        "reason": None,
+        "progress": {
+            "samples": 0, "env_steps": 0, "train_iter": 0, "policy_lag": 0, "last_return": None, "best_return": None,
+        },
+        "samples_per_s": 0.0,
+        "updates_per_s": 0.0,
+        "workers": [],
+        "tasks": [],
+        "queues": {"learner_tasks": 1, "collector_tasks": 2, "batches": 0},
+        "buffers": [],
+        "evaluations": [],
+        "errors": [],
+    }  # fmt: skip
+
+
+def test_the_status_of_a_run_in_full(run):
+    run.comm.join("collector", "c0", collector_task("collect"))
+    run.comm.join("collector", "c1", collector_task("evaluate", is_eval=True))
+    run.comm.join("collector", "c2", collector_task("at its end"))  # the coordinator knows it no more
+    run.comm.roster.left("c3", run.comm.join("collector", "c3"))
+    run.comm.join("learner", "l0", learner_task("train"))
+    run.comm.join("learner", "l0")  # it came back
+    run.task_states.update(
+        train=TaskState("train", 100.0), evaluate=TaskState("evaluate", 102.0), collect=TaskState("collect", 101.0)
+    )
+    run.room.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
+    run.room.push("buffer", rows("chunk", 6))
+    run.room.sample("train", "buffer", 2, 0)
+    run.now = 104.0
+    run.state.take_samples("collect", 6, {"policy_iter": 3, "cur_step": 9})
+    run.state.take_learner_info({"learner_step": 0})
+    run.state.take_learner_info({"learner_step": 9})
+    run.state.take_collector_end("evaluate", finish_info(True, reward_mean=2.5, train_iter=3))
+    run.state.history.add_error("broken")
+    assert run.json() == {
+        "name": "my run",
+        "started_at": "2030-01-02T03:04:05+00:00",
+        "seconds": 4.0,
+        "is_over": False,
+        "is_failed": False,
+        "reason": None,
+        "progress": {
+            "samples": 6, "env_steps": 9, "train_iter": 10, "policy_lag": 7, "last_return": 2.5, "best_return": 2.5,
+        },
+        "samples_per_s": 1.5,
+        "updates_per_s": 2.5,
+        "workers": [
+            {
+                "kind": kind, "name": name, "address": "10.0.0.1:2", "state": state, "task_id": task,
+                "silence_s": 1.5, "restarts": restarts,
+            }
+            for kind, name, state, task, restarts in (
+                ("learner", "l0", "busy", "train", 1),
+                ("collector", "c0", "busy", "collect", 0),
+                ("collector", "c1", "busy", "evaluate", 0),
+                ("collector", "c2", "free", None, 0),
+                ("collector", "c3", "lost", None, 0),
+            )
+        ],
+        "tasks": [
+            {"task_id": "train", "kind": "learner", "worker": "l0", "is_eval": False, "seconds": 4.0},
+            {"task_id": "collect", "kind": "collector", "worker": "c0", "is_eval": False, "seconds": 3.0},
+            {"task_id": "evaluate", "kind": "collector", "worker": "c1", "is_eval": True, "seconds": 2.0},
+        ],
+        "queues": {"learner_tasks": 1, "collector_tasks": 2, "batches": 1},
+        "buffers": [{"buffer_id": "buffer", "size": 6, "capacity": 8, "fraction": 0.75}],
+        "evaluations": [{"env_step": 9, "train_iter": 3, "mean_return": 2.5, "seconds": 4.0}],
+        "errors": [{"text": "broken", "seconds": 4.0}],
+    }  # fmt: skip
+
+
+def test_batches_that_a_learner_has_read_are_not_under_way(run):
+    run.room.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
+    run.room.push("buffer", rows("chunk", 6))
+    for _ in range(3):
+        run.room.sample("train", "buffer", 2, 0)
+    run.room.trained("train", 1)
+    assert run.json()["queues"]["batches"] == 2
+
+
+def test_numbers_that_json_has_not_are_null(run):
+    run.state.take_collector_end("evaluate", finish_info(True, reward_mean=math.nan))
+    told = run.json()
+    assert told["evaluations"][0]["mean_return"] is None and told["progress"]["last_return"] is None
+
+
+@pytest.mark.parametrize(
+    ("end", "is_over", "is_failed", "reason"),
+    [
+        (lambda state: state.end(reason="solved"), True, False, "solved"),
+        (lambda state: state.end(WorkerLost("c0 is gone")), True, True, "c0 is gone"),
+        (
+            lambda state: state.end(TaskFailed("c0", "collect", {"traceback": "Traceback: its own"})),
+            True,
+            True,
+            "worker c0 failed the task collect: Traceback: its own",
+        ),
+        (lambda state: state.end(ValueError("no")), True, True, "ValueError: no\n"),
+        (lambda state: None, False, False, None),
+    ],
+)
+def test_whether_and_why_a_run_is_over(run, end, is_over, is_failed, reason):
+    end(run.state)
+    run.now += 5
+    told = run.json()
+    assert (told["is_over"], told["is_failed"], told["reason"]) == (is_over, is_failed, reason)
+    assert told["seconds"] == (0.0 if is_over else 5.0)
+    assert run.json(is_closed=True)["is_over"]
+    assert run.json(is_closed=True)["reason"] == (reason or "it was closed")
+
+
+# Coordinators.
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make(learners=(), collectors=(), **cfg):
+        ports = [[getattr(worker, "worker", worker).port for worker in kind] for kind in (learners, collectors)]
+        cfg = local_cfg(*ports, task_timeout=PATIENCE_S, **cfg)
+        if cfg.system.coordinator.transport == "http":
+            cfg.system.coordinator.host = "127.0.0.1"
+        made.append(Coordinator(cfg))
+        return made[-1]
+
+    yield make
+    for coordinator in made:
+        coordinator.close()
+
+
+def test_a_coordinator_tells_of_its_workers_and_tasks(make):
+    learner = AutoLearner(iterations=10**9)
+    collector = batched_collector()
+    try:
+        coordinator = make([learner], [collector])
+        assert coordinator.status().workers == ()
+        coordinator.start()
+        assert [(worker.name, worker.state) for worker in coordinator.status().workers] == [
+            ("learner0", "free"), ("collector0", "free")
+        ]  # fmt: skip
+        coordinator._commander.learner_tasks.append(learner_task("train"))
+        coordinator._commander.collector_tasks.append(collector_task("collect"))
+        coordinator._notify()
+        collector.reply(collected(rows("chunk", 5), [info(cur_step=5)]))
+        coordinator._commander.expect("update_learner_info", "train")
+        status = coordinator.status()
+        assert [(w.kind, w.name, w.address, w.state, w.task_id, w.restarts) for w in status.workers] == [
+            ("learner", "learner0", f"local:{learner.worker.port}", "busy", "train", 0),
+            ("collector", "collector0", f"local:{collector.port}", "busy", "collect", 0),
+        ]
+        assert all(0 <= worker.silence_s < PATIENCE_S for worker in status.workers)
+        assert {(t.task_id, t.kind, t.worker, t.is_eval) for t in status.tasks} == {
+            ("train", "learner", "learner0", False), ("collect", "collector", "collector0", False)
+        }  # fmt: skip
+        assert [(b.buffer_id, b.size, b.capacity) for b in status.buffers] == [("buffer", 5, 64)]
+        coordinator.error("something is wrong")
+        assert [note.text for note in coordinator.status().errors] == ["something is wrong"]
+        collector.reply(collected())
+        coordinator.close()
+        assert (coordinator.status().is_over, coordinator.status().reason) == (True, "it was closed")
+        assert coordinator.status().buffers == coordinator.status().tasks == ()
+    finally:
+        learner.close()
+        collector.close()
+
+
+def test_a_worker_that_left_is_lost_and_one_that_came_back_was_restarted(make):
+    collector = batched_collector()
+    try:
+        coordinator = make([], [collector])
+        coordinator.start()
+        coordinator._comm_coordinator.leave("collector", "collector0")
+        assert coordinator.status().workers[0].state == "lost"
+        coordinator._comm_coordinator.join("collector", "collector0", "local", collector.port, PATIENCE_S)
+        assert [(w.state, w.restarts) for w in coordinator.status().workers] == [("free", 1)]
+    finally:
+        collector.close()
+
+
+@pytest.mark.parametrize("transport", ["local", "http"])
+def test_a_training_is_told_of_in_full(trainer, transport):
+    coordinator = trainer.train(MAIN, CREATE, transport)
+    assert coordinator.failure is None
+    status = coordinator.status()
+    assert (status.name, status.is_over, status.is_failed) == ("exp", True, False)
+    assert status.reason == "the training is through"
+    assert status.progress == coordinator.progress()
+    assert status.progress.train_iter == status.evaluations[-1].train_iter == 30
+    assert [point.mean_return for point in status.evaluations] == [7.5] * len(coordinator._commander.evaluations)
+    assert [(w.kind, w.name, w.state) for w in status.workers] == [
+        ("learner", "learner0", "free"), ("collector", "collector0", "free"), ("collector", "collector1", "free")
+    ]  # fmt: skip
+    assert status.samples_per_s > 0 and status.updates_per_s > 0
+    assert json.loads(json.dumps(status.to_json(), allow_nan=False)) == status.to_json()
+
+
+def test_a_training_that_reached_its_goal_says_so(trainer):
+    coordinator = trainer.train(MAIN, CREATE, env__stop_value=7.5, policy__learn__learner__train_iterations=10**9)
+    assert coordinator.status().reason == "an evaluation has reached the goal"
+
+
+def test_a_run_that_has_all_its_steps_says_so(make):
+    coordinator = make(max_env_step=5)
+    coordinator._task_state["collect"] = TaskState("collect")
+    coordinator._room.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
+    coordinator.deal_with_collector_send_data("collect", "buffer", "chunk", rows("chunk", 1, cur_step=5))
+    assert coordinator.status().reason == "max_env_step is reached"
+
+
+# Over HTTP.
+
+
+def get(url, **headers):
+    return requests.get(url, headers=headers, timeout=PATIENCE_S)
+
+
+def test_over_http_the_status_is_served_as_json(make):
+    coordinator = make(transport="http")
+    assert coordinator.url is None
+    coordinator.start()
+    reply = get(f"{coordinator.url}status")
+    assert (reply.status_code, reply.headers["Content-Type"]) == (200, "application/json")
+    told, own = reply.json(), coordinator.status().to_json()
+    assert own.pop("seconds") >= told.pop("seconds") >= 0
+    assert told == own
+
+
+def test_the_local_transport_serves_nothing(make):
+    coordinator = make()
+    coordinator.start()
+    assert coordinator.url is None and coordinator.status().name == "exp"
+
+
+def test_foreign_hosts_and_other_web_pages_get_neither_status_nor_page(make):
+    coordinator = make(transport="http")
+    coordinator.start()
+    port = coordinator.url.rstrip("/").rpartition(":")[2]
+    for path in ("", "status"):
+        assert get(coordinator.url + path, Host=f"evil.example:{port}").status_code == 403
+        assert get(coordinator.url + path, Origin="http://evil.example").status_code == 403
+        assert get(coordinator.url + path, Host=f"localhost:{port}").status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_with_a_token_the_page_is_for_everybody_and_the_status_is_not(make, monkeypatch, host):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    coordinator = make(transport="http")
+    coordinator._comm_coordinator._hub._master._interaction._host = host
+    coordinator.start()
+    page = get(coordinator.url)
+    assert page.status_code == 200 and page.text.startswith("<!doctype html>")
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": f"token={SECRET}"}):
+        reply = get(f"{coordinator.url}status", **headers)
+        assert (reply.status_code, reply.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert get(f"{coordinator.url}status?token={SECRET}").status_code == 401
+    reply = get(f"{coordinator.url}status", Authorization=f"Bearer {SECRET}")
+    assert reply.json()["name"] == "exp" and SECRET not in reply.text + page.text

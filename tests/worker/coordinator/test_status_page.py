@@ -1,0 +1,500 @@
+"""The page that shows a run: what it is made of, and, in a browser, what it shows to whom."""
+
+import ast
+import fnmatch
+import json
+import pathlib
+import re
+import shutil
+
+import pytest
+import requests
+
+from ding.worker import Coordinator
+from ding.worker.coordinator.status_page import page_policy, page_text, status_pages
+from tests.worker.coordinator.fakes import PATIENCE_S, local_cfg, rows
+from tests.worker.coordinator.test_training import CREATE, MAIN
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SECRET = "s3cret-" + "x" * 40
+INJECTION = "<img src=x onerror=window.wasInjected=1><script>window.wasInjected=1</script>"
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --window-size=1200,1400"
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch):
+    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+# What it is made of.
+
+
+def test_the_page_needs_nothing_from_elsewhere():
+    # The only addresses are names of XML vocabularies.
+    assert set(re.findall(r"""https?://[^\s"']+""", page_text())) == {"http://www.w3.org/2000/svg"}
+    assert re.findall(r"""(?:src|href)="(?!data:)""", page_text()) == []
+
+
+def test_no_text_of_peers_can_become_markup():
+    assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", page_text()) == []
+    assert re.findall(r"\son[a-z]+=", page_text()) == []
+
+
+def test_the_policy_allows_only_what_is_in_the_page():
+    policy = dict(entry.split(" ", 1) for entry in page_policy().split("; "))
+    assert policy.pop("script-src").startswith("'sha256-") and policy.pop("style-src").startswith("'sha256-")
+    assert policy == {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+
+
+def test_only_the_page_without_data_is_public():
+    pages = status_pages(lambda: None)
+    assert {path: page.is_public for path, page in pages.items()} == {"/": True, "/status": False}
+    assert pages["/"].headers == {"Content-Security-Policy": page_policy()}
+
+
+def test_a_wheel_holds_every_file_of_the_package():
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    patterns = ast.literal_eval(re.search(r"package_data=(\{.*?\})", setup, re.DOTALL)[1])
+    others = [
+        path.relative_to(ROOT)
+        for path in (ROOT / "ding").rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    ]
+    assert pathlib.Path("ding/worker/coordinator/status_page.html") in others
+    for path in others:
+        allowed = patterns.get(".".join(path.parent.parts), [])
+        assert any(fnmatch.fnmatch(path.name, pattern) for pattern in allowed), path
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install -e .[browser]")
+    from selenium.webdriver.chrome.service import Service
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    binary, driver = next(filter(None, map(shutil.which, names)), None), shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip("needs Chromium and chromedriver: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=Service(driver))
+    browser.set_page_load_timeout(PATIENCE_S)
+    browser.set_script_timeout(PATIENCE_S)
+    yield browser
+    browser.quit()
+
+
+def wait_for(browser, condition):
+    """Wait until the page meets a condition in JavaScript."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, PATIENCE_S, poll_frequency=0.05).until(
+        lambda browser: browser.execute_script(f"return {condition}"), f"it is never true that {condition}"
+    )
+
+
+# What is drawn, and from what: in one step, so that nothing is drawn in between.
+_READ = """
+const text = (id) => document.getElementById(id).textContent;
+const cells = (row) => [...row.cells].map((cell) => cell.textContent.trim());
+const rows = (id) => [...document.getElementById(id).rows].map(cells);
+const ids = ["name", "state", "reason", "last_return", "best_return", "env_steps", "samples", "train_iter",
+             "samples_per_s", "updates_per_s", "policy_lag", "batches", "learner_tasks", "collector_tasks"];
+return {
+  status: window.lastStatus,
+  texts: Object.fromEntries(ids.map((id) => [id, text(id)])),
+  workers: rows("workers"), tasks: rows("tasks"), buffers: rows("buffers"), evaluations: rows("evaluations"),
+  errors: [...document.querySelectorAll("#errors pre")].map((node) => node.textContent),
+  path: document.getElementById("curve").getAttribute("d"),
+  dots: document.querySelectorAll("#points circle").length,
+};
+"""
+
+
+def whole(number):
+    return f"{number:,}"
+
+
+def short(number):
+    return "-" if number is None else f"{number:,.1f}"
+
+
+def value(number):
+    return "-" if number is None else f"{number:,.2f}"
+
+
+def duration(seconds):
+    if seconds is None or seconds < 60:
+        return "-" if seconds is None else f"{seconds:.1f} s"
+    whole_s = int(seconds)
+    hours, minutes = whole_s // 3600, whole_s // 60 % 60
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {whole_s % 60} s"
+
+
+def what(task):
+    return "evaluation" if task["is_eval"] else "training" if task["kind"] == "learner" else "collection"
+
+
+def expected_texts(status):
+    progress, queues = status["progress"], status["queues"]
+    over = f"Over: {status['reason']}" if status["is_over"] else "Running"
+    return {
+        "name": status["name"],
+        "state": "Failed" if status["is_failed"] else over,
+        "reason": status["reason"] if status["is_failed"] else "",
+        **{key: value(progress[key]) for key in ("last_return", "best_return")},
+        **{key: whole(progress[key]) for key in ("env_steps", "samples", "train_iter", "policy_lag")},
+        **{key: short(status[key]) for key in ("samples_per_s", "updates_per_s")},
+        **{key: whole(queues[key]) for key in ("batches", "learner_tasks", "collector_tasks")},
+    }
+
+
+def check_shown(browser):
+    """Every number and text in the page is that of the status it has drawn last, which is returned."""
+    shown = browser.execute_script(_READ)
+    status = shown["status"]
+    assert shown["texts"] == expected_texts(status)
+    none = [["none"]]
+    assert shown["workers"] == [
+        [
+            w["name"], w["kind"], w["state"], duration(w["silence_s"]), whole(w["restarts"]), w["address"],
+            w["task_id"] or "-",
+        ]
+        for w in status["workers"]
+    ] or none  # fmt: skip
+    assert shown["tasks"] == [
+        [what(t), t["worker"], duration(t["seconds"]), t["task_id"]] for t in status["tasks"]
+    ] or none  # fmt: skip
+    assert shown["buffers"] == [
+        [b["buffer_id"], whole(b["size"]), whole(b["capacity"]), f"{short(100 * b['fraction'])} %"]
+        for b in status["buffers"]
+    ] or none  # fmt: skip
+    points = status["evaluations"]
+    assert shown["evaluations"] == [
+        [whole(p["env_step"]), whole(p["train_iter"]), value(p["mean_return"]), short(p["seconds"])] for p in points
+    ] or none  # fmt: skip
+    assert shown["errors"] == [error["text"] for error in reversed(status["errors"])]
+    told = [point for point in points if point["mean_return"] is not None]
+    assert len(re.findall(r"[ML]", shown["path"] or "")) == shown["dots"] == len(told)
+    return status
+
+
+def messages(browser):
+    """What the page, or a policy it has broken, has written to the console."""
+    return [entry["message"] for entry in browser.get_log("browser") if entry["source"] != "network"]
+
+
+@pytest.fixture
+def serve():
+    """Makes coordinators without workers, served over HTTP; the test sets what they tell."""
+    made = []
+
+    def serve(name="my run"):
+        cfg = local_cfg([], [], transport="http")
+        cfg.system.coordinator.host, cfg.main.exp_name = "127.0.0.1", "exp"
+        coordinator = Coordinator(cfg)
+        coordinator._status_reader._name = name
+        made.append(coordinator)
+        coordinator.start()
+        return coordinator
+
+    yield serve
+    for coordinator in made:
+        coordinator.close()
+
+
+class ScriptedLink:
+    def silence_s(self):
+        return 75.25
+
+
+def fill(coordinator):
+    """Have something of everything; one name is an attempt to inject markup."""
+    roster, history = coordinator._comm_coordinator.roster, coordinator._state.history
+    roster.joined("collector", INJECTION, INJECTION, ScriptedLink())
+    roster.joined("learner", "learner0", "10.0.0.1:1234", link := ScriptedLink())
+    roster.left("learner0", link)
+    coordinator._room.open("buffer", {"type": "advanced", "replay_buffer_size": 1600})
+    coordinator._room.push("buffer", rows("chunk", 1200))
+    for step, reward in enumerate((-12.5, 3.25, 1234.125)):
+        history.add_evaluation(1000 * step, 10 * step**2, reward)
+    history.add_evaluation(5000, 50, float("nan"))
+    coordinator.error(f"first line\n{INJECTION}")
+    coordinator.error("second error")
+
+
+def follow(browser, status, timeout_s=PATIENCE_S):
+    """Wait until the page has drawn something that meets the condition on `window.lastStatus`, called `s`."""
+    wait_for(browser, f"((s) => s && ({status}))(window.lastStatus)")
+
+
+@pytest.mark.browser
+def test_the_page_shows_what_the_status_tells(browser, serve):
+    coordinator = serve()
+    fill(coordinator)
+    browser.get(coordinator.url)
+    follow(browser, "s.errors.length === 2")
+    status = check_shown(browser)
+    now = requests.get(f"{coordinator.url}status", timeout=PATIENCE_S).json()
+    assert now.pop("seconds") >= status.pop("seconds")
+    assert now == status
+    assert browser.title == "Running - my run"
+    assert [len(status[key]) for key in ("workers", "buffers", "evaluations", "errors")] == [2, 1, 4, 2]
+    assert messages(browser) == []
+
+
+@pytest.mark.browser
+def test_the_page_follows_the_run(browser, serve):
+    coordinator = serve()
+    browser.get(coordinator.url)
+    follow(browser, "s.errors.length === 0")
+    check_shown(browser)
+    fill(coordinator)
+    follow(browser, "s.errors.length === 2")
+    check_shown(browser)
+    coordinator._room.close_buffer("buffer")
+    coordinator._state.history.add_evaluation(6000, 60, 7.0)
+    follow(browser, "s.buffers.length === 0 && s.evaluations.length === 5")
+    check_shown(browser)
+    coordinator._state.end(reason="an evaluation has reached the goal")
+    follow(browser, "s.is_over")
+    check_shown(browser)
+    assert browser.find_element("id", "state").text.endswith("Over: an evaluation has reached the goal")
+    assert messages(browser) == []
+
+
+@pytest.mark.browser
+def test_what_has_not_changed_is_not_drawn_again(browser, serve):
+    coordinator = serve()
+    fill(coordinator)
+    browser.get(coordinator.url)
+    follow(browser, "s.errors.length === 2")
+    browser.execute_script("""
+        document.querySelector("#errors details").open = true;
+        window.changes = [];
+        const options = { subtree: true, childList: true, characterData: true, attributes: true };
+        new MutationObserver((list) => window.changes.push(...list.map((m) => m.target.id || m.target.nodeName)))
+            .observe(document.body, options);
+        window.before = window.lastStatus;
+    """)
+    wait_for(browser, "window.lastStatus !== window.before && window.lastStatus.seconds > window.before.seconds + 1")
+    assert set(browser.execute_script("return window.changes")) <= {"since"}  # how long it runs
+    assert browser.execute_script("return document.querySelector('#errors details').open")
+
+
+@pytest.mark.browser
+def test_markup_in_a_name_shows_as_text(browser, serve):
+    coordinator = serve(name=INJECTION)
+    fill(coordinator)
+    browser.get(coordinator.url)
+    follow(browser, "s.errors.length === 2")
+    status = check_shown(browser)
+    assert status["name"] == status["workers"][1]["name"] == INJECTION
+    assert browser.find_element("id", "name").text == INJECTION
+    assert browser.execute_script("return document.querySelectorAll('img').length") == 0
+    assert browser.execute_script("return window.wasInjected === undefined")
+
+
+@pytest.mark.browser
+def test_the_policy_stops_what_would_be_injected_nevertheless(browser, serve):
+    browser.get(serve().url)
+    follow(browser, "true")
+    browser.execute_script("document.body.insertAdjacentHTML('beforeend', arguments[0])", INJECTION)
+    blocked = browser.execute_async_script("""
+        const done = arguments[0];
+        document.addEventListener("securitypolicyviolation", (event) => done(event.violatedDirective));
+        const script = document.createElement("script");
+        script.textContent = "window.wasInjected = 1";
+        document.body.append(script);
+    """)
+    assert blocked.startswith("script-src") and browser.execute_script("return window.wasInjected === undefined")
+    browser.get_log("browser")
+
+
+@pytest.mark.browser
+def test_a_failure_shows_its_traceback(browser, serve):
+    coordinator = serve()
+    coordinator.deal_with_error(ZeroDivisionError("told to fail"))
+    browser.get(coordinator.url)
+    follow(browser, "s.is_failed")
+    assert "ZeroDivisionError: told to fail" in check_shown(browser)["reason"]
+    assert browser.find_element("id", "reason").is_displayed()
+
+
+@pytest.mark.browser
+def test_with_a_token_the_page_asks_for_it(browser, serve, monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    coordinator = serve()
+    browser.get(coordinator.url)
+    wait_for(browser, "!document.getElementById('ask').hidden")
+    field = browser.find_element("id", "token")
+    for wrong, told in (("wrong", "not the one of this run"), ("no token", "printable ASCII")):
+        field.send_keys(f"{wrong}\n")
+        wait_for(browser, f"document.getElementById('ask-text').textContent.includes('{told}')")
+    assert browser.execute_script("return window.lastStatus") is None
+    field.send_keys(f"{SECRET}\n")
+    follow(browser, "true")
+    check_shown(browser)
+    assert not browser.find_element("id", "ask").is_displayed()
+    assert field.get_attribute("value") == "" and SECRET not in browser.current_url
+    browser.refresh()  # the tab remembers it
+    follow(browser, "true")
+    assert SECRET not in browser.page_source and browser.get_cookies() == []
+    coordinator._state.end(reason="done")
+    follow(browser, "s.is_over")
+    wait_for(browser, "sessionStorage.length === 0")
+    assert messages(browser) == []
+
+
+@pytest.mark.browser
+def test_after_a_long_silence_the_token_is_forgotten(browser, serve, monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    coordinator = serve()
+    browser.get(coordinator.url)
+    wait_for(browser, "!document.getElementById('ask').hidden")
+    browser.find_element("id", "token").send_keys(f"{SECRET}\n")
+    follow(browser, "true")
+    assert browser.execute_script("return sessionStorage.length") == 1
+    browser.execute_script("const real = Date.now; Date.now = () => real() + 31000;")
+    wait_for(browser, "!document.getElementById('again').hidden")
+    assert browser.execute_script("return sessionStorage.length") == 0
+    browser.find_element("id", "again").click()
+    wait_for(browser, "!document.getElementById('ask').hidden")
+
+
+@pytest.mark.browser
+def test_a_coordinator_that_is_gone_is_told_and_what_was_drawn_stays(browser, serve):
+    coordinator = serve()
+    fill(coordinator)
+    browser.get(coordinator.url)
+    follow(browser, "s.errors.length === 2")
+    # Whatever it says while it closes, it says it of a run that is over.
+    browser.execute_script("window.before = window.lastStatus")
+    coordinator._comm_coordinator._hub.close()
+    wait_for(browser, "document.getElementById('state').textContent.startsWith('No answer')")
+    assert browser.find_element("id", "last_return").is_displayed()
+    assert len(browser.find_elements("css selector", "#workers tr")) == 2
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_cut_off_and_everything_can_be_read(browser, serve, width, theme):
+    coordinator = serve()
+    fill(coordinator)
+    media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        browser.get(coordinator.url)
+        follow(browser, "s.errors.length === 2")
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        low = browser.execute_script(_LOW_CONTRAST)
+        assert low == []
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+# Texts whose contrast with what is behind them is below 4.5 (WCAG 2.1, AA), with that contrast.
+_LOW_CONTRAST = """
+const parse = (color) => color.match(/[0-9.]+/g).map(Number);
+const linear = (c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+const light = (color) => {
+  const [r, g, b] = parse(color).slice(0, 3).map((c) => linear(c / 255));
+  return .2126 * r + .7152 * g + .0722 * b;
+};
+const back = (node) => {
+  for (; node; node = node.parentElement) {
+    const color = getComputedStyle(node).backgroundColor, parts = parse(color);
+    if (parts.length < 4 || parts[3] > 0) return color;
+  }
+  return "rgb(255, 255, 255)";
+};
+const low = [];
+for (const node of document.querySelectorAll("body *")) {
+  const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+  if (!own || !node.checkVisibility() || node.closest("script, noscript, title")) continue;
+  const style = getComputedStyle(node), color = node instanceof SVGElement ? style.fill : style.color;
+  const [a, b] = [light(color), light(back(node))].sort((x, y) => y - x);
+  const contrast = (a + .05) / (b + .05);
+  if (contrast < 4.5) low.push([node.textContent.slice(0, 40), contrast]);
+}
+return low;
+"""
+
+
+@pytest.mark.browser
+def test_every_table_has_headers_and_every_part_a_heading(browser, serve):
+    coordinator = serve()
+    fill(coordinator)
+    browser.get(coordinator.url)
+    follow(browser, "s.errors.length === 2")
+    assert browser.execute_script("return document.querySelectorAll('h1').length") == 1
+    assert browser.execute_script("""
+        return [...document.querySelectorAll("section")].every((part) =>
+            document.getElementById(part.getAttribute("aria-labelledby"))?.tagName === "H2");
+    """)
+    assert browser.execute_script("""
+        return [...document.querySelectorAll("table")].every((table) =>
+            [...table.tHead.rows[0].cells].every((cell) => cell.scope === "col") &&
+            [...table.tBodies[0].rows].every((row) => row.cells.length === 1 || row.cells[0].scope === "row"));
+    """)
+    state = browser.find_element("id", "state")
+    assert (state.get_attribute("role"), state.get_attribute("aria-live")) == ("status", "polite")
+
+
+@pytest.mark.browser
+def test_the_curve_is_drawn_over_what_is_chosen(browser, serve):
+    coordinator = serve()
+    fill(coordinator)
+    browser.get(coordinator.url)
+    follow(browser, "s.errors.length === 2")
+    drawn = set()
+    for axis in ("env_step", "train_iter", "seconds"):
+        browser.execute_script(
+            "const axis = document.getElementById('axis'); axis.value = arguments[0];"
+            "axis.dispatchEvent(new Event('change'))", axis
+        )  # fmt: skip
+        check_shown(browser)
+        path = browser.execute_script("return document.getElementById('curve').getAttribute('d')")
+        points = [tuple(map(float, point.split())) for point in re.findall(r"[ML]([^ML]+)", path)]
+        heights = [height for _, height in points]
+        assert heights == sorted(heights, reverse=True)  # of -12.5, 3.25 and 1234.125, the top being 0
+        assert [x for x, _ in points] == sorted(x for x, _ in points)
+        drawn.add(json.dumps(points))
+    assert len(drawn) == 3
+
+
+@pytest.mark.browser
+def test_the_page_of_a_real_training_shows_it_as_it_goes(browser, trainer):
+    endless = {"policy__learn__learner__train_iterations": 10**9, "policy__other__commander__eval_interval": 0}
+    coordinator = trainer.begin(MAIN, CREATE, "http", **endless)
+    browser.get(coordinator.url)
+    follow(browser, "s.evaluations.length >= 2 && s.progress.train_iter > 20 && s.progress.samples > 100")
+    status = check_shown(browser)
+    assert {worker["name"] for worker in status["workers"]} == {"learner0", "collector0", "collector1"}
+    assert any(what(task) == "training" for task in status["tasks"])
+    assert status["buffers"][0]["capacity"] == 64 and status["samples_per_s"] > 0
+    count = len(status["evaluations"])
+    follow(browser, f"s.evaluations.length > {count}")
+    check_shown(browser)
+    assert messages(browser) == []

@@ -1,0 +1,205 @@
+"""Buffers that are frozen, kept as bytes and loaded into others: they go on as if nothing had been."""
+
+import numpy as np
+import pytest
+from easydict import EasyDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.utils.msgpack_helper import pack, unpack
+from ding.worker.replay_buffer import create_buffer
+
+SIZE = 12
+CONFIGS = {
+    "advanced": {"type": "advanced", "max_use": 3},
+    "naive": {"type": "naive"},
+    "episode": {"type": "episode"},
+    "elastic": {"type": "elastic", "set_buffer_size": lambda envstep: 5 + envstep},
+    "deque": {"type": "deque", "max_use": 3},
+    "deque with priorities": {"type": "deque", "priority": True, "priority_IS_weight": True},
+}
+every_kind = pytest.mark.parametrize("kind", CONFIGS)
+
+
+def make(kind):
+    return create_buffer(EasyDict(CONFIGS[kind], replay_buffer_size=SIZE), exp_name="exp")
+
+
+def items(kind, first, count):
+    rows = [{"n": n, "collect_iter": n // 4} for n in range(first, first + count)]
+    return [[row] for row in rows] if kind == "episode" else rows
+
+
+def play(buffer, kind, operations):
+    """Do the same with any buffer of a kind; returns all batches."""
+    batches, pushed = [], buffer.push_count
+    for operation, count in operations:
+        if operation == "push":
+            buffer.push(items(kind, pushed, count), -1)
+            pushed += count
+        elif buffer.count() >= count:
+            batch = buffer.sample(count, 1)
+            batches.append(batch)
+            if kind == "advanced":
+                keys = ("replay_unique_id", "replay_buffer_idx")
+                info = {key: [item[key] for item in batch] for key in keys}
+                buffer.update({**info, "priority": [0.5 + item["n"] % 3 for item in batch]})
+    return batches
+
+
+def moved(buffer, kind):
+    """Another buffer with the frozen state of this one."""
+    other = make(kind)
+    other.load_state_dict(unpack(pack(buffer.freeze())))
+    return other
+
+
+operations = st.lists(st.tuples(st.sampled_from(["push", "sample"]), st.integers(1, 5)), max_size=12)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "deque with priorities"])
+@settings(max_examples=25, deadline=None)
+@given(before=operations, after=operations)
+def test_a_buffer_that_was_frozen_goes_on_as_the_one_that_was_not(kind, before, after):
+    buffer = make(kind)
+    play(buffer, kind, before)
+    other = moved(buffer, kind)
+    assert (other.count(), other.push_count) == (buffer.count(), buffer.push_count)
+    assert play(other, kind, after) == play(buffer, kind, after)
+    for each in (buffer, other):
+        each.close()
+
+
+@every_kind
+def test_a_frozen_state_stays_as_it_is_while_the_buffer_goes_on(kind):
+    buffer = make(kind)
+    play(buffer, kind, [("push", 9), ("sample", 4)])
+    frozen = buffer.freeze()
+    before = pack(frozen)
+    play(buffer, kind, [("push", 9), ("sample", 5), ("sample", 5)])
+    assert pack(frozen) == before
+    buffer.close()
+
+
+def test_a_frozen_item_is_the_one_that_was_pushed():
+    buffer = make("advanced")
+    play(buffer, "advanced", [("push", 2)])
+    frozen = buffer.freeze()
+    assert frozen["data"] == [{"n": 0, "collect_iter": 0}, {"n": 1, "collect_iter": 0}] + [None] * (SIZE - 2)
+    assert frozen["books"]["slots"].tolist() == [0, 1] and len(frozen["books"]["priorities"]) == 2
+    buffer.close()
+
+
+def test_retired_items_stay_retired():
+    cfg = EasyDict(CONFIGS["advanced"], replay_buffer_size=SIZE, max_use=1, enable_track_used_data=True)
+    buffer, other = (create_buffer(cfg, exp_name="exp") for _ in range(2))
+    buffer.push([{"n": n, "data_id": f"file_{n}"} for n in range(4)], -1)
+    batch = buffer.sample(2, 0)
+    other.load_state_dict(buffer.freeze())
+    assert other.count() == buffer.count() == 4 - len({item["n"] for item in batch})
+    slots = [item["replay_buffer_idx"] for item in batch]
+    assert other._store.book.priorities.priorities[slots].tolist() == [0.0] * 2
+    assert {item["n"] for item in other.sample(2, 0)}.isdisjoint(item["n"] for item in batch)
+    for each in (buffer, other):
+        each.close()
+
+
+def test_a_record_counts_its_uses_on():
+    buffer = make("deque")
+    buffer.push([{"n": 0}], -1)
+    buffer.sample(1, 0), buffer.sample(1, 0)
+    other = moved(buffer, "deque")
+    other.sample(1, 0)
+    assert other.count() == 0
+
+
+# Discarding.
+
+
+def number(item):
+    return item[0]["n"] if isinstance(item, list) else item["n"]
+
+
+@every_kind
+def test_items_that_are_discarded_are_dropped_and_the_others_stay_in_order(kind):
+    buffer, dropped = make(kind), []
+    buffer.push(items(kind, 0, SIZE + 3), -1)
+    buffer.on_dropped = dropped.extend
+    assert buffer.discard(lambda item: number(item) % 3 == 0) == 4
+    assert sorted(map(number, dropped)) == [3, 6, 9, 12]
+    rest = [n for n in range(3, SIZE + 3) if n % 3]
+    seen = []
+    assert buffer.discard(lambda item: seen.append(number(item)) or False) == 0
+    assert seen == rest and buffer.count() == len(rest)
+    buffer.push(items(kind, 100, SIZE - len(rest)), -1)
+    seen.clear()
+    buffer.discard(lambda item: seen.append(number(item)) or False)
+    assert buffer.count() == len(seen) == (SIZE if kind != "advanced" else SIZE - 2)  # which keeps its gaps
+    assert seen == [*rest, *range(100, 100 + SIZE - len(rest))][-len(seen) :]
+    buffer.close()
+
+
+@every_kind
+def test_all_items_can_be_discarded(kind):
+    buffer = make(kind)
+    buffer.push(items(kind, 0, 5), -1)
+    assert buffer.discard(lambda item: True) == 5 and buffer.count() == 0
+    assert buffer.discard(lambda item: True) == 0
+    buffer.push(items(kind, 5, 2), -1)
+    assert [number(item) for item in buffer.sample(1, 0)][0] in (5, 6)
+    buffer.close()
+
+
+def test_the_newest_items_count_after_a_discard():
+    buffer = make("elastic")
+    buffer.push(items("elastic", 0, 10), -1)
+    buffer.discard(lambda item: item["n"] in (1, 8))
+    assert sorted(item["n"] for item in buffer.sample(5, 0)) == [4, 5, 6, 7, 9]
+    buffer.close()
+
+
+def sequences(lengths, size=SIZE, **cfg):
+    """A buffer of transitions, in episodes of these lengths; the last one is under way."""
+    buffer = create_buffer(EasyDict(type="sequence", replay_buffer_size=size, **cfg), exp_name="exp")
+    n = 0
+    for length in lengths:
+        for step in range(length):
+            is_last = step == length - 1 and n + 1 < sum(lengths)
+            buffer.push([{"n": n, "done": is_last}], -1)
+            n += 1
+    return buffer
+
+
+def windows(buffer, length):
+    """All windows of this length there are."""
+    drawn = (buffer.sample(1, length, 0, replace=True) for _ in range(200))
+    return sorted({tuple(item["n"] for item in sample[0]) for sample in drawn if sample})
+
+
+def test_an_episode_ends_where_a_transition_is_discarded():
+    buffer = sequences([3, 5, 3])
+    buffer.discard(lambda item: item["n"] == 5)
+    assert windows(buffer, 2) == [(0, 1), (1, 2), (3, 4), (6, 7), (8, 9), (9, 10)]
+    buffer.push([{"n": 11, "done": True}], -1)  # the episode under way goes on
+    assert (9, 10, 11) in windows(buffer, 3)
+    buffer.close()
+
+
+@pytest.mark.parametrize(
+    ("unwanted", "steps"), [({10}, 0), ({9}, 1), ({8}, 2), ({8, 9, 10}, 0), ({2}, 3), (set(range(11)), 0)]
+)
+def test_the_episode_under_way_is_as_long_as_what_is_left_of_its_end(unwanted, steps):
+    buffer = sequences([3, 5, 3])
+    buffer.discard(lambda item: item["n"] in unwanted)
+    assert buffer._ends.steps == steps
+    buffer.close()
+
+
+def test_frozen_sequences_keep_their_ends():
+    buffer = sequences([3, 5, 3])
+    other = create_buffer(EasyDict(type="sequence", replay_buffer_size=SIZE), exp_name="exp")
+    other.load_state_dict(unpack(pack(buffer.freeze())))
+    assert windows(other, 3) == windows(buffer, 3)
+    assert np.array_equal(other._ends.is_last, buffer._ends.is_last) and other._ends.steps == 3
+    for each in (buffer, other):
+        each.close()
