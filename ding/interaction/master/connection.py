@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ding.interaction.master.service import MasterService
 
 _log = logging.getLogger("ding.interaction")
+_DISCONNECT_RETRIES = 2
 
 
 class SlaveConnection(ControllableContext):
@@ -189,6 +190,8 @@ class SlaveConnection(ControllableContext):
         # The slave knows a request that it gets twice by its id; tasks have their own.
         headers = {"Token": token, "Request-Id": str(uuid.uuid4())} if path != "task/new" else {"Token": token}
         retries, waiting = self._service.retry
+        if path == "disconnect":  # a slave that does not hear of it notices by itself
+            retries = min(retries, _DISCONNECT_RETRIES)
         return self._engine.request(
             method, path, body, headers, retries=retries, retry_waiting=waiting, timeout=timeout
         )

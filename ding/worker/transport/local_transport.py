@@ -90,6 +90,8 @@ class LocalStation:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
+            if job.future.done():  # nobody waits for it any more
+                continue
             self._current = job
             try:
                 job.succeed(json.dumps(self._serve(json.loads(job.text)) or {}))

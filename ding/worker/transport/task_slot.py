@@ -53,13 +53,14 @@ class TaskSlot(Generic[R]):
         self._lock = threading.RLock()
         self._is_closed = False
         self._abandoned: R | None = None  # the run whose coordinator has gone
+        self._has_left = False  # whether it has gone since the run began to be made
         self._report: dict[str, Any] = {}
 
     def begin(self, make: Callable[[], R]) -> R:
         """Run what `make` returns.
 
         Raises:
-            RuntimeError: another task runs, or the slot is closed.
+            RuntimeError: another task runs, the slot is closed, or the coordinator has gone meanwhile.
         """
         with self._alone():
             if self._is_closed:
@@ -69,7 +70,11 @@ class TaskSlot(Generic[R]):
             if self.run is not None:
                 raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
             self._report = {}
+            self._has_left = False
             self.run = make()
+            if self._has_left:
+                self.end()
+                raise RuntimeError("the coordinator has gone while its task began; it is ended")
             return self.run
 
     def end(self) -> dict[str, Any]:
@@ -82,6 +87,7 @@ class TaskSlot(Generic[R]):
 
     def abandon(self) -> None:
         """The coordinator has gone: end its run, in a thread. Another coordinator may come."""
+        self._has_left = True  # a run that is being made ends as soon as it is there
         run = self.run
         if run is not None:
             self._abandoned = run

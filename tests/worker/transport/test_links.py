@@ -505,3 +505,22 @@ def test_a_hub_serves_pages_where_it_listens(kind):
     finally:
         hub.close()
     assert hub.url is None
+
+
+def test_a_task_that_was_given_up_before_its_turn_is_not_run_in_this_process():
+    worker = Worker()
+    station, hub = LocalStation(worker.serve), LocalHub()
+    station.start()
+    first, second = (hub.link(name, "", station.port) for name in ("first", "second"))
+    first.connect(0), second.connect(0)
+    waiting = threading.Thread(target=first.run, args=({"name": "wait"}, DEADLINE_S))
+    waiting.start()
+    assert worker.running.wait(DEADLINE_S)
+    with pytest.raises(WorkerLost):
+        second.run({"name": "echo", "value": 1}, SHORT_S)
+    second.close()
+    worker.go.set()
+    waiting.join(DEADLINE_S)
+    assert first.run({"name": "echo", "value": 2}, DEADLINE_S) == {"got": 2}
+    assert [task["name"] for task in worker.tasks] == ["wait", "echo"]
+    station.close(), hub.close()

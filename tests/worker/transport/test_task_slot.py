@@ -102,6 +102,18 @@ def test_an_abandonment_that_comes_late_leaves_the_next_run_alone(slot, ended, m
     assert ended == ["one"] and slot.run.ids["task_id"] == "two"
 
 
+def test_a_run_whose_coordinator_goes_while_it_is_made_ends_at_once(slot, ended):
+    def make():
+        slot.abandon()
+        return work("one")
+
+    with pytest.raises(RuntimeError, match="the coordinator has gone while its task began"):
+        slot.begin(make)
+    assert ended == ["one"] and slot.run is None
+    slot.begin(lambda: work("two"))  # another coordinator has come
+    assert slot.run.ids["task_id"] == "two"
+
+
 def test_a_failure_to_end_what_was_abandoned_is_logged(caplog):
     slot = TaskSlot("singer", lambda run: 1 / 0, 1)
     slot.begin(lambda: work("one"))
