@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 LOCAL_HOST = "local"
 
-_lock = threading.Lock()
+# Reentrant: garbage may be collected while it is held, and a worker that is garbage closes its station.
+_lock = threading.RLock()
 _stations: dict[int, LocalStation] = {}
 _free_ports = itertools.count(1)
 

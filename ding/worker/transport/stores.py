@@ -216,7 +216,7 @@ class MemoryPolicyStore:
         return None if version.token == known else version
 
 
-_shared_lock = threading.Lock()
+_shared_lock = threading.RLock()  # reentrant: see `_lock` of local_transport
 _shared_content: dict[tuple[str, str], dict[str, Any]] = {}
 
 

@@ -9,6 +9,7 @@ import requests
 
 from ding.interaction import ConnectionRefuse, Master, Slave, TaskFail
 from ding.interaction.server.pages import Page
+from ding.worker.transport import local_transport
 from ding.worker.transport.http_transport import HttpHub
 from ding.worker.transport.link import TaskFailed, WorkerLost, describe
 from ding.worker.transport.local_transport import LocalHub, LocalStation
@@ -505,6 +506,20 @@ def test_a_hub_serves_pages_where_it_listens(kind):
     finally:
         hub.close()
     assert hub.url is None
+
+
+def test_a_station_may_be_closed_by_the_collection_of_garbage_while_another_starts():
+    station = LocalStation(lambda task: {})
+    station.start()
+
+    def close_within_the_lock():
+        with local_transport._lock:
+            station.close()
+
+    thread = threading.Thread(target=close_within_the_lock, daemon=True)
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
 
 
 def test_a_task_that_was_given_up_before_its_turn_is_not_run_in_this_process():
