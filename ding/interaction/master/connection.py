@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ding.interaction.master.service import MasterService
 
 _log = logging.getLogger("ding.interaction")
-_DISCONNECT_RETRIES = 2
+_DISCONNECT_RETRIES = 1
 
 
 class SlaveConnection(ControllableContext):
