@@ -14,6 +14,10 @@ from typing import Any, Protocol
 
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.process_event import ProcessEvent
+from ding.worker.transport.link import WorkerLetGo
+
+# How long the end waits for each thread, all of which should be through soon.
+_JOIN_S = 5.0
 
 
 class RunSide(Protocol):
@@ -62,13 +66,14 @@ class Supervisor:
     def lost(self, kind: str, name: str, error: Exception) -> bool:
         """The coordinator has lost a worker. True: it will be started again, or its death will end the run.
 
-        One whose process still runs hangs, or was stopped: it is killed.
+        One whose process still runs hangs, or was stopped: it is killed. Not so where the coordinator had let go of it
+        before, for then it has died, and the process is that of its next life.
         """
         with self._lock:
             worker = self._workers.get(name)
             if worker is None or self._stop.is_set():
                 return False
-            if worker.pid is not None:
+            if worker.pid is not None and not isinstance(error, WorkerLetGo):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker.pid, signal.SIGKILL)
             return True
@@ -76,10 +81,9 @@ class Supervisor:
     def close(self) -> None:
         """Watch no longer. Idempotent."""
         self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        for thread in self._joining:
-            thread.join()
+        for thread in [self._thread, *self._joining]:
+            if thread.ident is not None:
+                thread.join(_JOIN_S)
 
     def _watch(self) -> None:
         try:

@@ -12,6 +12,7 @@ from easydict import EasyDict
 from ding.entry.keeper import WorkerPlan
 from ding.entry.supervisor import Supervisor
 from ding.entry.worker_process import WorkerDied, WorkerProcess, close_all, wait_until_up
+from ding.worker.transport.link import WorkerLetGo
 from tests.entry.test_worker_process import serve
 
 PATIENCE_S = 30
@@ -101,6 +102,18 @@ def test_a_worker_that_hangs_is_killed_and_started_again(signum, supervise):
     assert supervisor.lost("collector", "c0", TimeoutError()) is True
     run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
     assert workers[0].pid != pid
+
+
+def test_a_loss_that_is_told_of_late_does_not_harm_the_next_life(supervise):
+    supervisor, run, workers = supervise()
+    kill(workers[0])
+    run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
+    pid = workers[0].pid
+    assert supervisor.lost("collector", "c0", WorkerLetGo("its task is lost, too")) is True
+    supervisor.close()
+    assert (workers[0].pid, supervisor.restarts) == (pid, {"c0": 1})
+    os.kill(pid, 0)
+    assert run.told.empty()
 
 
 def test_unknown_workers_are_not_brought_back_and_nobody_is_after_the_end(supervise):

@@ -14,7 +14,7 @@ from ding.worker.coordinator.resource_manager import NaiveResourceManager
 from ding.worker.coordinator.roster import Roster
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, CoordinatorSide, Task, TaskRun, Worker
 from ding.worker.transport.connecting import connect, connect_all
-from ding.worker.transport.link import Hub, WorkerLost
+from ding.worker.transport.link import Hub, WorkerLetGo, WorkerLost
 
 if TYPE_CHECKING:
     from ding.interaction.server.pages import Page
@@ -221,7 +221,7 @@ class CommCoordinator:
         if self._let_go(worker):
             worker.link.drop(str(error))
             return error
-        return WorkerLost(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
+        return WorkerLetGo(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
 
     def _see_through(self, run: TaskRun) -> bool:
         """Run the task; whatever fails in it, in the worker or in a callback, the coordinator hears of.

@@ -34,6 +34,10 @@ class WorkerLost(RuntimeError):
     """A worker cannot be reached, or has not answered in time; whether it ran the task is not known."""
 
 
+class WorkerLetGo(WorkerLost):
+    """The coordinator had let go of the worker before its task was lost: another may be in its place by now."""
+
+
 class Link(Protocol):
     """The coordinator's end of the connection to one worker. One thread may use it at a time, but for `close`."""
 

@@ -8,7 +8,7 @@ from easydict import EasyDict
 from ding.worker import Coordinator
 from ding.worker.coordinator.worker_keeper import ReturningWorkers
 from ding.worker.learner.comm import NaiveLearner
-from ding.worker.transport.link import WorkerLost
+from ding.worker.transport.link import WorkerLetGo, WorkerLost
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
@@ -82,7 +82,7 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     assert [first.expect(name)["name"] for name in ("resource", "collector_start_task", "collector_data_task")]
     until_gone(coordinator, "collector", "collector0")
     coordinator._commander.expect("notify_fail_collector_task", "c")
-    assert keeper.asked == [("collector", "collector0", WorkerLost)]
+    assert keeper.asked == [("collector", "collector0", WorkerLetGo)]
     assert (coordinator.free_count("collector"), "c" in coordinator._task_state) == (0, False)
     coordinator._commander.collector_tasks.append(collector_task("d"))
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
