@@ -46,6 +46,7 @@ class WorkerCallbacks(ABC):
         self._task_state: dict[str, TaskState] = {}
         self._historical_task: list[str] = []
         self._learner_tasks: dict[str, Task] = {}  # those that run, or are still to run
+        self._told_bad_files: dict[str, int] = {}  # how many there were when they were told of last
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
 
     @abstractmethod
@@ -73,7 +74,8 @@ class WorkerCallbacks(ABC):
         rows = data if isinstance(data, list) else [data]
         taken = self._room.push(buffer_id, rows)
         if taken is None:
-            self.error(f"{len(rows)} samples for the unknown buffer {buffer_id} are dropped")
+            say = self.info if self._state.is_over else self.error  # what comes after the end is no surprise
+            say(f"{len(rows)} samples for the unknown buffer {buffer_id} are dropped")
         elif rows and self._state.take_samples(task_id, taken, rows[-1]):
             self._end_at_limit()
 
@@ -135,11 +137,19 @@ class WorkerCallbacks(ABC):
         self._require(task_id)
         if not self._room.update(buffer_id, info.get("priority_info") or {}):
             self.error(f"priorities for the unknown buffer {buffer_id} are dropped")
+        self._tell_bad_files(task_id, int(info.get("bad_files", 0)))
         is_first = self._state.take_learner_info(info)
         with self._commander_lock:
             self._commander.update_learner_info(task_id, info)
         if is_first:  # a commander may have held collectors back until now
             self._notify()
+
+    def _tell_bad_files(self, task_id: str, count: int) -> None:
+        """They are told of each time there are twice as many: not each one, and not only the first."""
+        told = self._told_bad_files.get(task_id, 0)
+        if count >= max(1, 2 * told):
+            self._told_bad_files[task_id] = count
+            self.error(f"the learner of the task {task_id} has passed over {count} bad files of samples; see its log")
 
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
         """Whether the learner task is done."""
@@ -154,6 +164,7 @@ class WorkerCallbacks(ABC):
             buffer_id = self._commander.finish_learner_task(task_id, finished_task)
             self._learner_tasks.pop(task_id, None)
         self._task_state.pop(task_id, None)
+        self._told_bad_files.pop(task_id, None)
         self._historical_task.append(task_id)
         self._end_training(task_id, buffer_id)
         self._notify()

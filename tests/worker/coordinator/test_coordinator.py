@@ -577,6 +577,25 @@ def test_unknown_buffers_are_told_and_give_nothing(make):
     assert "1 samples for the unknown buffer b" in log and "priorities for the unknown buffer b" in log
 
 
+def test_bad_files_of_a_learner_are_told_each_time_there_are_twice_as_many(make):
+    coordinator = make()
+    coordinator._task_state["t"] = TaskState("t")
+    for count in (0, 1, 1, 2, 3, 4, 7, 9):
+        coordinator.deal_with_learner_send_info("t", "b", {"learner_step": 0, "bad_files": count})
+    told = [note.text for note in coordinator.status().errors if "bad files" in note.text]
+    assert told == [
+        f"the learner of the task t has passed over {n} bad files of samples; see its log" for n in (1, 2, 4, 9)
+    ]
+
+
+def test_samples_that_come_after_the_end_are_no_error(make):
+    coordinator = make()
+    coordinator._task_state["t"] = TaskState("t")
+    coordinator._state.end()
+    coordinator.deal_with_collector_send_data("t", "b", "d", [{"data_id": "d"}])
+    assert "1 samples for the unknown buffer b" in text_log() and coordinator.status().errors == ()
+
+
 def test_a_refused_push_counts_as_no_samples(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")

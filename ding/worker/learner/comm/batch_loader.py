@@ -16,6 +16,8 @@ from ding.worker.transport.ledger import DATA_ID
 Rows = list[dict[str, Any]]
 # What is wrong with a file, or with what is said about it. Anything else is an error of this program.
 _BAD_FILE = (OSError, ValueError, KeyError)
+# However many files have not come: how long the next one may be late, if that much was allowed at first.
+_LEAST_PATIENCE_S = 0.1
 
 
 class BatchLoader:
@@ -25,7 +27,8 @@ class BatchLoader:
     thread; the counts may be read by others.
 
     Args:
-        timeout_s: how long files may be late, counted for each batch. One that was not readable once gets no more time.
+        timeout_s: how long files may be late, counted for each batch. One that was not readable once gets no more time,
+            and each batch with such a file halves the time for the next ones, until a file comes that was late.
         wait: waits so many seconds; True if there is no use in waiting on.
         threads: read the files of a batch, where they are more than one.
 
@@ -39,7 +42,9 @@ class BatchLoader:
         self.bad_files: set[str] = set()
         self.error: Exception | None = None
         self.warn: Callable[[str], Any] = lambda text: None
-        self._reader, self._timeout_s, self._wait = reader, timeout_s, wait
+        self._reader, self._wait = reader, wait
+        self._timeout_s = self._patience_s = timeout_s
+        self._has_late = False  # whether one has come that was late
         self._left_over: list[Any] = []
         self._pool = WorkerPool(threads, "learner_reader") if threads > 1 else None
 
@@ -61,12 +66,14 @@ class BatchLoader:
         if self._wait(0.0):  # then a file may only seem to be bad
             return None, 0
         chunks: dict[str, Any] = dict(zip(names, read, strict=True))
+        known = len(self.bad_files)
         samples = []
         for row in rows:
             try:
                 samples.append(pick_sample(_content(chunks[row[DATA_ID]]), row))
             except _BAD_FILE as e:
                 self._note(row[DATA_ID], e)
+        self._set_patience(has_new_bad=len(self.bad_files) > known)
         if len(samples) == len(rows):
             return samples, len(rows)
         self._left_over += samples
@@ -77,12 +84,28 @@ class BatchLoader:
 
     def _read(self, name: str, compressor: str, begin_s: float) -> list[Any] | Exception:
         """The samples of a chunk, or why there are none."""
-        timeout_s = 0.0 if name in self.bad_files else self._timeout_s
-        read = partial(self._reader.samples, name, compressor)
+        is_bad = name in self.bad_files
+        tries = 0
+
+        def read() -> list[Any]:
+            nonlocal tries
+            tries += 1
+            return self._reader.samples(name, compressor)
+
         try:
-            return read_patiently(read, repr(name), timeout_s, self._wait, begin_s)
+            samples = read_patiently(read, repr(name), 0.0 if is_bad else self._patience_s, self._wait, begin_s)
         except _BAD_FILE as e:
             return e
+        if is_bad or tries > 1:
+            self._has_late = True
+        return samples
+
+    def _set_patience(self, has_new_bad: bool) -> None:
+        if self._has_late:
+            self._patience_s = self._timeout_s
+        elif has_new_bad:
+            self._patience_s = max(self._patience_s / 2, min(self._timeout_s, _LEAST_PATIENCE_S))
+        self._has_late = False
 
     def _note(self, name: str, error: Exception) -> None:
         self.error = error

@@ -101,6 +101,21 @@ def test_a_file_that_comes_too_late_is_used_from_then_on(loader, shelf):
     assert values(batch) == [7] and loader.bad_files == {"x"}
 
 
+def test_the_more_files_do_not_come_the_shorter_is_the_wait_until_one_was_only_late(loader, shelf, clock):
+    waited_s = []
+    for name in "abcdefgh":
+        before_s = clock.now
+        loader.load(rows(name))
+        waited_s.append(clock.now - before_s)
+    assert waited_s[0] > 4.5 and all(later <= earlier for earlier, later in zip(waited_s, waited_s[1:], strict=False))
+    assert 0 < waited_s[-1] <= 0.1 and sum(waited_s) < 11
+    shelf.put("a", 7)
+    assert values(loader.load(rows("a"))[0]) == [7]
+    before_s = clock.now
+    loader.load(rows("z"))
+    assert clock.now - before_s > 4.5
+
+
 def test_a_file_that_is_late_is_waited_for(loader, shelf, clock):
     clock.wait = lambda wait_s: (shelf.put("x", 7) if wait_s else None, False)[1]
     loader._wait = clock.wait

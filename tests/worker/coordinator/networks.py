@@ -1,0 +1,133 @@
+"""Networks that mistreat what coordinators and workers tell each other, and books of what gets through."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import ding.worker.transport.http_transport as http_transport
+from ding.interaction import Master
+from ding.worker import Coordinator
+from tests.interaction.fakes import Proxy, free_port
+
+FAULTS = {"lose": 0.04, "reply": 0.04, "half": 0.02, "double": 0.1, "delay": 0.1}
+MOST_DELAY_S = 0.02
+
+
+class _Faulty(Proxy):
+    """Does something to messages, but for those that a server sends to itself; counts what."""
+
+    def __init__(self, port, seed, **kwargs):
+        super().__init__(port, **kwargs)
+        self._random, self.faults = random.Random(seed), Counter()
+
+    def _action(self, line):
+        if "/ping" in line or "/shutdown" in line:
+            return "pass"
+        action = self._choose()
+        self.faults[action] += 1
+        if action == "delay":
+            threading.Event().wait(self._random.random() * MOST_DELAY_S)
+        return action
+
+    def _choose(self):
+        raise NotImplementedError
+
+
+class ChaosProxy(_Faulty):
+    """Does something to every fourth message; what, follows from the seed."""
+
+    def _choose(self):
+        return self._random.choices([*FAULTS, "pass"], [*FAULTS.values(), 1 - sum(FAULTS.values())])[0]
+
+
+class DoublingProxy(_Faulty):
+    """Passes every message on twice; the second answer counts."""
+
+    def _choose(self):
+        return "double"
+
+
+class Network:
+    """Proxies, each with another seed, before a coordinator and its workers. Whoever makes one closes it."""
+
+    def __init__(self, make_proxy, seed, monkeypatch):
+        self._make_proxy, self._seed = make_proxy, seed
+        self._proxies, self._stack = [], contextlib.ExitStack()
+        monkeypatch.setenv("DING_HOSTS", "127.0.0.1")  # under the ports of the proxies
+        port = free_port()
+        address = f"http://127.0.0.1:{self.reach(port, prefix='/bad')}/bad/"
+        monkeypatch.setattr(http_transport, "Master", partial(_make_master, port, address))
+
+    def reach(self, port, **kwargs):
+        """The port of a proxy for `port`."""
+        self._seed += 1
+        self._proxies.append(self._stack.enter_context(self._make_proxy(port, self._seed, **kwargs)))
+        return self._proxies[-1].port
+
+    @property
+    def faults(self):
+        """How often each was done to a message."""
+        return sum((proxy.faults for proxy in self._proxies), Counter())
+
+    def close(self):
+        self._stack.close()
+
+
+def _make_master(port, address, host, _, **kwargs):
+    return Master(host, port, my_address=address, **kwargs)
+
+
+class Books:
+    """Keeps count of what reaches the coordinators of this process, and of what collectors say of it."""
+
+    def __init__(self, monkeypatch):
+        self._pushed: Counter[str] = Counter()
+        self._rows: Counter[tuple[str, int]] = Counter()
+        self._finished: dict[str, Any] = {}
+        self._told_end: set[str] = set()
+        for name in ("send_data", "judge_finish", "finish_task"):
+            original = getattr(Coordinator, f"deal_with_collector_{name}")
+            replacement = getattr(self, f"_make_{name}")(original)
+            monkeypatch.setattr(Coordinator, f"deal_with_collector_{name}", replacement)
+
+    def _make_send_data(self, original):
+        def send_data(coordinator, task_id, buffer_id, data_id, data):
+            self._pushed[task_id] += len(data)
+            self._rows.update((row["data_id"], row["data_index"]) for row in data)
+            original(coordinator, task_id, buffer_id, data_id, data)
+
+        return send_data
+
+    def _make_judge_finish(self, original):
+        def judge(coordinator, task_id, data):
+            if original(coordinator, task_id, data):
+                self._told_end.add(task_id)  # others end because nobody needs their samples any more
+            return task_id in self._told_end
+
+        return judge
+
+    def _make_finish_task(self, original):
+        def finish(coordinator, task_id, finished_task):
+            assert task_id not in self._finished
+            self._finished[task_id] = finished_task
+            original(coordinator, task_id, finished_task)
+
+        return finish
+
+    def check(self, samples):
+        """Each sample has come once, and from each task all that it has collected; `samples` were counted.
+
+        Those that come after the end of the run are not counted.
+        """
+        assert set(self._rows.values()) == {1} and 0 < samples <= sum(self._pushed.values())
+        collected = {
+            task_id: info["sample_count"]
+            for task_id, info in self._finished.items()
+            if task_id in self._told_end and not info["eval_flag"]
+        }
+        assert len(collected) > 0 and {task_id: self._pushed[task_id] for task_id in collected} == collected
