@@ -57,7 +57,7 @@ def test_a_killed_collector_is_noticed_replaced_and_leaves_no_partial_trajectory
     assert run.gone[name][0] - killed < NOTICED_S and seen["back"] - killed < NOTICED_S
     assert run.coordinator.worker_keeper.restarts == {name: 1}
     assert seen["heir"] != name and run.senders[seen["task"]] < run.gone[name][0] + NOTICED_S
-    assert run.is_whole()
+    assert run.is_whole() and chunks() == []
     # The learner went on all the time, in the same task.
     assert len(run.learner_tasks) == 1
     assert max(later - earlier for (earlier, _), (later, _) in pairwise(run.learnt)) < 5
@@ -77,7 +77,7 @@ def test_a_collector_that_is_killed_is_started_again_three_times_and_not_a_fourt
     run, error = train(damage)
     assert isinstance(error, WorkerDied) and f"the process of {names[0]} was ended by SIGKILL" in str(error)
     assert run.coordinator.worker_keeper.restarts == {names[0]: 3}
-    assert run.is_whole()
+    assert run.is_whole() and chunks() == []
 
 
 def test_a_killed_learner_goes_on_and_policy_versions_never_go_back(train):
@@ -126,7 +126,7 @@ def test_a_stopped_collector_is_replaced_and_acts_no_more(train):
     run, _ = train(damage)
     assert seen["noticed"] < NOTICED_S and seen["new"] != seen["pid"]
     assert not os.path.exists(f"/proc/{seen['pid']}")
-    assert run.is_whole()
+    assert run.is_whole() and chunks() == []
 
 
 # Files.

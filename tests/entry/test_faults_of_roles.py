@@ -1,4 +1,4 @@
-"""A training whose roles are started one by one, and whose coordinator is killed in the middle."""
+"""Trainings whose roles are started one by one, and of which one is killed, stopped or interrupted in the middle."""
 
 import os
 import pickle
@@ -11,28 +11,40 @@ from time import monotonic
 
 import pytest
 
+from ding.entry.dist_entry import read_coordinator_config
 from ding.worker.coordinator.state_file import STATE_FILE, RunIdentity, read_state
 from tests.entry.dist_fakes import first_line, free_ports, prepare
+from tests.entry.faults import DEADLINE_S, NOTICED_S, Observed, one_thread
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 120
 ITERATIONS = 1000
+LOST_S = 15
 
 
 class Roles:
-    """Processes by the name of their role; whoever makes it closes it."""
+    """Processes by their roles; whoever makes it closes it."""
 
     def __init__(self, packed):
-        self._packed, self.processes = packed, []
+        self.packed, self.processes = packed, []
 
     def start(self, role, *options):
         process = subprocess.Popen(
-            [sys.executable, "-m", "ding.entry.cli", "-m", "dist", "-M", role, "-c", self._packed, *options],
+            [sys.executable, "-m", "ding.entry.cli", "-m", "dist", "-M", role, "-c", self.packed, *options],
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self.processes.append(process)
         return process
+
+    def start_workers(self):
+        """The learner and two collectors, when they take tasks."""
+        workers = {"learner0": self.start("learner")}
+        workers.update({name: self.start("collector", "--module-name", name) for name in ("collector0", "collector1")})
+        for process in workers.values():
+            assert "takes tasks at port" in first_line(process, DEADLINE_S)
+        return workers
 
     def close(self):
         for process in self.processes:
@@ -43,19 +55,21 @@ class Roles:
 
 
 @pytest.fixture
-def roles(tmp_path, monkeypatch):
+def prepare_roles(tmp_path, monkeypatch):
+    """Makes `Roles` of a config with these changes."""
     monkeypatch.chdir(tmp_path)
-    coordinator, learner, *collectors = free_ports(4)
-    roles = Roles(
-        prepare(
-            system={"coordinator": {"state_interval_s": 0.2, "resume": True}, "dist": {"coordinator_lost_s": 15}},
-            places={"coordinator_port": coordinator, "learner_port": learner, "collector_port": collectors},
-            policy__learn__learner__train_iterations=ITERATIONS,
-            policy__other__replay_buffer__replay_buffer_size=2000,
-        )
-    )
-    yield roles
-    roles.close()
+    made = []
+
+    def prepare_roles(**changes):
+        coordinator, learner, *collectors = free_ports(4)
+        system = {"coordinator": {"state_interval_s": 0.2, "resume": True}, "dist": {"coordinator_lost_s": LOST_S}}
+        places = {"coordinator_port": coordinator, "learner_port": learner, "collector_port": collectors}
+        made.append(Roles(prepare(system, places=places, **changes)))
+        return made[-1]
+
+    yield prepare_roles
+    for roles in made:
+        roles.close()
 
 
 def wait_for_state(process, is_enough):
@@ -71,12 +85,11 @@ def wait_for_state(process, is_enough):
     raise AssertionError("no state was good enough")
 
 
-@pytest.mark.slow
-def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_workers_and_ends_the_run(roles):
-    workers = [roles.start("learner")]
-    workers += [roles.start("collector", "--module-name", f"collector{i}") for i in range(2)]
-    for process in workers:
-        assert "takes tasks at port" in first_line(process, DEADLINE_S)
+def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_workers_and_ends_the_run(prepare_roles):
+    roles = prepare_roles(
+        policy__learn__learner__train_iterations=ITERATIONS, policy__other__replay_buffer__replay_buffer_size=2000
+    )
+    workers = roles.start_workers().values()
     first = roles.start("coordinator")
     wait_for_state(first, lambda state: state["run"]["train_iter"] >= 150 and state["commander"]["evaluations"])
     first.send_signal(signal.SIGKILL)
@@ -101,3 +114,65 @@ def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_worker
         assert process.wait(DEADLINE_S) == 0
     assert not os.path.exists(os.path.join("exp", STATE_FILE))
     assert [name for name in os.listdir(os.path.join("exp", "data")) if not name.startswith(".")] == []
+
+
+def test_workers_whose_coordinator_was_killed_and_stays_away_end_their_tasks_and_then_themselves(prepare_roles):
+    roles = prepare_roles()
+    workers = roles.start_workers()
+    coordinator = roles.start("coordinator")
+    wait_for_state(coordinator, lambda state: state["run"]["train_iter"] >= 50)
+    coordinator.kill()
+    killed = monotonic()
+    for name, process in workers.items():
+        output = process.communicate(timeout=DEADLINE_S)[0]
+        assert process.returncode == 0 and output.endswith(f"{name} ends: its coordinator has gone.\n")
+        assert LOST_S < monotonic() - killed < LOST_S + 2 * NOTICED_S
+    # The learner has ended its task as it should.
+    assert max(int(path.name.split(".")[0].removeprefix("iteration_")) for path in Path("exp/ckpt").iterdir()) >= 50
+
+
+def test_a_collector_that_was_stopped_for_too_long_does_not_act_on_its_old_task_when_it_goes_on(prepare_roles):
+    roles = prepare_roles(env__lengths=[3000, 5000], env__collector_episode_num=1, env__stop_value=10**9)
+    workers = roles.start_workers()
+    seen = {}
+
+    def damage(run):
+        name = run.wait_for_training()
+        seen.update(name=name, task=run.collecting()[name], stopped=monotonic())
+        workers[name].send_signal(signal.SIGSTOP)
+        run.wait_for(lambda: run.gone[name])
+        known = len(run.samples)
+        run.wait_for(lambda: len(run.samples) > known + 200)  # the others go on
+        seen["continued"] = monotonic()
+        workers[name].send_signal(signal.SIGCONT)
+        run.wait_for(lambda: run.collecting().get(name) in run.senders)  # it works again, for another task
+        seen["new_task"] = run.collecting()[name]
+        known = len(run.samples)
+        run.wait_for(lambda: len(run.samples) > known + 200)
+        run.stop()
+
+    with one_thread():
+        run = type("Run", (Observed,), {"damage": damage})(read_coordinator_config(roles.packed), monotonic())
+        run.train(monotonic() + DEADLINE_S)
+    assert run.errors == []
+    assert run.gone[seen["name"]][0] - seen["stopped"] < NOTICED_S
+    assert seen["new_task"] != seen["task"] and run.senders[seen["task"]] < seen["continued"]
+    assert run.is_whole()
+    for process in workers.values():
+        assert process.wait(DEADLINE_S) == 0
+    # Nothing of what it had collected and not told of is left.
+    assert [name for name in os.listdir("exp/data") if not name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_each_role_with_status_130(signum, prepare_roles):
+    roles = prepare_roles()
+    workers = roles.start_workers()
+    coordinator = roles.start("coordinator")
+    wait_for_state(coordinator, lambda state: state["run"]["train_iter"] >= 50)
+    began = monotonic()
+    for process in (coordinator, *workers.values()):
+        process.send_signal(signum)
+        output = process.communicate(timeout=DEADLINE_S)[0]
+        assert process.returncode == 130, output
+    assert monotonic() - began < 4 * NOTICED_S

@@ -202,7 +202,7 @@ class Coordinator(ResumingCallbacks):
         self._comm_coordinator.close()
         self._assigner.join(_JOIN_S)
         self._end_keeping()
-        self._room.close()
+        self._close_room()
         if self._commander_lock.acquire(timeout=_JOIN_S):  # not if the commander itself hangs
             try:
                 self._commander.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ding.worker.coordinator.buffer_room import BufferRoom, Rows
@@ -18,7 +18,7 @@ class KeptBufferRoom(BufferRoom):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._collectors: set[str] = set()  # those of the samples that were restored
+        self._collectors: set[str] = set()  # those of the samples that were restored, and those that were lost
 
     def freeze(self, buffer_id: str, cfg: Mapping[str, Any]) -> dict[str, Any]:
         """What `restore` needs for a buffer, besides its id.
@@ -61,10 +61,11 @@ class KeptBufferRoom(BufferRoom):
         return len(held) - dropped, dropped
 
     def delete_unneeded(self) -> int:
-        """Delete the chunks that nobody needs, as those that came after the content of the buffers was kept.
+        """Delete the chunks that nobody needs: those that came after the content of the buffers was kept, and those
+        that lost collectors had not told of.
 
         In a folder outside that of the experiment, where other runs may have theirs, these are only the chunks of
-        collectors which are known from the samples that were restored.
+        collectors which are known from samples that were restored, or that they had told of before they were lost.
 
         Returns:
             how many.
@@ -72,12 +73,22 @@ class KeptBufferRoom(BufferRoom):
         if self._store is None:
             return 0
         is_own = _lies_in(self._store.root, self._exp_name)
+        return self._delete_unused(lambda collector: is_own or collector in self._collectors)
+
+    def abandon(self, chunk: str) -> None:
+        """The collector that has told of this chunk is lost: those that it has not told of go."""
+        lost = _collector_of(os.path.basename(chunk))
+        if self._store is None or not lost.startswith(_CHUNK_PREFIX):
+            return
+        self._collectors.add(lost)  # it may still be writing
+        self._delete_unused(lambda collector: collector == lost)
+
+    def _delete_unused(self, is_meant: Callable[[str], bool]) -> int:
+        assert self._store is not None
         names = [
             name
             for name in self._store.names()
-            if name.startswith(_CHUNK_PREFIX)
-            and name not in self._ledger
-            and (is_own or _collector_of(name) in self._collectors)
+            if name.startswith(_CHUNK_PREFIX) and name not in self._ledger and is_meant(_collector_of(name))
         ]
         for name in names:
             self._delete(name)

@@ -44,11 +44,10 @@ class ResumingCallbacks(WorkerCallbacks):
         logger: Any,
     ) -> None:
         super().__init__(commander, room, state)
-        self._kept_room = room
         main = cfg["main"]
         self._present_buffer_cfg: Mapping[str, Any] = main["policy"].get("other", {}).get("replay_buffer", {})
         self._should_resume = bool(own["resume"])
-        self._is_resumed = self._has_begun = False
+        self._is_resumed = self._has_begun = self._is_taken_up = False
         run = RunIdentity(main["exp_name"], cfg.get("seed"))
         path = os.path.join(".", run.exp_name, STATE_FILE)
         self._state_keeper = StateKeeper(path, run, self._state_to_keep, own["state_interval_s"], logger)
@@ -68,8 +67,7 @@ class ResumingCallbacks(WorkerCallbacks):
             "commander": commander,
             "learner_tasks": [_without_buffer(task) for task in tasks],
             "buffers": {
-                task["buffer_id"]: self._kept_room.freeze(task["buffer_id"], task.get(_BUFFER_CFG, {}))
-                for task in tasks
+                task["buffer_id"]: self._room.freeze(task["buffer_id"], task.get(_BUFFER_CFG, {})) for task in tasks
             },
             "run": self._state.state_dict(),
         }
@@ -85,7 +83,7 @@ class ResumingCallbacks(WorkerCallbacks):
         if self._has_begun:
             raise RuntimeError("a coordinator takes over a state before it starts; make another one")
         self._is_resumed = True
-        self._kept_room.is_deleting = False  # as long as it is not certain that the run goes on
+        self._room.is_deleting = False  # as long as it is not certain that the run goes on
         self._state.load_state_dict(state_dict["run"])
         if not state_dict["commander"]:
             self.error("the commander keeps no state: but for the counters, the run begins anew")
@@ -101,7 +99,7 @@ class ResumingCallbacks(WorkerCallbacks):
 
     def _restore(self, buffer_id: str, cfg: Mapping[str, Any], content: Any) -> tuple[int, int]:
         functions = {key: value for key, value in self._present_buffer_cfg.items() if callable(value)}
-        return self._kept_room.restore(buffer_id, {**functions, **cfg}, content)
+        return self._room.restore(buffer_id, {**functions, **cfg}, content)
 
     def resume(self, path: str | None = None) -> None:
         """Go on with the run whose state is in a file; call it before `start`.
@@ -131,9 +129,10 @@ class ResumingCallbacks(WorkerCallbacks):
 
     def _take_up(self) -> None:
         """The workers are there, and none has a task: the run goes on."""
+        self._is_taken_up = True
         if self._is_resumed:
-            self._kept_room.is_deleting = True
-            count = self._kept_room.delete_unneeded()
+            self._room.is_deleting = True
+            count = self._room.delete_unneeded()
             self.info(f"{count} chunks that nobody needs are deleted")
 
     def _end_keeping(self) -> None:
@@ -145,9 +144,16 @@ class ResumingCallbacks(WorkerCallbacks):
         if self._state.is_over and self._state.failure is None:
             keeper.remove()
             return
-        self._kept_room.is_deleting = False
+        self._room.is_deleting = False
         if not self._state.is_over:
             keeper.write()
+
+    def _close_room(self) -> None:
+        """Delete the samples, also those that lost workers have left; but not those that another coordinator needs."""
+        self._room.close()
+        if self._is_taken_up:
+            with contextlib.suppress(OSError):  # the folder has gone too
+                self._room.delete_unneeded()
 
     def _state_to_keep(self) -> dict[str, Any] | None:
         state = self.state_dict()

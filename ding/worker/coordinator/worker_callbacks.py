@@ -11,9 +11,10 @@ from time import monotonic
 from typing import Any
 
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
-from ding.worker.coordinator.buffer_room import BufferRoom
+from ding.worker.coordinator.kept_buffers import KeptBufferRoom
 from ding.worker.coordinator.run_state import RunState
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Rows, Task
+from ding.worker.transport.ledger import DATA_ID
 from ding.worker.transport.link import TaskFailed, WorkerLost
 
 # How long a wait for samples may last before the learner is asked again whether it still wants them.
@@ -22,10 +23,15 @@ _DATA_WAIT_S = 0.25
 
 @dataclass(slots=True)
 class TaskState:
-    """A running task."""
+    """A running task.
+
+    Attributes:
+        last_chunk: that its collector has told of last.
+    """
 
     task_id: str
     start_time: float = field(default_factory=monotonic)
+    last_chunk: str = ""
 
 
 class WorkerCallbacks(ABC):
@@ -38,7 +44,7 @@ class WorkerCallbacks(ABC):
         on_evaluation: if set, called with what is reported at the end of each evaluation.
     """
 
-    def __init__(self, commander: BaseCommander, room: BufferRoom, state: RunState) -> None:
+    def __init__(self, commander: BaseCommander, room: KeptBufferRoom, state: RunState) -> None:
         self._commander = commander
         self._commander_lock = threading.RLock()
         self._room, self._state = room, state
@@ -72,6 +78,8 @@ class WorkerCallbacks(ABC):
         if not self._is_known(task_id, "samples"):
             return
         rows = data if isinstance(data, list) else [data]
+        if rows:
+            self._task_state[task_id].last_chunk = rows[-1].get(DATA_ID, "")
         taken = self._room.push(buffer_id, rows)
         if taken is None:
             say = self.info if self._state.is_over else self.error  # what comes after the end is no surprise
@@ -221,9 +229,10 @@ class WorkerCallbacks(ABC):
 
     def _forget_failed_task(self, kind: str, task: Task) -> None:
         try:
-            self._task_state.pop(task["task_id"], None)
+            state = self._task_state.pop(task["task_id"], None)
             if kind == COLLECTOR:
                 self._state.drop_collector(task["task_id"])
+                self._room.abandon("" if state is None else state.last_chunk)
             else:
                 self._end_training(task["task_id"], task["buffer_id"])
             self._notify_fail(kind, task)

@@ -28,9 +28,7 @@ def train(monkeypatch):
         network = Network(make_proxy, seed, monkeypatch)
         trainer = BadTrainer(network)
         try:
-            coordinator = trainer.train(
-                MAIN, CREATE, "http", policy__learn__learner={"train_iterations": ITERATIONS}
-            )
+            coordinator = trainer.train(MAIN, CREATE, "http", policy__learn__learner={"train_iterations": ITERATIONS})
         finally:
             trainer.close()
             network.close()

@@ -193,6 +193,29 @@ def test_where_other_runs_may_have_chunks_only_those_of_known_collectors_are_del
     first.close()
 
 
+def test_of_a_lost_collector_the_chunks_stay_that_it_has_told_of():
+    store = FolderSampleStore("data")  # where other runs have theirs
+    room = KeptBufferRoom("exp", store, LOGGER)
+    room.open("b", {"type": "naive", "replay_buffer_size": 5})
+    for name in ("env_c_0", "env_c_1", "env_d_0"):
+        store.write(name, b"")
+    room.push("b", [{"data_id": "env_c_0", "data_index": 0}])
+    room.abandon("")  # it has told of none
+    assert store.names() == {"env_c_0", "env_c_1", "env_d_0"}
+    room.abandon(os.path.join("data", "env_c_0"))
+    assert store.names() == {"env_c_0", "env_d_0"}
+    store.write("env_c_2", b"")  # it had only been stopped
+    room.close()
+    assert room.delete_unneeded() == 1 and store.names() == {"env_d_0"}
+
+
+def test_without_a_store_there_is_nothing_to_abandon():
+    room = KeptBufferRoom("exp", None, LOGGER)
+    room.abandon("env_c_0")
+    assert room.delete_unneeded() == 0
+    room.close()
+
+
 def test_a_room_that_does_not_delete_leaves_all_chunks(rooms):
     room = rooms.make()
     room.open("b", {"type": "naive", "replay_buffer_size": 2})

@@ -69,6 +69,17 @@ def start(coordinator, learner_tasks=(), collector_tasks=()):
     coordinator.start()
 
 
+def hanging(arrived, let_go):
+    """A learner's handler of batches that does nothing until it is let go."""
+
+    def hang(task):
+        arrived.set()
+        assert let_go.wait(PATIENCE_S)
+        return {"infos": [], "batches_done": 0}
+
+    return hang
+
+
 def until_gone(coordinator, kind, name):
     """A keeper's word that a process has died."""
     coordinator.deal_with_worker_gone(kind, name, RuntimeError(f"the process of {name} was ended by SIGKILL"))
@@ -95,16 +106,31 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     first.reply(collected())
 
 
+def test_what_a_lost_collector_has_not_told_of_is_deleted(make, workers):
+    store, arrived, let_go = MemorySampleStore("lost"), threading.Event(), threading.Event()
+    learner = workers(AutoLearner(99, learner_learn_task=hanging(arrived, let_go)))
+    collector = workers(batched_collector())
+    coordinator = make([learner], [collector], Keeper(), path_data=store.root)
+    start(coordinator, [learner_task("l", replay_buffer_size=4)], [collector_task("c")])
+    for name in ("env_c_0", "env_c_1", "env_d_0"):
+        store.write(name, b"")
+    collector.reply(collected(rows("env_c_0", 4)))
+    assert arrived.wait(PATIENCE_S)
+    until_gone(coordinator, "collector", "collector0")
+    coordinator._commander.expect("notify_fail_collector_task", "c")
+    assert store.names() == {"env_c_0", "env_d_0"}
+    let_go.set()
+    store.write("env_c_2", b"")  # it was only slow
+    coordinator.close()
+    assert store.names() == {"env_d_0"}
+    forget_memory_stores("lost")
+
+
 def test_a_lost_learner_task_runs_again_with_its_buffer(make, workers):
     store, keeper = MemorySampleStore("lost"), Keeper()
-
-    def hang(task):
-        arrived.set()
-        assert let_go.wait(PATIENCE_S)
-        return {"infos": [], "batches_done": 0}
-
     arrived, let_go = threading.Event(), threading.Event()
-    first, second = workers(AutoLearner(99, learner_learn_task=hang)), workers(AutoLearner(2))
+    first = workers(AutoLearner(99, learner_learn_task=hanging(arrived, let_go)))
+    second = workers(AutoLearner(2))
     collector = workers(batched_collector())
     coordinator = make([first], [collector], keeper, path_data=store.root)
     start(coordinator, [learner_task("l", replay_buffer_size=4)], [collector_task("c")])
