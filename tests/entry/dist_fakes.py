@@ -1,10 +1,15 @@
-"""Config files for roles that are started one by one."""
+"""Config files for roles that are started one by one, and their processes."""
 
+import os
 import selectors
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 from ding.entry.dist_entry import dist_prepare_config
 
+ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
 from tests.entry.parallel_fakes import triple
 
@@ -47,3 +52,34 @@ def first_line(process, timeout_s):
         selector.register(process.stdout, selectors.EVENT_READ)
         assert selector.select(timeout_s), "it says nothing"
     return process.stdout.readline()
+
+
+class Roles:
+    """Processes that the command line starts in the working directory; whoever makes one closes it."""
+
+    def __init__(self, packed):
+        self.packed, self._processes = packed, []
+        self._env = {key: value for key, value in os.environ.items() if not key.startswith("DING_")}
+        self._env.update({"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
+
+    def start(self, role, *options, **env):
+        command = [sys.executable, "-m", "ding.entry.cli", "-m", "dist", "-M", role, "-c", self.packed]
+        process = subprocess.Popen(
+            [*command, *map(str, options)],
+            env={**self._env, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self._processes.append(process)
+        return process
+
+    def close(self):
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def wait_until_serving(processes, timeout_s):
+    """Wait until each of these workers takes tasks."""
+    for process in processes:
+        assert "takes tasks at port" in first_line(process, timeout_s)

@@ -3,8 +3,6 @@
 import os
 import pickle
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -13,45 +11,21 @@ import pytest
 
 from ding.entry.dist_entry import read_coordinator_config
 from ding.worker.coordinator.state_file import STATE_FILE, RunIdentity, read_state
-from tests.entry.dist_fakes import first_line, free_ports, prepare
+from tests.entry.dist_fakes import Roles, free_ports, prepare, wait_until_serving
 from tests.entry.faults import DEADLINE_S, NOTICED_S, Observed, one_thread
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 ITERATIONS = 1000
 LOST_S = 15
 
 
-class Roles:
-    """Processes by their roles; whoever makes it closes it."""
-
-    def __init__(self, packed):
-        self.packed, self.processes = packed, []
-
-    def start(self, role, *options):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ding.entry.cli", "-m", "dist", "-M", role, "-c", self.packed, *options],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        self.processes.append(process)
-        return process
-
-    def start_workers(self):
-        """The learner and two collectors, when they take tasks."""
-        workers = {"learner0": self.start("learner")}
-        workers.update({name: self.start("collector", "--module-name", name) for name in ("collector0", "collector1")})
-        for process in workers.values():
-            assert "takes tasks at port" in first_line(process, DEADLINE_S)
-        return workers
-
-    def close(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            process.stdout.close()
+def start_workers(roles):
+    """The learner and two collectors, when they take tasks."""
+    workers = {"learner0": roles.start("learner")}
+    workers.update({name: roles.start("collector", "--module-name", name) for name in ("collector0", "collector1")})
+    wait_until_serving(workers.values(), DEADLINE_S)
+    return workers
 
 
 @pytest.fixture
@@ -89,7 +63,7 @@ def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_worker
     roles = prepare_roles(
         policy__learn__learner__train_iterations=ITERATIONS, policy__other__replay_buffer__replay_buffer_size=2000
     )
-    workers = roles.start_workers().values()
+    workers = start_workers(roles).values()
     first = roles.start("coordinator")
     wait_for_state(first, lambda state: state["run"]["train_iter"] >= 150 and state["commander"]["evaluations"])
     first.send_signal(signal.SIGKILL)
@@ -118,7 +92,7 @@ def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_worker
 
 def test_workers_whose_coordinator_was_killed_and_stays_away_end_their_tasks_and_then_themselves(prepare_roles):
     roles = prepare_roles()
-    workers = roles.start_workers()
+    workers = start_workers(roles)
     coordinator = roles.start("coordinator")
     wait_for_state(coordinator, lambda state: state["run"]["train_iter"] >= 50)
     coordinator.kill()
@@ -133,7 +107,7 @@ def test_workers_whose_coordinator_was_killed_and_stays_away_end_their_tasks_and
 
 def test_a_collector_that_was_stopped_for_too_long_does_not_act_on_its_old_task_when_it_goes_on(prepare_roles):
     roles = prepare_roles(env__lengths=[3000, 5000], env__collector_episode_num=1, env__stop_value=10**9)
-    workers = roles.start_workers()
+    workers = start_workers(roles)
     seen = {}
 
     def damage(run):
@@ -167,7 +141,7 @@ def test_a_collector_that_was_stopped_for_too_long_does_not_act_on_its_old_task_
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_each_role_with_status_130(signum, prepare_roles):
     roles = prepare_roles()
-    workers = roles.start_workers()
+    workers = start_workers(roles)
     coordinator = roles.start("coordinator")
     wait_for_state(coordinator, lambda state: state["run"]["train_iter"] >= 50)
     began = monotonic()
