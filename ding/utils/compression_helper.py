@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+# What zlib may expand data to, in bytes: as much as lz4 can. A small file could else take all memory.
+_MAX_EXPANDED = 2**31 - 1
+
 
 class CloudPickleWrapper:
     """Carries `data` through pickle by cloudpickle, so that lambdas and closures reach a child process.
@@ -51,12 +54,18 @@ def zlib_data_decompressor(compressed_data: bytes) -> Any:
     """The object that `zlib_data_compressor` was given.
 
     Raises:
-        ValueError: the bytes are damaged or of another format.
+        ValueError: the bytes are damaged or of another format, or hold more than 2^31 - 1 bytes.
     """
+    expander = zlib.decompressobj()
     try:
-        return _unpack(zlib.decompress(compressed_data))
+        content = expander.decompress(compressed_data, _MAX_EXPANDED)
     except zlib.error as error:
         raise ValueError(f"the data is not compressed by zlib: {error}") from error
+    if expander.unconsumed_tail:
+        raise ValueError(f"the data expands to more than {_MAX_EXPANDED} bytes")
+    if not expander.eof:
+        raise ValueError("the data is not compressed by zlib: it is incomplete")
+    return _unpack(content)
 
 
 def lz4_data_compressor(data: Any) -> bytes:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from ding.utils import compression_helper
 from ding.utils.compression_helper import (
     CloudPickleWrapper,
     get_data_compressor,
@@ -47,6 +48,14 @@ def test_an_unknown_name_is_a_key_error_that_lists_the_known(get):
 def test_damaged_bytes_are_a_value_error(name, data):
     with pytest.raises(ValueError):
         get_data_decompressor(name)(data)
+
+
+def test_a_small_file_cannot_take_all_memory(monkeypatch):
+    data = get_data_compressor("zlib")(np.zeros(10**6, np.uint8))
+    assert len(data) < 2000 and len(get_data_decompressor("zlib")(data)) == 10**6
+    monkeypatch.setattr(compression_helper, "_MAX_EXPANDED", 10**6)
+    with pytest.raises(ValueError, match="expands to more than 1000000 bytes"):
+        get_data_decompressor("zlib")(data)
 
 
 def test_pickled_content_is_refused_and_not_run():
