@@ -2,8 +2,9 @@
 
 `python -m tests.soak --minutes 30` prints a table with a row a minute: for each process its resident memory, open
 files and threads, and for the run its samples, updates, restarts and entries in /dev/shm. The exit status is 0 if no
-sample came twice, no task was lost, and the memory of no process at the end differs by more than 10 % from that at
-minute 5 (or in the middle of a shorter run).
+sample came twice, no task was lost, and no process at the end takes what it did not take at minute 5 (or in the middle
+of a shorter run): memory that differs by more than 10 %, more than a few further open files or threads, or anything in
+/dev/shm.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ding.example.cartpole_dqn_parallel import create_config, main_config, syste
 from ding.worker import Coordinator
 
 REFERENCE_MINUTE, MOST_GROWTH = 5, 0.1
+MOST_MORE = 8  # files or threads: connections come and go
 LONG_AGO = 10**6  # samples after which the name of a chunk is forgotten
 
 
@@ -100,6 +102,7 @@ class Soak:
         assert isinstance(crew, ProcessCrew)
         self._crew, self._cfg = crew, cfg
         self._uses: list[dict[str, Use]] = []
+        self._shared: list[int] = []  # how many entries /dev/shm had
 
     def run(self) -> int:
         self._crew.start()
@@ -135,25 +138,29 @@ class Soak:
             print("minute | MiB, open files, threads of " + ", ".join(pids), end="")
             print(" | samples | updates | last return | restarts | doubled | lost | /dev/shm", flush=True)
         self._uses.append(uses)
+        self._shared.append(len(os.listdir("/dev/shm")))
         progress = coordinator.progress()
         cells = "  ".join(f"{use.rss_mib:6.1f} {use.files:3d} {use.threads:3d}" for use in uses.values())
         restarts = sum(coordinator.worker_keeper.restarts.values())  # type: ignore[attr-defined]
         numbers = progress.samples, progress.train_iter, progress.last_return, restarts
-        found = coordinator.doubled, len(coordinator.lost_tasks()), len(os.listdir("/dev/shm"))
+        found = coordinator.doubled, len(coordinator.lost_tasks()), self._shared[-1]
         print(f"{minute:6d} | {cells} | " + " | ".join(str(number) for number in (*numbers, *found)), flush=True)
 
     def _verdict(self, coordinator: Watched) -> int:
-        reference = self._uses[min(REFERENCE_MINUTE, (len(self._uses) + 1) // 2) - 1]
-        growth = {
-            name: self._uses[-1][name].rss_mib / use.rss_mib - 1
-            for name, use in reference.items()
-            if name in self._uses[-1]
-        }
-        missing = sorted(reference.keys() - growth.keys())
-        lost = coordinator.lost_tasks()
-        is_good = not (coordinator.doubled or lost or missing) and max(map(abs, growth.values())) <= MOST_GROWTH
+        at = min(REFERENCE_MINUTE, (len(self._uses) + 1) // 2) - 1
+        reference, last = self._uses[at], self._uses[-1]
+        missing = sorted(reference.keys() - last.keys())
+        pairs = {name: (use, last[name]) for name, use in reference.items() if name in last}
+        growth = {name: now.rss_mib / then.rss_mib - 1 for name, (then, now) in pairs.items()}
+        more = {name: max(now.files - then.files, now.threads - then.threads) for name, (then, now) in pairs.items()}
+        lost, shared = coordinator.lost_tasks(), self._shared[-1] - self._shared[at]
+        is_flat = max(map(abs, growth.values())) <= MOST_GROWTH and max(more.values()) <= MOST_MORE and shared <= 0
+        is_good = is_flat and not (coordinator.doubled or lost or missing)
         print("memory against the reference: " + ", ".join(f"{name} {value:+.1%}" for name, value in growth.items()))
-        print(f"samples doubled: {coordinator.doubled}; tasks lost: {len(lost)}; missing: {missing}")
+        print("files or threads against it: " + ", ".join(f"{name} {value:+d}" for name, value in more.items()))
+        print(
+            f"samples doubled: {coordinator.doubled}; tasks lost: {len(lost)}; missing: {missing}; shared: {shared:+d}"
+        )
         print("good" if is_good else "NOT good")
         return 0 if is_good else 1
 

@@ -73,7 +73,7 @@ class ChildCalls(BaseEnvManager):
         return [] if group is None else group.close()
 
     def _pump(self, timeout_s: float | None) -> None:
-        """Take in the answers that have come; wait up to `timeout_s` seconds for the first, or as long as it takes."""
+        """Take in the answers that have come; wait up to `timeout_s` seconds for the first. See `ChildGroup.poll`."""
         for answer in self._children.poll(timeout_s):
             self._take_in(answer)
 

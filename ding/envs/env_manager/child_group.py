@@ -20,6 +20,8 @@ _logger = logging.getLogger("ding")
 # Seconds for all envs to close and their processes to end, and then for each means of ending one that is still there.
 CLOSE_S = 5.0
 _END_S = 1.0
+# A signal that comes just before a wait begins does not end it; so none is longer than this.
+_TICK_S = 0.5
 # A connection closes a moment before its process ends.
 _EXIT_S = 1.0
 
@@ -132,12 +134,16 @@ class ChildGroup:
             self._give_up(child, "its process was killed after a request that failed or took too long")
 
     def poll(self, timeout_s: float | None) -> list[Answer]:
-        """The answers that have come; wait for the first up to `timeout_s` seconds, or for as long as it takes."""
+        """The answers that have come; wait for the first up to `timeout_s` seconds.
+
+        There may be none, so whoever needs one asks again; None leaves to this method how long it waits.
+        """
         if self._answers:
             timeout_s = 0
-        elif self._deadlines:
-            left = max(0.0, min(self._deadlines.values()) - time.monotonic())
-            timeout_s = left if timeout_s is None else min(timeout_s, left)
+        else:
+            timeout_s = _TICK_S if timeout_s is None else timeout_s
+            if self._deadlines:
+                timeout_s = min(timeout_s, max(0.0, min(self._deadlines.values()) - time.monotonic()))
         for key, mask in self._selector.select(timeout_s):
             child: ChildProcess = key.data
             if self._children.get(child.env_id) is not child:

@@ -188,7 +188,8 @@ class AsyncSubprocessEnvManager(ChildRounds):
             left = deadline - time.monotonic()
             if len(ready) >= wait_num and left <= 0:
                 break
-            patience = left if len(ready) >= wait_num and left < math.inf else None
+            # Not for ever at once: a signal that comes just before a wait begins does not end it.
+            patience = left if len(ready) >= wait_num and left < math.inf else 0.5
             for connection in multiprocessing.connection.wait(rest, patience):
                 ready.append(connection)
                 rest.remove(connection)

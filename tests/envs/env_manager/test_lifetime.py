@@ -184,6 +184,13 @@ def test_closing_is_bounded_though_an_env_ignores_every_request(monkeypatch):
     assert time.monotonic() - start < 5
 
 
+def test_a_wait_for_answers_ends_now_and_then_so_that_no_signal_is_overlooked(monkeypatch):
+    monkeypatch.setattr(child_group, "_TICK_S", 0.01)
+    with SyncSubprocessEnvManager([Make(0)], FORK) as manager:
+        manager.launch()
+        assert manager._children.poll(None) == []  # nobody was asked
+
+
 @pytest.mark.slow
 def test_ctrl_c_in_a_terminal_prints_one_traceback_and_leaves_nothing():
     program = """
