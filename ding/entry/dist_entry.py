@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from functools import partial
 
 from easydict import EasyDict
@@ -22,6 +23,7 @@ from ding.entry.dist_roles import (
     be_worker,
     port_from,
     quiet_servers,
+    seed_at,
     worker_class,
 )
 from ding.entry.progress import UNLIMITED
@@ -175,7 +177,11 @@ def dist_launch_collector(
     name: str | None = None,
     disable_flask_log: bool = True,
 ) -> DistWorker:
-    """Start a collector in threads of this process; everything else as for `dist_launch_learner`."""
+    """Start a collector in threads of this process; everything else as for `dist_launch_learner`.
+
+    Collectors that are given the same seed, or start from the section that all of them share on Kubernetes, each make a
+    seed of their own of it, by their name, or their host and port.
+    """
     return _launch("collector", filename, seed, collector_port, name, disable_flask_log)
 
 
@@ -189,6 +195,9 @@ def _launch(
     section.port = port_from(port, f"{kind.upper()}_PORT", section.port)
     check_shared_folders(cfg, section)
     cls = worker_class(kind, section)
+    if kind == "collector" and (seed is not None or name == kind):  # then others may have the same
+        place = f"{socket.gethostname()}:{section.port}" if name == kind else name
+        section.seed = seed = seed_at(section.get("seed", 0) if seed is None else seed, place)
     be_worker(kind, section, seed)
     return DistWorker(name, cls, section, cfg.system.dist)
 

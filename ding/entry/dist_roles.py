@@ -7,10 +7,12 @@ import logging
 import math
 import os
 import threading
+import zlib
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
+import numpy as np
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
@@ -215,6 +217,11 @@ def be_worker(kind: str, section: Mapping[str, Any], seed: int | None) -> None:
     if threads is not None:
         torch.set_num_threads(threads)
     set_pkg_seed(section.get("seed", 0) if seed is None else seed)
+
+
+def seed_at(seed: int, place: str) -> int:
+    """A seed for the worker at `place`, below 2^31; workers elsewhere that were given the same seed get others."""
+    return int(np.random.SeedSequence([seed, 4, zlib.crc32(place.encode())]).generate_state(1)[0] >> 1)
 
 
 def port_from(argument: int | None, variable: str, configured: Any) -> Any:

@@ -19,7 +19,7 @@ from ding.entry.dist_entry import (
     dist_launch_learner_aggregator,
     dist_launch_spawn_learner,
 )
-from ding.entry.dist_roles import DistWorker, Presence, port_from
+from ding.entry.dist_roles import DistWorker, Presence, port_from, seed_at
 from ding.utils.config_helper import ConfigError
 from ding.worker.adapter.learner_aggregator import LearnerAggregator
 from ding.worker.transport.http_transport import HttpHub
@@ -289,6 +289,35 @@ def test_a_worker_takes_the_seed_of_its_section_unless_another_is_given():
         return torch.rand(1).item()
 
     assert draw(None) == draw(5) != draw(6)
+
+
+def test_collectors_that_are_given_the_same_seed_make_seeds_of_their_own_of_it():
+    def seeds(path, seed):
+        names = ("collector0", "collector1")
+        workers = [dist_launch_collector(path, seed, name=name) for name in names]
+        drawn = [(dist_launch_collector(path, seed, 0, name).close(), torch.rand(1).item())[1] for name in names]
+        for worker in workers:
+            worker.close()
+        return [worker.worker._cfg.seed for worker in workers], drawn
+
+    path = prepare_free()
+    assert seeds(path, None)[0] == [0, 1]
+    own, drawn = seeds(path, 7)
+    assert len({*own, 7}) == 3 and len(set(drawn)) == 2
+    assert seeds(path, 7) == (own, drawn) and seeds(path, 8)[0] != own
+
+
+def test_collectors_that_start_from_one_section_make_seeds_of_their_own_by_where_they_are(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", "t" * 32)
+    path = prepare(platform="k8s")
+
+    def seed(pod):
+        monkeypatch.setattr("socket.gethostname", lambda: pod)
+        with dist_launch_collector(path, collector_port=free_ports(1)[0]) as worker:
+            return worker.port, worker.worker._cfg.seed
+
+    (port, first), (other_port, other) = seed("job-collector-0"), seed("job-collector-1")
+    assert first == seed_at(0, f"job-collector-0:{port}") != other == seed_at(0, f"job-collector-1:{other_port}")
 
 
 def test_a_worker_lowers_its_share_of_busy_cores(monkeypatch):

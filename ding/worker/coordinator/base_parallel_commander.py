@@ -42,6 +42,9 @@ class BaseCommander(ABC):
     # Whether an evaluation has reached the goal of the run.
     is_solved = False
 
+    _first_places: int | None = None  # before collectors have come or gone
+    _places_owed = 0  # that were not taken away when collectors went
+
     config: dict[str, Any] = {
         # How many tasks of a kind run at a time.
         "collector_task_space": 1,
@@ -123,11 +126,23 @@ class BaseCommander(ABC):
 
     def increase_collector_task_space(self) -> None:
         """A collector has come."""
-        self._collector_task_space.increase_space()
+        self._least_places()
+        if self._places_owed:
+            self._places_owed -= 1
+        else:
+            self._collector_task_space.increase_space()
 
     def decrease_collector_task_space(self) -> None:
-        """A collector has gone."""
-        self._collector_task_space.decrease_space()
+        """A collector has gone. The last place of those that the config has stays: other collectors may be there."""
+        if self._collector_task_space.max_val <= self._least_places():
+            self._places_owed += 1
+        else:
+            self._collector_task_space.decrease_space()
+
+    def _least_places(self) -> int:
+        if self._first_places is None:
+            self._first_places = self._collector_task_space.max_val
+        return min(1, self._first_places)
 
     def state_dict(self) -> dict[str, Any]:
         """What another commander of this type needs to go on with the run, in plain values and arrays, which nobody

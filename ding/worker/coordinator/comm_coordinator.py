@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from time import monotonic
@@ -56,6 +57,7 @@ class CommCoordinator:
         self._workers: dict[str, Worker] = {}
         self._resource_manager = NaiveResourceManager()
         self._running: dict[threading.Thread, TaskRun] = {}
+        self._given: Counter[tuple[str, bool]] = Counter()  # tasks, by worker and whether they evaluate
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._operator = self._make_operator() if cfg.get("operator_server") else None
@@ -185,7 +187,8 @@ class CommCoordinator:
             worker = self._workers.get(assigned[f"{kind}_id"])
         if worker is None:  # it has left in between
             return False
-        run = TaskRun(worker, task, self._callback_fn, self._cfg["task_timeout"], self._ending.is_set)
+        number = self._number(worker, task) if kind == COLLECTOR else None
+        run = TaskRun(worker, task, self._callback_fn, self._cfg["task_timeout"], self._ending.is_set, number)
         # Beginning may take long: the next task must not wait for it.
         thread = threading.Thread(target=partial(self._execute, run), name=f"coordinator_{kind}_task", daemon=True)
         with self._lock:
@@ -194,6 +197,12 @@ class CommCoordinator:
             self._running[thread] = run
             thread.start()
         return True
+
+    def _number(self, worker: Worker, task: Task) -> int:
+        """How many tasks of this kind the worker of that name was given before, in all its lives."""
+        key = worker.worker_id, bool(task["collector_cfg"]["eval_flag"])
+        self._given[key] += 1
+        return self._given[key] - 1
 
     def _execute(self, run: TaskRun) -> None:
         worker, told = run.worker, self._callback_fn

@@ -293,6 +293,10 @@ class Coordinator(ResumingCallbacks):
         return is_sent
 
     def drop_task(self, kind: str, task: Task) -> None:
-        """The task has waited for too long."""
+        """The task has waited for too long. Where a training would be lost with it, the run ends."""
         self.error(f"{kind} task {task['task_id']} could not begin in time and is dropped")
-        self._notify_fail(kind, task)
+        if task.get("resume"):
+            error = TimeoutError(f"no {kind} has come in time to go on with the task {task['task_id']}")
+            self._deal_with_failed_task(kind, task, error)
+        else:
+            self._forget_failed_task(kind, task)

@@ -83,12 +83,19 @@ class TaskRun:
         side: who is told what the worker says.
         timeout_s: how long the worker may take to answer a message.
         is_ending: whether the coordinator wants all tasks to end.
+        number: of the task, if the worker is to know it: its seeds follow from that.
     """
 
     def __init__(
-        self, worker: Worker, task: Task, side: CoordinatorSide, timeout_s: float, is_ending: Callable[[], bool]
+        self,
+        worker: Worker,
+        task: Task,
+        side: CoordinatorSide,
+        timeout_s: float,
+        is_ending: Callable[[], bool],
+        number: int | None = None,
     ) -> None:
-        self.worker, self.task = worker, task
+        self.worker, self.task, self._number = worker, task, number
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
         # Those of the task, not those that the worker puts into its replies.
         self.task_id: str = task["task_id"]
@@ -101,7 +108,9 @@ class TaskRun:
             TaskFailed, WorkerLost: see `Link.run`; of all methods.
             TypeError: there is something in the task that JSON cannot hold.
         """
-        own = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
+        own: dict[str, Any] = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
+        if self._number is not None:
+            own["task_number"] = self._number
         try:
             self._send(_START[self.worker.kind], task_info={**self.task, **own})
         except TypeError as e:

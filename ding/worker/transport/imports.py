@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 _KEY, _TRUST, _FOLDER = "import_names", "trust_pickle", "exp_name"
 _OWN_PACKAGE = "ding."
+# Gym and gymnasium import `module` for the env id `module:Name-v0`. Under these keys whatever has a colon is taken for
+# an id, elsewhere what has a version as well.
+_ID_KEYS = frozenset(("env_id", "id"))
+_ENV_ID = re.compile(r"([^:/\s]+):[^:\s]*-v\d+")
 
 
 def check_task(task_info: Mapping[str, Any], worker_cfg: Mapping[str, Any]) -> None:
@@ -71,9 +76,24 @@ def check_import_names(task_info: Mapping[str, Any], allowed: Collection[str]) -
 
 
 def named_imports(content: Any) -> Iterator[Any]:
-    """The modules that stand under `import_names`, anywhere."""
+    """The modules that stand under `import_names`, and those before the colon of an env id, anywhere."""
     for names in _values(content, _KEY):
         yield from _listed(names)
+    yield from _modules_of_ids(content)
+
+
+def _modules_of_ids(content: Any, key: Any = None) -> Iterator[str]:
+    if isinstance(content, Mapping):
+        for name, value in content.items():
+            yield from _modules_of_ids(value, name)
+    elif isinstance(content, (list, tuple)):
+        for value in content:
+            yield from _modules_of_ids(value, key)
+    elif isinstance(content, str):
+        if key in _ID_KEYS and ":" in content:
+            yield content.partition(":")[0]
+        elif found := _ENV_ID.fullmatch(content):
+            yield found[1]
 
 
 def _listed(names: Any) -> Iterable[Any]:

@@ -634,6 +634,22 @@ def test_a_task_that_could_not_begin_in_time_is_told_to_the_commander(make):
     assert "collector task c could not begin in time" in text_log()
 
 
+def test_a_learner_task_that_never_began_leaves_no_buffer(make):
+    coordinator = make()
+    task = learner_task("l", replay_buffer_size=4)
+    assert coordinator.begin_task("learner", task) is False and list(coordinator._replay_buffer) == ["buffer"]
+    coordinator.drop_task("learner", task)
+    coordinator._commander.expect("notify_fail_learner_task", "l")
+    assert list(coordinator._replay_buffer) == [] and coordinator.failure is None
+
+
+def test_a_training_that_no_learner_goes_on_with_ends_the_run(make):
+    coordinator = make()
+    coordinator.drop_task("learner", {**learner_task("l"), "resume": True})
+    assert isinstance(coordinator.failure, TimeoutError)
+    assert str(coordinator.failure) == "no learner has come in time to go on with the task l"
+
+
 def test_a_task_that_no_worker_takes_is_not_known(make):
     coordinator = make()
     assert coordinator.begin_task("collector", collector_task("c")) is False

@@ -90,14 +90,18 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     learner, first, second = workers(AutoLearner(99)), workers(batched_collector()), workers(batched_collector())
     coordinator = make([learner], [first], keeper)
     start(coordinator, [learner_task("l")], [collector_task("c")])
-    assert [first.expect(name)["name"] for name in ("resource", "collector_start_task", "collector_data_task")]
+    first.expect("resource")
+    assert first.expect("collector_start_task")["task_info"]["task_number"] == 0
+    first.expect("collector_data_task")
     until_gone(coordinator, "collector", "collector0")
     coordinator._commander.expect("notify_fail_collector_task", "c")
     assert keeper.asked == [("collector", "collector0", WorkerLetGo)]
     assert (coordinator.free_count("collector"), "c" in coordinator._task_state) == (0, False)
     coordinator._commander.collector_tasks.append(collector_task("d"))
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
-    assert second.expect("resource") and second.expect("collector_start_task")["task_info"]["task_id"] == "d"
+    second.expect("resource")
+    task_info = second.expect("collector_start_task")["task_info"]
+    assert (task_info["task_id"], task_info["task_number"]) == ("d", 1)  # so that it plays other episodes
     second.reply(collected(rows("a", 4)))
     coordinator._commander.expect("update_learner_info")
     assert coordinator.failure is None and not coordinator.system_shutdown_flag

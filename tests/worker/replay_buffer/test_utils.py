@@ -177,19 +177,18 @@ def test_a_remover_that_was_not_started_deletes_at_close(tmp_path):
     assert not path.exists()
 
 
-def test_a_file_that_cannot_be_removed_is_named_and_the_next_one_is_removed(tmp_path, caplog, monkeypatch):
-    def refuse(path: str) -> None:
-        if path == "locked":
-            raise PermissionError("no")
-        Path(path).unlink()
-
-    monkeypatch.setattr("ding.worker.replay_buffer.utils.used_data_remover.remove_file", refuse)
-    (tmp_path / "f").write_text("x")
+@pytest.mark.parametrize("wrong", ["folder", 1.5, "with \0 in it"])
+def test_what_is_no_file_is_named_and_stays_and_the_next_one_is_removed(wrong, tmp_path, caplog, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for name in ("folder/inner", "f"):
+        Path(name).write_text("x")
     remover = UsedDataRemover()
-    remover.add_used_data({"data_id": "locked"})
-    remover.add_used_data({"data_id": str(tmp_path / "f")})
+    for data_id in (wrong, "gone before", "f"):
+        remover.add_used_data({"data_id": data_id})
     remover.close()
-    assert "locked could not be removed" in caplog.text and not (tmp_path / "f").exists()
+    assert f"the used data file {wrong} could not be removed" in caplog.text and caplog.text.count("WARNING") == 1
+    assert Path("folder/inner").exists() and not Path("f").exists()
 
 
 @pytest.mark.parametrize("wrong", [3, {"id": "a"}])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ding.worker.transport.imports import check_exp_name, check_import_names, check_task
+from ding.worker.transport.imports import check_exp_name, check_import_names, check_task, named_imports
 
 
 @pytest.mark.parametrize(
@@ -11,6 +11,9 @@ from ding.worker.transport.imports import check_exp_name, check_import_names, ch
         {"cfg": {"import_names": ["evil"]}},
         {"cfg": [{"deep": {"import_names": "evil"}}]},
         {"import_names": ["ding.envs", "dingevil", "evil"]},
+        {"env": {"env_id": "evil:Name"}},
+        {"env": {"kwargs": {"id": "evil:space/Name-v0"}}},
+        {"env": [{"games": ["evil:space/Name-v0"]}]},
     ],
 )
 def test_modules_that_are_not_allowed_are_refused_wherever_they_are_named(task):
@@ -26,6 +29,12 @@ def test_modules_of_the_workers_own_config_and_of_this_package_are_allowed():
     }
     check_task(task, {"import_names": ["good"], "task_import_names": ["better"]})
     check_import_names(task, ["good", "better"])
+
+
+def test_env_ids_may_name_modules_that_the_workers_own_config_names():
+    task = {"env": {"env_id": "good.envs:Name-v0", "device": "cuda:0", "note": "a: b-v1"}}
+    assert list(named_imports(task)) == ["good.envs"]
+    check_task(task, {"task_import_names": ["good.envs"]})
 
 
 @pytest.mark.parametrize("task", [{"trust_pickle": True}, {"hook": [{"ext_args": {"trust_pickle": 1}}]}])

@@ -68,7 +68,7 @@ class BaseCommCollector(ABC):
         """
         check_task(task_info, self._cfg)
         cfg = EasyDict(task_info["collector_cfg"])
-        seed = self._next_seed(bool(cfg.get("eval_flag", False)))
+        seed = self._next_seed(bool(cfg.get("eval_flag", False)), int(task_info.get("task_number", 0)))
         if seed is not None:
             cfg.seed = seed
         collector = create_parallel_collector(cfg)
@@ -76,13 +76,18 @@ class BaseCommCollector(ABC):
         collector.send_metadata, collector.send_stepdata = self.send_metadata, self.send_stepdata
         return collector
 
-    def _next_seed(self, is_eval: bool) -> int | None:
-        """The seed of the next task of this kind, below 2^31; None where this worker has none."""
+    def _next_seed(self, is_eval: bool, told: int) -> int | None:
+        """The seed of the next task of this kind, below 2^31; None where this worker has none.
+
+        Args:
+            told: how many tasks of this kind the coordinator has given to the worker of this name: those of earlier
+                lives, too.
+        """
         seed = self._cfg.get("seed")
         if seed is None:
             return None
-        number = self._task_counts[is_eval]
-        self._task_counts[is_eval] += 1
+        number = max(told, self._task_counts[is_eval])
+        self._task_counts[is_eval] = number + 1
         return int(np.random.SeedSequence([int(seed), int(is_eval), number]).generate_state(1)[0] >> 1)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from typing import Any
-
-from ding.utils.file_helper import remove_file
 
 
 class UsedDataRemover:
@@ -51,6 +50,8 @@ class UsedDataRemover:
         """Remove files until `close` says that there are no more."""
         while (data_id := self._used_data.get()) is not None:
             try:
-                remove_file(data_id)
-            except OSError as error:
+                os.remove(data_id)
+            except FileNotFoundError:  # it has gone before
+                continue
+            except (OSError, TypeError, ValueError) as error:  # a folder, for example
                 logging.getLogger("ding").warning("the used data file %s could not be removed: %s", data_id, error)
