@@ -1,8 +1,10 @@
 """A master and slaves, over real servers on this machine."""
 
 import contextlib
+import errno
 import math
 import multiprocessing
+import socket
 import threading
 
 import pytest
@@ -173,6 +175,26 @@ def test_a_slave_runs_one_task_at_a_time():
         slave.go.set()
         assert first.join(DEADLINE_S).result == {"sum": 2}
         assert connection.new_task({"a": 2, "b": 2}).start().join(DEADLINE_S).result == {"sum": 4}
+
+
+def test_a_task_that_its_slave_refuses_or_is_too_busy_for_has_failed_to_start():
+    class Picky(Gated):
+        def _before_task(self, data):
+            if data["a"] < 0:
+                raise TaskRefuse({"why": "negative"})
+
+    slave = Picky()
+    with pair(slave) as (_, _, connection):
+        refused, running, late = (connection.new_task({"a": a, "b": 1}) for a in (-1, 1, 2))
+        with pytest.raises(SlaveTaskRefused):
+            refused.start()
+        running.start()
+        with pytest.raises(SlaveTaskAlreadyExist):
+            late.start()
+        for task in (refused, late):
+            assert task.join(DEADLINE_S).status is TaskStatus.START_FAILED and task.result is None
+        slave.go.set()
+        assert running.join(DEADLINE_S).result == {"sum": 2} and slave.seen == [{"a": 1, "b": 1}]
 
 
 def test_a_slave_is_free_when_its_task_has_returned():
@@ -468,6 +490,28 @@ def test_two_connections_of_one_name_cannot_both_be_connected():
         first.disconnect()
         second.connect()
         assert master["conn"] is second
+
+
+class NoRoute(socket.socket):
+    """No way leads to other machines, which the probe for the own address finds out with a datagram socket."""
+
+    def connect(self, address):
+        if self.type == socket.SOCK_DGRAM:
+            raise OSError(errno.ENETUNREACH, "Network is unreachable")
+        super().connect(address)
+
+
+def test_a_master_needs_no_route_to_other_machines_and_tells_slaves_where_it_listens(monkeypatch):
+    def fail(name):
+        raise OSError("no name service")
+
+    monkeypatch.setattr(socket, "socket", NoRoute)
+    monkeypatch.setattr(socket, "gethostbyname", fail)
+    assert Master().my_address == Master("0.0.0.0").my_address == "http://127.0.0.1:7235"
+    with pair() as (master, slave, connection):
+        assert master.my_address == f"http://127.0.0.1:{master.port}"
+        assert slave._interaction.link.session.address == master.my_address
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
 
 
 def test_both_ends_may_be_the_same_machine_under_ipv6():

@@ -280,14 +280,19 @@ def test_results_for_a_master_that_is_gone_are_dropped_and_the_slave_goes_on():
 
 
 def test_a_slave_that_cannot_deliver_a_result_falls_silent_so_that_its_master_notices(monkeypatch):
-    monkeypatch.setattr("ding.interaction.slave.reporter._DELIVERY_DEADLINE_S", 0.1)
+    monkeypatch.setattr("ding.interaction.slave.reporter._DELIVERY_DEADLINE_S", 0.5)
     with through(slave_side=True, slave=Adder(heartbeat_span=DEADLINE_S), **SOON) as (master, slave, connection, proxy):
         connection.connect()
         proxy.rule("/slave/task", "lose")
         task = connection.new_task(ADD).start()
         assert slave.lost.wait(DEADLINE_S) and isinstance(slave.losses[0][1], requests.ConnectionError)
-        assert proxy.requests and slave._interaction.link.session is None
+        assert len(proxy.requests) > 1 and set(proxy.requests) == {"PUT /slave/task/complete HTTP/1.1"}
+        assert slave._interaction.link.session is None
         assert task.join(DEADLINE_S).is_lost
+        # The thread that could not deliver it runs the tasks of the next master.
+        with Watcher() as other, other.new_connection("conn", "127.0.0.1", slave.port) as second:
+            assert second.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+        assert slave.seen == [ADD, {"a": 1, "b": 1}]
 
 
 def test_a_result_is_sent_again_where_something_on_the_way_is_out_of_order():

@@ -1,5 +1,6 @@
 """Who may talk to a master or slave at all, held against real servers."""
 
+import hmac
 import logging
 import socket
 
@@ -129,6 +130,36 @@ def test_with_a_token_every_request_needs_it(monkeypatch, kind):
         assert ping(server, Authorization=f"Bearer {SECRET}", Host="evil.example") == (403, 1)
         assert outcome(raw(server.port, "GET", "/nowhere")) == (401, 1)
         assert server.ping()
+
+
+def test_every_secret_is_compared_in_a_time_that_does_not_tell_where_it_differs(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with pair(Adder(heartbeat_span=DEADLINE_S)) as (master, slave, _):
+        session_token = slave._interaction.link.session.token
+        compared, compare = [], hmac.compare_digest
+
+        def note(one, other):
+            compared.append((one.decode(), other.decode()))
+            return compare(one, other)
+
+        monkeypatch.setattr(hmac, "compare_digest", note)
+        for server, method, path, own in (
+            (master, "GET", "/ping", master._interaction.self_token),
+            (master, "DELETE", "/shutdown", master._interaction.self_token),
+            (master, "GET", "/slave/heartbeat", session_token),
+            (master, "PUT", "/slave/task/complete", session_token),
+            (slave, "GET", "/ping", slave._interaction.self_token),
+            (slave, "POST", "/task/new", session_token),
+            (slave, "DELETE", "/disconnect", session_token),
+        ):
+            wrong = {"Channel": "0", "Token": "wrong", "Authorization": f"Bearer {SECRET}"}
+            assert outcome(raw(server.port, method, path, headers=wrong))[0] == 403
+            assert compared == [(SECRET, SECRET), ("wrong", own)], path
+            compared.clear()
+        assert outcome(raw(slave.port, "GET", "/ping", headers={"Authorization": "Bearer wrong"})) == (401, 1)
+        assert compared == [("wrong", SECRET)]
+        monkeypatch.undo()
+        monkeypatch.setenv("DING_TOKEN", SECRET)
 
 
 def test_masters_and_slaves_use_the_token_on_their_own(monkeypatch):

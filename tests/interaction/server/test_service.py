@@ -81,6 +81,16 @@ def test_nothing_is_left_after_many_rounds():
         assert (open_files(), threading.active_count()) == (files, threads)
 
 
+def test_ten_starts_and_closes_with_the_default_times_do_not_take_five_seconds():
+    """A second for each start and three for each close, as where both poll, would be forty."""
+    default = {"request_retries": None, "request_retry_waiting": None}
+    begin_s = time.monotonic()
+    for _ in range(10):
+        with pair(Adder(**default), Watcher(**default)) as (_, _, connection):
+            assert connection.is_connected
+    assert time.monotonic() - begin_s < 5.0
+
+
 @KINDS
 def test_a_taken_port_is_an_error_at_start_that_leaves_nothing(kind):
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -7,6 +7,7 @@ import pytest
 
 from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
+from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator, make_hub
 from ding.worker.transport.http_transport import HttpHub
 from ding.worker.transport.link import TaskFailed, WorkerLost
@@ -14,6 +15,7 @@ from ding.worker.transport.local_transport import LocalHub, LocalStation
 from tests.worker.coordinator.fakes import (
     LOGGER,
     PATIENCE_S,
+    AutoLearner,
     FakeWorker,
     batched_collector,
     collected,
@@ -103,6 +105,21 @@ def test_workers_that_cannot_be_reached_are_all_named(make, collector):
     assert "collector1: " in text and "999" in text and "collector2: " in text
     assert "collector0" not in text
     failing.close()
+
+
+def test_all_workers_of_the_config_are_connected_at_the_same_time(make):
+    together = threading.Barrier(4, timeout=PATIENCE_S)
+
+    def resource(task):
+        together.wait()
+        return {"gpu": 1}
+
+    workers = [FakeWorker(resource=resource) for _ in range(4)]
+    comm = make(workers[:2], workers[2:])
+    comm.start()
+    assert (comm.free_count("learner"), comm.free_count("collector")) == (2, 2)
+    for worker in workers:
+        worker.close()
 
 
 def test_a_finished_task_is_told_and_its_worker_is_free_again(make, collector):
@@ -340,6 +357,42 @@ def test_closing_does_not_wait_for_a_worker_that_cannot_be_disconnected(monkeypa
     assert closed == ["good"]
     hub.close()
     release.set()
+
+
+def test_a_task_is_known_before_its_first_data_can_come(collector, monkeypatch):
+    """Here sending a task returns only when what its worker asks for, or brings, first has been dealt with."""
+    learner = AutoLearner(iterations=2, batch_size=2)
+    coordinator = Coordinator(local_cfg([learner.worker.port], [collector.port], task_timeout=PATIENCE_S))
+    comm, commander, sent = coordinator._comm_coordinator, coordinator._commander, []
+
+    def hold(send, callback):
+        dealt_with = threading.Event()
+        original_send, original_callback = getattr(comm, send), getattr(coordinator, callback)
+
+        def deal_with(*arguments):
+            try:
+                return original_callback(*arguments)
+            finally:
+                dealt_with.set()
+
+        def send_and_wait(task):
+            is_sent = original_send(task)
+            sent.append((task["task_id"], dealt_with.wait(PATIENCE_S)))
+            return is_sent
+
+        monkeypatch.setattr(coordinator, callback, deal_with)
+        monkeypatch.setattr(comm, send, send_and_wait)
+
+    hold("send_learner_task", "deal_with_learner_get_data")
+    hold("send_collector_task", "deal_with_collector_send_data")
+    commander.learner_tasks, commander.collector_tasks = [learner_task("l")], [collector_task("c")]
+    collector.reply(collected(rows("a", 4), [info(True)]))
+    coordinator.start()
+    assert learner.closed.wait(PATIENCE_S)
+    coordinator.close()
+    learner.close()
+    assert (coordinator.failure, coordinator.status().errors, coordinator.progress().samples) == (None, (), 4)
+    assert sent == [("l", True), ("c", True)] and [len(batch) for batch in learner.batches] == [2, 2]
 
 
 def test_the_transport_follows_the_config():

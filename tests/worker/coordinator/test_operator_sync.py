@@ -9,6 +9,7 @@ import pytest
 from ding.worker.coordinator import operator_sync
 from ding.worker.coordinator.operator_server import OperatorServer
 from ding.worker.coordinator.operator_sync import OperatorSync
+from tests.interaction.fakes import Proxy
 from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator, envelope
 
 LOGGER = logging.getLogger("test_operator")
@@ -53,8 +54,8 @@ def roster():
 def make(operator, roster):
     made = []
 
-    def make(kinds=("learner", "collector"), reports_failures=True, is_started=True):
-        server = OperatorServer("127.0.0.1", operator.port, namespace="ours", name="job")
+    def make(kinds=("learner", "collector"), reports_failures=True, is_started=True, port=None):
+        server = OperatorServer("127.0.0.1", port or operator.port, namespace="ours", name="job")
         server.set_worker_type("coordinator")
         sync = OperatorSync(
             server, kinds, roster.join, roster.leave, LOGGER, 0.01, reports_failures, on_error=roster.errors.put
@@ -255,6 +256,14 @@ def test_workers_are_asked_for_again_while_the_operator_is_not_ready(operator, m
     make(is_started=False).request_replicas({"learners": {"replicas": 1}}, PATIENCE_S)
     bodies = [operator.requests.get(timeout=PATIENCE_S)[3] for _ in range(3)]
     assert bodies == [{"learners": {"replicas": 1}, "namespace": "ours", "coordinator": "job"}] * 3
+
+
+def test_workers_are_asked_for_again_while_the_operator_cannot_be_reached(operator, make, soon):
+    with Proxy(operator.port) as proxy:
+        proxy.rule("POST", "lose", times=2)
+        make(is_started=False, port=proxy.port).request_replicas({"learners": {}}, PATIENCE_S)
+        assert proxy.requests == ["POST /v1alpha1/replicas HTTP/1.1"] * 3
+    assert operator.requests.qsize() == 1
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,8 @@ def test_a_damaged_file_is_passed_over_and_nothing_in_it_is_run(loader, shelf, d
     [
         ({"data_index": 3}, "there is no sample 3"),
         ({"data_index": "1"}, "do not number samples"),
+        ({"compressor": "zlib"}, "could not be read within 5 s"),
+        ({"compressor": "none"}, "could not be read within 5 s"),
         ({"compressor": "pickle"}, "unknown compressor 'pickle'"),
         ({"compressor": ["lz4"]}, "unknown compressor"),
     ],

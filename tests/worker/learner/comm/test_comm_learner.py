@@ -121,6 +121,17 @@ def test_a_learner_that_is_done_tells_so_at_once_and_wants_no_more(site):
     assert POLICIES[0].seen() == [[1, 2], [3, 4]]
 
 
+def test_the_last_info_comes_though_nobody_has_taken_those_before_it(site):
+    _, driver = site.pair()
+    driver.start(learner={"train_iterations": 2})
+    training = next(thread for thread in threading.enumerate() if thread.name == "learner_start")
+    first = driver.learn(site.batch(1, 2), site.batch(3, 4))["infos"]
+    training.join(DEADLINE_S)
+    assert not training.is_alive()
+    infos = first + driver.close()["infos"]
+    assert [(info["learner_step"], info["learner_done"]) for info in infos] == [(0, False), (1, False), (2, True)]
+
+
 def test_the_end_saves_a_checkpoint_writes_the_weights_and_gives_the_last_infos(site):
     _, driver = site.pair()
     driver.start()
