@@ -55,24 +55,24 @@ def first_line(process, timeout_s):
 
 
 class Roles:
-    """Processes that the command line starts in the working directory; whoever makes one closes it."""
+    """Processes that the command line starts; whoever makes one closes it."""
 
     def __init__(self, packed):
-        self.packed, self._processes = packed, []
+        self.packed, self.processes = packed, []
         self._env = {key: value for key, value in os.environ.items() if not key.startswith("DING_")}
         self._env.update({"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
 
-    def start(self, role, *options, **env):
-        command = [sys.executable, "-m", "ding.entry.cli", "-m", "dist", "-M", role, "-c", self.packed]
+    def start(self, role, *options, prefix=(), cwd=None, **env):
+        command = [*prefix, sys.executable, "-m", "ding.entry.cli", "-m", "dist", "-M", role, "-c", self.packed]
         process = subprocess.Popen(
             [*command, *map(str, options)],
-            env={**self._env, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=cwd, env={**self._env, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        self._processes.append(process)
+        self.processes.append(process)
         return process
 
     def close(self):
-        for process in self._processes:
+        for process in self.processes:
             if process.poll() is None:
                 process.kill()
             process.wait()

@@ -8,16 +8,14 @@ import shutil
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.entry.dist_fakes import first_line
+from tests.entry.dist_fakes import ROOT, Roles, first_line, free_ports
 
-ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 180
-PORTS = {"coordinator": 23270, "learner0": 23271, "collector0": 23272, "collector1": 23273}
+PORTS = dict(zip(("coordinator", "learner0", "collector0", "collector1"), free_ports(4), strict=True))
 CONFIG = """
 import copy
 from ding.example import cartpole_dqn_parallel as example
@@ -89,58 +87,35 @@ def two_loopback_addresses():
                 probe.bind((host.address, port))
 
 
-class Machines:
-    """Starts commands on hosts, and ends those that have not ended by themselves."""
+class Machines(Roles):
+    """Roles on hosts."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.processes = []
+    def __init__(self, packed, folder):
+        super().__init__(packed)
+        self._folder = folder
 
-    def start(self, host, *options, token):
+    def start_on(self, host, role, *options, token):
         # Each host has a working directory of its own; what they share is named by its path.
-        folder = self.folder / f"host_{host.address}"
+        folder = self._folder / f"host_{host.address}"
         folder.mkdir(exist_ok=True)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("DING_")}
-        environment.update({"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
-        if token is not None:
-            environment["DING_TOKEN"] = token
-        process = subprocess.Popen(
-            [*host.prefix, sys.executable, "-m", "ding.entry.cli", "-m", "dist", *map(str, options)],
-            cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        self.processes.append(process)
-        return process
+        env = {} if token is None else {"DING_TOKEN": token}
+        return self.start(role, *options, prefix=host.prefix, cwd=folder, **env)
 
-    def run(self, *args, **kwargs):
-        process = self.start(*args, **kwargs)
+    def run_on(self, *args, **kwargs):
+        process = self.start_on(*args, **kwargs)
         output = process.communicate(timeout=DEADLINE_S)[0]
         return process.returncode, output
-
-    def close(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            process.stdout.close()
-
-
-@pytest.fixture
-def machines(tmp_path):
-    machines = Machines(tmp_path)
-    yield machines
-    machines.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make_hosts", [two_namespaces, two_loopback_addresses])
-def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(machines, tmp_path, make_hosts):
+def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_path, make_hosts):
     shared = tmp_path / "shared"
     shared.mkdir()
     config = shared / "config.py"
     config.write_text(CONFIG)
     token = secrets.token_hex(16)
-    packed = f"{config}.pkl"
-    with make_hosts() as (one, other), contextlib.closing(machines):
+    with make_hosts() as (one, other), contextlib.closing(Machines(f"{config}.pkl", tmp_path)) as machines:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         places = ["-cdh", one.address, "-lh", other.address, "-clh", f"{one.address},{other.address}"]
         ports = ["-cdp", PORTS["coordinator"], "-lp", PORTS["learner0"]]
@@ -151,30 +126,25 @@ def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(machi
             cwd=shared, env=environment, capture_output=True, text=True, timeout=DEADLINE_S,
         )  # fmt: skip
         assert prepared.returncode == 0, prepared.stderr
-        assert f"at {other.address} (port 23273): ding -m dist -M collector --module-name collector1" in prepared.stdout
+        place = f"{other.address} (port {PORTS['collector1']})"
+        assert f"at {place}: ding -m dist -M collector --module-name collector1" in prepared.stdout
 
         if one.prefix:
-            status, output = machines.run(
-                one, "-M", "collector", "-c", packed, "--module-name", "collector0", token=None
-            )
+            status, output = machines.run_on(one, "collector", "--module-name", "collector0", token=None)
             assert status == 1 and "which needs a token" in output
 
         workers = {
-            "learner0": machines.start(other, "-M", "learner", "-c", packed, token=token),
-            "collector0": machines.start(
-                one, "-M", "collector", "-c", packed, "--module-name", "collector0", token=token
-            ),
-            "collector1": machines.start(
-                other, "-M", "collector", "-c", packed, "--module-name", "collector1", token=token
-            ),
+            "learner0": machines.start_on(other, "learner", token=token),
+            "collector0": machines.start_on(one, "collector", "--module-name", "collector0", token=token),
+            "collector1": machines.start_on(other, "collector", "--module-name", "collector1", token=token),
         }
         for name, process in workers.items():
             assert first_line(process, DEADLINE_S) == f"{name} takes tasks at port {PORTS[name]}.\n"
 
-        status, output = machines.run(one, "-M", "coordinator", "-c", packed, token="another")
+        status, output = machines.run_on(one, "coordinator", token="another")
         assert status == 1 and "refuses the connection: The bearer token is missing or wrong" in output
 
-        status, output = machines.run(one, "-M", "coordinator", "-c", packed, token=token)
+        status, output = machines.run_on(one, "coordinator", token=token)
         assert status == 0, output
         for name, process in workers.items():
             output = process.communicate(timeout=DEADLINE_S)[0]
