@@ -97,9 +97,12 @@ def test_a_second_signal_cuts_the_saving_short():
     def save(name):
         signal.raise_signal(signal.SIGINT)
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt), guard_training(save):
-        signal.raise_signal(signal.SIGTERM)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background has it ignored
+    try:
+        with pytest.raises(KeyboardInterrupt), guard_training(save):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(("work", "error"), [(fail, ZeroDivisionError), (lambda: signal.raise_signal(15), SystemExit)])

@@ -42,9 +42,6 @@ class BaseCommander(ABC):
     # Whether an evaluation has reached the goal of the run.
     is_solved = False
 
-    _first_places: int | None = None  # before collectors have come or gone
-    _places_owed = 0  # that were not taken away when collectors went
-
     config: dict[str, Any] = {
         # How many tasks of a kind run at a time.
         "collector_task_space": 1,
@@ -124,25 +121,19 @@ class BaseCommander(ABC):
         """
         return False
 
+    @property
+    def collector_task_places(self) -> int | None:
+        """How many collector tasks may run at a time; None for a commander that keeps no count."""
+        space: LimitedSpaceContainer | None = getattr(self, "_collector_task_space", None)
+        return None if space is None else space.max_val
+
     def increase_collector_task_space(self) -> None:
         """A collector has come."""
-        self._least_places()
-        if self._places_owed:
-            self._places_owed -= 1
-        else:
-            self._collector_task_space.increase_space()
+        self._collector_task_space.increase_space()
 
     def decrease_collector_task_space(self) -> None:
-        """A collector has gone. The last place of those that the config has stays: other collectors may be there."""
-        if self._collector_task_space.max_val <= self._least_places():
-            self._places_owed += 1
-        else:
-            self._collector_task_space.decrease_space()
-
-    def _least_places(self) -> int:
-        if self._first_places is None:
-            self._first_places = self._collector_task_space.max_val
-        return min(1, self._first_places)
+        """A collector has gone."""
+        self._collector_task_space.decrease_space()
 
     def state_dict(self) -> dict[str, Any]:
         """What another commander of this type needs to go on with the run, in plain values and arrays, which nobody

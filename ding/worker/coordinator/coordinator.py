@@ -32,7 +32,7 @@ from ding.worker.coordinator.status import RunStatus, StatusReader
 from ding.worker.coordinator.status_page import status_pages
 from ding.worker.coordinator.task_assigner import TaskAssigner
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Task
-from ding.worker.coordinator.worker_callbacks import TaskState, failure_text
+from ding.worker.coordinator.worker_callbacks import SpareCollectors, TaskState, failure_text
 from ding.worker.coordinator.worker_keeper import ReturningWorkers, WorkerKeeper
 from ding.worker.transport.link import WorkerLost
 
@@ -183,6 +183,9 @@ class Coordinator(ResumingCallbacks):
         try:
             self._begin_keeping()
             self._comm_coordinator.start()
+            places = self._commander.collector_task_places
+            if places is not None:
+                self._spare = SpareCollectors(max(0, self._comm_coordinator.count(COLLECTOR) - places))
             self._take_up()
             self._assigner.start()
         except BaseException:

@@ -34,6 +34,37 @@ class TaskState:
     last_chunk: str = ""
 
 
+class SpareCollectors:
+    """Counts collectors that are there in addition to those that may run tasks.
+
+    Example:
+        >>> spare = SpareCollectors(1)  # two collectors, one place
+        >>> spare.go(), spare.go()
+        (False, True)
+        >>> spare.come(), spare.come(), spare.come()
+        (True, False, True)
+    """
+
+    def __init__(self, count: int = 0) -> None:
+        self._count, self._gone, self._places_gone = count, 0, 0
+
+    def go(self) -> bool:
+        """One has gone; whether a place goes with it."""
+        if self._count:
+            self._count, self._gone = self._count - 1, self._gone + 1
+            return False
+        self._places_gone += 1
+        return True
+
+    def come(self) -> bool:
+        """One has come; whether it brings a place."""
+        if self._gone and not self._places_gone:
+            self._count, self._gone = self._count + 1, self._gone - 1
+            return False
+        self._places_gone = max(0, self._places_gone - 1)
+        return True
+
+
 class WorkerCallbacks(ABC):
     """The methods called `deal_with_*` are told what happens on the workers. Thread-safe.
 
@@ -52,6 +83,7 @@ class WorkerCallbacks(ABC):
         self._task_state: dict[str, TaskState] = {}
         self._historical_task: list[str] = []
         self._learner_tasks: dict[str, Task] = {}  # those that run, or are still to run
+        self._spare = SpareCollectors()
         self._told_bad_files: dict[str, int] = {}  # how many there were when they were told of last
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
 
@@ -213,15 +245,17 @@ class WorkerCallbacks(ABC):
         self._state.end(error)
 
     def deal_with_increase_collector(self) -> None:
-        """A collector has come."""
+        """A collector has come: in the place of one that has gone, or in addition."""
         with self._commander_lock:
-            self._commander.increase_collector_task_space()
+            if self._spare.come():
+                self._commander.increase_collector_task_space()
         self._notify()
 
     def deal_with_decrease_collector(self) -> None:
-        """A collector has gone."""
+        """A collector has gone. The commander is told where there are fewer than may run tasks."""
         with self._commander_lock:
-            self._commander.decrease_collector_task_space()
+            if self._spare.go():
+                self._commander.decrease_collector_task_space()
 
     def _deal_with_failed_task(self, kind: str, task: Task, error: Exception) -> None:
         self._state.end(error)

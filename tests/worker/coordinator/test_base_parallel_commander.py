@@ -108,24 +108,12 @@ def test_a_failed_naive_task_makes_room_and_is_not_counted():
 
 def test_collectors_that_come_and_go_change_the_space():
     commander = naive(collector_task_space=0)
-    assert commander.get_collector_task() is None
+    assert commander.get_collector_task() is None and commander.collector_task_places == 0
     commander.increase_collector_task_space()
-    assert commander.get_collector_task() is not None
+    assert commander.get_collector_task() is not None and commander.collector_task_places == 1
     commander.decrease_collector_task_space()
     commander.notify_fail_collector_task({})
     assert commander.get_collector_task() is None
-
-
-def test_the_last_place_stays_for_the_collectors_that_are_left():
-    commander = naive(collector_task_space=1)  # for two collectors
-    commander.decrease_collector_task_space()
-    commander.decrease_collector_task_space()
-    assert commander.get_collector_task() is not None and commander.get_collector_task() is None
-    commander.increase_collector_task_space()
-    commander.increase_collector_task_space()
-    assert commander.get_collector_task() is None  # as many as at first
-    commander.increase_collector_task_space()
-    assert commander.get_collector_task() is not None and commander.get_collector_task() is None
 
 
 def test_naive_infos_are_kept_by_task():

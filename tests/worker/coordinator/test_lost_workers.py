@@ -1,11 +1,13 @@
 """Workers that are lost and come back: what becomes of their tasks, and of the run."""
 
+import doctest
 import threading
 
 import pytest
 from easydict import EasyDict
 
 from ding.worker import Coordinator
+from ding.worker.coordinator import worker_callbacks
 from ding.worker.coordinator.worker_keeper import ReturningWorkers
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport.link import WorkerLetGo, WorkerLost
@@ -108,6 +110,35 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     assert learner.tasks[0]["task_id"] == "l" and len(learner.tasks) == 1
     second.reply(collected([], [info(True)]))
     first.reply(collected())
+
+
+def test_a_spare_collector_takes_over_at_once(make, workers):
+    collectors = {f"collector{i}": workers(batched_collector()) for i in range(2)}
+    coordinator = make([], list(collectors.values()), Keeper())
+    commander = coordinator._commander
+    assert commander.collector_task_places == 1
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    while not (running := coordinator._comm_coordinator.running()):
+        coordinator.wait(0.01)
+    busy = running[0].worker.worker_id
+    [spare] = collectors.keys() - {busy}
+    collectors[spare].expect("resource")
+    until_gone(coordinator, "collector", busy)
+    commander.expect("notify_fail_collector_task", "e")
+    assert commander.collector_task_places == 1
+    commander.collector_tasks.append(collector_task("f", is_eval=True))
+    coordinator.deal_with_worker_free("collector", spare)
+    assert collectors[spare].expect("collector_start_task")["task_info"]["task_id"] == "f"
+    until_gone(coordinator, "collector", spare)
+    commander.expect("notify_fail_collector_task", "f")
+    assert commander.collector_task_places == 0
+    for worker in (workers(batched_collector()), workers(batched_collector())):
+        coordinator.deal_with_worker_back("collector", busy, "local", worker.port)
+        assert commander.collector_task_places == 1
+
+
+def test_the_example_of_spare_collectors_runs():
+    assert doctest.testmod(worker_callbacks) == (0, 3)
 
 
 def test_what_a_lost_collector_has_not_told_of_is_deleted(make, workers):
