@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-import numpy as np
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
-from ding.utils.default_helper import set_pkg_seed
+from ding.utils.default_helper import derive_seed, set_pkg_seed
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
 
@@ -221,7 +220,7 @@ def be_worker(kind: str, section: Mapping[str, Any], seed: int | None) -> None:
 
 def seed_at(seed: int, place: str) -> int:
     """A seed for the worker at `place`, below 2^31; workers elsewhere that were given the same seed get others."""
-    return int(np.random.SeedSequence([seed, 4, zlib.crc32(place.encode())]).generate_state(1)[0] >> 1)
+    return derive_seed(seed, 4, zlib.crc32(place.encode()))
 
 
 def port_from(argument: int | None, variable: str, configured: Any) -> Any:

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-import numpy as np
 from easydict import EasyDict
 
 from ding.utils.child_helper import descriptor_of, die_with, settle_in
-from ding.utils.default_helper import set_pkg_seed
+from ding.utils.default_helper import derive_seed, set_pkg_seed
 from ding.utils.process_event import ProcessEvent
 
 # How long a worker may take to close: a learner saves a checkpoint.
@@ -142,7 +141,7 @@ def work(plan: WorkerPlan, ends: Ends, life: int, report: Connection, keeper_pid
 
 def later_seed(seed: int, life: int) -> int:
     """The seed of a worker that was started again `life` times; the first time it is `seed` itself."""
-    return seed if life == 0 else int(np.random.SeedSequence([seed, 3, life]).generate_state(1)[0] >> 1)
+    return seed if life == 0 else derive_seed(seed, 3, life)
 
 
 def run_worker(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
 from easydict import EasyDict
 
 from ding.entry.checks import check_model_fits_env, check_policy_fits_env
@@ -19,7 +18,7 @@ from ding.entry.utils import random_collect
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.policy.base_policy import CommandModePolicy, Policy, create_policy
-from ding.utils.default_helper import set_pkg_seed
+from ding.utils.default_helper import derive_seed, set_pkg_seed
 from ding.utils.log_writer_helper import DistributedWriter
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.worker.collector.base_serial_collector import create_serial_collector
@@ -128,12 +127,12 @@ def evaluation_seed(seed: int) -> int:
     """The seed of the evaluation envs of a run with `seed`: fixed, and none that its collector envs use."""
     if seed < 0:
         raise ValueError(f"seed = {seed} is not allowed; it must be 0 or more")
-    return int(np.random.SeedSequence([seed, 1]).generate_state(1)[0] >> 1)
+    return derive_seed(seed, 1)
 
 
 def rank_seed(seed: int, rank: int) -> int:
     """The seed of a rank of a run with `seed`, so that all ranks see different episodes; on rank 0 `seed` itself."""
-    return seed if rank == 0 else int(np.random.SeedSequence([seed, 2, rank]).generate_state(1)[0] >> 1)
+    return seed if rank == 0 else derive_seed(seed, 2, rank)
 
 
 def _build_envs(

@@ -175,6 +175,15 @@ class LimitedSpaceContainer:
             self.max_val -= 1
 
 
+def derive_seed(*numbers: int) -> int:
+    """A seed below 2^31 that follows from these numbers; from others, as a rule, another one.
+
+    Raises:
+        ValueError: a number is negative.
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
+
+
 def set_pkg_seed(seed: int, use_cuda: bool = True) -> None:
     """Seed Python's, numpy's and torch's global generators, and that of the current CUDA device."""
     random.seed(seed)

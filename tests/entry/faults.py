@@ -111,9 +111,9 @@ class Observed(parallel_run.ParallelRun):
     def collecting(self):
         """The tasks of the collectors that collect, by the names of these; those that evaluate are left out."""
         return {
-            task.worker.worker_id: task.task["task_id"]
-            for task in list(self.coordinator._comm_coordinator._running.values())
-            if task.worker.kind == "collector" and not task.task["collector_cfg"]["eval_flag"]
+            task.worker: task.task_id
+            for task in self.coordinator.status().tasks
+            if task.kind == "collector" and not task.is_eval
         }
 
     def wait_for_training(self):

@@ -38,7 +38,7 @@ def test_a_killed_collector_is_noticed_replaced_and_leaves_no_partial_trajectory
 
     def damage(run):
         name = run.wait_for_training()
-        run.wait_for(lambda: run.coordinator._commander.evaluations)  # who has evaluated is free now
+        run.wait_for(lambda: run.coordinator.status().evaluations)  # who has evaluated is free now
         task = run.collecting()[name]
         before = {*run.collecting().values()}
         killed = monotonic()

@@ -7,6 +7,7 @@ import torch
 from ding.utils.default_helper import (
     LimitedSpaceContainer,
     default_get,
+    derive_seed,
     error_wrapper,
     list_split,
     one_time_warning,
@@ -138,3 +139,11 @@ def test_set_pkg_seed_makes_all_three_generators_repeat():
     assert draw() == first
     set_pkg_seed(6)
     assert draw() != first
+
+
+def test_derived_seeds_follow_from_their_numbers():
+    seeds = [derive_seed(*numbers) for numbers in ((0,), (0, 1), (1, 0), (0, 1, 2))]
+    assert len(set(seeds)) == 4 and all(0 <= seed < 2**31 for seed in seeds)
+    assert derive_seed(0, 1) == seeds[1] == int(np.random.SeedSequence([0, 1]).generate_state(1)[0]) // 2
+    with pytest.raises(ValueError):
+        derive_seed(-1)

@@ -75,13 +75,19 @@ class KeptBufferRoom(BufferRoom):
         is_own = _lies_in(self._store.root, self._exp_name)
         return self._delete_unused(lambda collector: is_own or collector in self._collectors)
 
-    def abandon(self, chunk: str) -> None:
-        """The collector that has told of this chunk is lost: those that it has not told of go."""
-        lost = _collector_of(os.path.basename(chunk))
+    def abandon(self, chunk: Any) -> None:
+        """The collector that has told of this chunk is lost: those that it has not told of go.
+
+        As the name is one that a worker has told, it may be anything.
+        """
+        lost = _collector_of(os.path.basename(chunk)) if isinstance(chunk, str) else ""
         if self._store is None or not lost.startswith(_CHUNK_PREFIX):
             return
         self._collectors.add(lost)  # it may still be writing
-        self._delete_unused(lambda collector: collector == lost)
+        try:
+            self._delete_unused(lambda collector: collector == lost)
+        except OSError as e:  # they are looked for once more at the end
+            self._logger.warning("chunks of the lost collector %s are left where they are: %s", lost, e)
 
     def _delete_unused(self, is_meant: Callable[[str], bool]) -> int:
         assert self._store is not None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
 from ding.worker.coordinator.state_file import RunIdentity, remove_state, write_state
+
+# How long whoever wants to write waits for what is being written.
+_PATIENCE_S = 5.0
 
 
 class StateKeeper:
@@ -54,7 +57,7 @@ class StateKeeper:
         """Write the state, if there is one. What goes wrong is logged: the run is not ended for it."""
         begin = monotonic()
         try:
-            with self._writing:
+            with self._having_file():
                 state = self._take_state()
                 size = 0 if state is None else write_state(self.path, self.run, state)
         except Exception as e:
@@ -75,5 +78,15 @@ class StateKeeper:
     def remove(self) -> None:
         """Remove the file of a run that there is nothing to go on with."""
         if self.is_active:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), self._having_file():
                 remove_state(self.path)
+
+    @contextlib.contextmanager
+    def _having_file(self) -> Iterator[None]:
+        """Alone with the file; raises TimeoutError, an OSError, where the disk hangs."""
+        if not self._writing.acquire(timeout=_PATIENCE_S):
+            raise TimeoutError(f"the last writing has taken more than {_PATIENCE_S:g} s and goes on")
+        try:
+            yield
+        finally:
+            self._writing.release()

@@ -31,7 +31,7 @@ class TaskState:
 
     task_id: str
     start_time: float = field(default_factory=monotonic)
-    last_chunk: str = ""
+    last_chunk: Any = ""
 
 
 class SpareCollectors:

@@ -10,6 +10,38 @@ def _in_a_folder_of_its_own_with_a_seed(tmp_path, monkeypatch):
     np.random.seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _no_tokens(monkeypatch):
+    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+class Clock:
+    """The time of commanders."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("ding.worker.coordinator.training_commander.monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def workers():
+    """Takes workers that are closed at the end."""
+    made = []
+    yield lambda worker: made.append(worker) or worker
+    for worker in made:
+        worker.close()
+
+
 @pytest.fixture
 def trainer():
     trainer = Trainer()

@@ -9,21 +9,6 @@ from tests.worker.coordinator.fakes import finish_info, info, main_cfg
 from tests.worker.coordinator.test_one_vs_one_parallel_commander import CHECKPOINT, HOME, WON, train, weights
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr("ding.worker.coordinator.training_commander.monotonic", clock)
-    return clock
-
-
 @pytest.fixture
 def make(clock):
     made = []

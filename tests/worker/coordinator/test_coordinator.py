@@ -38,14 +38,6 @@ def own_threads():
 
 
 @pytest.fixture
-def workers():
-    made = []
-    yield lambda worker: made.append(worker) or worker
-    for worker in made:
-        worker.close()
-
-
-@pytest.fixture
 def make():
     made = []
 

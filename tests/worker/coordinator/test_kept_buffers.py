@@ -209,6 +209,24 @@ def test_of_a_lost_collector_the_chunks_stay_that_it_has_told_of():
     assert room.delete_unneeded() == 1 and store.names() == {"env_d_0"}
 
 
+@pytest.mark.parametrize("chunk", [5, None, "", "elsewhere/x_1"])
+def test_a_collector_may_have_told_of_anything(chunk):
+    room = KeptBufferRoom("exp", FolderSampleStore("data"), LOGGER)
+    room._store.write("env_c_0", b"")
+    room.abandon(chunk)
+    assert room._store.names() == {"env_c_0"}
+    room.close()
+
+
+def test_a_folder_that_cannot_be_looked_into_is_told_and_no_error(caplog):
+    store = FolderSampleStore("data")
+    room = KeptBufferRoom("exp", store, LOGGER)
+    os.rmdir("data")
+    room.abandon("env_c_0")
+    assert "chunks of the lost collector env_c are left where they are" in caplog.text
+    room.close()
+
+
 def test_without_a_store_there_is_nothing_to_abandon():
     room = KeptBufferRoom("exp", None, LOGGER)
     room.abandon("env_c_0")

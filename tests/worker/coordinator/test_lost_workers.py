@@ -41,14 +41,6 @@ class Keeper:
 
 
 @pytest.fixture
-def workers():
-    made = []
-    yield lambda worker: made.append(worker) or worker
-    for worker in made:
-        worker.close()
-
-
-@pytest.fixture
 def make():
     made = []
 

@@ -20,21 +20,6 @@ CHECKPOINT = os.path.join("policy", f"{HOME}_ckpt.pth")
 LOST, WON = [["losses", "losses"], ["losses"]], [["wins", "wins"], ["wins"]]
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr("ding.worker.coordinator.training_commander.monotonic", clock)
-    return clock
-
-
 @pytest.fixture
 def make(clock):
     made = []

@@ -24,12 +24,6 @@ from tests.worker.coordinator.test_comm_coordinator import Side
 from tests.worker.coordinator.test_doubles import Watched, cfg_for
 
 
-@pytest.fixture(autouse=True)
-def _no_tokens(monkeypatch):
-    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def operator():
     operator = FakeOperator()

@@ -68,14 +68,6 @@ def chunks():
 
 
 @pytest.fixture
-def workers():
-    made = []
-    yield lambda worker: made.append(worker) or worker
-    for worker in made:
-        worker.close()
-
-
-@pytest.fixture
 def make(chunks, workers):
     made = []
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from ding.worker.coordinator import state_keeper
 from ding.worker.coordinator.state_file import RunIdentity, read_state
 from ding.worker.coordinator.state_keeper import StateKeeper
 from tests.worker.coordinator.fakes import PATIENCE_S
@@ -80,6 +81,27 @@ def test_the_file_of_a_run_that_is_over_is_removed(keep):
     keeper.remove()
     keeper.remove()
     assert not os.path.exists(PATH)
+
+
+def test_a_disk_that_hangs_keeps_nobody_waiting_for_long(keep, caplog, monkeypatch):
+    monkeypatch.setattr(state_keeper, "_PATIENCE_S", 0.01)
+    taken, go_on = threading.Event(), threading.Event()
+
+    def take():
+        taken.set()
+        assert go_on.wait(PATIENCE_S)
+        return {"number": 1}
+
+    keeper = keep(take, 1000)
+    keeper.start()
+    stuck = threading.Thread(target=keeper.write)
+    stuck.start()
+    assert taken.wait(PATIENCE_S)
+    keeper.write()
+    keeper.remove()
+    go_on.set()
+    stuck.join(PATIENCE_S)
+    assert "the last writing has taken more than 0.01 s" in caplog.text and read_state(PATH, RUN) == {"number": 1}
 
 
 def test_what_goes_wrong_is_logged_once_and_does_no_harm(keep, caplog):

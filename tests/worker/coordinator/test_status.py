@@ -33,12 +33,6 @@ from tests.worker.coordinator.test_training import CREATE, MAIN
 SECRET = "s3cret-" + "x" * 40
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch):
-    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
-        monkeypatch.delenv(name, raising=False)
-
-
 class ScriptedLink:
     def silence_s(self):
         return 1.5

@@ -24,12 +24,6 @@ FLAGS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch):
-    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
-        monkeypatch.delenv(name, raising=False)
-
-
 # What it is made of.
 
 

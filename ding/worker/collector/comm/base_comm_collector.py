@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from easydict import EasyDict
 
+from ding.utils.default_helper import derive_seed
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
@@ -88,7 +88,7 @@ class BaseCommCollector(ABC):
             return None
         number = max(told, self._task_counts[is_eval])
         self._task_counts[is_eval] = number + 1
-        return int(np.random.SeedSequence([int(seed), int(is_eval), number]).generate_state(1)[0] >> 1)
+        return derive_seed(int(seed), int(is_eval), number)
 
 
 def create_comm_collector(cfg: EasyDict) -> BaseCommCollector:
