@@ -4,8 +4,10 @@ from ding.rl_utils.a2c import a2c_data, a2c_error, a2c_error_continuous
 from ding.rl_utils.adder import get_gae, get_gae_with_default_last_value, get_nstep_return_data, get_train_sample
 from ding.rl_utils.exploration import create_noise_generator, get_epsilon_greedy_fn
 from ding.rl_utils.gae import gae, gae_data
-from ding.rl_utils.ppg import ppg_data, ppg_joint_error, ppg_joint_loss
 from ding.rl_utils.ppo import (
+    ppg_data,
+    ppg_joint_error,
+    ppg_joint_loss,
     ppo_data,
     ppo_data_continuous,
     ppo_error,
@@ -19,6 +21,7 @@ from ding.rl_utils.ppo import (
     ppo_value_data,
     ppo_value_error,
 )
+from ding.rl_utils.returns import inv_symlog, symlog, value_inv_transform, value_transform
 from ding.rl_utils.td import (
     dist_1step_td_data,
     dist_1step_td_error,
@@ -42,7 +45,6 @@ from ding.rl_utils.td import (
     v_nstep_td_data,
     v_nstep_td_error,
 )
-from ding.rl_utils.value_rescale import inv_symlog, symlog, value_inv_transform, value_transform
 
 __all__ = [
     "a2c_data",

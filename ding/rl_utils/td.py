@@ -17,15 +17,20 @@ from ding.rl_utils.distributional import (
     dist_1step_td_error,
     dist_nstep_td_data,
     dist_nstep_td_error,
-)
-from ding.rl_utils.quantile import (
     evaluate_quantile_at_action,
     fqf_calculate_fraction_loss,
     fqf_nstep_td_data,
     fqf_nstep_td_error,
 )
-from ding.rl_utils.returns import alive, nstep_return, nstep_return_data, view_similar, weighted_mean
-from ding.rl_utils.value_rescale import value_inv_transform, value_transform
+from ding.rl_utils.returns import (
+    alive,
+    nstep_return,
+    nstep_return_data,
+    value_inv_transform,
+    value_transform,
+    view_similar,
+    weighted_mean,
+)
 
 __all__ = [
     "dist_1step_td_data",

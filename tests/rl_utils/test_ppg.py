@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ding.rl_utils.ppg import ppg_data, ppg_joint_error
+from ding.rl_utils.ppo import ppg_data, ppg_joint_error
 
 
 def make_data(weight=None):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.rl_utils.quantile import (
+from ding.rl_utils.distributional import (
     evaluate_quantile_at_action,
     fqf_calculate_fraction_loss,
     fqf_nstep_td_data,

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ding.rl_utils.returns import value_inv_transform, value_transform
 from ding.rl_utils.td import (
     nstep_return,
     nstep_return_data,
@@ -21,7 +22,6 @@ from ding.rl_utils.td import (
     v_nstep_td_error,
     view_similar,
 )
-from ding.rl_utils.value_rescale import value_inv_transform, value_transform
 
 
 def make_q_data(batch, actions, nstep, seed, weight=None):

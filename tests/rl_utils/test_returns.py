@@ -2,7 +2,7 @@
 
 import torch
 
-from ding.rl_utils.value_rescale import inv_symlog, symlog, value_inv_transform, value_transform
+from ding.rl_utils.returns import inv_symlog, symlog, value_inv_transform, value_transform
 
 VALUES = torch.tensor([-100.0, -3.0, -0.5, 0.0, 0.5, 3.0, 100.0])
 
