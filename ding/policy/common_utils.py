@@ -26,7 +26,7 @@ def default_preprocess_learn(
 
     Items [1] become [B] (all but plain observations) where the action is an int64 tensor or array, else [B, 1].
     `value`, `adv` and `done` lose a trailing axis of 1; `done` is float32. Where samples have `terminated`, `done` is
-    that instead: an episode that a time limit cut off still bootstraps. `weight` is the importance weight, else the
+    that instead: an episode that a time limit cut off still bootstraps. `weight` [B] is the importance weight, else the
     samples' own, else None. With `use_nstep` the reward is [n, B] (or [n, B, agent]), else [B].
 
     `keys` names what the caller needs; other keys are then not collated (the result has `weight` in any case).
@@ -50,8 +50,7 @@ def default_preprocess_learn(
         batch["done"] = torch.zeros_like(batch["done"], dtype=torch.float32) if ignore_done else batch["done"].float()
     if use_priority_IS_weight:
         batch["weight"] = batch["priority_IS"] if "priority_IS" in batch else batch["IS"]
-    else:
-        batch.setdefault("weight", None)
+    batch["weight"] = _drop_last_axis(batch["weight"]) if "weight" in batch else None
     if "reward" in batch:
         batch["reward"] = _nstep_reward(batch["reward"]) if use_nstep else _drop_last_axis(batch["reward"])
     return batch
@@ -76,8 +75,8 @@ def _is_integer(action: Any) -> bool:
     )
 
 
-def _drop_last_axis(item: Tensor) -> Tensor:
-    return item.squeeze(1) if item.dim() == 2 and item.shape[1] == 1 else item
+def _drop_last_axis(item: Any) -> Any:
+    return item.squeeze(1) if isinstance(item, Tensor) and item.shape[1:] == (1,) else item
 
 
 def _nstep_reward(reward: Tensor) -> Tensor:

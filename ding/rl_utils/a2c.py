@@ -16,7 +16,7 @@ class a2c_data(NamedTuple):
     value: Tensor  # [B]
     adv: Tensor  # [B]
     return_: Tensor  # [B]
-    weight: Tensor | None  # [B], None for ones
+    weight: Tensor | None  # [B] or [B, 1], None for ones
 
 
 class a2c_loss(NamedTuple):

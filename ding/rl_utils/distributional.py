@@ -2,7 +2,7 @@
 
 A categorical distribution is a probability for each of `n_atom` values, its atoms, evenly spaced from `v_min` to
 `v_max`; see https://arxiv.org/abs/1707.06887. Actions [B, A] of A agents fold the agents into the batch (sample 0's
-agents first); reward, done and weight are then repeated for each agent. Quantile functions are those of
+agents first); reward, done and weight then count for each agent. Quantile functions are those of
 https://arxiv.org/abs/1911.02140. Shapes: B batch, N discrete actions, n steps, T quantile fractions. Every target is
 detached.
 """
@@ -36,7 +36,7 @@ class dist_nstep_td_data(NamedTuple):
     next_n_act: Tensor  # as act
     reward: Tensor  # [n, B]
     done: Tensor  # [B]
-    weight: Tensor | float | None  # [B]
+    weight: Tensor | float | None  # [B] or [B, 1]
 
 
 def dist_nstep_td_error(
@@ -86,7 +86,7 @@ def dist_nstep_td_error(
             "the probabilities in dist must be > 0: the loss takes their logarithm; add a small number"
         )
     error = -(target * probability.log()).sum(-1)
-    return weighted_mean(error, _repeat(weight, agents) if isinstance(weight, Tensor) else weight), error
+    return weighted_mean(error.view(-1, agents), weight), error
 
 
 def dist_1step_td_error(data: dist_1step_td_data, gamma: float, v_min: float, v_max: float, n_atom: int) -> Tensor:
@@ -142,7 +142,7 @@ class fqf_nstep_td_data(NamedTuple):
     reward: Tensor  # [n, B]
     done: Tensor  # [B]
     quantiles_hats: Tensor  # [B, T], the midpoints between the fractions
-    weight: Tensor | float | None  # [B]
+    weight: Tensor | float | None  # [B] or [B, 1]
 
 
 def evaluate_quantile_at_action(q_s: Tensor, actions: Tensor) -> Tensor:

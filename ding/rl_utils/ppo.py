@@ -28,7 +28,7 @@ class ppo_data(NamedTuple):
     value_old: Tensor  # as value_new
     adv: Tensor  # as value_new
     return_: Tensor  # as value_new
-    weight: Tensor | None  # [B]
+    weight: Tensor | None  # [B] or [B, 1]
     logit_pretrained: Any = None  # as logit_new, of the policy to stay close to
 
 
@@ -40,7 +40,7 @@ class ppo_data_continuous(NamedTuple):
     value_old: Tensor  # [B]
     adv: Tensor  # [B]
     return_: Tensor  # [B]
-    weight: Tensor | None  # [B]
+    weight: Tensor | None  # [B] or [B, 1]
     logit_pretrained: Any = None  # as mu_sigma_new
 
 
@@ -269,7 +269,7 @@ class ppg_data(NamedTuple):
     value_new: Tensor  # [B]
     value_old: Tensor  # [B]
     return_: Tensor  # [B]
-    weight: Tensor | None  # [B], of the value loss
+    weight: Tensor | None  # [B] or [B, 1], of the value loss
 
 
 class ppg_joint_loss(NamedTuple):

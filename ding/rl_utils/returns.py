@@ -77,10 +77,21 @@ def alive(done: Tensor) -> Tensor:
 
 
 def weighted_mean(error: Tensor, weight: Tensor | float | None) -> Tensor:
-    """The mean of error * weight; the weight, if it is one per sample, gets trailing axes to match the error."""
+    """The mean of error [B, ...] * weight: one weight for each sample, [B] or [B, 1], or a number for all.
+
+    Raises:
+        ValueError: the weight has another shape.
+    """
     if weight is None:
         return error.mean()
-    return (error * (view_similar(weight, error) if isinstance(weight, Tensor) else weight)).mean()
+    if isinstance(weight, Tensor):
+        batch = error.shape[0]
+        if weight.shape not in ((batch,), (batch, 1)):
+            raise ValueError(
+                f"weight has shape {tuple(weight.shape)}; it must be (B,) or (B, 1), with B = {batch} samples"
+            )
+        weight = weight.reshape(batch, *([1] * (error.dim() - 1)))
+    return (error * weight).mean()
 
 
 def value_transform(x: Tensor, eps: float = 1e-2) -> Tensor:

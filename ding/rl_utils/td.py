@@ -1,8 +1,9 @@
 """Temporal-difference errors of one and of n steps.
 
 Shapes: B batch, N discrete actions, n steps, A agents. Field order of the data tuples is part of the interface. Every
-target is detached; `weight` (importance weights, [B]) may be None. Error functions that return `(loss, error)` give the
-mean of error * weight and the unweighted error per sample, which for the default criterion is the squared difference.
+target is detached. `weight` (importance weights) is [B] or [B, 1], or None; any other shape is a ValueError. Error
+functions that return `(loss, error)` give the mean of error * weight and the unweighted error per sample, which for the
+default criterion is the squared difference.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class q_1step_td_data(NamedTuple):
     next_act: Tensor  # [B] int64
     reward: Tensor  # [B]
     done: Tensor | None  # [B]
-    weight: Tensor | None  # [B]
+    weight: Tensor | None  # [B] or [B, 1]
 
 
 class q_nstep_td_data(NamedTuple):
@@ -79,7 +80,7 @@ class q_nstep_td_data(NamedTuple):
     next_n_action: Tensor  # as action
     reward: Tensor  # [n, B], [n, B, A] or [n, B, 1]
     done: Tensor  # [B]
-    weight: Tensor | None  # [B]
+    weight: Tensor | None  # [B] or [B, 1]
 
 
 class v_1step_td_data(NamedTuple):
@@ -87,7 +88,7 @@ class v_1step_td_data(NamedTuple):
     next_v: Tensor  # as v
     reward: Tensor  # [B]
     done: Tensor | None  # [B]
-    weight: Tensor | None  # [B]
+    weight: Tensor | None  # [B] or [B, 1]
 
 
 class v_nstep_td_data(NamedTuple):
@@ -95,7 +96,7 @@ class v_nstep_td_data(NamedTuple):
     next_n_v: Tensor  # [B]
     reward: Tensor  # [n, B]
     done: Tensor  # [B]
-    weight: Tensor | None  # [B]
+    weight: Tensor | None  # [B] or [B, 1]
     value_gamma: Tensor | None  # [B]
 
 
@@ -105,7 +106,7 @@ class q_v_1step_td_data(NamedTuple):
     act: Tensor  # as v, int64
     reward: Tensor  # [B]
     done: Tensor | None  # [B]
-    weight: Tensor | None  # [B]
+    weight: Tensor | None  # [B] or [B, 1]
 
 
 def _chosen(q: Tensor, action: Tensor) -> Tensor:

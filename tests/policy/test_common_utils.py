@@ -3,14 +3,18 @@
 import numpy as np
 import pytest
 import torch
+from easydict import EasyDict
 
+from ding.data.buffer import DequeBufferWrapper
 from ding.policy.common_utils import (
     default_preprocess_learn,
     set_noise_mode,
     single_env_forward_wrapper,
     single_env_forward_wrapper_ttorch,
 )
+from ding.rl_utils import v_1step_td_data, v_1step_td_error
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.worker.replay_buffer import AdvancedReplayBuffer
 from tests.policy.samples import make_batch
 
 
@@ -64,6 +68,36 @@ def test_weight_is_the_importance_weight_or_the_samples_own_or_none():
     assert default_preprocess_learn(data, **weighted)["weight"].tolist() == [0.5] * 3
     data = make_batch(3, priority_IS=0.25)
     assert default_preprocess_learn(data, **weighted)["weight"].tolist() == [0.25] * 3
+
+
+@pytest.mark.parametrize("action", [torch.zeros(2), torch.zeros(1), torch.zeros(1, dtype=torch.int64)])
+@pytest.mark.parametrize("kind", ["deque", "advanced"])
+def test_the_importance_weights_of_a_buffer_weigh_each_sample_once_whatever_its_action(kind, action, tmp_path):
+    cfg = EasyDict(replay_buffer_size=16, priority=True, priority_IS_weight=True)
+    if kind == "deque":
+        buffer = DequeBufferWrapper(cfg)
+    else:
+        cfg = {**AdvancedReplayBuffer.default_config(), "replay_buffer_size": 16, "enable_track_used_data": False}
+        buffer = AdvancedReplayBuffer(EasyDict(cfg), exp_name=str(tmp_path))
+    for i in range(8):
+        sample = {"obs": torch.rand(4), "action": action, "reward": torch.ones(1), "done": False}
+        buffer.push({**sample, "collect_iter": 0, "priority": i + 1.0}, 0)
+    samples = buffer.sample(6, 0)
+    buffer.close()
+    key = "priority_IS" if kind == "deque" else "IS"
+    weights = [float(sample[key]) for sample in samples]
+    assert len(set(weights)) > 1
+    batch = default_preprocess_learn(samples, use_priority=True, use_priority_IS_weight=True)
+    assert batch["weight"].tolist() == pytest.approx(weights)
+    v = torch.arange(6.0)
+    data = v_1step_td_data(v, torch.zeros(6), batch["reward"], batch["done"], batch["weight"])
+    expected = sum(w * (i - 1) ** 2 for i, w in enumerate(weights)) / 6
+    assert v_1step_td_error(data, 0.9)[0].item() == pytest.approx(expected)
+
+
+def test_a_weight_of_the_samples_own_is_one_number_each():
+    batch = default_preprocess_learn(make_batch(3, weight=torch.tensor([2.0]), action=torch.zeros(1)))
+    assert batch["weight"].tolist() == [2.0] * 3
 
 
 def test_importance_weights_need_priority():
