@@ -402,7 +402,7 @@ def test_hooks_of_a_master_see_replies_and_decide_what_is_returned():
         task = connection.new_task({"a": 1}).start().join(DEADLINE_S)
         assert (task.result, task.task, slave.seen) == ({"sum": 11}, {"a": 1}, [{"a": 1, "b": 10}])
         assert connection.close() == "disconnected"
-        reply = (200, True, 0, "Success.", {})
+        reply = (200, True, 0, "Success.", None)
         assert master.calls == [("connect", *reply), ("new_task", *reply), ("disconnect", *reply)]
 
 

@@ -51,6 +51,8 @@ def failure_response(code: int | None = None, message: str | None = None, data: 
 def get_values_from_response(response: Any) -> tuple[int, bool, int, str, Any]:
     """`(status, success, code, message, data)` of a reply of requests or Flask; `''` and `{}` stand for missing ones.
 
+    `data` is None where the reply holds null, as that of `success_response()` does.
+
     Raises:
         ValueError: the reply is not JSON.
         KeyError: it is not an envelope.
@@ -58,13 +60,12 @@ def get_values_from_response(response: Any) -> tuple[int, bool, int, str, Any]:
     values = response.get_json() if hasattr(response, "get_json") else response.json()
     if not isinstance(values, dict):
         raise KeyError("success")
-    data = values.get("data")
     return (
         int(response.status_code),
         values["success"],
         values["code"],
         values.get("message") or "",
-        {} if data is None else data,
+        values.get("data", {}),
     )
 
 

@@ -51,7 +51,7 @@ class ResponseException(Exception):
     @property
     def data(self) -> Any:
         """What the peer adds, such as the data of a refusal; `{}` where it adds nothing."""
-        return self._data
+        return {} if self._data is None else self._data
 
 
 def class_name(prefix: str, code: IntEnum) -> str:

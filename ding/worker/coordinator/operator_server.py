@@ -126,7 +126,7 @@ class OperatorServer:
         except (ValueError, KeyError) as e:
             reason = f"the operator at {_place(response.request)} answered with no envelope of success, code and data"
             raise requests.RequestException(f"{reason}: {response.text[:_SHOWN]!r}", response=response) from e
-        return bool(success), int(code), str(message), data
+        return bool(success), int(code), str(message), {} if data is None else data
 
 
 class _OperatorEngine(HttpEngine):

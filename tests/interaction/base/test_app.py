@@ -47,7 +47,7 @@ def client(view):
 def test_values_of_flask_responses():
     response = client(lambda: (failure_response(5, "bad", {"a": 1}), 404)).get("/")
     assert get_values_from_response(response) == (404, False, 5, "bad", {"a": 1})
-    assert get_values_from_response(client(lambda: success_response()).get("/")) == (200, True, 0, "Success.", {})
+    assert get_values_from_response(client(lambda: success_response()).get("/")) == (200, True, 0, "Success.", None)
 
 
 def reply(text, status=200):
