@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from easydict import EasyDict
 
 from ding.torch_utils.cuda_fetcher import CudaFetcher
 from ding.torch_utils.log_dict import LogDict, build_log_buffer
@@ -197,6 +198,8 @@ _TENSOR_TO_LIST: ByType = ByType(
 def to_item(data: Any, ignore_error: bool = True) -> Any:
     """Turn arrays and tensors of one element in nested data into python scalars; sequences become lists.
 
+    The entries of EasyDicts and tree tensors stay attributes: both become EasyDicts, other mappings dicts.
+
     Args:
         ignore_error: leave out dict entries that hold an array or tensor of several elements.
 
@@ -215,7 +218,7 @@ def _single_to_item(data: Any, ignore_error: bool) -> Any:
 
 
 def _dict_to_item(data: Mapping[Any, Any], ignore_error: bool) -> dict[Any, Any]:
-    result = {}
+    result: dict[Any, Any] = EasyDict() if isinstance(data, EasyDict) else {}
     for key, value in data.items():
         try:
             result[key] = _TO_ITEM[type(value)](value, ignore_error)
@@ -231,5 +234,5 @@ _TO_ITEM: ByType = ByType(
     ((numbers.Number, str, bytes, NoneType), lambda data, ignore_error: data),
     (Mapping, _dict_to_item),
     (Sequence, lambda data, ignore_error: [_TO_ITEM[type(value)](value, ignore_error) for value in data]),
-    (is_treetensor, lambda data, ignore_error: _dict_to_item(data.json(), ignore_error)),
+    (is_treetensor, lambda data, ignore_error: _dict_to_item(EasyDict(data.json()), ignore_error)),
 )

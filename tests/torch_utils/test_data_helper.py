@@ -192,6 +192,14 @@ def test_to_item_gives_scalars_and_drops_larger_entries_of_dicts():
     assert to_item(Tree(a=torch.ones(1), big=torch.ones(2))) == {"a": 1.0}
 
 
+def test_to_item_keeps_attribute_access():
+    of_dict = to_item(EasyDict(a=torch.ones(1), big=np.ones(2), n={"b": np.ones(1)}))
+    of_tree = to_item([Tree(n={"b": torch.ones(1)})])[0]
+    assert (of_dict.a, of_dict.n.b, of_tree.n.b) == (1.0, 1.0, 1.0)
+    assert of_dict == {"a": 1.0, "n": {"b": 1.0}}
+    assert type(to_item({"a": 1})) is dict
+
+
 def test_to_item_raises_for_several_elements_outside_a_dict_or_when_told_so():
     for item in (torch.ones(2), [np.ones(2)], np.ones(0)):
         with pytest.raises(ValueError, match="only one element"):
