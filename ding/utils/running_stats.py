@@ -57,7 +57,9 @@ def _pick(key: str, value: Any, rows: np.ndarray) -> Any:
 
 
 def get_shape0(data: Any) -> int:
-    """The number of rows of the first tensor or array in nested dicts and lists; the length of anything else there.
+    """The number of rows of the first tensor or array in nested dicts, lists and tree tensors.
+
+    Of anything else there it is the length.
 
     Raises:
         TypeError: it has no length.
@@ -68,6 +70,8 @@ def get_shape0(data: Any) -> int:
         return get_shape0(data[0])
     if isinstance(data, (torch.Tensor, np.ndarray)):
         return int(data.shape[0])
+    if callable(getattr(type(data), "json", None)):  # a tree of tensors, of DI-treetensor
+        return get_shape0(data.json())
     return len(data)
 
 

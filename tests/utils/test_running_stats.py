@@ -58,9 +58,23 @@ def test_split_refuses_what_cannot_be_split():
         batches_of({"a": None, "b": ["x"]}, 1)
 
 
-def test_get_shape0_looks_into_dicts_and_lists():
+class Tree:
+    """Stands in for a tree of tensors; its length is the number of entries."""
+
+    def __init__(self, **entries):
+        self.__dict__.update(entries)
+
+    def json(self):
+        return {key: value.json() if isinstance(value, Tree) else value for key, value in self.__dict__.items()}
+
+    def __len__(self):
+        return len(self.__dict__)
+
+
+def test_get_shape0_looks_into_dicts_lists_and_trees():
     assert get_shape0({"a": [torch.zeros(3, 2)]}) == 3
     assert get_shape0(np.zeros((4, 1))) == 4
+    assert get_shape0(Tree(obs=Tree(image=torch.zeros(5, 2)), reward=torch.zeros(5))) == 5
     with pytest.raises(TypeError):
         get_shape0(5)
 
