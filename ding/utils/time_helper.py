@@ -109,10 +109,10 @@ class TimeWrapperCuda(TimeWrapperTime):
     _local = threading.local()
 
 
-def build_time_helper(cfg: Mapping[str, Any] | None = None, wrapper_type: str | None = None) -> type[TimeWrapper]:
+def build_time_helper(cfg: Any = None, wrapper_type: str | None = None) -> type[TimeWrapper]:
     """The stopwatch class for `wrapper_type`, or for `cfg.common.time_wrapper_type`: `time` or `cuda`.
 
-    `cuda` without a CUDA device is the wall clock.
+    `cfg` is a mapping, or an object with these attributes. `cuda` without a CUDA device is the wall clock.
 
     Raises:
         RuntimeError: neither argument is given.
@@ -121,12 +121,16 @@ def build_time_helper(cfg: Mapping[str, Any] | None = None, wrapper_type: str | 
     if wrapper_type is None:
         if cfg is None:
             raise RuntimeError("build_time_helper needs cfg or wrapper_type")
-        wrapper_type = cfg["common"]["time_wrapper_type"]
+        wrapper_type = _entry(_entry(cfg, "common"), "time_wrapper_type")
     if wrapper_type == "cuda" and torch.cuda.is_available():
         return TimeWrapperCuda
     if wrapper_type in ("time", "cuda"):
         return TimeWrapperTime
     raise KeyError(f"unknown time wrapper type {wrapper_type!r}; it must be 'time' or 'cuda'")
+
+
+def _entry(cfg: Any, name: str) -> Any:
+    return cfg[name] if isinstance(cfg, Mapping) else getattr(cfg, name)
 
 
 class WatchDog:

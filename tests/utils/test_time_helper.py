@@ -1,5 +1,6 @@
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -93,6 +94,8 @@ def test_build_time_helper_chooses_by_name_or_config():
     assert build_time_helper({"common": {"time_wrapper_type": "time"}}) is time_helper.TimeWrapperTime
     expected = time_helper.TimeWrapperCuda if torch.cuda.is_available() else time_helper.TimeWrapperTime
     assert build_time_helper(wrapper_type="cuda") is expected
+    with_attributes = SimpleNamespace(common=SimpleNamespace(time_wrapper_type="time"))
+    assert build_time_helper(with_attributes) is time_helper.TimeWrapperTime
     with pytest.raises(RuntimeError, match="cfg or wrapper_type"):
         build_time_helper()
     with pytest.raises(KeyError, match="'sundial'"):
