@@ -1,7 +1,12 @@
 """README's commands are the ones that are run elsewhere, and its script is what it says."""
 
+import logging
 import pathlib
 import re
+
+from ding.entry.serial_entry import run_serial
+from ding.example import cartpole_dqn, cartpole_dqn_per
+from ding.utils.default_helper import one_time_warning
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,6 +26,19 @@ def test_the_first_script_has_at_most_25_lines_and_compiles():
     script = blocks("python")[0]
     assert len(script.strip().splitlines()) <= 25
     compile(script, "README.md", "exec")
+
+
+def test_the_first_script_and_the_examples_warn_of_nothing(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    configs = [(module.main_config, module.create_config) for module in (cartpole_dqn, cartpole_dqn_per)]
+    monkeypatch.setattr("ding.entry.serial_pipeline", lambda pair, **limits: configs.append(pair))
+    exec(blocks("python")[0], {})
+    one_time_warning.cache_clear()
+    for pair in configs:
+        caplog.clear()
+        run = run_serial(pair, max_train_iter=1)
+        assert run.learner.train_iter == 1 and run.cfg.policy.nstep == 3
+        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_every_file_that_the_readme_links_exists():

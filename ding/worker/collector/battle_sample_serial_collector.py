@@ -7,7 +7,7 @@ from typing import Any
 
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.battle_collector import BattleCollector
-from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length
+from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length, warn_short_fragments
 from ding.worker.collector.serial_collector import LOGGED_COUNTS, LOGGED_TOTALS
 from ding.worker.collector.statistics import STATISTICS
 from ding.worker.collector.trajectory import TrajectoryCutter
@@ -34,6 +34,7 @@ class BattleSampleSerialCollector(BattleCollector):
         self._default_n_sample = collect_cfg.get("n_sample")
         self._traj_len_inf = collect_cfg.get("traj_len_inf", self._policy_cfg.get("traj_len_inf", False))
         self._traj_len = piece_length(self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num)
+        warn_short_fragments(self._policy_cfg, self._default_n_sample, self._traj_len, self._env_num)
         if not any(self._policy_collect_data):
             raise ValueError(
                 f"no policy of {type(self).__name__} collects data: collect_data is False for all {self._policy_num}"

@@ -57,6 +57,22 @@ def piece_length(n_sample: int | None, is_infinite: bool, unroll_len: int, env_n
     return max(unroll_len, math.ceil(n_sample / env_num))
 
 
+def warn_short_fragments(cfg: Mapping[str, Any], n_sample: int | None, length: float, env_num: int) -> None:
+    """Warn, once in a process for each text, that fragments of `length` steps are too short for n-step returns.
+
+    Args:
+        cfg: the policy's config, which may have `nstep`.
+        env_num: the number of envs that share `n_sample`; 1 where each env collects `n_sample` steps at a time.
+    """
+    nstep = cfg.get("nstep", 1) if cfg.get("nstep_return", True) else 1
+    if nstep > length:
+        one_time_warning(
+            f"policy.nstep = {nstep} has no full effect: policy.collect.n_sample = {n_sample} and {env_num} env(s) "
+            f"give fragments of {length:g} step(s), and no return spans more; set policy.collect.n_sample to "
+            f"{nstep * env_num} or more (several times that is better), or policy.nstep to {length:g}"
+        )
+
+
 class SampleQuota:
     """Step every ready env until each of the cutters has made `n_sample` samples."""
 

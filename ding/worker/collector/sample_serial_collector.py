@@ -7,7 +7,7 @@ from typing import Any
 
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
-from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length
+from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length, warn_short_fragments
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.serial_collector import SerialCollector
 from ding.worker.collector.trajectory import TrajectoryCutter
@@ -56,6 +56,7 @@ class SampleSerialCollector(SerialCollector):
         self._unroll_len = policy.get_attribute("unroll_len")
         self._on_policy = policy.get_attribute("on_policy")
         self._traj_len = piece_length(self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num)
+        warn_short_fragments(self._policy_cfg, self._default_n_sample, self._traj_len, self._env_num)
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
         policy = self._policy

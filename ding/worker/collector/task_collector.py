@@ -17,6 +17,7 @@ from ding.policy.base_policy import create_policy
 from ding.utils.config_helper import Rule, anything, boolean, check_config, instance_of, integer, number
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.policy_watch import PolicyWatch
+from ding.worker.collector.quota import warn_short_fragments
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.sample_sender import SampleSender, check_compressor
 from ding.worker.collector.statistics import episode_return
@@ -38,7 +39,10 @@ def trajectory_length(policy: Any) -> float:
     n_sample, n_episode = (policy.get_attribute(name) for name in ("n_sample", "n_episode"))
     if n_sample is None and n_episode is None:
         raise AssertionError("the policy gives neither n_sample nor n_episode; set one of them in policy.collect")
-    return INF if n_episode is not None else n_sample
+    if n_episode is not None:
+        return INF
+    warn_short_fragments(policy.get_attribute("cfg"), n_sample, n_sample, env_num=1)  # each env has its own fragments
+    return n_sample  # type: ignore[no-any-return]
 
 
 class TaskCollector(BaseParallelCollector):

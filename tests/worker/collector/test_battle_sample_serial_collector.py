@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from ding.policy.modes import plain_transition
+from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_collector import INF, create_serial_collector
 from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
@@ -122,6 +123,13 @@ def test_players_none_of_which_collects_are_refused():
         policy.collect_data = False
     with pytest.raises(ValueError, match="no policy of BattleSampleSerialCollector collects data"):
         build(policies=policies)
+
+
+def test_fragments_shorter_than_the_steps_of_a_return_are_warned_of(caplog):
+    one_time_warning.cache_clear()
+    build(policies=[Player(2, nstep=3), Player(2)])
+    (text,) = [message for message in caplog.messages if "nstep" in message]
+    assert "policy.collect.n_sample = 2 and 2 env(s) give fragments of 1 step(s)" in text
 
 
 @pytest.mark.parametrize(

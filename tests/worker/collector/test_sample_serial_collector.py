@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy, Timestep
@@ -158,6 +159,40 @@ def test_pieces_end_at_the_end_of_an_episode_and_at_the_piece_length():
     pieces = [[key(row)[:3] for row in piece] for piece in policy.pieces if key(piece[0])[0] == 0]
     assert pieces[:2] == [[(0, 0, 0), (0, 0, 1), (0, 0, 2)], [(0, 0, 3)]]
     assert pieces[2] == [(0, 1, 0), (0, 1, 1), (0, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("n_sample", "envs", "settings", "fragment", "enough"),
+    [
+        (8, 8, {"nstep": 3}, 1, 24),
+        (17, 8, {"nstep": 4}, 3, 32),
+        (8, 2, {"nstep": 5, "nstep_return": True}, 4, 10),
+    ],
+)
+def test_fragments_shorter_than_the_steps_of_a_return_are_warned_of_once(
+    caplog, n_sample, envs, settings, fragment, enough
+):
+    one_time_warning.cache_clear()
+    policy = ScriptedPolicy(n_sample=n_sample, collect={"n_sample": n_sample}, **settings)
+    collector, _, _ = build(lengths=(9,) * envs, policy=policy)
+    collector.reset_policy(policy)
+    collector.collect(envs)
+    warnings = [record.getMessage() for record in caplog.records if "nstep" in record.getMessage()]
+    assert warnings == [
+        f"policy.nstep = {settings['nstep']} has no full effect: policy.collect.n_sample = {n_sample} and {envs} env(s)"
+        f" give fragments of {fragment} step(s), and no return spans more; set policy.collect.n_sample to {enough} or "
+        f"more (several times that is better), or policy.nstep to {fragment}"
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"nstep": 4}, {"nstep": 1}, {}, {"nstep": 9, "traj_len_inf": True}, {"nstep": 9, "nstep_return": False}],
+)
+def test_fragments_that_are_long_enough_are_not_warned_of(caplog, settings):
+    one_time_warning.cache_clear()
+    build(lengths=(9, 9), policy=ScriptedPolicy(n_sample=8, **settings))
+    assert "nstep" not in caplog.text
 
 
 def test_fragments_of_an_off_policy_collect_survive_to_the_next():

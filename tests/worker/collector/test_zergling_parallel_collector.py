@@ -11,12 +11,14 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.default_helper import one_time_warning
 from ding.worker.collector import (
     ZerglingParallelCollector,
     create_parallel_collector,
     get_parallel_collector_cls,
 )
-from tests.fakes import FakeManager
+from ding.worker.collector.task_collector import trajectory_length
+from tests.fakes import FakeManager, ScriptedPolicy
 from tests.worker.collector import parallel_fakes
 from tests.worker.collector.parallel_fakes import (
     DEADLINE_S,
@@ -402,6 +404,15 @@ def test_a_policy_must_say_how_much_to_collect():
     with pytest.raises(AssertionError, match="gives neither n_sample nor n_episode"):
         make(n_sample=None)
     assert [env.closed for env in ENVS[-2:]] == [1, 1]  # the envs that were launched before it
+
+
+def test_a_share_of_each_env_shorter_than_the_steps_of_a_return_is_warned_of(caplog):
+    one_time_warning.cache_clear()
+    assert trajectory_length(ScriptedPolicy(n_sample=3, nstep=3)) == 3 and not caplog.messages
+    assert trajectory_length(ScriptedPolicy(n_sample=2, nstep=3)) == 2
+    (text,) = caplog.messages
+    assert text.startswith("policy.nstep = 3 has no full effect: policy.collect.n_sample = 2 and 1 env(s) give")
+    assert "set policy.collect.n_sample to 3 or more" in text
 
 
 def test_the_envs_are_seeded_where_the_config_has_a_seed():
