@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ding.torch_utils.training_guard import auto_checkpoint, guard_training
+from ding.torch_utils.training_guard import auto_checkpoint, guard_training, refuse_nan
 from ding.utils.file_helper import read_file, save_file
 
 __all__ = ["CheckpointHelper", "CountVar", "auto_checkpoint", "build_checkpoint_helper", "guard_training"]
@@ -89,12 +89,14 @@ class CheckpointHelper:
 
         Raises:
             KeyError: another `prefix_op`.
+            FloatingPointError: the model or the optimizer holds NaN; then nothing is written.
         """
         checkpoint: dict[str, Any] = {"model": _apply_prefix(model.state_dict(), prefix_op, prefix)}
         stateful = {"optimizer": optimizer, "dataset": dataset, "collector_info": collector_info}
         counters = {"last_iter": last_iter, "last_epoch": last_epoch, "last_frame": last_frame}
         checkpoint |= {name: part.state_dict() for name, part in stateful.items() if part is not None}
         checkpoint |= {name: counter.val for name, counter in counters.items() if counter is not None}
+        refuse_nan({key: checkpoint[key] for key in ("model", "optimizer") if key in checkpoint}, f"for {path}")
         save_file(path, checkpoint)
         self._logger.info("saved checkpoint %s", path)
 

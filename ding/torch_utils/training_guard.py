@@ -1,4 +1,4 @@
-"""Save a checkpoint when training ends by an exception or by a signal."""
+"""Save a checkpoint when training ends by an exception or by a signal, but none that a NaN has ruined."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NoReturn, TypeVar, cast
+
+import numpy as np
+import torch
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -36,7 +39,8 @@ def guard_training(save_checkpoint: Callable[[str], Any] | None) -> Iterator[Non
 
     An exception saves 'ckpt_exception.pth.tar' and goes on. A signal leaves the block, saves 'ckpt_interrupt.pth.tar'
     and raises SystemExit(130). The signal handlers of before are back before anything is saved, so a second signal cuts
-    the saving short. A save that fails is logged, and never hides why training ended.
+    the saving short. A save that fails is logged, and never hides why training ended; nor does one that refuses to
+    write NaN (`refuse_nan`).
 
     Example:
         >>> with contextlib.suppress(ZeroDivisionError), guard_training(print):
@@ -79,6 +83,42 @@ def auto_checkpoint(function: _Function) -> _Function:
     return cast(_Function, guarded)
 
 
+def refuse_nan(state: Any, when: str) -> None:
+    """Look through the tensors and arrays in nested `state`, such as a policy's, which is to be written.
+
+    Args:
+        when: completes "the parameters hold NaN", as in "at train_iter 7".
+
+    Raises:
+        FloatingPointError: one holds a NaN; the message names it.
+    """
+    path = next(_nan_paths(state, ""), None)
+    if path is not None:
+        raise FloatingPointError(
+            f"the parameters hold NaN {when} (the first is {path}) and are not written, what was written before "
+            "stays; lower the learning rate, clip gradients, or look for NaN and large numbers in observations and "
+            "rewards"
+        )
+
+
+def _nan_paths(state: Any, path: str) -> Iterator[str]:
+    if isinstance(state, torch.Tensor):
+        if (state.is_floating_point() or state.is_complex()) and bool(torch.isnan(state).any()):
+            yield path
+        return
+    if isinstance(state, np.ndarray):
+        if state.dtype.kind in "fc" and bool(np.isnan(state).any()):
+            yield path
+        return
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(state, Mapping):
+        parts = state.items()
+    elif isinstance(state, (list, tuple)):
+        parts = enumerate(state)
+    for key, part in parts:
+        yield from _nan_paths(part, f"{path}.{key}" if path else str(key))
+
+
 def _install_handlers(previous: dict[signal.Signals, Any]) -> None:
     """Handle the signals; put the handlers of before into `previous`. Python allows it in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
@@ -100,5 +140,7 @@ def _save(save_checkpoint: Callable[[str], Any] | None, name: str) -> None:
         return
     try:
         save_checkpoint(name)
+    except FloatingPointError as e:
+        logging.getLogger("ding").error("%s is not written: %s", name, e)
     except Exception:
         logging.getLogger("ding").exception("could not save %s", name)

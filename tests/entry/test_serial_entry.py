@@ -251,7 +251,7 @@ def test_a_nan_observation_stops_the_run_with_its_message_and_a_checkpoint():
     assert all(env.is_closed for env in TinyEnv.made if env.life)
 
 
-def test_a_nan_loss_stops_the_run_with_its_message_and_a_checkpoint():
+def test_a_nan_loss_stops_the_run_with_its_message_and_ruined_parameters_are_not_saved(caplog):
     class Broken(DQN):
         def forward(self, x):
             output = super().forward(x)
@@ -261,8 +261,25 @@ def test_a_nan_loss_stops_the_run_with_its_message_and_a_checkpoint():
 
     with pytest.raises(FloatingPointError, match="total_loss"):
         serial_pipeline(pair(), env_setting=setting(), model=Broken(3, 2, encoder_hidden_size_list=[8]))
-    assert "ckpt_exception.pth.tar" in os.listdir("exp/ckpt")
+    assert os.listdir("exp/ckpt") == ["ckpt_best.pth.tar"]
+    assert "ckpt_exception.pth.tar is not written: the parameters hold NaN at train_iter 0" in caplog.text
     assert all(env.is_closed for env in TinyEnv.made if env.life)
+
+
+def test_a_nan_gradient_of_a_finite_loss_stops_the_run_and_is_not_saved():
+    class Broken(DQN):
+        def forward(self, x):
+            output = super().forward(x)
+            if self.training and torch.is_grad_enabled():  # the derivative of the root is infinite at 0
+                output["logit"] = output["logit"] + torch.sqrt(output["logit"] * 0.0)
+            return output
+
+    learner = {"learner": {"hook": {"save_ckpt_after_iter": 1}}}
+    with pytest.raises(FloatingPointError, match="the parameters hold NaN at train_iter 0"):
+        serial_pipeline(pair(learn=learner), env_setting=setting(), model=Broken(3, 2, encoder_hidden_size_list=[8]))
+    assert os.listdir("exp/ckpt") == ["ckpt_best.pth.tar"]  # that of the evaluation before
+    model = torch.load("exp/ckpt/ckpt_best.pth.tar", weights_only=True)["model"]
+    assert not any(torch.isnan(value).any() for value in model.values())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -178,6 +178,18 @@ def test_objects_of_other_classes_are_read_on_demand_only(helper, path):
     assert isinstance(dataset.state, Marker)
 
 
+def test_a_model_or_optimizer_with_nan_is_not_written(helper, path):
+    helper.save(path, Net(), last_iter=CountVar(3))
+    optimizer = torch.optim.Adam(Net().parameters())
+    optimizer.state[optimizer.param_groups[0]["params"][0]] = {"exp_avg": torch.tensor(float("nan"))}
+    for model, of_model in ((Net(value=float("nan")), None), (Net(), optimizer)):
+        with pytest.raises(FloatingPointError, match="the parameters hold NaN for .*ckpt.pth.tar"):
+            helper.save(path, model, of_model, last_iter=CountVar(4))
+    restored, last_iter = Net(value=2.0), CountVar(0)
+    helper.load(path, restored, last_iter=last_iter)
+    assert last_iter.val == 3 and restored.fc.weight.tolist() == [[1.0], [1.0]]
+
+
 def test_a_save_that_fails_leaves_the_old_file(helper, path, tmp_path):
     helper.save(path, Net(value=3.0))
     with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):

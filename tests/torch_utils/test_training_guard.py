@@ -3,9 +3,12 @@ import os
 import signal
 import threading
 
+import numpy as np
 import pytest
+import torch
 
 from ding.torch_utils import auto_checkpoint, guard_training
+from ding.torch_utils.training_guard import refuse_nan
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -114,6 +117,39 @@ def test_a_save_that_fails_is_logged_and_hides_nothing(work, error, caplog):
         work()
     assert "could not save ckpt_" in caplog.text
     assert "disk is full" in caplog.text
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("state", "path"),
+    [
+        ({"model": {"a": torch.zeros(2), "b": torch.tensor([0.0, NAN])}}, "model.b"),
+        ({"optimizer": {"state": {3: {"exp_avg": torch.tensor(NAN)}}}}, "optimizer.state.3.exp_avg"),
+        ({"model": {}, "stats": [(np.zeros(1), np.array([1.0, NAN]))]}, "stats.0.1"),
+        ({"model": torch.tensor([complex(0, NAN)])}, "model"),
+        ({"model": torch.tensor([NAN], dtype=torch.float16)}, "model"),
+    ],
+)
+def test_state_with_nan_in_a_tensor_is_refused_by_name(state, path):
+    with pytest.raises(FloatingPointError, match=rf"hold NaN at train_iter 7 \(the first is {path}\) and are not written"):
+        refuse_nan(state, "at train_iter 7")
+
+
+def test_state_without_nan_in_a_tensor_passes():
+    infinite = torch.tensor([float("inf"), -float("inf")])
+    refuse_nan({"model": infinite, "best": NAN, "n": torch.zeros(2, dtype=torch.int64), "text": ["nan"], 1: None}, "")
+
+
+def test_a_save_that_refuses_nan_is_told_in_one_line(caplog):
+    def save(name):
+        refuse_nan({"model": torch.tensor(NAN)}, "at train_iter 7")
+
+    with caplog.at_level(logging.ERROR, "ding"), pytest.raises(ZeroDivisionError), guard_training(save):
+        fail()
+    assert len(caplog.messages) == 1 and caplog.records[0].exc_info is None
+    assert caplog.messages[0].startswith("ckpt_exception.pth.tar is not written: the parameters hold NaN at train_iter")
 
 
 def test_a_guard_within_a_guard_saves_an_interrupt_once():

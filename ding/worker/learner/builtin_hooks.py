@@ -67,6 +67,9 @@ class SaveCkptHook(PeriodicHook):
     The file is `./<exp_name>/ckpt/iteration_<n>.pth.tar`, `ckpt_<instance_name>` where the learner is not called
     `learner`, and has the name `engine.ckpt_name` where that is set. It appears whole or not at all, and
     `torch.load(path, weights_only=True)` reads it.
+
+    Raises:
+        FloatingPointError: on the call, a tensor of the policy's state holds a NaN; nothing is written.
     """
 
     def act(self, engine: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ding.torch_utils.training_guard import refuse_nan
 from ding.utils.default_helper import one_time_warning
 
 # What `torch.load(weights_only=True)` restores as it was written.
@@ -28,8 +29,14 @@ def checkpoint_folder(engine: Any) -> str:
 
 
 def checkpoint_state(engine: Any) -> dict[str, Any]:
-    """The policy's state, with `last_iter` and `last_step` (the collector's env steps), and what the learner adds."""
-    state = {**engine.policy.state_dict(), "last_iter": engine.train_iter, "last_step": engine.collector_envstep}
+    """The policy's state, with `last_iter` and `last_step` (the collector's env steps), and what the learner adds.
+
+    Raises:
+        FloatingPointError: a tensor of the policy's state holds a NaN.
+    """
+    own = engine.policy.state_dict()
+    refuse_nan(own, f"at train_iter {engine.train_iter}")
+    state = {**own, "last_iter": engine.train_iter, "last_step": engine.collector_envstep}
     extra = getattr(engine, "ckpt_extra", None)
     return plain_state({**state, EXTRA: extra} if extra else state)  # type: ignore[no-any-return]
 

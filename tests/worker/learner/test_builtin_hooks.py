@@ -149,6 +149,20 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(monkeypatch):
     assert files() == ["a.pth.tar"] and load("a.pth.tar")["model"] == {"w": 1.5}
 
 
+def test_parameters_that_a_nan_has_ruined_are_never_written():
+    policy = FakePolicy()
+    learner = make_learner(policy, hook={"save_ckpt_after_iter": 1, "save_ckpt_after_run": True})
+    policy.state = {"model": {"w": torch.ones(1)}}
+    learner.train([])
+    policy.state = {"model": {"w": torch.ones(1)}, "target_model": {"w": torch.tensor([1.0, float("nan")])}}
+    with pytest.raises(FloatingPointError, match="hold NaN at train_iter 1 .the first is target_model.w."):
+        learner.train([])
+    for save in (lambda: learner.save_checkpoint("ckpt_best.pth.tar"), lambda: learner.call_hook("after_run")):
+        with pytest.raises(FloatingPointError, match="hold NaN"):
+            save()
+    assert files() == ["iteration_0.pth.tar"]
+
+
 def test_saving_changes_nothing_in_the_policys_state():
     policy = FakePolicy()
     make_learner(policy).save_checkpoint()

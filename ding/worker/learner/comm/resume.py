@@ -60,6 +60,8 @@ class ResumeSaver:
         begin_s = monotonic()
         try:
             save_file(self._path, checkpoint_state(self._learner))
+        except FloatingPointError:  # there is nothing left to protect
+            raise
         except Exception:  # it is there for safety, and should not end what it protects
             self._learner.logger.exception("could not save %s; the training goes on", self._path)
         end_s = monotonic()

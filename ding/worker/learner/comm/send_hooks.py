@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
+from ding.torch_utils.training_guard import refuse_nan
 from ding.utils.config_helper import ConfigError, Rule, integer, number
 from ding.worker.learner.learner_hook import LearnerHook
 
@@ -25,6 +26,7 @@ class SendPolicyHook(LearnerHook):
 
     Raises:
         ConfigError: `send_policy_freq` is not an integer >= 1, or `send_policy_interval_s` negative.
+        FloatingPointError: on the call, the weights hold NaN; nothing is sent.
     """
 
     def __init__(self, *args: Any, ext_args: Mapping[str, Any] = {}, **kwargs: Any) -> None:
@@ -59,8 +61,9 @@ class SendPolicyHook(LearnerHook):
 
     def _send(self, engine: Any) -> None:
         state = engine.policy.state_dict()
-        further = {key: state[key] for key in _FOR_COLLECTORS if key in state}
-        engine.send_policy({"model": state["model"], "iter": engine.last_iter.val, **further})
+        weights = {"model": state["model"], **{key: state[key] for key in _FOR_COLLECTORS if key in state}}
+        refuse_nan(weights, f"at train_iter {engine.last_iter.val}")
+        engine.send_policy({**weights, "iter": engine.last_iter.val})
         self._is_due, self._open_s = False, monotonic() + self._interval_s
         engine.debug(f"{engine.instance_name} sent the weights of iteration {engine.last_iter.val}")
 

@@ -284,6 +284,15 @@ def test_a_checkpoint_that_cannot_be_saved_does_not_end_the_training(learner, cl
     assert "the disk is full" in caplog.text
 
 
+def test_parameters_that_a_nan_has_ruined_end_the_training_and_are_not_saved(learner, clock):
+    learner.policy.state["model"] = {"w": torch.tensor(math.nan)}
+    saver = ResumeSaver(learner, "policy", 30)
+    clock[0] = 31
+    with pytest.raises(FloatingPointError, match="the parameters hold NaN"):
+        saver.between_batches()
+    assert checkpoints() == []
+
+
 @pytest.mark.parametrize(("age", "left"), [(1, ["new.pth.tar"]), (-1, ["new.pth.tar", "resume_policy.pth.tar"])])
 def test_a_checkpoint_as_new_makes_the_one_for_resuming_superfluous(learner, age, left):
     write("resume_policy.pth.tar", ckpt(1.0, 1), age=age)

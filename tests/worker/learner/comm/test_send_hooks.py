@@ -1,6 +1,7 @@
 """When weights and infos are sent."""
 
 import pytest
+import torch
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner.comm import send_hooks
@@ -45,6 +46,15 @@ def test_what_collectors_need_of_a_policy_besides_its_weights_is_sent_along(lear
     learner.register_hook(after_iter())
     learner.train([{}, {}])
     assert learner.sent == [{"model": {"w": 1.5}, "iter": 0, "value_norm": {"mean": 2.0}}]
+
+
+@pytest.mark.parametrize("part", ["model", "value_norm"])
+def test_weights_with_nan_are_an_error_and_not_sent(learner, part):
+    learner.policy.state = {"model": {"w": 1.5}, part: {"w": torch.tensor(float("nan"))}}
+    learner.register_hook(after_iter())
+    with pytest.raises(FloatingPointError, match=rf"hold NaN at train_iter 0 .the first is {part}.w."):
+        learner.train([{}, {}])
+    assert learner.sent == []
 
 
 def test_weights_are_sent_in_every_nth_iteration(learner):
