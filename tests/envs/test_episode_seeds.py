@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ding.envs.env.episode_seeds import EpisodeSeeds
+from ding.envs.env.lazy_env import EpisodeSeeds
 
 
 def seed_of(*words):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ding.envs.env.base_env import BaseEnv
-from ding.envs.env.episode_seeds import EpisodeSeeds
 from ding.envs.env.gymnasium_source import require_video
 from ding.envs.env.gymnasium_spaces import (
     action_adapter,
@@ -22,6 +23,45 @@ class _Spaces(NamedTuple):
     observation: Any
     action: Any
     reward: Any
+
+
+class EpisodeSeeds:
+    """Seeds of an env's episodes: episode k of env i has `SeedSequence([seed, i, k])`; without `assign` there are none.
+
+    Example:
+        >>> seeds = EpisodeSeeds()
+        >>> seeds.current()
+        >>> seeds.assign(0)
+        >>> first = seeds.current()
+        >>> seeds.advance()
+        >>> first, seeds.current()
+        (2968811710, 3831201730)
+    """
+
+    def __init__(self) -> None:
+        self._root: tuple[int, int] | None = None  # (seed, env index)
+        self._episode = 0
+
+    def assign(self, seed: int, env_index: int = 0, first_episode: int = 0) -> None:
+        """Seed the episodes from the current one on, which is number `first_episode`.
+
+        Raises:
+            ValueError: a number is negative.
+        """
+        if min(seed, env_index, first_episode) < 0:
+            raise ValueError(f"seeds are numbers >= 0; got {seed}, env index {env_index}, episode {first_episode}")
+        self._root = int(seed), int(env_index)
+        self._episode = int(first_episode)
+
+    def current(self) -> int | None:
+        """The seed of the current episode, None if there is none."""
+        if self._root is None:
+            return None
+        return int(np.random.SeedSequence([*self._root, self._episode]).generate_state(1)[0])
+
+    def advance(self) -> None:
+        """Make the next episode the current one."""
+        self._episode += 1
 
 
 class LazyEnv(BaseEnv):
