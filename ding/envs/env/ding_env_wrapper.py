@@ -79,7 +79,6 @@ class DingEnvWrapper(LazyEnv):
         self._caller = caller
         self._is_gymnasium = is_gymnasium
         self._wrappers = self._read_wrappers()
-        self._env_step: Any = None
         super().__init__(self._cfg.act_scale)
         self._rew_clip = self._cfg.rew_clip
         if env is not None:
@@ -96,7 +95,7 @@ class DingEnvWrapper(LazyEnv):
         """
         if not self._is_begun:
             raise RuntimeError(f"{self!r}: step() before reset()")
-        obs, reward, done, info = self._env_step(self._adapt_action(action))
+        obs, reward, done, info = self._env.step(self._adapt_action(action))
         if type(reward) is not float:
             reward = one_float(reward)
         self._episode_return += reward
@@ -192,10 +191,6 @@ class DingEnvWrapper(LazyEnv):
             self._env = None  # its source hands it out again, in what records it
         else:
             self.close()
-
-    def _attach(self, env: Any) -> None:
-        super()._attach(env)
-        self._env_step = env.step
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         if seed is not None and self._seed_api:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env.gymnasium_source import GymnasiumSource, peel, video_prefix
+from ding.envs.env.gymnasium_source import GymnasiumSource, video_prefix
 from ding.envs.env.gymnasium_spaces import as_observation, one_float
 from ding.envs.env.lazy_env import LazyEnv
 from ding.utils.registry_factory import ENV_REGISTRY
@@ -42,7 +42,6 @@ class GymnasiumEnv(LazyEnv):
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = cfg
         self._source = GymnasiumSource.from_config(cfg)
-        self._steps = 0
         super().__init__(bool(cfg.get("act_scale", False)))
 
     def step(self, action: Any) -> BaseEnvTimestep:
@@ -55,12 +54,11 @@ class GymnasiumEnv(LazyEnv):
         """
         if self._env is None:
             raise RuntimeError(f"{self!r}: step() before reset()")
-        obs, reward, terminated, truncated, info = self._inner_step(self._adapt_action(action))
+        obs, reward, terminated, truncated, info = self._env.step(self._adapt_action(action))
         if type(reward) is not float:
             reward = one_float(reward)
         self._episode_return += reward
-        self._steps += 1
-        terminated, truncated = bool(terminated), bool(truncated) or self._steps >= self._step_limit
+        terminated, truncated = bool(terminated), bool(truncated)
         info = {**info, "terminated": terminated, "truncated": truncated}
         done = terminated or truncated
         if done:
@@ -88,18 +86,8 @@ class GymnasiumEnv(LazyEnv):
     def __repr__(self) -> str:
         return f"GymnasiumEnv({self._source.name})"
 
-    def _attach(self, env: Any) -> None:
-        super()._attach(env)
-        self._inner, self._step_limit = peel(env)
-        # The first episode is played with all that checks the environment.
-        self._inner_step = self._inner.step if self._is_begun else env.step
-
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        env = self._inner if self._is_begun else self._env
-        self._inner_step = env.step
-        obs, _ = env.reset(seed=seed, options=options)
-        self._steps = 0
-        return obs
+        return self._env.reset(seed=seed, options=options)[0]
 
     def _make(self, video_folder: str | None) -> Any:
         return self._source.make(video_folder, video_prefix(self))

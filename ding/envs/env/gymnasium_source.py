@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -130,21 +129,6 @@ def make_by_id(env_id: str, **kwargs: Any) -> Any:
 
     current_id, limit = resolve_id(env_id)
     return gymnasium.make(current_id, **{**({} if limit is None else {"max_episode_steps": limit}), **kwargs})
-
-
-def peel(env: Any) -> tuple[Any, float]:
-    """`(inner, limit)`: what is inside the outermost time limits and checks of `env`, and the step limit.
-
-    The checks are done within the first episode. Who plays later ones with `inner` truncates them at `limit` steps.
-    """
-    from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
-
-    limit = math.inf
-    while type(env) in (OrderEnforcing, PassiveEnvChecker, TimeLimit):
-        if type(env) is TimeLimit:
-            limit = min(limit, env._max_episode_steps)
-        env = env.env
-    return env, limit
 
 
 def require_video() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from ding.envs.common.gym_compat import is_gymnasium_env, layers, spaces_like, takes_seed
 from ding.envs.env.base_env import BaseEnv
-from ding.envs.env.gymnasium_source import peel
 
 
 class EnvWrapper:
@@ -96,10 +95,6 @@ class GymToGymnasiumWrapper(EnvWrapper):
             raise AssertionError(f"GymToGymnasiumWrapper wraps gymnasium envs; {env!r} is not a gymnasium.Env")
         self.env = env
         self._seed: int | None = None
-        self._inner, self._step_limit = peel(env)
-        self._step = env.step
-        self._is_begun = False
-        self._steps = 0
 
     def seed(self, seed: int | None = None, *args: Any) -> None:
         """Seed the next reset; what else a `seed` may take has no meaning here."""
@@ -107,20 +102,13 @@ class GymToGymnasiumWrapper(EnvWrapper):
 
     def reset(self, *, seed: int | None = None, **kwargs: Any) -> Any:
         """Begin an episode and return its first observation."""
-        # The first episode is played with all that checks the env.
-        env = self._inner if self._is_begun else self.env
-        self._step = env.step
-        obs, _ = env.reset(seed=self._seed if seed is None else seed, **kwargs)
+        obs, _ = self.env.reset(seed=self._seed if seed is None else seed, **kwargs)
         self._seed = None
-        self._is_begun = True
-        self._steps = 0
         return obs
 
     def step(self, action: Any) -> Any:
         """Act once; return (obs, reward, done, info)."""
-        obs, reward, terminated, truncated, info = self._step(action)
-        self._steps += 1
-        return four_values(obs, reward, terminated, truncated or self._steps >= self._step_limit, info)
+        return four_values(*self.env.step(action))
 
     def render(self, mode: str | None = None) -> Any:
         """What the env renders; the mode itself is chosen at the env's making.
