@@ -35,6 +35,7 @@ setup(
         "lz4>=4.0,<5",
         "msgpack>=1.0.5,<2",
         "tqdm>=4.65,<5",
+        "psutil>=5.9,<8",
     ],
     extras_require={
         "test": [

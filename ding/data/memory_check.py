@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
-
-from ding.data.free_memory import free_memory
 
 # What a tensor takes beside its elements, the Python object and what torch keeps about it, and what more about a view
 # of another tensor. Measured.
@@ -125,6 +124,11 @@ def _length_of_union(spans: list[_Span]) -> int:
         length += max(0, stop - max(start, end))
         end = max(end, stop)
     return length
+
+
+def free_memory() -> int:
+    """Bytes of host memory that can be taken without swapping."""
+    return int(psutil.virtual_memory().available)
 
 
 def _free_on(device: str) -> int | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from ding.data.buffer import DequeBuffer, DequeBufferWrapper
-from ding.data.memory_check import MemoryCheck, memory_of
+from ding.data.memory_check import MemoryCheck, free_memory, memory_of
 from ding.worker.replay_buffer import create_buffer
 
 KIB = 1024
@@ -120,6 +121,11 @@ def test_memory_of_a_gpu_is_compared_with_what_is_free_there(monkeypatch, caplog
         "the buffer will not fit into memory of cuda:1: its 4194304 items take up to about 4.0 GiB, but only 3.0 MiB "
         "are free; lower replay_buffer_size, to about 3072"
     )
+
+
+def test_free_is_what_the_machine_has_available_not_what_is_unused(monkeypatch):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=3 * 2**30, free=2**20, total=2**40))
+    assert free_memory() == 3 * 2**30
 
 
 BUFFERS = ("naive", "sequence", "episode", "elastic", "advanced", "deque")
