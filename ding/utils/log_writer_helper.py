@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import os
-import socket
-import struct
 import threading
-import time
-import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
+# Seconds between two flushes of tensorboardX's thread, and entries that may wait for it before an `add_*` blocks.
+_DEFAULTS = {"flush_secs": 10, "max_queue": 1000}
 _file_numbers = itertools.count()
 
 
@@ -32,9 +31,11 @@ class Router(Protocol):
 class DistributedWriter:
     """A tensorboardX `SummaryWriter` made, with its event file, at the first `add_*`; all its methods are here.
 
-    Entries are written by the calling thread; there is no other thread or process. `flush` and `close` may be called at
-    any time and any number of times; an `add_*` after `close` opens another event file. The file belongs to the process
-    that opened it: after a fork the child opens its own.
+    A thread of tensorboardX writes the entries. They are on disk after `close`, at the latest when the program ends.
+    `flush` and `close` may be called at any time and any number of times; an `add_*` after `close` opens another event
+    file. The file belongs to the process that opened it: after a fork the child opens its own.
+
+    Takes the arguments of `SummaryWriter`; `flush_secs` is 10 and `max_queue` 1000 unless given.
 
     Example:
         >>> import tempfile
@@ -49,7 +50,6 @@ class DistributedWriter:
         self._kwargs = kwargs
         self._summary: Any = None
         self._pid = 0
-        self._finalizer: Any = None
         self._lock = threading.RLock()
         self._router: Router | None = None
         self._is_writer = True
@@ -81,6 +81,14 @@ class DistributedWriter:
         """Write one value; further arguments are those of `SummaryWriter.add_scalar`: `global_step`, `walltime`..."""
         self._add("add_scalar", tag, scalar_value, *args, **kwargs)
 
+    def export_scalars_to_json(self, path: str) -> None:
+        """Not available: scalars are not kept in memory.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(f"cannot export to {path}: scalars are kept in the event file only; read it back")
+
     @property
     def logdir(self) -> Any:
         """The folder of the event file; asking for it opens nothing."""
@@ -89,16 +97,16 @@ class DistributedWriter:
         return self._kwargs.get("logdir") or self._kwargs.get("log_dir")
 
     def flush(self) -> None:
-        """Hand everything that was written to the operating system; entries are on their way without it as well."""
+        """Put what tensorboardX's thread has written so far on disk; entries that wait for it are not included."""
         with self._lock:
             if self._is_open():
                 self._summary.flush()
 
     def close(self) -> None:
-        """Close the event file; does nothing when none is open."""
+        """Write all entries and close the event file; does nothing when none is open."""
         with self._lock:
             if self._is_open():
-                self._finalizer()
+                self._summary.close()
             self._summary = None
 
     def __enter__(self) -> DistributedWriter:
@@ -126,7 +134,10 @@ class DistributedWriter:
             self._router.emit("distributed_writer", method, *args, **kwargs)
             return
         with self._lock:
-            getattr(self._open(), method)(*args, **kwargs)
+            summary = self._open()
+            getattr(summary, method)(*args, **kwargs)
+            # tensorboardX would keep the values of `add_scalars` for its JSON export, without end.
+            summary.scalar_dict.clear()
 
     def _on_remote_entry(self, method: str, *args: Any, **kwargs: Any) -> None:
         if not method.startswith("add_"):
@@ -139,93 +150,17 @@ class DistributedWriter:
     def _open(self) -> Any:
         if not self._is_open():
             self._pid = os.getpid()
-            self._summary = _summary_writer_class()(*self._args, **self._kwargs)
-            # For a writer that nobody closes; also at the end of the program.
-            self._finalizer = weakref.finalize(self, _close, self._summary, self._pid)
+            self._summary = _make_summary_writer(self._args, self._kwargs)
         return self._summary
 
 
-def _close(summary: Any, pid: int) -> None:
-    if pid == os.getpid():
-        summary.close()
-
-
-@functools.cache
-def _summary_writer_class() -> type:
-    """`SummaryWriter` that writes its event file itself; its own way takes a queue, a thread and an exit handler."""
+def _make_summary_writer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         from tensorboardX import SummaryWriter
-        from tensorboardX.writer import FileWriter
     except ImportError as error:
         raise ImportError("a TensorBoard log needs the package tensorboardX: pip install tensorboardX") from error
-
-    class DirectFileWriter(FileWriter):  # type: ignore[misc]
-        def __init__(self, logdir: str, suffix: str) -> None:
-            self.event_writer = _EventFile(logdir, suffix)
-            self._default_metadata: dict[str, Any] = {}
-
-    class DirectSummaryWriter(SummaryWriter):  # type: ignore[misc]
-        def _SummaryWriter__append_to_scalar_dict(self, *args: Any) -> None:
-            # tensorboardX keeps every scalar in memory for its JSON export, without end; the event file has them all.
-            return
-
-        def export_scalars_to_json(self, path: str) -> None:
-            raise NotImplementedError(f"cannot export to {path}: scalars are kept in the event file only; read it back")
-
-        def _get_file_writer(self) -> Any:
-            if not self._write_to_disk or "://" in str(self.logdir):
-                return super()._get_file_writer()
-            if self.file_writer is None:
-                writer: Any = DirectFileWriter(str(self.logdir), self._filename_suffix)
-                self.file_writer: Any = writer
-                self.all_writers = {writer.get_logdir(): writer}
-            return self.file_writer
-
-    return DirectSummaryWriter
-
-
-class _EventFile:
-    """The interface of tensorboardX's `EventFileWriter`, without anything pending: each event is one write to the file.
-
-    Readers see it at once, a crash loses nothing, and a forked child cannot write it again.
-    """
-
-    def __init__(self, logdir: str, suffix: str) -> None:
-        self._logdir = logdir
-        self._suffix = suffix
-        self._file: IO[bytes] | None = None
-        self.reopen()
-
-    def get_logdir(self) -> str:
-        return self._logdir
-
-    def reopen(self) -> None:
-        if self._file is not None:
-            return
-        from tensorboardX.proto.event_pb2 import Event
-
-        os.makedirs(self._logdir, exist_ok=True)
-        # The number keeps files apart that are opened within the same second.
-        unique = f"{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}{self._suffix}"
-        path = os.path.join(self._logdir, f"events.out.tfevents.{unique}")
-        self._file = open(path, "xb", buffering=0)  # noqa: SIM115
-        self.add_event(Event(wall_time=time.time(), file_version="brain.Event:2"))
-
-    def add_event(self, event: Any) -> None:
-        """Append `event` as a TFRecord: length, checksum of the length, data, checksum of the data."""
-        from tensorboardX.record_writer import masked_crc32c
-
-        if self._file is None:
-            return
-        data = event.SerializeToString()
-        length = struct.pack("<Q", len(data))
-        checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
-        self._file.write(b"".join((length, checksums[0], data, checksums[1])))
-
-    def flush(self) -> None:
-        return
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    call = inspect.signature(SummaryWriter).bind(*args, **kwargs)
+    # tensorboardX names its file by the second and truncates one that is there: the suffix keeps files apart.
+    suffix = f".{os.getpid()}.{next(_file_numbers)}{call.arguments.get('filename_suffix', '')}"
+    call.arguments = {**_DEFAULTS, **call.arguments, "filename_suffix": suffix}
+    return SummaryWriter(*call.args, **call.kwargs)

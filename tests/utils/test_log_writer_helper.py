@@ -1,16 +1,18 @@
-import gc
 import multiprocessing
+import os
+import pathlib
 import pickle
 import struct
+import subprocess
 import sys
-import threading
+import warnings
 
 import numpy as np
 import pytest
-from tensorboardX import SummaryWriter
 
-from ding.utils import log_writer_helper
 from ding.utils.log_writer_helper import DistributedWriter
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def events(folder):
@@ -34,46 +36,62 @@ def test_nothing_is_opened_or_imported_before_the_first_entry(tmp_path):
     writer.flush()
     writer.close()
     assert writer.logdir == str(tmp_path / "tb")
-    assert writer._summary is None and list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_entries_are_in_the_event_file_at_once(tmp_path):
+def test_entries_are_in_the_event_file_after_close(tmp_path):
     writer = DistributedWriter(str(tmp_path))
     writer.add_scalar("loss", 0.5, 1)
     writer.add_scalar("loss", np.float32(0.25), global_step=2)
+    writer.close()
     assert events(tmp_path) == [("loss", 1, 0.5), ("loss", 2, 0.25)]
-    writer.close()
 
 
-def test_the_event_file_is_what_tensorboardx_itself_writes(tmp_path):
-    with DistributedWriter(str(tmp_path / "ours")) as ours, SummaryWriter(str(tmp_path / "theirs")) as theirs:
-        for writer in (ours, theirs):
-            writer.add_scalar("loss", 0.5, 7, walltime=123.0)
-    records = []
-    for folder in ("ours", "theirs"):
-        (path,) = (tmp_path / folder).iterdir()
-        data = path.read_bytes()
-        # The first record differs in the time of opening.
-        (length,) = struct.unpack_from("<Q", data)
-        records.append((length, data[length + 16 :]))
-    assert records[0] == records[1] and len(records[0][1]) > 16
+def test_more_entries_than_fit_into_the_queue_all_arrive_in_order(tmp_path):
+    with DistributedWriter(str(tmp_path), max_queue=2) as writer:
+        for step in range(50):
+            writer.add_scalar("x", step, step)
+    assert events(tmp_path) == [("x", step, step) for step in range(50)]
 
 
-def test_a_writer_that_nobody_closes_is_closed_when_it_goes(tmp_path, recwarn):
-    writer = DistributedWriter(str(tmp_path))
-    writer.add_scalar("x", 1.0, 1)
-    del writer
-    gc.collect()
-    assert not recwarn.list and events(tmp_path) == [("x", 1, 1.0)]
+PROGRAM = """
+import sys
+from ding.utils.log_writer_helper import DistributedWriter
+
+writer = DistributedWriter(sys.argv[1])
+writer.add_scalar("x", 1.0, 1)
+"""
 
 
-def test_remote_folders_are_left_to_tensorboardx(monkeypatch):
-    asked = []
-    writer = DistributedWriter("s3://bucket/tb")
-    monkeypatch.setattr(SummaryWriter, "_get_file_writer", lambda self: asked.append(self.logdir))
-    writer.initialize()
-    assert asked == ["s3://bucket/tb"]
-    writer.close()
+def test_a_writer_that_nobody_closes_is_closed_when_the_program_ends(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path)]
+    result = subprocess.run(program, check=True, capture_output=True, text=True, env=environment)
+    assert (result.stderr, events(tmp_path)) == ("", [("x", 1, 1.0)])
+
+
+@pytest.mark.parametrize("given", [("tb", "", None, 5, 7, "_mine"), {"logdir": "tb", "filename_suffix": "_mine"}])
+def test_arguments_of_the_caller_win_and_each_file_has_a_name_of_its_own(monkeypatch, given):
+    made = []
+
+    class Recorder:
+        def __init__(
+            self, logdir=None, comment="", purge_step=None, max_queue=10, flush_secs=120, filename_suffix="", **further
+        ):
+            made.append((logdir, max_queue, flush_secs, filename_suffix, further))
+
+        def close(self):
+            return
+
+    monkeypatch.setattr("tensorboardX.SummaryWriter", Recorder)
+    for _ in range(2):
+        args, kwargs = (given, {}) if isinstance(given, tuple) else ((), given)
+        with DistributedWriter(*args, **kwargs, verify=True) as writer:
+            writer.initialize()
+    queue, seconds = (5, 7) if isinstance(given, tuple) else (1000, 10)
+    suffixes = [entry[3] for entry in made]
+    assert made == [("tb", queue, seconds, suffix, {"verify": True}) for suffix in suffixes]
+    assert len(set(suffixes)) == 2 and all(suffix.endswith("_mine") for suffix in suffixes)
 
 
 def test_other_kinds_of_entries_go_through_as_well(tmp_path):
@@ -83,15 +101,6 @@ def test_other_kinds_of_entries_go_through_as_well(tmp_path):
         writer.add_scalars("group", {"a": 1.0}, 5)
     assert {(tag, step) for tag, step, _ in events(tmp_path)} >= {("actions", 3), ("note/text_summary", 4)}
     assert [step for tag, step, _ in events(tmp_path) if tag == "group"] == [5]
-
-
-def test_no_thread_or_process_writes_in_the_background(tmp_path):
-    before = threading.enumerate(), multiprocessing.active_children()
-    writer = DistributedWriter(str(tmp_path))
-    writer.add_scalar("x", 1.0, 1)
-    assert (threading.enumerate(), multiprocessing.active_children()) == before
-    writer.close()
-    assert (threading.enumerate(), multiprocessing.active_children()) == before
 
 
 def test_flush_and_close_may_be_repeated_and_an_entry_after_close_opens_another_file(tmp_path):
@@ -119,6 +128,7 @@ def test_scalars_are_not_kept_in_memory(tmp_path):
     with DistributedWriter(str(tmp_path)) as writer:
         for step in range(10):
             writer.add_scalar("x", 0.0, step)
+            writer.add_scalars("group", {"a": 0.0, "b": 1.0}, step)
         assert writer.scalar_dict == {}
         with pytest.raises(NotImplementedError, match="event file"):
             writer.export_scalars_to_json("x.json")
@@ -148,17 +158,25 @@ def test_an_unpickled_writer_opens_its_own_file(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2 and len(events(tmp_path)) == 2
 
 
-def test_after_a_fork_the_child_opens_its_own_file(tmp_path, monkeypatch):
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_writes_to_a_file_of_its_own(tmp_path):
     writer = DistributedWriter(str(tmp_path))
     writer.add_scalar("x", 0.0, 1)
-    parents_file = writer._summary
-    pid = log_writer_helper.os.getpid()
-    monkeypatch.setattr(log_writer_helper.os, "getpid", lambda: pid + 1)
+    child = multiprocessing.get_context("fork").Process(target=write_and_close, args=(writer,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while there are threads, since Python 3.12
+        child.start()
+    child.join(30)
+    writer.add_scalar("x", 0.0, 3)
+    writer.close()
+    assert child.exitcode == 0 and len(list(tmp_path.iterdir())) == 2
+    assert sorted(events(tmp_path)) == [("x", 1, 0.0), ("x", 2, 0.0), ("x", 3, 0.0)]
+
+
+def write_and_close(writer):
     writer.flush()
     writer.add_scalar("x", 0.0, 2)
     writer.close()
-    parents_file.close()
-    assert len(list(tmp_path.iterdir())) == 2 and sorted(events(tmp_path)) == [("x", 1, 0.0), ("x", 2, 0.0)]
 
 
 def test_get_instance_without_arguments_is_the_root(tmp_path, monkeypatch):
@@ -208,7 +226,6 @@ def test_an_inactive_router_changes_nothing(tmp_path):
 
 
 def test_a_missing_tensorboardx_is_named(tmp_path, monkeypatch):
-    log_writer_helper._summary_writer_class.cache_clear()
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ImportError, match="pip install tensorboardX"):
         DistributedWriter(str(tmp_path)).add_scalar("x", 1.0, 1)
