@@ -58,8 +58,9 @@ def test_an_index_outside_the_leaves_is_refused(tree, index):
 
 @pytest.mark.parametrize("bounds", [(3, 3), (5, 2), (-1, 2), (0, 9)])
 def test_an_empty_or_outlying_range_is_refused(tree, bounds):
-    with pytest.raises(AssertionError, match="range"):
-        tree.reduce(*bounds)
+    start, end = bounds
+    with pytest.raises(AssertionError, match=rf"range \[{start}, {end}\) is not allowed; need 0 <= start < end <= 8"):
+        tree.reduce(start, end)
 
 
 def test_partial_reductions_are_exact():
@@ -90,9 +91,9 @@ def test_the_total_selects_leaf_0_when_it_is_the_only_one_with_weight():
 
 
 def test_an_empty_tree_is_named_as_such():
-    with pytest.raises(AssertionError, match="sums to 0.0"):
+    with pytest.raises(AssertionError, match="at or before leaf 3; the tree sums to 0.0"):
         SumSegmentTree(4).find_prefixsum_idx(0.0)
-    with pytest.raises(AssertionError, match="sums to 0.0"):
+    with pytest.raises(AssertionError, match="at or before leaf 3; the tree sums to 0.0"):
         SumSegmentTree(4).find_prefixsum_batch([0.0])
 
 
@@ -136,6 +137,100 @@ def test_a_batch_leaves_the_tree_bit_equal_to_scalar_writes(operation, count):
     for i, value in zip(indices.tolist(), values.tolist(), strict=True):
         scalar[i] = value
     assert np.array_equal(batched.value, scalar.value)
+
+
+@pytest.mark.parametrize("mass, leaf", [(0.0, 1), (0.1, 2), (0.6, 5), (1.6, 6), (1.6 + 0.9e-5, 6)])
+def test_a_checked_prefix_sum_in_range_finds_the_same_leaf_as_an_unchecked_one(tree, mass, leaf):
+    assert tree.find_prefixsum_idx(mass, trust_caller=False) == tree.find_prefixsum_idx(mass) == leaf
+
+
+@pytest.mark.parametrize("mass", [-1e-12, 1.6 + 1.1e-5])
+def test_a_checked_prefix_sum_just_out_of_range_is_named_with_the_range(tree, mass):
+    with pytest.raises(AssertionError, match=rf"prefixsum = {mass!r} is not allowed; it must be in \[0, 1.6"):
+        tree.find_prefixsum_idx(mass, trust_caller=False)
+
+
+def test_a_search_beyond_the_total_is_not_checked_by_default(tree):
+    assert tree.find_prefixsum_idx(5.0) == 6
+    assert tree.find_prefixsum_batch([5.0, 0.0, 1.7]).tolist() == [6, 1, 6]
+
+
+def test_a_search_leaves_its_input_alone_and_returns_a_flat_array_of_int64(tree):
+    masses = np.array([[0.7, 0.2], [1.5, 0.0]])
+    found = tree.find_prefixsum_batch(masses)
+    assert found.dtype == np.int64 and found.tolist() == [5, 2, 6, 1]
+    assert masses.tolist() == [[0.7, 0.2], [1.5, 0.0]]
+
+
+def test_of_a_repeated_index_the_last_value_stays():
+    tree = SumSegmentTree(4)
+    tree.set_batch([2, 1, 2, 2], [1.0, 5.0, 3.0, 2.0])
+    assert tree.leaves.tolist() == [0.0, 5.0, 2.0, 0.0] and tree.reduce() == 7.0
+
+
+def test_a_batch_of_any_shape_takes_one_value_for_all_its_leaves():
+    tree = MinSegmentTree(4)
+    tree.set_batch([[0, 3]], 4.0)
+    assert tree.leaves.tolist() == [4.0, np.inf, np.inf, 4.0] and tree.reduce() == 4.0
+
+
+def test_a_refused_batch_changes_nothing(tree):
+    before = tree.value.copy()
+    for batch in ([8, 0], [0, -1]):
+        with pytest.raises(AssertionError, match=r"leaf index (8|-1) is not allowed; it must be in \[0, 8\)"):
+            tree.set_batch(batch, 9.0)
+    assert np.array_equal(tree.value, before)
+
+
+def test_the_last_leaf_and_the_first_may_be_read_and_written(tree):
+    tree[0], tree[7] = 3.0, 4.0
+    assert (tree[0], tree[7]) == (3.0, 4.0)
+    tree.set_batch([7, 0], [1.0, 2.0])
+    assert tree.leaves.tolist() == [2.0, *LEAVES[1:7], 1.0]
+
+
+def test_leaves_are_a_view_whose_changes_count_after_a_refresh():
+    tree = SumSegmentTree(4)
+    tree.leaves[:] = [1.0, 2.0, 3.0, 4.0]
+    assert tree[3] == 4.0 and tree.value[1] == 0.0
+    refresh_ancestors([tree], np.arange(4))
+    assert tree.value.tolist() == [0.0, 10.0, 3.0, 7.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_given_neutral_element_fills_the_tree_and_enters_each_reduction():
+    tree = SegmentTree(4, "max", 2.0)
+    assert tree.value.tolist() == [2.0] * 8
+    tree[1], tree[2] = 1.0, 3.0
+    assert [tree.reduce(0, 2), tree.reduce(1, 2), tree.reduce()] == [2.0, 2.0, 3.0]
+    zero = SegmentTree(2, "min", 0.0)
+    zero.set_batch([0, 1], [5.0, 7.0])
+    assert (zero.neutral_element, zero.value[1], zero.reduce()) == (0.0, 5.0, 0.0)
+
+
+@pytest.mark.parametrize("operation, empty", [("sum", 0.0), ("min", np.inf), ("max", -np.inf)])
+def test_clear_brings_back_a_fresh_tree_of_each_operation(operation, empty):
+    tree = SegmentTree(4, operation)
+    tree.set_batch(range(4), [3.0, -1.0, 2.0, 5.0])
+    tree.clear()
+    assert tree.value.tolist() == [empty] * 8 and tree.reduce() == empty
+
+
+# Above 2,048 leaves a batch refreshes the lower levels through gathered indices, the upper ones whole.
+@pytest.mark.parametrize("capacity", [1, 1024, 2048, 4096, 2**15])
+def test_trees_refreshed_together_equal_trees_that_were_written_leaf_by_leaf(capacity):
+    rng = np.random.default_rng(capacity)
+    together = [SumSegmentTree(capacity), MinSegmentTree(capacity), SegmentTree(capacity, "max")]
+    alone = [SumSegmentTree(capacity), MinSegmentTree(capacity), SegmentTree(capacity, "max")]
+    for count in (1, 3, 200):
+        indices = np.append(rng.integers(0, capacity, count), [0, capacity - 1])
+        for tree, twin in zip(together, alone, strict=True):
+            values = rng.normal(size=indices.size)
+            tree.leaves[indices] = values
+            for index, value in zip(indices.tolist(), values.tolist(), strict=True):
+                twin[index] = value
+        refresh_ancestors(together, indices)
+        for tree, twin in zip(together, alone, strict=True):
+            assert np.array_equal(tree.value, twin.value)
 
 
 weights = st.lists(st.floats(0, 100).map(lambda x: round(x, 1)), min_size=1, max_size=40)
