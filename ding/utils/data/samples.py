@@ -1,0 +1,463 @@
+"""Train samples as columns: a list of dicts, which are made when somebody looks at one.
+
+A column holds one key of all samples in one array. Collectors fill columns, buffers store and gather them, policies
+turn them into batches; the documented list of dicts is a view of them that is made at the first access to an item.
+From then on the items count: whoever changes an item trains on the changed item.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+IntArray = npt.NDArray[np.int64]
+Index: TypeAlias = "IntArray | slice"
+
+# dtypes that a tensor and a numpy array can share memory in
+_SHARED_DTYPES = frozenset(
+    (
+        *(torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool),
+        *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    )
+)
+_NUMBER_KINDS = frozenset("biufc")
+
+
+class Kind(enum.Enum):
+    """What an item of a column is to whoever looks at it."""
+
+    TENSOR = "tensor"
+    ARRAY = "array"
+    SCALAR = "numpy scalar"
+    FLOAT = "float"
+    INT = "int"
+    BOOL = "bool"
+    OBJECT = "object"
+
+
+class Column:
+    """N values of one key: rows of one array, or any objects in a list. Not to be changed in place.
+
+    Args:
+        kind: what an item is.
+        data: array [M, *shape]; for `Kind.OBJECT` a list of M objects.
+        rows: int64 [N], which rows of `data` the values are; None for all in order. Two columns whose `data` is the
+            same object store what they have in common once: the `next_obs` of a sample is the `obs` of the one after.
+        steps: whether an item is a list, whose entries are of `kind`: `data` is then [M, L, *shape].
+    """
+
+    __slots__ = ("data", "kind", "rows", "steps")
+
+    def __init__(self, kind: Kind, data: Any, rows: IntArray | None = None, steps: bool = False) -> None:
+        self.kind = kind
+        self.data = data
+        self.rows = rows
+        self.steps = steps
+
+    def __len__(self) -> int:
+        return len(self.data) if self.rows is None else len(self.rows)
+
+    def values(self) -> Any:
+        """The N values as one array [N, *shape] (a list of objects); `data` itself where it is all of it."""
+        if self.rows is None:
+            return self.data
+        if self.kind is Kind.OBJECT:
+            return [self.data[row] for row in self.rows.tolist()]
+        return self.data.take(self.rows, axis=0)
+
+    def take(self, index: Index) -> Column:
+        """The values at `index` (positions [K], or a slice), without copying them where they are in an array."""
+        if self.rows is not None:
+            return Column(self.kind, self.data, self.rows[index], self.steps)
+        if not isinstance(index, slice):
+            return Column(self.kind, self.data, index, self.steps)
+        return Column(self.kind, self.data[index], None, self.steps)
+
+    def items(self) -> list[Any]:
+        """The values one by one, as the kind says; each owns its memory."""
+        values, kind = self.values(), self.kind
+        if kind is Kind.OBJECT:
+            return values if self.rows is not None else list(values)
+        if self.steps:
+            return [Column(kind, value).items() for value in values]
+        return _ITEMS[kind](values)
+
+    def matches(self, other: Column) -> bool:
+        """Whether values of `other` may stand in one array with values of this column."""
+        if self.kind is not other.kind or self.steps is not other.steps:
+            return False
+        if self.kind is Kind.OBJECT:
+            return True
+        same: bool = self.data.dtype == other.data.dtype and self.data.shape[1:] == other.data.shape[1:]
+        return same
+
+    def compact(self) -> Column:
+        """The same values in an array that holds nothing else."""
+        return self if self.rows is None else Column(self.kind, self.values(), None, self.steps)
+
+    def as_objects(self) -> Column:
+        """The same values as objects."""
+        return self if self.kind is Kind.OBJECT else Column(Kind.OBJECT, self.items())
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one value; 0 for objects."""
+        if self.kind is Kind.OBJECT:
+            return 0
+        size: int = self.data.itemsize * int(np.prod(self.data.shape[1:], dtype=np.int64))
+        return size
+
+
+def _tensor_items(values: np.ndarray) -> list[Any]:
+    return [torch.from_numpy(row) for row in _array_items(values)]
+
+
+def _array_items(values: np.ndarray) -> list[Any]:
+    if values.ndim == 1:  # indexing would give numpy scalars
+        return [values[i : i + 1].copy().reshape(()) for i in range(len(values))]
+    return [row.copy() for row in values]
+
+
+_ITEMS: dict[Kind, Callable[[np.ndarray], list[Any]]] = {
+    Kind.TENSOR: _tensor_items,
+    Kind.ARRAY: _array_items,
+    Kind.SCALAR: list,
+    Kind.FLOAT: np.ndarray.tolist,
+    Kind.INT: np.ndarray.tolist,
+    Kind.BOOL: np.ndarray.tolist,
+}
+
+# A column, or a dict (or list, tuple, namedtuple) of nodes for items that are such themselves.
+Node: TypeAlias = Any
+
+
+def map_node(function: Callable[..., Any], node: Node, *others: Node) -> Node:
+    """A node of the same structure with `function` applied to each column (and those at its place in `others`)."""
+    if isinstance(node, Column):
+        return function(node, *others)
+    if isinstance(node, dict):
+        return {key: map_node(function, value, *(other[key] for other in others)) for key, value in node.items()}
+    parts = [map_node(function, *parts) for parts in zip(node, *others, strict=True)]
+    return type(node)(*parts) if hasattr(node, "_fields") else type(node)(parts)
+
+
+def columns_of(node: Node) -> Iterator[Column]:
+    """All columns of a node, in order."""
+    if isinstance(node, Column):
+        yield node
+    else:
+        for value in node.values() if isinstance(node, dict) else node:
+            yield from columns_of(value)
+
+
+def is_same_structure(one: Node, other: Node) -> bool:
+    """Whether two nodes have the same keys, lengths and types all the way down."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Column):
+        return True
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(is_same_structure(one[key], other[key]) for key in one)
+    return len(one) == len(other) and all(map(is_same_structure, one, other))
+
+
+def node_items(node: Node) -> list[Any]:
+    """What the rows of a node are, one by one."""
+    if isinstance(node, Column):
+        return node.items()
+    if isinstance(node, dict):
+        names = list(node)
+        return [dict(zip(names, row, strict=True)) for row in zip(*map(node_items, node.values()), strict=True)]
+    make = type(node)
+    rows = zip(*map(node_items, node), strict=True)
+    return [make(*row) if hasattr(make, "_fields") else make(row) for row in rows]
+
+
+class Samples(list[Any]):
+    """A list of N sample dicts that is made of columns when an item is first looked at.
+
+    To any reader it is a list of dicts; the dicts own their memory and may be kept and changed. Who works on batches
+    reads `columns` and never makes them. Once an item was looked at, `columns` is None and the items are all there is.
+
+    Args:
+        columns: `{key: column}`, or nested nodes where a value is itself a dict or list; all of one length.
+
+    Example:
+        >>> done = Column(Kind.BOOL, np.array([False, True]))
+        >>> samples = Samples({"obs": Column(Kind.TENSOR, np.eye(2)), "done": done})
+        >>> len(samples), samples.columns is None, samples[1]["done"], samples.columns is None
+        (2, False, True, True)
+    """
+
+    __slots__ = ("_columns", "_size")
+
+    def __init__(self, columns: Mapping[str, Node]) -> None:
+        super().__init__()
+        self._columns: dict[str, Node] | None = dict(columns)
+        self._size = next((len(column) for column in columns_of(self._columns)), 0)
+
+    @classmethod
+    def of(cls, items: Sequence[Any]) -> Samples | None:
+        """`items` (dicts with the same keys) as columns, copied; None where they are no such dicts.
+
+        Values of one kind, shape and dtype share an array, others become a column of objects. A `next_obs` that is the
+        `obs` of the next item is stored once.
+        """
+        if isinstance(items, Samples) and items._columns is not None:
+            return items
+        if not items or not _have_same_keys(items):
+            return None
+        columns = {key: pack([item[key] for item in items]) for key in items[0] if key not in ("obs", "next_obs")}
+        columns.update(_pack_observations(items))
+        return cls({key: columns[key] for key in items[0]})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Samples]) -> Samples | None:
+        """The samples of several `parts` in order; None where they differ in keys or structure, or were looked at.
+
+        End flags that only some parts have are filled in by `with_end_flags`.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        columns = [part._columns for part in parts]
+        if any(part is None for part in columns):
+            return None
+        told: list[dict[str, Any]] = [part for part in columns if part is not None]
+        flags = {flag for part in told for flag in END_FLAGS if flag in part}
+        if flags:
+            told = [with_end_flags(part, flags) for part in told]
+        first = told[0]
+        if not all(is_same_structure(first, part) for part in told[1:]):
+            return None
+        blocks: dict[tuple[int, ...], tuple[Any, IntArray]] = {}
+        return cls(map_node(lambda *parts: _joined(parts, blocks), first, *told[1:]))
+
+    @property
+    def columns(self) -> dict[str, Node] | None:
+        """`{key: node}` as long as nobody has looked at an item, else None. Not to be changed in place."""
+        return self._columns
+
+    def take(self, index: Index) -> Samples:
+        """The samples at `index` (positions [K], or a slice). Needs `columns`."""
+        assert self._columns is not None, "take() needs the columns; an item has been looked at"
+        return Samples(map_node(lambda column: column.take(index), self._columns))
+
+    def with_columns(self, **columns: Node) -> Samples:
+        """The same samples with these columns added or replaced. Needs `columns`."""
+        assert self._columns is not None, "with_columns() needs the columns; an item has been looked at"
+        return Samples({**self._columns, **columns})
+
+    def _look(self) -> None:
+        """Make the items, once."""
+        columns = self._columns
+        if columns is not None:
+            items = node_items(columns) if columns else []
+            self._columns = None
+            list.extend(self, items)
+
+    def __len__(self) -> int:
+        return list.__len__(self) if self._columns is None else self._size
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def __getitem__(self, key: Any) -> Any:
+        if self._columns is not None and isinstance(key, slice):
+            return self.take(key)
+        self._look()
+        return list.__getitem__(self, key)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        self._look()
+        return list, (list(self),)
+
+    def __copy__(self) -> list[Any]:
+        return list(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        if self._columns is not None:
+            copied = Samples(self._columns)  # columns are not changed in place, items are made anew for each
+            objects = any(column.kind is Kind.OBJECT for column in columns_of(self._columns))
+            if not objects:
+                return copied
+        self._look()
+        return [copy.deepcopy(item, memo) for item in list.__iter__(self)]
+
+
+def _after_look(name: str) -> Callable[..., Any]:
+    method = getattr(list, name, None)
+
+    def looked(self: Samples, *args: Any, **kwargs: Any) -> Any:
+        for samples in (self, *args):
+            if isinstance(samples, Samples):
+                samples._look()
+        if method is None:  # __radd__: a plain list on the left
+            return args[0] + list(self)
+        return method(self, *args, **kwargs)
+
+    looked.__name__, looked.__doc__ = name, method.__doc__ if method else None
+    return looked
+
+
+# All else that reads or writes items.
+for _name in (
+    *(
+        "__iter__",
+        "__reversed__",
+        "__contains__",
+        "__repr__",
+        "__eq__",
+        "__ne__",
+        "__lt__",
+        "__le__",
+        "__gt__",
+        "__ge__",
+    ),
+    *("__add__", "__radd__", "__iadd__", "__mul__", "__rmul__", "__imul__", "__setitem__", "__delitem__"),
+    *("append", "extend", "insert", "remove", "pop", "clear", "index", "count", "sort", "reverse", "copy"),
+):
+    setattr(Samples, _name, _after_look(_name))
+
+
+def _have_same_keys(items: Sequence[Any]) -> bool:
+    first = items[0]
+    if type(first) is not dict or not first:
+        return False
+    keys = first.keys()
+    return all(type(item) is dict and item.keys() == keys for item in items)
+
+
+def _pack_observations(items: Sequence[dict[str, Any]]) -> dict[str, Node]:
+    """The columns `obs` and `next_obs`, as far as there are such keys; what they share is stored once."""
+    if "obs" not in items[0] or "next_obs" not in items[0]:
+        return {key: pack([item[key] for item in items]) for key in ("obs", "next_obs") if key in items[0]}
+    obs, next_obs = [item["obs"] for item in items], [item["next_obs"] for item in items]
+    values, rows, next_rows = [obs[0]], [0], []
+    for following, after in zip(obs[1:] + [None], next_obs, strict=True):
+        values.append(after)
+        next_rows.append(len(values) - 1)
+        if following is not after and following is not None:
+            values.append(following)
+        rows.append(len(values) - 1)
+    if len(values) == 2 * len(items):
+        return {"obs": pack(obs), "next_obs": pack(next_obs)}
+    node = pack(values)
+    index, next_index = np.array(rows[:-1]), np.array(next_rows)
+    return {
+        "obs": map_node(lambda column: column.take(index), node),
+        "next_obs": map_node(lambda column: column.take(next_index), node),
+    }
+
+
+def pack(values: list[Any]) -> Node:
+    """The values of one key, N >= 1, as a node; what does not stack becomes a column of objects."""
+    first = values[0]
+    kind = type(first)
+    if any(type(value) is not kind for value in values):
+        return Column(Kind.OBJECT, values)
+    if issubclass(kind, torch.Tensor):
+        return _pack_tensors(values)
+    if kind is np.ndarray:
+        return _pack_arrays(values)
+    if kind in _NUMBERS:
+        return _pack_numbers(_NUMBERS[kind], values)
+    if issubclass(kind, np.generic) and first.dtype.kind in _NUMBER_KINDS:
+        return Column(Kind.SCALAR, np.array(values))
+    if kind is dict and _have_same_keys(values):
+        return {key: pack([value[key] for value in values]) for key in first}
+    if (kind in (list, tuple) or hasattr(kind, "_fields")) and first and len({len(value) for value in values}) == 1:
+        return _pack_sequences(values)
+    return Column(Kind.OBJECT, values)
+
+
+_NUMBERS: dict[type, tuple[Kind, Any]] = {
+    float: (Kind.FLOAT, np.float64),
+    int: (Kind.INT, np.int64),
+    bool: (Kind.BOOL, np.bool_),
+}
+
+
+def _pack_numbers(how: tuple[Kind, Any], values: list[Any]) -> Column:
+    kind, dtype = how
+    try:
+        return Column(kind, np.array(values, dtype))
+    except OverflowError:  # integers beyond 64 bits
+        return Column(Kind.OBJECT, values)
+
+
+def _pack_tensors(values: list[torch.Tensor]) -> Column:
+    first = values[0]
+    dtype, shape = first.dtype, first.shape
+    if (
+        dtype in _SHARED_DTYPES
+        and type(first) is torch.Tensor
+        and first.layout is torch.strided
+        and all(value.dtype is dtype and value.shape == shape and value.device.type == "cpu" for value in values)
+    ):
+        return Column(Kind.TENSOR, torch.stack(values).detach().numpy())
+    return Column(Kind.OBJECT, values)
+
+
+def _pack_arrays(values: list[np.ndarray]) -> Column:
+    first = values[0]
+    dtype, shape = first.dtype, first.shape
+    if dtype.kind in _NUMBER_KINDS and all(value.dtype == dtype and value.shape == shape for value in values):
+        return Column(Kind.ARRAY, np.array(values))
+    return Column(Kind.OBJECT, values)
+
+
+def _pack_sequences(values: list[Any]) -> Node:
+    """Sequences of one length: alike entries of a list side by side in one array, others entry by entry."""
+    kind, length = type(values[0]), len(values[0])
+    if kind is list:
+        flat = pack([entry for value in values for entry in value])
+        if isinstance(flat, Column) and flat.kind is not Kind.OBJECT and not flat.steps:
+            shape = (len(values), length, *flat.data.shape[1:])
+            return Column(flat.kind, flat.data.reshape(shape), None, steps=True)
+    nodes = [pack([value[i] for value in values]) for i in range(length)]
+    return kind(*nodes) if hasattr(kind, "_fields") else kind(nodes)
+
+
+def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, IntArray]]) -> Column:
+    """One column of the values of several, in order; `blocks` remembers arrays that were joined already."""
+    first = parts[0]
+    if first.kind is Kind.OBJECT or not all(first.matches(part) for part in parts[1:]):
+        return Column(Kind.OBJECT, [item for part in parts for item in part.items()])
+    key = tuple(id(part.data) for part in parts)
+    if key not in blocks:
+        starts = np.cumsum([0] + [len(part.data) for part in parts[:-1]])
+        blocks[key] = np.concatenate([part.data for part in parts]), starts
+    data, starts = blocks[key]
+    if all(part.rows is None for part in parts):
+        return Column(first.kind, data, None, first.steps)
+    rows = [
+        start + (np.arange(len(part.data)) if part.rows is None else part.rows)
+        for start, part in zip(starts.tolist(), parts, strict=True)
+    ]
+    return Column(first.kind, data, np.concatenate(rows), first.steps)
+
+
+# The flags that say how an episode ended. Samples of envs that tell only `done` have no others.
+END_FLAGS = ("terminated", "truncated")
+
+
+def with_end_flags(columns: Mapping[str, Node], flags: Iterable[str]) -> dict[str, Node]:
+    """`columns` with those of `flags` that are missing: an end of which an env tells nothing else is terminal.
+
+    A sample without `truncated` was not cut off; one without `terminated` ended for good where it is `done` and was
+    not `truncated`. Samples without a plain `done` stay as they are.
+    """
+    done = columns.get("done")
+    missing = [flag for flag in END_FLAGS if flag in flags and flag not in columns]
+    if not missing or not isinstance(done, Column) or done.kind is Kind.OBJECT:
+        return dict(columns)
+    ended: npt.NDArray[np.bool_] = np.all(np.asarray(done.values()).reshape(len(done), -1), axis=1)
+    cut_off = columns["truncated"].values() if "truncated" in columns else np.zeros(len(ended), np.bool_)
+    filled = {"terminated": ended & ~np.asarray(cut_off, np.bool_), "truncated": np.zeros(len(ended), np.bool_)}
+    return {**columns, **{flag: Column(Kind.BOOL, filled[flag]) for flag in missing}}
