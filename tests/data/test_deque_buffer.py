@@ -320,3 +320,31 @@ def test_the_indices_tell_what_is_there():
     buffer = grouped({"a": 2})
     buffer.sample(1, groupby="group")
     assert list(buffer.meta_index) == ["group"] and buffer[0].index in buffer.indices
+
+
+@pytest.mark.parametrize("nothing", [None, False, []])
+def test_a_falsy_indices_that_middleware_passes_means_none(nothing):
+    buffer = DequeBuffer(4)
+    for i in range(4):
+        buffer.push(i)
+    buffer.use(
+        lambda action, chain, *args, **kwargs: chain(
+            *args, **kwargs, **({"indices": nothing} if action == "sample" else {})
+        )
+    )
+    assert sorted(values(buffer.sample(4))) == [0, 1, 2, 3]
+
+
+def test_an_assigned_meta_index_lends_its_keys_and_follows_the_records(tmp_path):
+    buffer = DequeBuffer(4)
+    for i in range(4):
+        buffer.push(i, meta={"group": i % 2})
+    buffer.meta_index = {"group": ["stale", "values"]}
+    assert list(buffer.meta_index["group"]) == [0, 1, 0, 1]
+    assert sorted(sorted(values(group)) for group in buffer.sample(2, groupby="group")) == [[0, 2], [1, 3]]
+    buffer.save_data(str(tmp_path / "data"))
+    other = DequeBuffer(9)
+    other.meta_index = buffer.meta_index
+    other.load_data(str(tmp_path / "data"))
+    assert list(other.meta_index["group"]) == [0, 1, 0, 1]
+    assert sorted(sorted(values(group)) for group in other.sample(2, groupby="group")) == [[0, 2], [1, 3]]

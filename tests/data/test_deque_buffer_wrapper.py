@@ -233,3 +233,17 @@ def test_pushes_and_samples_from_many_threads_lose_nothing():
     for thread in threads:
         thread.join()
     assert failures == [] and (buffer.push_count, buffer.count()) == (400, 8)
+
+
+@pytest.mark.parametrize("priority", [False, True])
+def test_use_counts_go_on_after_save_and_load(tmp_path, priority):
+    cfg = {"max_use": 3, "priority": priority, "priority_IS_weight": priority, "replay_buffer_size": 1}
+    buffer = make(**cfg)
+    buffer.push(items(1))
+    assert len(buffer.sample(1)) == len(buffer.sample(1)) == 1
+    buffer.save_data(str(tmp_path / "data"))
+    other = make(**cfg)
+    other.load_data(str(tmp_path / "data"))
+    assert other.count() == 1
+    other.sample(1)  # the third use
+    assert other.count() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
@@ -26,7 +26,6 @@ class DequeBuffer(Buffer):
     Attributes:
         storage: the records, oldest first.
         indices: ids to positions in `storage`.
-        meta_index: for each key samples were grouped by, the values of all records.
         memory_check: looks at what is pushed first; who pushes several items may let it look at all of them before.
 
     Example:
@@ -43,7 +42,7 @@ class DequeBuffer(Buffer):
         self.storage = RecordRing(size)
         super().__init__(size)
         self.indices = BufferIndex(self.storage)
-        self.meta_index = MetaIndex(self.storage)
+        self._meta_index = MetaIndex(self.storage)
         self.sliced = sliced
         self.rng = new_generator()
         self.memory_check = MemoryCheck(logging.getLogger("ding"))
@@ -56,6 +55,16 @@ class DequeBuffer(Buffer):
     @size.setter
     def size(self, size: int) -> None:
         self.storage.maxlen = size
+
+    @property
+    def meta_index(self) -> MetaIndex:
+        """For each key samples were grouped by, the values of all records. Of a mapping that is assigned, the keys are
+        taken over; the values are always those of the records."""
+        return self._meta_index
+
+    @meta_index.setter
+    def meta_index(self, meta_index: Mapping[str, Any]) -> None:
+        self._meta_index = MetaIndex(self.storage, meta_index)
 
     @apply_middleware("push")
     def push(self, data: Any, meta: dict[str, Any] | None = None) -> BufferedData:
@@ -81,7 +90,7 @@ class DequeBuffer(Buffer):
 
         Args:
             size: number of records, or of groups with `groupby`.
-            indices: ids to fetch, in this order.
+            indices: ids to fetch, in this order; None, False or an empty list for none.
             replace: whether one may come up more than once.
             sample_range: positions to draw from, counted from the oldest record; not negative.
             ignore_insufficient: answer `[]` and warn, instead of raising, when there are too few.
@@ -101,7 +110,7 @@ class DequeBuffer(Buffer):
             drawn = [self._cut(group, unroll_len) for group in chosen]
             flat = iter(_copy_repeats([record for group in drawn for record in group]))
             return [list(itertools.islice(flat, len(group))) for group in drawn]
-        if indices is not None:
+        if indices:
             return _copy_repeats(self._fetch(indices))
         candidates: Any = self.storage
         if sample_range is not None:
@@ -132,7 +141,7 @@ class DequeBuffer(Buffer):
         ]
 
     def _groups(self, key: str, sample_range: slice | None, unroll_len: int | None) -> list[list[BufferedData]]:
-        groups = list(self.meta_index.groups(key).values())
+        groups = list(self._meta_index.groups(key).values())
         if sample_range is not None:
             allowed = set(_within(range(len(self.storage)), sample_range))
             groups = [[i for i in group if i in allowed] for group in groups]
@@ -174,7 +183,7 @@ class DequeBuffer(Buffer):
     def clear(self) -> None:
         """Remove all records."""
         self.storage.clear()
-        self.meta_index.clear()
+        self._meta_index.clear()
 
     def count(self) -> int:
         """Number of records."""

@@ -156,9 +156,9 @@ class BufferIndex:
 class MetaIndex(Mapping[str, Any]):
     """For each meta key that was used for grouping: the values of all records in order, None where missing."""
 
-    def __init__(self, storage: RecordRing) -> None:
+    def __init__(self, storage: RecordRing, used: Iterable[str] = ()) -> None:
         self._storage = storage
-        self._used: set[str] = set()
+        self._used: set[str] = set(used)
         self._groups: dict[str, tuple[int, dict[Any, list[int]]]] = {}
 
     def groups(self, key: str) -> dict[Any, list[int]]:

@@ -51,10 +51,14 @@ class _UseCounts(dict[str, int]):
         self._buffer = buffer
 
     def add(self, records: list[BufferedData]) -> None:
-        """Count one use of each record and tell it the total."""
+        """Count one use of each record and tell it the total.
+
+        The stored record is told, too: what other middleware hands out may be a copy, but the count is saved with it.
+        """
         for record in records:
             self[record.index] = self.get(record.index, 0) + 1
-        for record in records:
+        stored = self._buffer.find([record.index for record in records])
+        for record in [*records, *(record for record in stored if record is not None)]:
             if record.meta is None:
                 record.meta = {}
             record.meta["use_count"] = self[record.index]
