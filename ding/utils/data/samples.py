@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -442,6 +443,111 @@ def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, 
     ]
     return Column(first.kind, data, np.concatenate(rows), first.steps)
 
+
+def to_plain(samples: Samples) -> dict[str, Any]:
+    """The columns in dicts, lists and arrays, for files and messages; what columns share is in there once.
+
+    Needs `columns`.
+    """
+    assert samples.columns is not None, "to_plain() needs the columns; an item has been looked at"
+    writer = _PlainWriter()
+    return {"size": len(samples), "columns": writer.node(samples.columns), "blocks": writer.blocks}
+
+
+def from_plain(plain: Any) -> Samples:
+    """What `to_plain` was given; nothing in it is trusted.
+
+    Raises:
+        ValueError: it is something else, or announces more than is there.
+    """
+    try:
+        size, blocks, node = plain["size"], plain["blocks"], plain["columns"]
+        if not all(isinstance(block, np.ndarray) for block in blocks):
+            raise ValueError("a block is no array")
+        columns = _node_from_plain(node, size, blocks, depth=0)
+        if type(columns) is not dict:
+            raise ValueError("there are no columns")
+        return Samples(columns)
+    except (AttributeError, LookupError, TypeError, ValueError) as e:
+        raise ValueError(f"these are no samples in columns: {e!r}") from e
+
+
+class _PlainWriter:
+    """Writes nodes as lists that begin with their type; arrays go to `blocks`."""
+
+    def __init__(self) -> None:
+        self.blocks: list[np.ndarray] = []
+        self._numbers: dict[int, int] = {}  # by the id of an array, which `blocks` or the samples keep alive
+
+    def node(self, node: Node) -> list[Any]:
+        if isinstance(node, Column):
+            return self._column(node)
+        if isinstance(node, dict):
+            return ["dict", {key: self.node(value) for key, value in node.items()}]
+        if type(node) in (list, tuple):
+            return [type(node).__name__, [self.node(value) for value in node]]
+        return ["objects", node_items(node)]
+
+    def _column(self, column: Column) -> list[Any]:
+        if column.kind is Kind.OBJECT:
+            return ["objects", column.items()]
+        if column.rows is not None and not len(column) <= len(column.data) <= 2 * len(column) + 1:
+            column = column.compact()
+        number = self._numbers.setdefault(id(column.data), len(self.blocks))
+        if number == len(self.blocks):
+            self.blocks.append(column.data)
+        return ["column", column.kind.value, column.steps, number, column.rows]
+
+
+_MAX_DEPTH = 32
+
+
+def _node_from_plain(plain: Any, size: int, blocks: Sequence[np.ndarray], depth: int) -> Node:
+    kind, *content = plain
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"more than {_MAX_DEPTH} dicts and lists inside each other")
+    if kind == "column":
+        name, steps, number, rows = content
+        return _column_from_plain(name, steps, blocks[number], rows, size)
+    (values,) = content
+    if kind == "objects":
+        if type(values) is not list or len(values) != size:
+            raise ValueError(f"{size} objects are announced, {len(values)} are there")
+        return Column(Kind.OBJECT, values)
+    if kind == "dict" and values:
+        return {key: _node_from_plain(value, size, blocks, depth + 1) for key, value in values.items()}
+    if kind in ("list", "tuple") and values:
+        nodes = [_node_from_plain(value, size, blocks, depth + 1) for value in values]
+        return nodes if kind == "list" else tuple(nodes)
+    raise ValueError(f"unknown node {kind!r}")
+
+
+def _column_from_plain(name: str, steps: bool, data: np.ndarray, rows: Any, size: int) -> Column:
+    kind = Kind(name)
+    if type(steps) is not bool or kind not in _KINDS_OF_DTYPE.get(data.dtype.kind, ()) or data.ndim < 1 + steps:
+        raise ValueError(f"no column of kind {name!r} is an array of dtype {data.dtype} and shape {data.shape}")
+    # Arrays without bytes can announce any number of items.
+    if math.prod(data.shape[: 1 + steps]) > max(data.nbytes, size):
+        raise ValueError(f"an array of {data.nbytes} bytes and shape {data.shape} announces more than it holds")
+    if rows is not None:
+        if not (isinstance(rows, np.ndarray) and rows.dtype == np.int64 and rows.ndim == 1 and len(rows) <= len(data)):
+            raise ValueError("the row numbers are no int64 array, or more than there are rows")
+        if rows.size and (rows.min() < 0 or rows.max() >= len(data)):
+            raise ValueError(f"row numbers lie outside the {len(data)} rows")
+    column = Column(kind, data, rows, steps)
+    if len(column) != size:
+        raise ValueError(f"{size} are announced, {len(column)} are there")
+    return column
+
+
+_ARRAYS = (Kind.TENSOR, Kind.ARRAY, Kind.SCALAR)
+_KINDS_OF_DTYPE: dict[str, tuple[Kind, ...]] = {
+    "b": (*_ARRAYS, Kind.BOOL),
+    "i": (*_ARRAYS, Kind.INT),
+    "u": _ARRAYS,
+    "f": (*_ARRAYS, Kind.FLOAT),
+    "c": _ARRAYS,
+}
 
 # The flags that say how an episode ended. Samples of envs that tell only `done` have no others.
 END_FLAGS = ("terminated", "truncated")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ding.utils.data.samples import Samples, node_items
 from ding.worker.transport.chunk import encode_chunk
 
 Row = dict[str, Any]
@@ -59,7 +60,8 @@ class SampleSender:
         self._send_stepdata, self._send_metadata = send_stepdata, send_metadata
         self._compressor = compressor
         self._chunk_size, self._flush_interval_s = chunk_size, flush_interval_s
-        self._waiting: list[tuple[Any, Row]] = []  # samples, and what their metadata say of each
+        self._waiting: list[tuple[Sequence[Any], Row]] = []  # samples, and what their metadata say of all of them
+        self._count = 0  # of samples that wait
         self._oldest_s = 0.0
         self._chunks = 0
         self.sent = 0
@@ -71,17 +73,18 @@ class SampleSender:
             collect_iter: the iteration of the policy that made them, where a sample does not say so itself.
             more: goes into their metadata; `policy_iter` is the sample's `collect_iter` unless it is given here.
         """
-        if samples and not self._waiting:
+        if not samples:
+            return
+        if not self._waiting:
             self._oldest_s = monotonic()
-        own = {"env_id": env_id, "collect_iter": collect_iter, **more}
-        self._waiting.extend([(sample, own) for sample in samples])
+        self._waiting.append((samples, {"env_id": env_id, "collect_iter": collect_iter, **more}))
+        self._count += len(samples)
 
     def is_due(self) -> bool:
         """Whether there are samples enough for a chunk, or one has waited long enough."""
-        waiting = len(self._waiting)
-        if waiting >= self._chunk_size:
+        if self._count >= self._chunk_size:
             return True
-        return waiting > 0 and monotonic() - self._oldest_s >= self._flush_interval_s
+        return self._count > 0 and monotonic() - self._oldest_s >= self._flush_interval_s
 
     def send(self, common: Row) -> None:
         """Send all samples that wait; `common` goes into the metadata of each.
@@ -90,20 +93,39 @@ class SampleSender:
         """
         if not self._waiting:
             return
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._count = self._waiting, [], 0
         name = f"{self._prefix}_{self._chunks}"
         self._chunks += 1
         common = {**common, "data_id": name, "compressor": self._compressor}
-        reference = self._send_stepdata(name, encode_chunk([sample for sample, _ in waiting], self._compressor))
+        reference = self._send_stepdata(
+            name, encode_chunk(_joined([samples for samples, _ in waiting]), self._compressor)
+        )
         if reference:
             common["object_ref"] = reference
-        rows = []
-        for index, (sample, own) in enumerate(waiting):
-            self.sent += 1
-            facts = _facts(sample, own["collect_iter"])
-            place = {"data_index": index, "cur_sample": self.sent, "policy_iter": facts["collect_iter"]}
-            rows.append({**common, **place, **own, **facts})
+        rows: list[Row] = []
+        for samples, own in waiting:
+            for facts in _facts_of_all(samples, own["collect_iter"]):
+                self.sent += 1
+                place = {"data_index": len(rows), "cur_sample": self.sent, "policy_iter": facts["collect_iter"]}
+                rows.append({**common, **place, **own, **facts})
         self._send_metadata(rows)
+
+
+def _joined(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """The samples of all parts, in columns where they all are."""
+    in_columns = [part for part in parts if isinstance(part, Samples) and part.columns is not None]
+    joined = Samples.joined(in_columns) if len(in_columns) == len(parts) else None
+    return [sample for part in parts for sample in part] if joined is None else joined
+
+
+def _facts_of_all(samples: Sequence[Any], collect_iter: int) -> list[Row]:
+    """What each sample tells of itself; `collect_iter` is that of samples that do not say so."""
+    columns = samples.columns if isinstance(samples, Samples) else None
+    if columns is None:
+        return [_facts(sample, collect_iter) for sample in samples]
+    keys = [key for key in ("collect_iter", "priority") if key in columns]
+    told = [dict(zip(keys, row, strict=True)) for row in zip(*(node_items(columns[key]) for key in keys), strict=True)]
+    return [_facts(sample, collect_iter) for sample in told or [{}] * len(samples)]
 
 
 def _facts(sample: Any, collect_iter: int) -> Row:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+
+from ding.utils.data.samples import Kind, Samples
 
 
 class LogEntries(NamedTuple):
@@ -21,11 +24,19 @@ def take_priority_info(results: list[dict[str, Any]], data: Any) -> dict[str, An
     priority = results[-1].pop("priority", None) if results else None
     if priority is None:
         return {}
-    return {
-        "priority": priority,
-        "replay_buffer_idx": [item.get("replay_buffer_idx") for item in data],
-        "replay_unique_id": [item.get("replay_unique_id") for item in data],
-    }
+    return {"priority": priority, **{key: _values_of(key, data) for key in ("replay_buffer_idx", "replay_unique_id")}}
+
+
+def _values_of(key: str, data: Any) -> Sequence[Any]:
+    """What the samples `data` have under `key`, None where they have no such key."""
+    columns = data.columns if isinstance(data, Samples) else None
+    if columns is None:
+        return [item.get(key) for item in data]
+    if key not in columns:
+        return [None] * len(data)
+    column = columns[key]
+    values: Sequence[Any] = column.values() if column.kind is Kind.OBJECT else column.items()
+    return values
 
 
 def sort_out(results: dict[str, Any]) -> LogEntries:

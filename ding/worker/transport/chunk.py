@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
 from ding.utils.compression_helper import get_data_compressor, get_data_decompressor
+from ding.utils.data.samples import Samples, from_plain, to_plain
 from ding.utils.msgpack_helper import pack, unpack
 
-_STACK, _DICT, _LIST = "stack", "dict", "list"
 # A damaged chunk must not announce so many that making room for them takes all memory.
 _MAX_SIZE = 2**20
 
 
 def encode_chunk(samples: Sequence[Any], compressor: str = "lz4") -> bytes:
-    """The samples as bytes.
+    """The samples as bytes. Those in columns are not looked at one by one.
 
     Args:
         compressor: as for `get_data_compressor`; `none` packs without compressing.
@@ -33,7 +30,8 @@ def encode_chunk(samples: Sequence[Any], compressor: str = "lz4") -> bytes:
     """
     if not 0 < len(samples) <= _MAX_SIZE:
         raise ValueError(f"a chunk needs at least one sample and holds at most {_MAX_SIZE}; there are {len(samples)}")
-    content = {"size": len(samples), "content": _encode(list(samples))}
+    columns = Samples.of(samples)
+    content = {"items": list(samples)} if columns is None else to_plain(columns)
     if compressor == "none":
         return pack(content)
     encoded: bytes = get_data_compressor(compressor)(content)
@@ -41,7 +39,7 @@ def encode_chunk(samples: Sequence[Any], compressor: str = "lz4") -> bytes:
 
 
 def decode_chunk(data: bytes, compressor: str = "lz4") -> list[Any]:
-    """The samples that `encode_chunk` was given; their tensors and arrays are views of shared memory.
+    """The samples that `encode_chunk` was given, in columns (`Samples`) where they are alike.
 
     Nothing in `data` is executed or imported.
 
@@ -66,45 +64,17 @@ def samples_of(chunk: Any) -> list[Any]:
     Raises:
         ValueError: it is no chunk.
     """
+    if not isinstance(chunk, dict):
+        raise ValueError(f"the data is not a chunk of samples: it is a {type(chunk).__name__}")
+    if "items" in chunk:
+        items = chunk["items"]
+        if type(items) is not list or not 0 < len(items) <= _MAX_SIZE:
+            raise ValueError("the data is not a chunk of samples: its items are no list, none or too many")
+        return items
+    size = chunk.get("size")
+    if type(size) is not int or not 0 < size <= _MAX_SIZE:
+        raise ValueError(f"the data is not a chunk of samples: it announces {size!r} of them")
     try:
-        size, (kind, content) = chunk["size"], chunk["content"]
-        if not 0 < size <= _MAX_SIZE:
-            raise ValueError(f"{size} samples are announced")
-        return _decode(kind, content, size)
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
-        raise ValueError(f"the data is not a chunk of samples: {e!r}") from e
-
-
-def _encode(values: list[Any]) -> list[Any]:
-    first = values[0]
-    if isinstance(first, torch.Tensor) and _is_uniform(values, torch.Tensor):
-        return [_STACK, torch.stack([value.detach().cpu() for value in values])]
-    if isinstance(first, np.ndarray) and not first.dtype.hasobject and _is_uniform(values, np.ndarray):
-        return [_STACK, np.stack(values)]
-    if type(first) is dict and all(type(value) is dict and value.keys() == first.keys() for value in values):
-        return [_DICT, {key: _encode([value[key] for value in values]) for key in first}]
-    return [_LIST, values]
-
-
-def _is_uniform(values: list[Any], kind: Any) -> bool:
-    first = values[0]
-    return all(isinstance(v, kind) and v.shape == first.shape and v.dtype == first.dtype for v in values)
-
-
-def _decode(kind: str, content: Any, size: int) -> list[Any]:
-    """A column.
-
-    Raises:
-        ValueError: it is none, or has another length; as may AttributeError, LookupError and TypeError.
-    """
-    if kind in (_STACK, _LIST) and len(content) != size:
-        raise ValueError(f"{size} are announced, {len(content)} are there")
-    if kind == _STACK:
-        # A row of a one-dimensional array would be a numpy scalar, not the array [] that it was.
-        return list(content.unbind(0)) if isinstance(content, torch.Tensor) else [content[i, ...] for i in range(size)]
-    if kind == _DICT:
-        columns = {key: _decode(column[0], column[1], size) for key, column in content.items()}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] or [{}] * size
-    if kind == _LIST:
-        return list(content)
-    raise ValueError(f"unknown kind of column {kind!r}")
+        return from_plain(chunk)
+    except ValueError as e:
+        raise ValueError(f"the data is not a chunk of samples: {e}") from e

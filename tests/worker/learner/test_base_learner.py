@@ -11,6 +11,7 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import LEARNER_REGISTRY
 from ding.worker.learner import BaseLearner, LearnerHook, add_learner_hook, create_learner
 from tests.worker.learner.fakes import FakePolicy, RecordingWriter, learner_cfg, make_learner
@@ -242,6 +243,23 @@ def test_priorities_are_popped_and_matched_with_the_items_of_the_buffer():
     }
     assert learner.priority_info["priority"] is priority
     assert learner.learn_info["priority_info"] is learner.priority_info
+
+
+def test_priorities_are_matched_with_samples_in_columns_without_looking_at_them():
+    learner = make_learner(FakePolicy({"priority": [0.1, 0.2]}, {"priority": [0.3, 0.4]}))
+    data = Samples.of(
+        [{"replay_buffer_idx": 4, "replay_unique_id": "b_4"}, {"replay_buffer_idx": 1, "replay_unique_id": "b_9"}]
+    )
+    learner.train(data)
+    assert data.columns is not None
+    assert learner.priority_info == {
+        "priority": [0.1, 0.2],
+        "replay_buffer_idx": [4, 1],
+        "replay_unique_id": ["b_4", "b_9"],
+    }
+    data[0]["replay_buffer_idx"] = 3
+    learner.train(data)
+    assert learner.priority_info["replay_buffer_idx"] == [3, 1]
 
 
 def test_the_priority_of_a_list_is_that_of_its_last_dict():

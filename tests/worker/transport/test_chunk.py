@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from ding.utils.data.samples import Samples
 from ding.utils.msgpack_helper import pack
 from ding.worker.transport.chunk import decode_chunk, encode_chunk
 
@@ -36,7 +37,23 @@ def assert_same(one, other):
 @pytest.mark.parametrize("compressor", ["lz4", "zlib", "none"])
 def test_samples_come_back_with_their_types_dtypes_and_shapes(compressor):
     samples = [transition(i) for i in range(5)]
-    assert_same(decode_chunk(encode_chunk(samples, compressor), compressor), samples)
+    assert_same(list(decode_chunk(encode_chunk(samples, compressor), compressor)), samples)
+
+
+def test_samples_come_and_go_in_columns_and_what_they_share_is_in_the_chunk_once():
+    obs = torch.rand(9, 1000)
+    samples = [{"obs": obs[i], "reward": float(i), "steps": [obs[i, :2]] * 3} for i in range(8)]
+    for sample, after in zip(samples, [*samples[1:], {"obs": obs[8]}], strict=True):
+        sample["next_obs"] = after["obs"]
+    data = encode_chunk(samples, "none")
+    assert len(data) < 1.05 * obs.nbytes
+    decoded = decode_chunk(data, "none")
+    assert isinstance(decoded, Samples)
+    obs_column, next_column = decoded.columns["obs"], decoded.columns["next_obs"]
+    assert obs_column.data is next_column.data and (next_column.values() == obs[1:].numpy()).all()
+    assert_same(list(decode_chunk(encode_chunk(decoded, "none"), "none")), samples)
+    assert decoded.columns is not None
+    assert_same(list(decoded), samples)
 
 
 def test_sequences_and_samples_that_differ_in_form_come_back():
@@ -75,9 +92,11 @@ def test_an_unknown_compressor_is_an_error():
     [
         [],
         {"size": 1},
-        {"size": 1, "content": ["tree", []]},
-        {"size": 1, "content": ["list"]},
-        {"size": 1, "content": 3},
+        {"size": 1, "columns": ["tree", []], "blocks": []},
+        {"size": 1, "columns": ["objects"], "blocks": []},
+        {"size": 1, "columns": 3, "blocks": []},
+        {"items": []},
+        {"items": 3},
     ],
 )
 def test_what_is_no_chunk_is_an_error(content):
@@ -85,9 +104,18 @@ def test_what_is_no_chunk_is_an_error(content):
         decode_chunk(pack(content), "none")
 
 
+def of_columns(size, *blocks, **columns):
+    return {"size": size, "columns": ["dict", columns], "blocks": list(blocks)}
+
+
 def test_a_wrong_size_is_an_error():
-    with pytest.raises(ValueError, match="2 are announced, 1 are there"):
-        decode_chunk(pack({"size": 2, "content": ["list", [1]]}), "none")
+    with pytest.raises(ValueError, match="2 objects are announced, 1 are there"):
+        decode_chunk(pack(of_columns(2, a=["objects", [1]])), "none")
+    with pytest.raises(ValueError, match="2 are announced, 3 are there"):
+        decode_chunk(pack(of_columns(2, np.zeros(3), a=["column", "float", False, 0, None])), "none")
+
+
+ROWS = np.zeros(2, np.int64)
 
 
 @pytest.mark.parametrize(
@@ -95,16 +123,27 @@ def test_a_wrong_size_is_an_error():
     [
         7,
         {"size": 1},
-        {"size": 0, "content": ["list", []]},
-        {"size": 10**12, "content": ["dict", {}]},
-        {"size": "1", "content": ["list", [1]]},
-        {"size": 1, "content": ["set", [1]]},
-        {"size": 1, "content": ["dict", [1]]},
-        {"size": 1, "content": ["dict", {"a": 1}]},
-        {"size": 1, "content": ["dict", {"a": ["list", [1, 2]]}]},
-        {"size": 1, "content": ["stack", 5]},
-        {"size": 2**40, "content": ["stack", np.zeros((2**40, 0))]},
-        {"size": 2, "content": ["stack", torch.zeros(1, 0)]},
+        of_columns(0, a=["objects", []]),
+        of_columns(10**12),
+        of_columns(1),
+        of_columns("1", a=["objects", [1]]),
+        of_columns(1, a=["set", [1]]),
+        of_columns(1, a=1),
+        of_columns(1, a=["dict", {}]),
+        of_columns(1, a=["list", []]),
+        of_columns(1, a=["objects", [1, 2]]),
+        of_columns(1, 5, a=["column", "float", False, 0, None]),
+        of_columns(1, a=["column", "float", False, 0, None]),
+        of_columns(1, np.zeros(1), a=["column", "int", False, 0, None]),
+        of_columns(1, np.zeros(1), a=["column", "complex", False, 0, None]),
+        of_columns(1, np.array(["a"]), a=["column", "array", False, 0, None]),
+        of_columns(1, np.zeros(1), a=["column", "float", True, 0, None]),
+        of_columns(2**40, np.zeros((2**40, 0)), a=["column", "array", False, 0, None]),
+        of_columns(1, np.zeros((1, 2**40, 0)), a=["column", "array", True, 0, None]),
+        of_columns(2, np.zeros(1), a=["column", "array", False, 0, ROWS]),
+        of_columns(2, np.zeros(3), a=["column", "array", False, 0, ROWS + 3]),
+        of_columns(2, np.zeros(3), a=["column", "array", False, 0, ROWS - 1]),
+        of_columns(2, np.zeros(3), a=["column", "array", False, 0, [0, 1]]),
     ],
 )
 def test_what_is_no_chunk_is_an_error_and_takes_no_memory(chunk):
@@ -112,11 +151,20 @@ def test_what_is_no_chunk_is_an_error_and_takes_no_memory(chunk):
         decode_chunk(pack(chunk), "none")
 
 
+def test_columns_inside_each_other_without_end_are_an_error():
+    node = ["objects", [1]]
+    for _ in range(40):
+        node = ["dict", {"a": node}]
+    with pytest.raises(ValueError, match="more than 32 dicts and lists inside each other"):
+        decode_chunk(pack({"size": 1, "columns": node, "blocks": []}), "none")
+
+
 def test_a_chunk_with_an_impossible_shape_is_an_error():
-    data = pack({"size": 1, "content": ["stack", torch.zeros(0, 7)]})
-    with pytest.raises(ValueError, match="1 are announced, 0 are there"):
-        decode_chunk(data.replace((7).to_bytes(8, "little"), (2**63 - 1).to_bytes(8, "little")), "none")
-    array = pack({"size": 1, "content": ["stack", np.zeros((1, 2), np.float32)]})
+    data = pack(of_columns(1, np.zeros((0, 7)), a=["column", "array", False, 0, None]))
+    impossible = data.replace((7).to_bytes(8, "little"), (2**63 - 1).to_bytes(8, "little"))
+    with pytest.raises(ValueError, match="the data is damaged"):
+        decode_chunk(impossible, "none")
+    array = pack(of_columns(1, np.zeros((1, 2), np.float32), a=["column", "array", False, 0, None]))
     with pytest.raises(ValueError, match="the data is damaged"):
         decode_chunk(array.replace(b"<f4", b"01f"), "none")
 
