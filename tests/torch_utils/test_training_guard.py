@@ -133,7 +133,9 @@ NAN = float("nan")
     ],
 )
 def test_state_with_nan_in_a_tensor_is_refused_by_name(state, path):
-    with pytest.raises(FloatingPointError, match=rf"hold NaN at train_iter 7 \(the first is {path}\) and are not written"):
+    with pytest.raises(
+        FloatingPointError, match=rf"hold NaN at train_iter 7 \(the first is {path}\) and are not written"
+    ):
         refuse_nan(state, "at train_iter 7")
 
 
