@@ -3,7 +3,7 @@
 from ding.rl_utils.a2c import a2c_data, a2c_error, a2c_error_continuous
 from ding.rl_utils.adder import get_gae, get_gae_with_default_last_value, get_nstep_return_data, get_train_sample
 from ding.rl_utils.exploration import create_noise_generator, get_epsilon_greedy_fn
-from ding.rl_utils.gae import gae, gae_data
+from ding.rl_utils.gae import gae, gae_columns, gae_data
 from ding.rl_utils.ppo import (
     ppg_data,
     ppg_joint_error,
@@ -21,7 +21,15 @@ from ding.rl_utils.ppo import (
     ppo_value_data,
     ppo_value_error,
 )
-from ding.rl_utils.returns import inv_symlog, symlog, value_inv_transform, value_transform
+from ding.rl_utils.returns import (
+    NStepColumns,
+    bootstrap_mask,
+    inv_symlog,
+    nstep_columns,
+    symlog,
+    value_inv_transform,
+    value_transform,
+)
 from ding.rl_utils.td import (
     dist_1step_td_data,
     dist_1step_td_error,
@@ -47,9 +55,11 @@ from ding.rl_utils.td import (
 )
 
 __all__ = [
+    "NStepColumns",
     "a2c_data",
     "a2c_error",
     "a2c_error_continuous",
+    "bootstrap_mask",
     "create_noise_generator",
     "dist_1step_td_data",
     "dist_1step_td_error",
@@ -60,6 +70,7 @@ __all__ = [
     "fqf_nstep_td_data",
     "fqf_nstep_td_error",
     "gae",
+    "gae_columns",
     "gae_data",
     "get_epsilon_greedy_fn",
     "get_gae",
@@ -67,6 +78,7 @@ __all__ = [
     "get_nstep_return_data",
     "get_train_sample",
     "inv_symlog",
+    "nstep_columns",
     "nstep_return",
     "nstep_return_data",
     "ppg_data",

@@ -1,6 +1,7 @@
 """From the transitions of a trajectory (piece) to train samples: advantages, n-step returns, unrolls.
 
-Transitions are tensorised dicts of one trajectory piece in order; only the last one may be the end of an episode.
+Transitions are tensorised dicts of one trajectory piece in order. `done` is theirs; `terminated` and `truncated` are
+told by those that know them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ding.rl_utils.gae import gae, gae_data
+from ding.rl_utils.gae import gae_columns
+from ding.rl_utils.returns import bootstrap_mask, nstep_columns
 from ding.utils.default_helper import lists_to_dicts
 
 Transition = dict[str, Any]
@@ -29,26 +31,31 @@ def get_gae(
     `last_value` [1] is the value after the last transition: zero where the episode is over. With `cuda` the
     computation runs on the GPU and the advantages come back to the CPU.
     """
-    value = torch.stack([transition["value"] for transition in data])
-    next_value = torch.stack([transition["value"] for transition in data[1:]] + [last_value])
-    reward = torch.stack([transition["reward"] for transition in data])
-    if cuda:
-        value, next_value, reward = value.cuda(), next_value.cuda(), reward.cuda()
-    advantages = gae(gae_data(value, next_value, reward, None, None), gamma, gae_lambda).cpu()
-    for transition, advantage in zip(data, advantages.unbind(0), strict=True):
-        transition["adv"] = advantage
-    return data
+    return _add_advantages(data, cuda, gamma, gae_lambda, last_value)
 
 
 def get_gae_with_default_last_value(
     data: list[Transition], done: bool, gamma: float, gae_lambda: float, cuda: bool = False
 ) -> list[Transition]:
-    """`get_gae` with the last value zero when `done`; else the last transition is given up and lends its value."""
-    if done:
-        return get_gae(data, torch.zeros_like(data[-1]["value"]), gamma, gae_lambda, cuda)
-    if len(data) < 2:
-        return []
-    return get_gae(data[:-1], data[-1]["value"], gamma, gae_lambda, cuda)
+    """`get_gae` with the last value zero when `done`; else the last transition is given up and lends its value.
+
+    An episode that is `done` because it was cut off (its last transition is truncated, not terminated) goes on in this
+    respect.
+    """
+    flags = {flag: [data[-1].get(flag)] for flag in ("terminated", "truncated")} if done else {}
+    return _add_advantages(data, cuda, gamma, gae_lambda, done=[done], **flags)
+
+
+def _add_advantages(data: list[Transition], cuda: bool, *args: Any, **kwargs: Any) -> list[Transition]:
+    value, reward = (torch.stack([transition[key] for transition in data]) for key in ("value", "reward"))
+    if cuda:
+        value, reward = value.cuda(), reward.cuda()
+    advantages = gae_columns(value, reward, *args, **kwargs).cpu().unbind(0)
+    if len(advantages) < len(data):
+        data = list(data)[:-1]
+    for transition, advantage in zip(data, advantages, strict=True):
+        transition["adv"] = advantage
+    return data
 
 
 def get_nstep_return_data(
@@ -62,8 +69,8 @@ def get_nstep_return_data(
 
     `reward` becomes the n rewards in a row ([n] for rewards [1], zeros after the last step) or, with `cum_reward`,
     their discounted sum; `next_obs` is the observation n steps later; `done`, `terminated` and `truncated` are those
-    of the last step in reach. `value_gamma` is the discount of the value of `next_obs`, gamma^m where only m < n steps
-    were left; it is absent without `correct_terminate_gamma`.
+    of the last step in reach, as far as it tells them. `value_gamma` is the discount of the value of `next_obs`,
+    gamma^m where only m < n steps were left; it is absent without `correct_terminate_gamma`. See `nstep_columns`.
 
     Example:
         >>> steps = [dict(obs=i, next_obs=i + 1, reward=torch.ones(1), done=False) for i in range(3)]
@@ -73,35 +80,32 @@ def get_nstep_return_data(
     """
     if nstep == 1 or not data:
         return data
-    length, last = len(data), data[-1]
-    flags = [flag for flag in _END_FLAGS if flag in data[0]]
-    rewards = _windows([transition["reward"] for transition in data], nstep, gamma if cum_reward else None)
+    rewards = torch.stack([transition["reward"] for transition in data])
+    flags = _flag_columns(data)
+    columns = nstep_columns(rewards, flags.pop("done", None), gamma, nstep, cum_reward, **flags)
+    has_next_obs, rows = "next_obs" in data[0], columns.index.tolist()
     samples = []
-    for i, transition in enumerate(data):
-        sample = dict(transition)
-        steps = min(nstep, length - i)
-        end = data[i + steps - 1]
-        for flag in flags:
-            sample[flag] = end[flag]
-        if "next_obs" in data[0]:
-            sample["next_obs"] = data[i + nstep]["obs"] if i + nstep < length else last["next_obs"]
-        sample["reward"] = rewards[i]
+    for i, (transition, reward, row) in enumerate(zip(data, columns.reward.unbind(0), rows, strict=True)):
+        sample, end = dict(transition), data[row]
+        for flag in _END_FLAGS:
+            if flag in end:
+                sample[flag] = end[flag]
+            else:
+                sample.pop(flag, None)
+        if has_next_obs:
+            goes_on = rows[row] > row
+            sample["next_obs"] = data[row + 1]["obs"] if goes_on else end["next_obs"]
+        sample["reward"] = reward
         if correct_terminate_gamma:
-            sample["value_gamma"] = gamma**steps
+            sample["value_gamma"] = gamma ** (row - i + 1)
         samples.append(sample)
     return samples
 
 
-def _windows(rewards: list[Tensor], nstep: int, gamma: float | None) -> tuple[Tensor, ...]:
-    """For each step the `nstep` rewards from it on, side by side on the last axis, or their discounted sum."""
-    padding = [torch.zeros_like(rewards[0])] * (nstep - 1)
-    windows = torch.stack(rewards + padding).unfold(0, nstep, 1)  # [T, *reward_shape, n]
-    if gamma is not None:
-        discounts = torch.tensor([gamma**i for i in range(nstep)], dtype=windows.dtype, device=windows.device)
-        return (windows * discounts).sum(-1).unbind(0)
-    if windows.dim() > 2:  # reward [..., k] -> [..., n * k]
-        windows = windows.transpose(-1, -2).flatten(-2)
-    return windows.contiguous().unbind(0)
+def _flag_columns(data: list[Transition]) -> dict[str, list[Any]]:
+    """The end flags that any transition tells, as columns with None where one does not."""
+    told = [flag for flag in _END_FLAGS if any(flag in transition for transition in data)]
+    return {flag: [transition.get(flag) for transition in data] for flag in told}
 
 
 def get_train_sample(
@@ -123,6 +127,7 @@ def get_train_sample(
         raise AssertionError(f"last_fn_type = {last_fn_type!r} is not allowed; use 'drop', 'last' or 'null_padding'")
     if unroll_len == 1:
         return data
+    data = _with_all_flags(data)
     whole = len(data) - len(data) % unroll_len
     pieces = [data[start : start + unroll_len] for start in range(0, whole, unroll_len)]
     residual = data[whole:]
@@ -136,6 +141,21 @@ def get_train_sample(
     return [lists_to_dicts(piece, recursive=True) for piece in pieces]
 
 
+def _with_all_flags(data: list[Transition]) -> list[Transition]:
+    """The transitions, each of which tells the flags that any of them tells: those of a piece become lists."""
+    flags = _flag_columns(data)
+    partly = [flag for flag in ("terminated", "truncated") if any(entry is None for entry in flags.get(flag, ()))]
+    if not partly:
+        return data
+    done = flags.pop("done", [None] * len(data))
+    goes_on, is_done = bootstrap_mask(done, **flags), ~bootstrap_mask(done)
+    meaning = {"terminated": (~goes_on).tolist(), "truncated": (is_done & goes_on).tolist()}
+    return [
+        {**transition, **{flag: meaning[flag][i] for flag in partly if flag not in transition}}
+        for i, transition in enumerate(data)
+    ]
+
+
 def _null_transition(template: Transition) -> Transition:
     null = dict(template)
     for key in ("obs", "next_obs", "action", "reward"):
@@ -144,8 +164,9 @@ def _null_transition(template: Transition) -> Transition:
     null["done"] = True
     null["null"] = True
     null["value_gamma"] = 0.0
-    if "terminated" in null:
-        null["terminated"] = True
+    for flag, value in (("terminated", True), ("truncated", False)):
+        if flag in null:
+            null[flag] = value
     return null
 
 

@@ -1,13 +1,23 @@
-"""n-step returns, squashed values, and what all TD errors share: the weighted mean of errors, flags and axes."""
+"""n-step returns, squashed values, and what all TD errors share: end flags, axes, the weighted mean of errors.
+
+The columns of a fragment are arrays or tensors [T, ...], one row for each step. An end flag (`done`, `terminated`,
+`truncated`) is a column [T] or [T, 1] of bools or numbers, or a list. A row does not tell a flag where its entry is NaN
+(or None in a list); None in place of a column means that no row tells it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Flags = Tensor | NDArray[Any] | Sequence[Any]
+Column = TypeVar("Column", Tensor, NDArray[Any])
 
 
 class nstep_return_data(NamedTuple):
@@ -16,9 +26,9 @@ class nstep_return_data(NamedTuple):
     done: Tensor  # [B]
 
 
-def view_similar(x: Tensor, target: Tensor) -> Tensor:
-    """`x` with singleton axes appended until it has as many as `target`."""
-    missing = target.dim() - x.dim()
+def view_similar(x: Column, target: Tensor | NDArray[Any]) -> Column:
+    """`x`, a tensor or an array, with singleton axes appended until it has as many as `target`."""
+    missing = target.ndim - x.ndim
     return x.reshape(*x.shape, *([1] * missing)) if missing > 0 else x
 
 
@@ -69,6 +79,117 @@ def _discounted_sum(reward: Tensor, gamma: float) -> Tensor:
 def _discounts(gamma: float, nstep: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # the cached tensor outlives the mode of the call that first needs it
         return torch.tensor([gamma**i for i in range(nstep)], dtype=dtype, device=device)
+
+
+def bootstrap_mask(done: Flags, terminated: Flags | None = None, truncated: Flags | None = None) -> Any:
+    """Whether the value of what follows counts, for each row.
+
+    A row that tells `terminated` bootstraps unless that is set. Of the others a truncated one bootstraps, and else one
+    that is not done. The result is a bool tensor on the device of `done` if that is a tensor, else an array, [T];
+    flags [T, A] of A agents give [T, A].
+
+    Example:
+        >>> bootstrap_mask([False, True, True, True], [None, None, None, False], [None, True, None, None]).tolist()
+        [True, True, False, True]
+    """
+    is_done, _ = _flag(done)
+    mask = ~is_done
+    if truncated is not None:
+        is_truncated, _ = _flag(truncated)
+        mask = view_similar(mask, is_truncated) | view_similar(is_truncated, mask)
+    if terminated is not None:
+        is_terminated, is_told = _flag(terminated)
+        mask, is_terminated = view_similar(mask, is_terminated), view_similar(is_terminated, mask)
+        mask = np.where(view_similar(is_told, mask), ~is_terminated, mask)
+    return torch.from_numpy(np.asarray(mask)).to(done.device) if isinstance(done, Tensor) else mask
+
+
+def _flag(column: Any) -> tuple[Any, Any]:
+    """`(is set, is told)` of each row, bool arrays."""
+    if isinstance(column, Tensor):
+        column = column.numpy(force=True)
+    elif isinstance(column, list | tuple) or column.dtype.kind == "O":
+        column = _flag_array(column)
+    if column.shape[1:] == (1,):
+        column = column[:, 0]
+    if column.dtype == bool:
+        return column, np.True_
+    is_told = column == column  # NaN is not equal to itself
+    return (column != 0) & is_told, is_told
+
+
+def _flag_array(column: Sequence[Any]) -> NDArray[Any]:
+    try:
+        return np.array(column, dtype=np.float32)  # None becomes NaN
+    except (TypeError, ValueError):  # None among tensors or arrays
+        return np.array([np.nan if entry is None else float(np.asarray(entry).all()) for entry in column])
+
+
+class NStepColumns(NamedTuple):
+    """What `nstep_columns` returns: arrays, or tensors on the device of the rewards if those are a tensor."""
+
+    # [T, n] of rewards [T] or [T, 1], [T, ..., n * k] of [T, ..., k]; shaped as the rewards with cum_reward.
+    reward: Any
+    index: Any  # [T] int64
+    value_gamma: Any  # [T] float32
+
+
+def nstep_columns(
+    reward: Tensor | NDArray[Any],
+    done: Flags | None,
+    gamma: float,
+    nstep: int,
+    cum_reward: bool = False,
+    terminated: Flags | None = None,
+    truncated: Flags | None = None,
+) -> NStepColumns:
+    """The n-step columns of a fragment; see `get_nstep_return_data` for the samples that they make.
+
+    A step reaches up to the n-th from it on, the end of its episode (the first row where a flag is set), or the last
+    row, whichever comes first. `index` is the row at which its reach ends: `next_obs`, `done`, `terminated` and
+    `truncated` of the sample are those of that row. `reward` is the rewards in reach, with zeros after them, or their
+    discounted sum. `value_gamma` is gamma to the number of rewards in reach.
+
+    Example:
+        >>> columns = nstep_columns(np.array([1.0, 2.0, 3.0], np.float32), [False, False, True], 0.5, 2)
+        >>> columns.reward.tolist(), columns.index.tolist(), columns.value_gamma.tolist()
+        ([[1.0, 2.0], [2.0, 3.0], [3.0, 0.0]], [1, 2, 2], [0.25, 0.25, 0.5])
+    """
+    rewards = reward.numpy(force=True) if isinstance(reward, Tensor) else reward
+    length, rows = len(rewards), np.arange(len(rewards))
+    index = np.minimum(rows + (nstep - 1), length - 1)
+    items = rewards if rewards.ndim > 1 else rewards[:, None]  # [T, ..., k]
+    windows = np.zeros((*items.shape[:-1], nstep, items.shape[-1]), rewards.dtype)
+    for step in range(min(nstep, length)):
+        windows[: length - step, ..., step, :] = items[step:]
+    ends = _ends(length, done, terminated, truncated)
+    if ends is not None:
+        index = np.minimum(index, ends)
+        is_beyond = rows[:, None] + np.arange(nstep) > index[:, None]  # [T, n]
+        windows[np.broadcast_to(is_beyond.reshape(length, *([1] * (items.ndim - 2)), nstep), windows.shape[:-1])] = 0
+    powers = np.array([float(gamma) ** i for i in range(nstep + 1)])
+    if cum_reward:
+        discounts = powers[:nstep].astype(rewards.dtype if rewards.dtype.kind == "f" else np.float32)
+        windows = (np.swapaxes(windows, -1, -2) @ discounts).reshape(rewards.shape)
+    else:
+        windows = windows.reshape(*items.shape[:-1], nstep * items.shape[-1])
+    columns = NStepColumns(windows, index, powers[index - rows + 1].astype(np.float32))
+    if isinstance(reward, Tensor):
+        return NStepColumns(*(torch.from_numpy(column).to(reward.device) for column in columns))
+    return columns
+
+
+def _ends(length: int, *flags: Flags | None) -> NDArray[Any] | None:
+    """For each row the first one from it on where a flag is set, or the last; None where only the last may have one."""
+    is_end = np.zeros(length, dtype=bool)
+    for flag in flags:
+        if flag is not None:
+            is_set, _ = _flag(flag)
+            is_end |= is_set if is_set.ndim == 1 else is_set.reshape(length, -1).all(1)
+    if not is_end[:-1].any():
+        return None
+    ends = np.where(is_end, np.arange(length), length - 1)
+    return np.minimum.accumulate(ends[::-1])[::-1]
 
 
 def alive(done: Tensor) -> Tensor:

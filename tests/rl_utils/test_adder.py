@@ -1,6 +1,7 @@
 """Train samples out of trajectories, with exact contents."""
 
 import copy
+from collections import deque
 
 import pytest
 import torch
@@ -107,6 +108,70 @@ def test_nstep_rows_bootstrap_to_the_same_return_as_single_steps(length, nstep, 
         assert target == pytest.approx(returns[i], rel=1e-5)
 
 
+def naive_nstep(data, nstep, gamma, cum_reward):
+    """The samples of a trajectory piece, step by step; only its last transition may be an end."""
+    samples = []
+    for i in range(len(data)):
+        reach = data[i : i + nstep]
+        sample = {**data[i], **{key: reach[-1][key] for key in ("done", "terminated", "truncated") if key in data[i]}}
+        sample["next_obs"] = data[i + nstep]["obs"] if i + nstep < len(data) else data[-1]["next_obs"]
+        rewards = [transition["reward"] for transition in reach]
+        if cum_reward:
+            sample["reward"] = sum(gamma**k * reward for k, reward in enumerate(rewards))
+        else:
+            sample["reward"] = torch.cat(rewards + [torch.zeros(1)] * (nstep - len(reach)))
+        sample["value_gamma"] = gamma ** len(reach)
+        samples.append(sample)
+    return samples
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    length=st.integers(1, 9),
+    nstep=st.integers(2, 6),
+    cum_reward=st.booleans(),
+    gamma=st.sampled_from([0.5, 0.9, 1.0]),
+    end=st.sampled_from([(False, False, False), (True, True, False), (True, False, True)]),
+    flags=st.sampled_from([(), ("terminated", "truncated"), ("truncated",)]),
+)
+def test_nstep_samples_equal_their_naive_twins_to_the_order_of_their_keys(length, nstep, cum_reward, gamma, end, flags):
+    data = make_trajectory(length, **dict.fromkeys(flags, False))
+    data[-1].update(
+        {key: flag for key, flag in zip(("done", "terminated", "truncated"), end, strict=True) if key in data[-1]}
+    )
+    expected = naive_nstep(data, nstep, gamma, cum_reward)
+    for sample, twin in zip(get_nstep_return_data(data, nstep, cum_reward, gamma=gamma), expected, strict=True):
+        assert list(sample) == list(twin)
+        assert torch.allclose(sample.pop("reward"), twin.pop("reward"))
+        assert all(sample[key] is twin[key] for key in ("obs", "next_obs", "action"))
+        assert {key: sample[key] for key in sample.keys() - {"obs", "next_obs", "action"}} == {
+            key: twin[key] for key in twin.keys() - {"obs", "next_obs", "action"}
+        }
+        assert type(sample["value_gamma"]) is float
+
+
+@pytest.mark.parametrize("flags", [{"truncated": True}, {"terminated": True}, {"terminated": False, "truncated": True}])
+def test_an_nstep_sample_has_the_flags_that_its_last_step_tells_and_no_others(flags):
+    data = make_trajectory(4, last_done=True)
+    data[-1].update(flags)
+    samples = get_nstep_return_data(data, 2)
+    assert [{key: s[key] for key in ("terminated", "truncated") if key in s} for s in samples] == [{}, {}, flags, flags]
+    data[0].update(terminated=False, truncated=False)
+    samples = get_nstep_return_data(data, 2)
+    assert [{key: s[key] for key in ("terminated", "truncated") if key in s} for s in samples] == [{}, {}, flags, flags]
+
+
+def test_an_nstep_sample_does_not_reach_beyond_an_end_within_the_piece():
+    data = make_trajectory(4)
+    data[1]["done"] = torch.tensor([True])
+    data[2]["obs"] = torch.tensor([-1.0])  # of the next episode
+    samples = get_nstep_return_data(data, 2, gamma=0.5)
+    assert [s["reward"].tolist() for s in samples] == [[1, 2], [2, 0], [3, 4], [4, 0]]
+    assert [s["next_obs"].item() for s in samples] == [2, 2, 4, 4]
+    assert [s["value_gamma"] for s in samples] == [0.25, 0.5, 0.25, 0.5]
+    assert [bool(s["done"]) for s in samples] == [True, True, False, False]
+
+
 def test_unroll_of_one_leaves_the_trajectory_alone():
     data = make_trajectory(3)
     assert get_train_sample(data, 1) is data
@@ -147,6 +212,40 @@ def test_null_steps_of_dict_observations_and_given_null_steps():
     assert sample["obs"]["a"][1].tolist() == [5.0, 5.0]
 
 
+NOT_YET = {"terminated": False, "truncated": False}
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        ({}, {"terminated": True, "truncated": False}, {"terminated": True, "truncated": False}),
+        ({}, {"terminated": False, "truncated": True}, {"terminated": False, "truncated": True}),
+        ({}, {"truncated": True}, {"truncated": True}),
+        ({}, {"terminated": True}, {"terminated": True}),
+        (NOT_YET, {}, {"terminated": True, "truncated": False}),
+        (NOT_YET, {"truncated": True}, {"terminated": False, "truncated": True}),
+        (NOT_YET, {"terminated": False}, {"terminated": False, "truncated": True}),
+    ],
+)
+def test_a_flag_that_some_steps_tell_is_told_of_all_steps_of_a_piece(first, last, expected):
+    data = make_trajectory(4, last_done=True)
+    data[0].update(first)
+    data[-1].update(last)
+    before = copy.deepcopy(data)
+    pieces = get_train_sample(data, 2)
+    for flag in ("terminated", "truncated"):
+        found = [piece.get(flag) for piece in pieces]
+        assert found == ([[False, False], [False, expected[flag]]] if flag in expected else [None, None])
+    assert [piece["done"] for piece in pieces] == [[False, False], [False, True]]
+    assert [transition.keys() for transition in data] == [transition.keys() for transition in before]
+
+
+def test_a_null_step_is_terminated_and_not_truncated():
+    data = make_trajectory(1, last_done=True, truncated=True)
+    sample = get_train_sample(data, 2, "null_padding")[0]
+    assert sample["truncated"] == [True, False]
+
+
 def test_copied_steps_are_copies():
     data = make_trajectory(3)
     pieces = get_train_sample(data, 2)
@@ -182,6 +281,32 @@ def test_an_unfinished_piece_gives_up_its_last_transition_for_its_value():
     finished = get_gae_with_default_last_value(copy.deepcopy(data), True, 0.9, 0.8)
     assert len(finished) == 3
     assert [t["adv"] for t in finished] == [t["adv"] for t in get_gae(data, torch.zeros(1), 0.9, 0.8)]
+
+
+@pytest.mark.parametrize(
+    ("done", "flags", "goes_on"),
+    [
+        (True, {"truncated": True}, True),
+        (True, {"truncated": True, "terminated": False}, True),
+        (True, {"truncated": True, "terminated": True}, False),
+        (True, {"truncated": False}, False),
+        (False, {"terminated": True}, True),
+    ],
+)
+def test_a_piece_that_was_cut_off_bootstraps_as_an_unfinished_one(done, flags, goes_on):
+    data = [{**t, "value": torch.tensor([2.0 * i])} for i, t in enumerate(make_trajectory(3, last_done=done))]
+    data[-1].update(flags)
+    found = get_gae_with_default_last_value(copy.deepcopy(data), done, 0.9, 0.8)
+    expected = get_gae(data[:2], torch.tensor([4.0]), 0.9, 0.8) if goes_on else get_gae(data, torch.zeros(1), 0.9, 0.8)
+    assert [t["adv"] for t in found] == [t["adv"] for t in expected]
+
+
+def test_a_trajectory_may_be_a_deque():
+    data = [{**t, "value": torch.tensor([2.0 * i])} for i, t in enumerate(make_trajectory(3))]
+    expected = get_gae(copy.deepcopy(data[:2]), torch.tensor([4.0]), 0.9, 0.8)
+    found = get_gae_with_default_last_value(deque(data), False, 0.9, 0.8)
+    assert [t["adv"] for t in found] == [t["adv"] for t in expected]
+    assert len(get_nstep_return_data(deque(data), 2)) == 3
 
 
 def test_an_unfinished_single_step_has_no_sample():
