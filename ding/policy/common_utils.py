@@ -9,9 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_ndarray, to_tensor
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.utils.data.collate_fn import default_collate
+
+_END_FLAGS = ("terminated", "truncated")
 
 
 def default_preprocess_learn(
@@ -25,11 +28,13 @@ def default_preprocess_learn(
     """A list of B train samples as one dict of batches, ready for a TD loss.
 
     Items [1] become [B] (all but plain observations) where the action is an int64 tensor or array, else [B, 1].
-    `value`, `adv` and `done` lose a trailing axis of 1; `done` is float32. Where samples have `terminated`, `done` is
-    that instead: an episode that a time limit cut off still bootstraps. `weight` [B] is the importance weight, else the
-    samples' own, else None. With `use_nstep` the reward is [n, B] (or [n, B, agent]), else [B].
+    `value`, `adv`, `done` and `weight` are [B] in any case. `done` is float32, and 0 where the value of `next_obs`
+    counts: each sample that tells `terminated` or `truncated` decides by them (see `ding.rl_utils.bootstrap_mask`), so
+    that an episode which a time limit cut off still bootstraps. `weight` is the importance weight, else the samples'
+    own, else None. With `use_nstep` the reward is [n, B] (or [n, B, agent]), else [B].
 
-    `keys` names what the caller needs; other keys are then not collated (the result has `weight` in any case).
+    The keys are those of the first sample, but for `terminated` and `truncated`, which all samples must have. `keys`
+    names what the caller needs; other keys are then not collated (the result has `weight` in any case).
 
     Raises:
         AssertionError: importance weights without priority.
@@ -44,10 +49,8 @@ def default_preprocess_learn(
     for key in ("value", "adv", "done"):
         if key in batch:
             batch[key] = _drop_last_axis(batch[key])
-    if "terminated" in batch:
-        batch["done"] = _drop_last_axis(batch["terminated"])
     if "done" in batch:
-        batch["done"] = torch.zeros_like(batch["done"], dtype=torch.float32) if ignore_done else batch["done"].float()
+        batch["done"] = _final(data, batch["done"], ignore_done)
     if use_priority_IS_weight:
         batch["weight"] = batch["priority_IS"] if "priority_IS" in batch else batch["IS"]
     batch["weight"] = _drop_last_axis(batch["weight"]) if "weight" in batch else None
@@ -58,15 +61,21 @@ def default_preprocess_learn(
 
 def _collate_samples(data: Sequence[dict[str, Any]], keys: Collection[str] | None) -> dict[str, Any]:
     cat_1dim = _is_integer(data[0].get("action"))
-    if keys is None:
+    missing = [flag for flag in _END_FLAGS if any(flag not in sample for sample in data)]
+    if keys is None and not any(flag in data[0] for flag in missing):
         everything: dict[str, Any] = default_collate(data, cat_1dim=cat_1dim)
         return everything
-    # `terminated` takes the place of `done`.
-    unused = "done" if "terminated" in data[0] and "terminated" in keys else None
-    wanted = [key for key in data[0] if key in keys and key != unused]
-    if "done" in wanted and "terminated" in data[0]:  # which takes its place
-        wanted = [key for key in wanted if key not in ("done", "terminated")] + ["terminated"]
+    wanted = [key for key in data[0] if (keys is None or key in keys) and key not in missing]
     return {key: default_collate([sample[key] for sample in data], cat_1dim=cat_1dim) for key in wanted}
+
+
+def _final(data: Sequence[dict[str, Any]], done: Tensor, ignore_done: bool) -> Tensor:
+    """1 where the value of the next observation does not count, float32."""
+    if ignore_done:
+        return torch.zeros_like(done, dtype=torch.float32)
+    flags = {flag: [sample.get(flag) for sample in data] for flag in _END_FLAGS}
+    told = {flag: column for flag, column in flags.items() if any(entry is not None for entry in column)}
+    return (~bootstrap_mask(done, **told)).float() if told else done.float()
 
 
 def _is_integer(action: Any) -> bool:

@@ -14,7 +14,7 @@ from ding.policy.env_forward import stack_observations
 from ding.rl_utils.gae import gae, gae_data
 from ding.torch_utils.data_helper import to_device
 
-_COLUMNS = frozenset(("action", "logit", "value", "adv", "reward", "done", "terminated", "traj_flag", "weight"))
+_COLUMNS = frozenset(("action", "logit", "value", "adv", "reward", "done", "traj_flag", "weight"))
 
 
 class OnPolicyData:

@@ -53,6 +53,44 @@ def test_a_time_limit_is_no_terminal_state():
     assert default_preprocess_learn(data, ignore_done=True)["done"].tolist() == [0.0, 0.0]
 
 
+# What a sample tells of its end, and whether the value of what follows it counts.
+ENDS = [
+    ({"done": True}, False),
+    ({"done": False}, True),
+    ({"done": True, "truncated": True}, True),
+    ({"done": True, "truncated": False}, False),
+    ({"done": True, "terminated": False, "truncated": True}, True),
+    ({"done": True, "terminated": True, "truncated": False}, False),
+    ({"done": True, "terminated": False}, True),
+]
+
+
+@pytest.mark.parametrize("keys", [None, ("done",), ("obs", "done", "terminated")])
+@pytest.mark.parametrize("first", range(len(ENDS)))
+@pytest.mark.parametrize("as_flag", [bool, np.bool_, lambda flag: torch.tensor([flag]), lambda flag: np.array([flag])])
+def test_each_sample_of_a_batch_decides_for_itself_whether_it_bootstraps(keys, first, as_flag):
+    ends = ENDS[first:] + ENDS[:first]
+    data = make_batch(len(ends))
+    for sample, (flags, _) in zip(data, ends, strict=True):
+        sample.update({key: as_flag(flag) for key, flag in flags.items()})
+    batch = default_preprocess_learn(data, keys=keys)
+    assert batch["done"].dtype == torch.float32
+    assert batch["done"].tolist() == [float(not bootstraps) for _, bootstraps in ends]
+    assert "terminated" not in batch and "truncated" not in batch
+    assert default_preprocess_learn(data, ignore_done=True, keys=keys)["done"].tolist() == [0.0] * len(ends)
+
+
+def test_flags_that_all_samples_tell_are_kept():
+    batch = default_preprocess_learn(make_batch(2, done=True, terminated=False, truncated=True))
+    assert batch["terminated"].tolist() == [False, False] and batch["truncated"].tolist() == [True, True]
+
+
+def test_a_sample_tells_how_it_ended_for_all_its_agents():
+    data = make_batch(2, done=torch.tensor([True, False]))
+    data[1]["truncated"] = True
+    assert default_preprocess_learn(data)["done"].tolist() == [[1.0, 0.0], [0.0, 0.0]]
+
+
 def test_value_adv_and_done_lose_a_trailing_axis():
     data = make_batch(3, value=torch.ones(1), adv=torch.ones(1), done=torch.ones(1), action=torch.zeros(1))
     batch = default_preprocess_learn(data)

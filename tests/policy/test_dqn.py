@@ -30,6 +30,27 @@ def parameters_of(policy):
 # --- learn ---
 
 
+@pytest.mark.parametrize("nstep", [1, 3])
+@pytest.mark.parametrize("order", [1, -1])
+def test_samples_learn_alike_whether_an_env_tells_its_flags_at_the_last_step_or_at_each(nstep, order):
+    def losses(tells_always, end):
+        policy = make_policy("learn", "collect", nstep=nstep)
+        torch.manual_seed(1)
+        transitions = [make_sample(i, done=False) for i in range(5)]
+        for transition in transitions if tells_always else ():
+            transition.update(dict.fromkeys(end, False))
+        transitions[-1].update(end, done=True)
+        samples = policy.collect_mode.get_train_sample(transitions)[::order]
+        return policy.learn_mode.forward(samples)["priority"]
+
+    cut_off, over = {"terminated": False, "truncated": True}, {"terminated": True, "truncated": False}
+    bootstrapped, not_bootstrapped = losses(True, cut_off), losses(True, over)
+    assert bootstrapped != pytest.approx(not_bootstrapped)
+    for tells_always in (False, True):
+        assert losses(tells_always, cut_off) == losses(tells_always, {"truncated": True}) == bootstrapped
+        assert losses(tells_always, over) == losses(tells_always, {}) == not_bootstrapped
+
+
 def test_a_learning_step_is_double_dqn_with_adam():
     policy = make_policy("learn", learn__target_update_freq=1000)
     q = copy.deepcopy(policy._model)

@@ -79,6 +79,17 @@ def test_estimates_stop_at_the_end_of_a_piece(flags, bootstraps, ignore_done):
     assert torch.equal(data.columns["adv"], expected)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_piece_decides_for_itself_whether_it_bootstraps(order):
+    pieces = [trajectory(3, 0), trajectory(2, 10), trajectory(1, 20)]
+    pieces[0][-1]["truncated"] = True  # an env that tells no more than this
+    pieces[1][-1].update(terminated=True, truncated=False)
+    data = data_of([sample for piece in pieces[::order] for sample in piece])
+    data.estimate(data.observations[:, 0], scale=1.0, gamma=1.0, gae_lambda=1.0)
+    returns = [[3 + 3.0, 2 + 3.0, 1 + 3.0], [2.0, 1.0], [1.0]]
+    assert data.columns["unscaled_return"].tolist() == [value for piece in returns[::order] for value in piece]
+
+
 def test_minibatches_cover_all_samples_and_the_last_is_filled_up():
     np.random.seed(0)
     data = data_of(two_pieces())
