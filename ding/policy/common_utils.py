@@ -50,7 +50,7 @@ def default_preprocess_learn(
         if key in batch:
             batch[key] = _drop_last_axis(batch[key])
     if "done" in batch:
-        batch["done"] = _final(data, batch["done"], ignore_done)
+        batch["done"] = _final(data, batch, ignore_done)
     if use_priority_IS_weight:
         batch["weight"] = batch["priority_IS"] if "priority_IS" in batch else batch["IS"]
     batch["weight"] = _drop_last_axis(batch["weight"]) if "weight" in batch else None
@@ -61,20 +61,25 @@ def default_preprocess_learn(
 
 def _collate_samples(data: Sequence[dict[str, Any]], keys: Collection[str] | None) -> dict[str, Any]:
     cat_1dim = _is_integer(data[0].get("action"))
-    missing = [flag for flag in _END_FLAGS if any(flag not in sample for sample in data)]
-    if keys is None and not any(flag in data[0] for flag in missing):
+    wanted = [key for key in data[0] if keys is None or key in keys]
+    partly = [flag for flag in _END_FLAGS if flag in wanted and not all(flag in sample for sample in data)]
+    if keys is None and not partly:
         everything: dict[str, Any] = default_collate(data, cat_1dim=cat_1dim)
         return everything
-    wanted = [key for key in data[0] if (keys is None or key in keys) and key not in missing]
+    wanted = [key for key in wanted if key not in partly]
     return {key: default_collate([sample[key] for sample in data], cat_1dim=cat_1dim) for key in wanted}
 
 
-def _final(data: Sequence[dict[str, Any]], done: Tensor, ignore_done: bool) -> Tensor:
+def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: bool) -> Tensor:
     """1 where the value of the next observation does not count, float32."""
+    done: Tensor = batch["done"]
     if ignore_done:
         return torch.zeros_like(done, dtype=torch.float32)
-    flags = {flag: [sample.get(flag) for sample in data] for flag in _END_FLAGS}
-    told = {flag: column for flag, column in flags.items() if any(entry is not None for entry in column)}
+    if "terminated" in batch:  # all samples tell it, and nothing else counts
+        told = {"terminated": batch["terminated"]}
+    else:
+        flags = {flag: [sample.get(flag) for sample in data] for flag in _END_FLAGS}
+        told = {flag: column for flag, column in flags.items() if any(entry is not None for entry in column)}
     return (~bootstrap_mask(done, **told)).float() if told else done.float()
 
 

@@ -80,12 +80,12 @@ def get_nstep_return_data(
     """
     if nstep == 1 or not data:
         return data
-    rewards = torch.stack([transition["reward"] for transition in data])
+    reward_column = torch.stack([transition["reward"] for transition in data])
     flags = _flag_columns(data)
-    columns = nstep_columns(rewards, flags.pop("done", None), gamma, nstep, cum_reward, **flags)
-    has_next_obs, rows = "next_obs" in data[0], columns.index.tolist()
+    columns = nstep_columns(reward_column, flags.pop("done", None), gamma, nstep, cum_reward, **flags)
+    has_next_obs, rewards, rows = "next_obs" in data[0], columns.reward.unbind(0), columns.index.tolist()
     samples = []
-    for i, (transition, reward, row) in enumerate(zip(data, columns.reward.unbind(0), rows, strict=True)):
+    for i, (transition, reward, row) in enumerate(zip(data, rewards, rows, strict=True)):
         sample, end = dict(transition), data[row]
         for flag in _END_FLAGS:
             if flag in end:
