@@ -7,6 +7,8 @@ from typing import Any
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
+from ding.utils.registry_factory import BUFFER_REGISTRY
+from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 
 
 def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:
@@ -34,6 +36,57 @@ def check_ranks(cfg: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"policy.multi_gpu = False is not allowed on {world_size} ranks, whose models would drift apart; set "
             "policy.multi_gpu = True, or train outside DDPContext"
+        )
+
+
+def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
+    """Refuse an on-policy policy for `serial_pipeline`, and an off-policy one for `serial_pipeline_onpolicy`.
+
+    A policy that is not marked as on-policy, yet has no `learn.update_per_collect` either, passes the latter.
+
+    Args:
+        has_buffer: whether the pipeline has a replay buffer, as `serial_pipeline` has.
+
+    Raises:
+        ConfigError: policy and pipeline do not fit, or `policy.learn.update_per_collect` is missing.
+    """
+    policy = cfg["policy"]
+    kind, on_policy, learn = policy["type"].removesuffix("_command"), policy.get("on_policy", False), policy["learn"]
+    if has_buffer and on_policy:
+        raise ConfigError(
+            f"policy.on_policy = True: the policy {kind!r} learns only from what it has just collected, and "
+            "serial_pipeline would give it old samples; call serial_pipeline_onpolicy, or set policy.on_policy = False "
+            "if it can learn from old samples"
+        )
+    if has_buffer and "update_per_collect" not in learn:
+        raise ConfigError(
+            f"policy.learn.update_per_collect is missing; set it to the number of batches that {kind!r} trains on after "
+            "each collection, or call serial_pipeline_onpolicy if the policy is on-policy"
+        )
+    if not has_buffer and not on_policy and "update_per_collect" in learn:
+        raise ConfigError(
+            f"policy.on_policy = False: the policy {kind!r} learns from a replay buffer, and serial_pipeline_onpolicy "
+            "has none; call serial_pipeline, or set policy.on_policy = True if it learns from what it has just collected"
+        )
+
+
+def check_collector_fits_buffer(cfg: Mapping[str, Any]) -> None:
+    """Refuse a collector of whole episodes for a replay buffer that takes transitions only.
+
+    Raises:
+        ConfigError: each item that is collected would be refused.
+    """
+    collect, buffer = cfg["policy"]["collect"], cfg["policy"]["other"]["replay_buffer"]
+    collector = collect["collector"]
+    if collector.get("type") != "episode" or collector.get("get_train_sample", False) or "type" not in buffer:
+        return
+    if issubclass(BUFFER_REGISTRY.get(buffer["type"]), AdvancedReplayBuffer):
+        needs_number = " and policy.collect.n_episode" if collect.get("n_episode") is None else ""
+        raise ConfigError(
+            "policy.collect.collector.type = 'episode' gives whole episodes (lists of transitions), which the replay "
+            f"buffer {buffer['type']!r} refuses; set policy.collect.collector.get_train_sample = True{needs_number} to "
+            "train on samples of them, use the collector 'sample', or, for a policy that learns from whole episodes, "
+            "set policy.other.replay_buffer.type = 'episode'"
         )
 
 

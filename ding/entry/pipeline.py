@@ -12,7 +12,12 @@ import torch
 
 from ding.config.compile import compile_config
 from ding.config.read import read_config
-from ding.entry.checks import check_evaluation_episodes, check_ranks
+from ding.entry.checks import (
+    check_collector_fits_buffer,
+    check_evaluation_episodes,
+    check_pipeline,
+    check_ranks,
+)
 from ding.entry.progress import UNLIMITED
 from ding.entry.workers import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training
@@ -47,6 +52,9 @@ def run_pipeline(
     cfg = compile_config(main, seed=seed, env=env_fn, auto=True, create_cfg=create, save_cfg=True, renew_dir=not resume)
     check_evaluation_episodes(cfg)
     check_ranks(cfg)
+    check_pipeline(cfg, has_buffer)
+    if has_buffer:
+        check_collector_fits_buffer(cfg)
     with ExitStack() as stack:
         run = build_run(stack, cfg, env_setting, model, max_env_step, dynamic_seed, has_buffer)
         with guard_training(run.learner.save_checkpoint):

@@ -11,7 +11,6 @@ from ding.entry.pipeline import run_pipeline
 from ding.entry.progress import UNLIMITED
 from ding.entry.workers import SerialRun
 from ding.policy.base_policy import Policy
-from ding.utils.config_helper import ConfigError
 from ding.utils.pytorch_ddp_dist_helper import on_all_ranks
 
 
@@ -46,6 +45,7 @@ def serial_pipeline(
 
     Raises:
         ConfigError: the config contradicts itself, or the model does not fit the env.
+        RuntimeError: the replay buffer takes nothing of what is collected.
         FloatingPointError: an env returned NaN, or a loss became NaN.
     """
     return run_serial(input_cfg, seed, env_setting, model, max_train_iter, max_env_step, dynamic_seed).policy
@@ -66,18 +66,13 @@ def run_serial(
 
 
 def _push_and_train(run: SerialRun, data: list[Any], max_train_iter: int) -> None:
-    run.buffer.push(data, cur_collector_envstep=run.collector.envstep)
+    run.push(data)
     _update(run, max_train_iter)
 
 
 def _update(run: SerialRun, max_train_iter: int) -> None:
     """Train on up to `update_per_collect` batches; fewer when a rank's buffer has none yet, or at `max_train_iter`."""
     learner, buffer = run.learner, run.buffer
-    if "update_per_collect" not in run.cfg.policy.learn:
-        raise ConfigError(
-            f"policy.learn.update_per_collect is missing; {type(run.policy).__name__} may be on-policy, and those are "
-            "trained by serial_pipeline_onpolicy"
-        )
     batch_size = learner.policy.get_attribute("batch_size")
     has_priority = learner.policy.get_attribute("priority")
     for _ in range(run.cfg.policy.learn.update_per_collect):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,10 @@ from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.replay_buffer.base_buffer import create_buffer
 
 
+# After so many rounds without a new item in the buffer and without training, nothing would ever change.
+MAX_IDLE_ROUNDS = 100
+
+
 @dataclass(slots=True)
 class SerialRun:
     """What a serial training loop works with, and how it stands.
@@ -36,6 +40,8 @@ class SerialRun:
         buffer: None in on-policy training.
         stop: whether the newest evaluation reached the stop value.
         eval_info: what the newest evaluation returned; None before the first.
+        idle_rounds: rounds of collecting in a row that neither filled the buffer nor trained the policy.
+        last_push_iter: the learner's iteration when the newest round was collected.
     """
 
     cfg: EasyDict
@@ -50,6 +56,8 @@ class SerialRun:
     stop: bool = False
     eval_info: Any = None
     is_starved: bool = False
+    idle_rounds: int = 0
+    last_push_iter: int = 0
 
     def collect_randomly(self) -> None:
         """Fill the buffer, if any, with `policy.random_collect_size` (0 by default) samples of a random policy."""
@@ -67,6 +75,30 @@ class SerialRun:
         self.progress.evaluated(mean_return(self.eval_info))
         self.stop = bool(stop)
         return self.stop
+
+    def push(self, data: Any) -> None:
+        """Store what a round has collected.
+
+        Raises:
+            RuntimeError: the buffer took nothing of a round whose items are no dicts, as samples are; or nothing in
+                `MAX_IDLE_ROUNDS` rounds in a row, without any training between them.
+        """
+        buffer, train_iter = self.buffer, self.learner.train_iter
+        before = getattr(buffer, "push_count", None)
+        buffer.push(data, cur_collector_envstep=self.collector.envstep)
+        has_taken = buffer.count() > 0 if before is None else buffer.push_count != before
+        self.idle_rounds = 0 if has_taken or train_iter != self.last_push_iter else self.idle_rounds + 1
+        self.last_push_iter = train_iter
+        items = data if isinstance(data, list) else [data]
+        are_foreign = not has_taken and bool(items) and not any(isinstance(item, Mapping) for item in items)
+        if are_foreign or self.idle_rounds >= MAX_IDLE_ROUNDS:
+            kinds = ", ".join(sorted({type(item).__name__ for item in items}))
+            raise RuntimeError(
+                f"the replay buffer ({type(buffer).__name__}) takes nothing of what is collected: the last round brought "
+                f"{len(items)} item(s){f' of type {kinds}' if kinds else ''}, and samples are dicts; look at "
+                "policy.collect.collector (type, get_train_sample), at what the policy's _get_train_sample returns, and "
+                "at the limits in policy.other.replay_buffer"
+            )
 
     def warn_starved(self, batch_size: int) -> None:
         """Say, once in a run, that the buffer could not give a batch."""

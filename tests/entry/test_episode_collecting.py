@@ -10,7 +10,9 @@ from ding.entry.serial_entry import run_serial
 from ding.entry.utils import random_collect
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.policy.dqn import DQNPolicy
-from ding.worker import EpisodeSerialCollector
+from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
+from ding.worker import BaseLearner, EpisodeSerialCollector, SampleSerialCollector
 from tests.entry.fakes import TinyEnv, pair
 from tests.fakes import FakeWriter
 
@@ -73,3 +75,82 @@ def test_random_episodes_come_whole_or_as_samples(with_policy_data, get_train_sa
     assert buffer.envstep == 0 and collector.envstep == 40
     assert collector._policy == policy.collect_mode
     collector.close()
+
+
+def test_whole_episodes_for_a_buffer_of_transitions_are_refused_before_envs_are_made():
+    main, create = episode_pair()
+    with pytest.raises(
+        ConfigError, match=r"collector.type = 'episode' .* 'advanced' refuses; .*get_train_sample = True t"
+    ):
+        run_serial((main, create))
+    main, create = pair(collect={"collector": {"type": "episode"}})
+    with pytest.raises(ConfigError, match=r"get_train_sample = True and policy.collect.n_episode to train"):
+        run_serial((main, create))
+    assert TinyEnv.made == []
+
+
+def test_whole_episodes_pass_where_the_buffer_takes_them(monkeypatch):
+    main, create = episode_pair()
+    create.replay_buffer = {"type": "episode"}
+    trained = []
+    monkeypatch.setattr(BaseLearner, "train", lambda self, data, envstep: trained.append(data) or self.last_iter.add(1))
+    run_serial((main, create), max_train_iter=1)
+    (batch,) = trained
+    assert [(type(episode), len(episode)) for episode in batch] == [(list, 5)] * 4
+
+
+@SERIAL_COLLECTOR_REGISTRY.register("entry_changing")
+class Changing(SampleSerialCollector):
+    """Collects what `change` makes of the samples."""
+
+    change = staticmethod(lambda samples: samples)
+
+    def collect(self, *args, **kwargs):
+        return type(self).change(super().collect(*args, **kwargs))
+
+
+def changing_pair():
+    main, create = pair()
+    create.collector = {"type": "entry_changing"}
+    return main, create
+
+
+def test_items_that_are_no_samples_end_the_run_at_the_first_round(monkeypatch):
+    rounds = []
+
+    def as_tuples(samples):
+        rounds.append(len(samples))
+        return [tuple(sample.items()) for sample in samples]
+
+    monkeypatch.setattr(Changing, "change", staticmethod(as_tuples))
+    with pytest.raises(
+        RuntimeError,
+        match=r"replay buffer \(AdvancedReplayBuffer\) takes nothing .* 8 item\(s\) of type tuple, .*get_train_sample",
+    ):
+        run_serial(changing_pair())
+    assert rounds == [8]
+
+
+def test_rounds_that_bring_nothing_end_the_run(monkeypatch):
+    rounds = []
+    monkeypatch.setattr(Changing, "change", staticmethod(lambda samples: rounds.append(len(samples)) or []))
+    with pytest.raises(
+        RuntimeError, match=r"takes nothing of what is collected: the last round brought 0 item\(s\), and"
+    ):
+        run_serial(changing_pair())
+    assert rounds == [8] * 100
+
+
+def test_rounds_that_bring_nothing_now_and_then_or_while_training_goes_on_are_no_error(monkeypatch):
+    rounds = []
+
+    def now_and_then(samples):
+        rounds.append(len(samples))
+        return samples if len(rounds) in (100, 200) else []
+
+    monkeypatch.setattr(Changing, "change", staticmethod(now_and_then))
+    main, create = changing_pair()
+    main.policy.learn.batch_size = 16  # trains from the 200th round on
+    main.policy.eval.evaluator.eval_freq = 10**6
+    run = run_serial((main, create), max_train_iter=360)
+    assert len(rounds) == 200 + 119 and run.learner.train_iter == 360

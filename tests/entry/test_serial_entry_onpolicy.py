@@ -11,6 +11,7 @@ from easydict import EasyDict
 from ding.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
 from ding.model.template.vac import VAC
+from ding.utils.config_helper import ConfigError
 from ding.worker.learner.base_learner import BaseLearner
 from tests.entry import fakes
 from tests.entry.fakes import TinyEnv, setting
@@ -233,7 +234,23 @@ def test_a_model_that_does_not_fit_the_env_is_refused_before_training():
 
 def test_the_off_policy_pipeline_names_the_other_one():
     main, create = pair()
-    main.policy.learn.pop("update_per_collect")
     main.policy.other = EasyDict(replay_buffer={"replay_buffer_size": 64})
-    with pytest.raises(ValueError, match="update_per_collect is missing.*serial_pipeline_onpolicy"):
+    with pytest.raises(ConfigError, match="policy.on_policy = True: .* 'ppo' .* call serial_pipeline_onpolicy, or set"):
         serial_pipeline((main, create), env_setting=setting())
+    main.policy.on_policy = False
+    main.policy.learn.pop("update_per_collect")
+    with pytest.raises(ConfigError, match="policy.learn.update_per_collect is missing; .* serial_pipeline_onpolicy"):
+        serial_pipeline((main, create), env_setting=setting())
+    assert TinyEnv.made == []
+
+
+def test_the_on_policy_pipeline_names_the_other_one():
+    with pytest.raises(ConfigError, match="policy.on_policy = False: .* 'dqn' .*; call serial_pipeline, or set"):
+        serial_pipeline_onpolicy(fakes.pair(), env_setting=setting())
+    assert TinyEnv.made == []
+
+
+def test_a_policy_without_the_mark_and_without_updates_per_collection_passes_the_on_policy_pipeline():
+    main, create = pair(on_policy=False)
+    main.policy.learn.pop("update_per_collect")
+    assert run_serial_onpolicy((main, create), env_setting=setting(), max_train_iter=4).learner.train_iter == 4
