@@ -60,13 +60,14 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
         )
     if has_buffer and "update_per_collect" not in learn:
         raise ConfigError(
-            f"policy.learn.update_per_collect is missing; set it to the number of batches that {kind!r} trains on after "
-            "each collection, or call serial_pipeline_onpolicy if the policy is on-policy"
+            f"policy.learn.update_per_collect is missing; set it to the number of batches that {kind!r} trains on "
+            "after each collection, or call serial_pipeline_onpolicy if the policy is on-policy"
         )
     if not has_buffer and not on_policy and "update_per_collect" in learn:
         raise ConfigError(
             f"policy.on_policy = False: the policy {kind!r} learns from a replay buffer, and serial_pipeline_onpolicy "
-            "has none; call serial_pipeline, or set policy.on_policy = True if it learns from what it has just collected"
+            "has none; call serial_pipeline, or set policy.on_policy = True if it learns only from what it has just "
+            "collected"
         )
 
 

@@ -18,7 +18,7 @@ from ding.config.parallel import compile_config_parallel
 from ding.config.read import read_config_with_system
 from ding.entry.crew import Crew, make_crew
 from ding.entry.limits import check_limits, set_limits
-from ding.entry.pipeline import with_command_mode
+from ding.entry.pipeline import StartFolder, with_command_mode
 from ding.entry.progress import UNLIMITED, ParallelProgressLine, append_record, write_result
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.config_helper import ConfigError
@@ -172,14 +172,16 @@ def _compile(input_cfg: Any, seed: int, max_train_iter: int, max_env_step: int, 
     main, create, system = _read_triple(input_cfg)
     set_limits(main, system, max_train_iter, max_env_step)
     renew = not main["policy"]["learn"].get("resume_training", False)
-    cfg = compile_config_parallel(main, create, system, seed=seed, renew_dir=renew)
-    if system.get("learner_gpu_num", 1) > 1:
-        raise ConfigError(
-            f"system_config.learner_gpu_num = {system['learner_gpu_num']} is not allowed here: parallel_pipeline gives "
-            "each learner one process; start the ranks of a learner one by one, or set it to 1"
-        )
-    for key in ("path_data", "path_policy"):
-        os.makedirs(cfg.system.learner0[key], exist_ok=True)  # where it cannot be, this says so before anything starts
+    with StartFolder(main.get("exp_name", "default_experiment")) as folder:
+        cfg = compile_config_parallel(main, create, system, seed=seed, renew_dir=renew)
+        folder.taken = cfg.main.exp_name
+        if system.get("learner_gpu_num", 1) > 1:
+            raise ConfigError(
+                f"system_config.learner_gpu_num = {system['learner_gpu_num']} is not allowed here: parallel_pipeline "
+                "gives each learner one process; start the ranks of a learner one by one, or set it to 1"
+            )
+        for key in ("path_data", "path_policy"):
+            os.makedirs(cfg.system.learner0[key], exist_ok=True)  # where it cannot be, this says so at once
     return cfg
 
 

@@ -27,7 +27,6 @@ from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.replay_buffer.base_buffer import create_buffer
 
-
 # After so many rounds without a new item in the buffer and without training, nothing would ever change.
 MAX_IDLE_ROUNDS = 100
 
@@ -94,10 +93,10 @@ class SerialRun:
         if are_foreign or self.idle_rounds >= MAX_IDLE_ROUNDS:
             kinds = ", ".join(sorted({type(item).__name__ for item in items}))
             raise RuntimeError(
-                f"the replay buffer ({type(buffer).__name__}) takes nothing of what is collected: the last round brought "
-                f"{len(items)} item(s){f' of type {kinds}' if kinds else ''}, and samples are dicts; look at "
-                "policy.collect.collector (type, get_train_sample), at what the policy's _get_train_sample returns, and "
-                "at the limits in policy.other.replay_buffer"
+                f"the replay buffer ({type(buffer).__name__}) takes nothing of what is collected: the last round "
+                f"brought {len(items)} item(s){f' of type {kinds}' if kinds else ''}, and samples are dicts; look at "
+                "policy.collect.collector (type, get_train_sample), at what the policy's _get_train_sample returns, "
+                "and at the limits in policy.other.replay_buffer"
             )
 
     def warn_starved(self, batch_size: int) -> None:

@@ -270,6 +270,7 @@ def test_limits_are_positive(limit):
 def test_a_learner_of_several_ranks_is_refused():
     with pytest.raises(ConfigError, match="learner_gpu_num = 2 is not allowed here"):
         parallel_pipeline(triple(system={"learner_gpu_num": 2}), seed=0)
+    assert os.listdir() == []
 
 
 def test_workers_in_this_process_and_in_others_do_not_mix():

@@ -17,6 +17,7 @@ from ding.entry import random_collect, serial_pipeline
 from ding.entry.serial_entry import run_serial
 from ding.entry.workers import evaluation_seed
 from ding.model.template.q_learning import DQN
+from ding.utils.config_helper import ConfigError
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from tests.entry.fakes import TinyEnv, pair, setting
 
@@ -305,6 +306,30 @@ def test_a_failure_while_building_closes_what_was_built():
     with pytest.raises(ValueError, match=r"render.mode = 'nonsense' is not allowed"):
         serial_pipeline((main, create), env_setting=setting())
     assert len(envs("collector")) == 2 and all(env.is_closed for env in envs("collector"))
+    assert os.listdir() == []
+
+
+def test_a_failed_start_leaves_no_folder_but_what_was_there_before():
+    os.makedirs("old/exp")
+    open("old/exp/result", "w").close()
+    main, create = pair(env={"n_evaluator_episode": 1})
+    for name in ("exp", "new/deep/exp", "old/exp", "old/exp/inner/exp"):
+        main.exp_name = name
+        with pytest.raises(ConfigError):
+            serial_pipeline((main, create), env_setting=setting())
+    main.policy.learn.resume_training, main.exp_name = True, "old/exp"
+    with pytest.raises(ConfigError):
+        serial_pipeline((main, create), env_setting=setting())
+    assert os.listdir() == ["old"] and os.listdir("old") == ["exp"] and "result" in os.listdir("old/exp")
+
+
+def test_a_run_that_fails_after_its_start_keeps_its_folder():
+    def on_step(env):
+        raise ZeroDivisionError("in the first step")
+
+    with pytest.raises(RuntimeError, match="in the first step"):
+        serial_pipeline(pair(), env_setting=setting(collector={"on_step": on_step}))
+    assert os.listdir() == ["exp"] and "ckpt_exception.pth.tar" in os.listdir("exp/ckpt")
 
 
 def test_a_model_that_does_not_fit_the_env_is_refused_before_training():
