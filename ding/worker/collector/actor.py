@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -67,13 +68,58 @@ class StateActor(SoloActor):
 
 
 def env_actions(output: Mapping[int, Any]) -> dict[int, Any]:
-    """`{env_id: action}` as arrays that share no memory with what the policy returned: an env may write into them."""
+    """`{env_id: action}` as arrays that share no memory with what the policy returned: an env may write into them.
+
+    Raises:
+        FloatingPointError: the policy returned NaN, as an action or a logit.
+    """
     stacked = getattr(output, "stacked", None)
+    for key in _NEVER_NAN:
+        if isinstance(stacked, dict):
+            is_broken = key in stacked and _has_nan(stacked[key])
+        else:
+            is_broken = any(_entry_has_nan(out, key) for out in output.values())
+        if is_broken:
+            raise _nan_error(output, key)
     batch = stacked.get("action") if isinstance(stacked, dict) else None
     if isinstance(batch, torch.Tensor) and batch.ndim > 0:
         actions = batch.numpy(force=True).copy()
         return dict(zip(output.keys(), list(actions[:, None] if actions.ndim == 1 else actions), strict=True))
     return {env_id: _own_array(_action_of(out, env_id)) for env_id, out in output.items()}
+
+
+_NEVER_NAN = ("action", "logit")
+
+
+def _nan_error(output: Mapping[int, Any], key: str) -> FloatingPointError:
+    """The error that names the first env for which a policy's `output` holds NaN under `key`."""
+    env_id = next(env_id for env_id, out in output.items() if _entry_has_nan(out, key))
+    return FloatingPointError(
+        f"the policy returned NaN for env {env_id}: {key} = {output[env_id][key]!r}; the observation holds none, so "
+        "look for NaN in the policy's parameters (lower the learning rate, clip gradients) and for huge observations"
+    )
+
+
+def _entry_has_nan(out: Any, key: str) -> bool:
+    return isinstance(out, Mapping) and key in out and _has_nan(out[key])
+
+
+def _has_nan(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        if value.dtype is not torch.float32:
+            if not value.is_floating_point():
+                return False
+            value = value.float()
+        value = value.numpy(force=True)
+    if isinstance(value, np.ndarray):
+        # A sum of squares is NaN exactly when an element is: squares never cancel, infinite ones included.
+        flat = value.reshape(-1)
+        return value.dtype.kind == "f" and math.isnan(flat.dot(flat))
+    if isinstance(value, Mapping):
+        return any(map(_has_nan, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_nan, value))
+    return isinstance(value, (float, np.floating)) and math.isnan(value)
 
 
 def _action_of(out: Any, env_id: int) -> Any:

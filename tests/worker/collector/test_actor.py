@@ -1,0 +1,77 @@
+"""What a policy returned, as actions for envs."""
+
+import numpy as np
+import pytest
+import torch
+
+from ding.policy.env_forward import split_output
+from ding.worker.collector.actor import env_actions
+from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.worker.collector.battles import BattleManager, Player
+
+NAN, INF = float("nan"), float("inf")
+
+
+def batched(**stacked):
+    return split_output([3, 7], stacked)
+
+
+@pytest.mark.parametrize(
+    ("output", "key"),
+    [
+        (batched(action=torch.tensor([[0.5], [NAN]])), "action"),
+        (batched(action=torch.tensor([0, 1]), logit=torch.tensor([[0.0, 1.0], [0.0, NAN]])), "logit"),
+        (batched(action=torch.zeros(2), logit={"mu": torch.zeros(2, 1), "sigma": torch.tensor([[1], [NAN]])}), "logit"),
+        (batched(action=torch.zeros(2), logit=torch.tensor([0.0, NAN], dtype=torch.bfloat16)), "logit"),
+        ({3: {"action": np.zeros(2)}, 7: {"action": np.array([0.0, NAN])}}, "action"),
+        ({3: {"action": 1.0}, 7: {"action": NAN}}, "action"),
+        ({3: {"action": [1.0, 1.0]}, 7: {"action": 1.0, "logit": [torch.zeros(2), torch.tensor([NAN])]}}, "logit"),
+    ],
+)
+def test_a_nan_from_the_policy_names_the_env_and_what_is_nan(output, key):
+    with pytest.raises(FloatingPointError, match=f"^the policy returned NaN for env 7: {key} = .*nan.*learning rate"):
+        env_actions(output)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        batched(
+            action=torch.tensor([0, 1]), logit=torch.tensor([[-INF, 1.0], [INF, -INF]]), value=torch.tensor([NAN] * 2)
+        ),
+        {3: {"action": np.array([1])}, 7: {"action": np.array([0]), "note": NAN}},
+    ],
+)
+def test_infinite_logits_and_other_entries_are_let_through(output):
+    assert {env_id: int(action[0]) for env_id, action in env_actions(output).items()} in ({3: 0, 7: 1}, {3: 1, 7: 0})
+
+
+def broken(policy, at):
+    """`policy`, whose action is NaN from the forward number `at` on."""
+    forward = policy.forward
+
+    def forward_to_nan(obs, **kwargs):
+        output = forward(obs, **kwargs)
+        return {i: {"action": torch.tensor([NAN])} for i in output} if len(policy.seen) >= at else output
+
+    policy.forward = forward_to_nan
+    return policy
+
+
+def test_a_collector_stops_before_the_env_is_given_a_nan():
+    env = FakeManager([5, 5])
+    cfg = SampleSerialCollector.default_config()
+    collector = SampleSerialCollector(cfg, env, broken(ScriptedPolicy(), 3), FakeWriter(), "exp")
+    with pytest.raises(FloatingPointError, match="the policy returned NaN for env 0: action = "):
+        collector.collect(8)
+    assert [len(one.actions) for one in env.envs] == [2, 2]
+
+
+def test_so_does_one_of_battles():
+    env = BattleManager([5, 5], players=2)
+    cfg = BattleSampleSerialCollector.default_config()
+    collector = BattleSampleSerialCollector(cfg, env, [Player(), broken(Player(), 3)], FakeWriter(), "exp")
+    with pytest.raises(FloatingPointError, match="the policy returned NaN for env 0: action = "):
+        collector.collect(8)
