@@ -140,7 +140,7 @@ def _save(save_checkpoint: Callable[[str], Any] | None, name: str) -> None:
         return
     try:
         save_checkpoint(name)
-    except FloatingPointError as e:
+    except (FloatingPointError, OSError) as e:  # they say all there is to say
         logging.getLogger("ding").error("%s is not written: %s", name, e)
     except Exception:
         logging.getLogger("ding").exception("could not save %s", name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import inspect
 import os
@@ -24,6 +25,9 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
 
     Readers see the old content or the new, never a part. Missing parent folders are created. The data is flushed, not
     forced to the disk. `mode` is `wb`, or `w` for UTF-8 text.
+
+    Raises:
+        OSError: the file cannot be written; of a full disk it is the last error, whatever the block made of it.
     """
     if mode not in ("wb", "w"):
         raise ValueError(f"mode = {mode!r} is not allowed; it must be 'wb' or 'w'")
@@ -35,10 +39,21 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
         with open(temporary, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8") as file:
             yield file
         os.replace(temporary, os.path.join(folder, name))
-    except BaseException:
+    except BaseException as e:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
-        raise
+        full = _disk_full_error(e)
+        if full is None:
+            raise
+        advice = "free some space, or choose another exp_name or working directory"
+        raise OSError(full.errno, f"{full.strerror}: {os.path.join(folder, name)} is not written; {advice}") from e
+
+
+def _disk_full_error(error: BaseException | None) -> OSError | None:
+    """The error of a full disk, or of a used-up quota, that `error` is or came from; None if it did not."""
+    while error is not None and not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def read_file(

@@ -1,3 +1,4 @@
+import errno
 import os
 import pickle
 
@@ -57,6 +58,47 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path):
     with pytest.raises((AttributeError, pickle.PicklingError)):
         save_file(path, lambda: None)
     assert read_file(path) == 1 and os.listdir(tmp_path) == ["x"]
+
+
+class FullDisk:
+    """A file on a disk that is full after `space` bytes."""
+
+    def __init__(self, space, *args, **kwargs):
+        self._file, self._space = open(*args, **kwargs), space  # noqa: SIM115
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self._file.close()
+
+    def write(self, data):
+        self._space -= len(data)
+        if self._space < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self._file.write(data)
+
+    def flush(self):
+        self._file.flush()
+
+
+@pytest.mark.parametrize("space", [0, 1000])
+def test_the_last_error_of_a_save_on_a_full_disk_says_so(tmp_path, monkeypatch, space):
+    path = tmp_path / "ckpt.pth.tar"
+    save_file(path, 1)
+    monkeypatch.setattr("ding.utils.file_helper.open", lambda *a, **k: FullDisk(space, *a, **k), raising=False)
+    with pytest.raises(OSError, match=r"No space left on device: .*/ckpt.pth.tar is not written; free some space") as e:
+        save_file(path, {"w": torch.zeros(1000)})
+    assert e.value.errno == errno.ENOSPC
+    monkeypatch.undo()
+    assert read_file(path) == 1 and os.listdir(tmp_path) == ["ckpt.pth.tar"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EACCES, "Permission denied"), RuntimeError("of another kind")])
+def test_other_errors_of_a_save_pass_as_they_are(tmp_path, error):
+    with pytest.raises(type(error)) as e, atomic_write(tmp_path / "x"):
+        raise error
+    assert e.value is error and os.listdir(tmp_path) == []
 
 
 def test_readers_see_the_old_content_until_the_writer_is_done(tmp_path):
