@@ -24,15 +24,27 @@ class EpisodeEvaluator(SerialEvaluator):
     The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it with itself.
     """
 
-    _rules: dict[str, Rule] = {**SerialEvaluator._rules, "n_episode": integer(1, optional=True), "stop_value": number()}
-    # Without a stop value nobody stops training.
-    _defaults: dict[str, Any] = {**SerialEvaluator._defaults, "n_episode": None, "stop_value": int(1e10)}
+    _rules: dict[str, Rule] = {
+        **SerialEvaluator._rules,
+        "n_episode": integer(1, optional=True),
+        "stop_value": number(),
+        "max_episode_steps": integer(1, optional=True),
+    }
+    _defaults: dict[str, Any] = {
+        **SerialEvaluator._defaults,
+        "n_episode": None,
+        # Without a stop value nobody stops training.
+        "stop_value": int(1e10),
+        # An env that ends no episode for so many steps is an error; None for no limit.
+        "max_episode_steps": 1_000_000,
+    }
     _needs_policy = True  # at construction
     _float_obs = True  # convert the observations for the actor
 
     def _read_settings(self, settings: Mapping[str, Any]) -> None:
         super()._read_settings(settings)
         self._default_n_episode = settings["n_episode"]
+        self._max_episode_steps = settings["max_episode_steps"]
 
     def reset_env(self, _env: Any = None) -> None:
         """Take over and launch `_env`, closing the env manager it replaces; with None reset the present one."""
@@ -88,11 +100,16 @@ class EpisodeEvaluator(SerialEvaluator):
         policy_kwargs: Mapping[str, Any],
         before_act: Callable[[], None] | None = None,
     ) -> float:
-        """Fill `recorder` with episodes that begin now; return the seconds it took."""
+        """Fill `recorder` with episodes that begin now; return the seconds it took.
+
+        Raises:
+            RuntimeError: an env ends no episode for `max_episode_steps` steps.
+        """
         start = perf_counter()
         self._env.reset()
         self._reset_policies()
         recorder.on_episode = self._finish_episode
+        recorder.max_episode_steps = self._max_episode_steps
         rollout = Rollout(self._env, actor, [recorder], float_obs=self._float_obs, info=self._logger.info)
         rollout.run(recorder, policy_kwargs, before_act)
         return perf_counter() - start

@@ -36,6 +36,12 @@ def test_only_counted_episodes_are_told_in_the_order_of_their_ends():
     assert [len(one.actions) for one in env.envs] == [2, 18]
 
 
+def test_an_env_that_never_ends_is_an_error():
+    evaluator, _, _ = build(lengths=(5, 10**9), cfg={"max_episode_steps": 40})
+    with pytest.raises(RuntimeError, match="env 1 has ended no evaluation episode for 40 steps"):
+        evaluator.eval()
+
+
 def test_infos_keep_text_and_single_values_as_plain_ones():
     def mark(env_id, episode, step):
         odd = {"one": np.array([2.5]), "many": np.zeros(3), "text": "x", "set": {1}, "t": torch.tensor(3)}

@@ -91,6 +91,34 @@ def test_an_abnormal_step_resets_the_env_and_its_episode_does_not_count():
     assert info["eval_episode_return"] == [3.0] * 4 and evaluator.last_eval.lengths == [3] * 4
 
 
+def test_an_env_that_never_ends_is_an_error_that_names_it_and_the_limit():
+    evaluator, env, _ = build(lengths=(5, 10**9), cfg={"max_episode_steps": 40})
+    with pytest.raises(
+        RuntimeError, match=r"env 1 has ended no evaluation episode for 40 .*evaluator.max_episode_steps"
+    ):
+        evaluator.eval()
+    assert [len(one.actions) for one in env.envs] == [10, 40]
+
+
+def test_an_env_that_is_abnormal_again_and_again_is_one_that_never_ends():
+    evaluator, _, _ = build(cfg={"max_episode_steps": 40}, mark=lambda env_id, *_: {"abnormal": env_id == 0})
+    with pytest.raises(RuntimeError, match="env 0 has ended no evaluation episode for 40 steps"):
+        evaluator.eval()
+
+
+@pytest.mark.parametrize("limit", [40, None])
+def test_the_limit_is_for_each_episode_and_can_be_lifted(limit):
+    evaluator, env, _ = build(lengths=(40, 30 if limit else 70), cfg={"max_episode_steps": limit})
+    assert evaluator.eval()[1]["eval_episode_return"][:2] == [40.0, 40.0]
+    evaluator.eval()
+    assert len(env.envs[0].actions) == 160
+
+
+def test_a_limit_below_one_step_is_refused():
+    with pytest.raises(ConfigError, match="max_episode_steps = 0"):
+        build(cfg={"max_episode_steps": 0})
+
+
 def with_info(**extra):
     return lambda env_id, episode, step: {"episode_info": extra}
 
