@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ding.utils.collectives import await_work, begin_sum, copy_from_rank, current, has_group, sum_over_ranks
+from ding.utils.collectives import await_work, begin_sum, copy_from_rank, has_group, sum_over_ranks
 
 
 class GradientSynchronizer:
@@ -31,7 +31,7 @@ class GradientSynchronizer:
                 "with torchrun, or set policy.multi_gpu = False"
             )
         self.bp_update_sync = bp_update_sync
-        self._pending: list[tuple[str, Any, bool]] = []
+        self._pending: list[tuple[str, Any]] = []
         self._sent: dict[int, Tensor] = {}  # the parameters that backward sends, by id
         for tensor in model.state_dict().values():
             if isinstance(tensor, Tensor):
@@ -73,8 +73,6 @@ def _average(parameters: list[Tensor]) -> None:
     bucket = torch.cat([gradient.flatten() for gradient in gradients] + [has_gradient])
     sum_over_ranks(bucket)
     counts = bucket[-len(parameters) :].tolist()
-    if current.line is not None:
-        current.line.check()  # an operation on a GPU that was aborted has ended, too, but with nonsense
     start = 0
     for parameter, count in zip(parameters, counts, strict=True):
         end = start + parameter.numel()

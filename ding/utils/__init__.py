@@ -42,7 +42,6 @@ from ding.utils.profiler_helper import Profiler, register_profiler
 from ding.utils.pytorch_ddp_dist_helper import (
     DDPContext,
     DistContext,
-    RankFailedError,
     allreduce,
     allreduce_async,
     allreduce_data,
@@ -118,7 +117,6 @@ __all__ = [
     "Profiler",
     "PropagatingThread",
     "REWARD_MODEL_REGISTRY",
-    "RankFailedError",
     "Registry",
     "RunningMeanStd",
     "SERIAL_COLLECTOR_REGISTRY",

@@ -1,40 +1,18 @@
-"""Collective operations that end when a rank does: each waits for its result and for news of a failed rank at once."""
+"""Collective operations on tensors and objects, on whatever device the group's backend reaches."""
 
 from __future__ import annotations
 
+import contextlib
 import pickle
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ding.utils.rank_line import RankFailedError, RankLine
-
-# How often a waiting operation looks for news (and lets the handlers of signals run).
-_LOOK = timedelta(seconds=0.2)
-# How long an operation that broke waits to hear why.
-_NEWS_S = 3.0
-# An operation that still lacks a rank this long after that one has left will not get it.
-_LEFT_S = 3.0
-
-
-class Membership:
-    """What this process keeps of the group it is in.
-
-    Attributes:
-        line: the line to the other ranks, in a group of several that `dist_init` made.
-        pending: the arguments of `await_work` for operations that nobody has waited for yet.
-    """
-
-    def __init__(self) -> None:
-        self.line: RankLine | None = None
-        self.pending: list[tuple[str, Any, bool]] = []
-
-
-current = Membership()
+# Operations that `allreduce_async` began and nobody has waited for yet, as arguments of `await_work`.
+pending: list[tuple[str, Any]] = []
 
 
 def has_group() -> bool:
@@ -50,73 +28,30 @@ def comm_device(device: torch.device | None = None) -> torch.device:
     return torch.device("cpu") if "cpu" in kinds else torch.device("cuda", torch.cuda.current_device())
 
 
-def begin(name: str, start: Callable[[], Any]) -> Any:
-    """Begin the operation `name`; returns what `start` does (a `dist.Work`, or None), for `await_work`.
-
-    Raises:
-        RankFailedError: another rank has failed.
-        RuntimeError: the group is broken.
-    """
-    if current.line is not None:
-        current.line.check()
+@contextlib.contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Say what a broken operation means: the backend only knows that a connection is gone, or that time is up."""
     try:
-        return start()
+        yield
     except RuntimeError as e:
-        _raise_explained(name, e)
-
-
-def await_work(name: str, work: Any, is_on_cpu: bool) -> None:
-    """Wait for the result of an operation that `begin` began; on CUDA only the current stream waits.
-
-    Raises:
-        RankFailedError: another rank has failed meanwhile.
-        RuntimeError: the group is broken, or another rank left it before it took part.
-    """
-    if work is None:
-        return
-    try:
-        if current.line is None or not is_on_cpu:
-            work.wait()
+        if "imed out" in str(e):
+            hint = "a rank hangs, or takes longer than the timeout of dist_init ($DING_DIST_TIMEOUT, in seconds)"
         else:
-            _wait_in_slices(work, current.line)
-    except RankFailedError:
-        raise
-    except RuntimeError as e:
-        _raise_explained(name, e)
+            hint = "another rank has ended or left the group; the first error in the outputs of the ranks says why"
+        raise RuntimeError(f"{name} broke: {e} ({hint})") from e
 
 
-def _wait_in_slices(work: Any, line: RankLine) -> None:
-    """Wait for an operation of gloo, which has no way to abort one: look up between short waits."""
-    while True:
-        try:
-            work.wait(_LOOK)
-            return
-        except RuntimeError:
-            if work.is_completed():  # meanwhile, or with an error of its own
-                work.wait()
-                return
-        line.check()
-        if line.first_left(_LEFT_S) is not None:
-            raise RuntimeError("it needs every rank")
+def await_work(name: str, work: Any) -> None:
+    """Wait for the result of an operation that `begin_sum` began; on CUDA only the current stream waits.
+
+    Raises:
+        RuntimeError: another rank has ended or left the group, or did not take part within the group's timeout.
+    """
+    with _explained(name):
+        work.wait()
 
 
-def _raise_explained(name: str, error: RuntimeError) -> NoReturn:
-    """Raise the failure of a rank that broke the operation, if one is heard of, else `error` with what is known."""
-    line = current.line
-    if line is None:
-        raise error
-    absent, is_timeout = line.first_left(), "imed out" in str(error)
-    try:
-        line.wait_for_failure(0.0 if absent or is_timeout else _NEWS_S)
-    except RankFailedError as failure:
-        raise failure from error
-    hint = f"{absent} has left the group already" if absent else "no rank is known to have failed"
-    if is_timeout:
-        hint += "; a rank hangs, or takes longer than the timeout of dist_init ($DING_DIST_TIMEOUT, in seconds)"
-    raise RuntimeError(f"{name} broke: {error} ({hint})") from error
-
-
-def on_comm_device(operation: Callable[[torch.Tensor], None], x: torch.Tensor) -> None:
+def on_comm_device(operation: Callable[[torch.Tensor], Any], x: torch.Tensor) -> None:
     """Run the in-place `operation` on `x`, or on a copy of it where the backend cannot reach the device of `x`."""
     device = comm_device(x.device)
     if x.device.type == device.type and x.is_contiguous():
@@ -130,29 +65,29 @@ def on_comm_device(operation: Callable[[torch.Tensor], None], x: torch.Tensor) -
 
 def sum_over_ranks(x: torch.Tensor) -> None:
     """Replace `x` by its sum over all ranks. Raises as `await_work`, like the next ones."""
-    on_comm_device(partial(_run, "all_reduce", partial(dist.all_reduce, async_op=True)), x)
+    with _explained("all_reduce"):
+        on_comm_device(dist.all_reduce, x)
 
 
 def sum_on_rank(x: torch.Tensor, rank: int) -> None:
     """Replace `x` by its sum over all ranks on `rank`; elsewhere it is unspecified."""
-    on_comm_device(partial(_run, "reduce", partial(dist.reduce, dst=rank, async_op=True)), x)
+    with _explained("reduce"):
+        on_comm_device(partial(dist.reduce, dst=rank), x)
 
 
 def copy_from_rank(x: torch.Tensor, rank: int, group: Any = None) -> None:
     """Replace `x` by that of `rank`."""
-    on_comm_device(partial(_run, "broadcast", partial(dist.broadcast, src=rank, group=group, async_op=True)), x)
+    with _explained("broadcast"):
+        on_comm_device(partial(dist.broadcast, src=rank, group=group), x)
 
 
-def begin_sum(name: str, x: torch.Tensor) -> tuple[str, Any, bool]:
+def begin_sum(name: str, x: torch.Tensor) -> tuple[str, Any]:
     """Begin to replace `x` by its sum over all ranks; returns the arguments of `await_work`.
 
     `x` must be contiguous, on a device that the backend reaches, and left alone until then.
     """
-    return name, begin(name, partial(dist.all_reduce, x, async_op=True)), x.device.type == "cpu"
-
-
-def _run(name: str, operation: Callable[[torch.Tensor], Any], x: torch.Tensor) -> None:
-    await_work(name, begin(name, partial(operation, x)), x.device.type == "cpu")
+    with _explained(name):
+        return name, dist.all_reduce(x, async_op=True)
 
 
 def copy_objects(objects: list[Any], src: int, group: Any = None, device: torch.device | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Joining the group of training processes, leaving it, and breaking off so that no other rank waits for this one."""
+"""Joining the group of training processes and leaving it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,20 @@ import atexit
 import ctypes
 import functools
 import itertools
-import logging
-import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from multiprocessing.util import Finalize
+from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from ding.utils.collectives import copy_objects, current, has_group
+from ding.utils.collectives import has_group, pending
 from ding.utils.default_helper import one_time_warning
-from ding.utils.rank_connect import connect_ranks
-from ding.utils.rank_line import RankLine
 
 TIMEOUT_VARIABLE, DEFAULT_TIMEOUT_S = "DING_DIST_TIMEOUT", 1800.0
-GRACE_VARIABLE, DEFAULT_GRACE_S = "DING_RANK_GRACE", 30.0
-# The ranks are all there when they connect: they joined the group just before.
-_CONNECT_S = 60.0
-# How long a rank that is done waits for the others, which may still evaluate or save.
-_LEAVE_S = 60.0
 MASTER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 Number = TypeVar("Number", int, float)
 _joins = itertools.count()
@@ -52,10 +43,9 @@ def dist_init(
 
     Args:
         timeout: how long the ranks wait for each other when they join, and in an operation, as a timedelta or in
-            seconds; $DING_DIST_TIMEOUT or 1800 seconds by default. The end of a rank is noticed at once, so it only
-            counts where a rank hangs. It must be longer than what rank 0 does alone, such as an evaluation.
-
-    Where another rank fails, this one has $DING_RANK_GRACE (30) seconds to end in an orderly way; then it is ended.
+            seconds; $DING_DIST_TIMEOUT or 1800 seconds by default. The end of a rank breaks the operations of the
+            others at once, so it only counts where a rank hangs. It must be longer than what rank 0 does alone, such
+            as an evaluation.
 
     Raises:
         AssertionError: `backend` is neither `nccl` nor `gloo`.
@@ -81,8 +71,7 @@ def dist_init(
         timeout = timedelta(seconds=seconds)
     if timeout <= timedelta(0):
         raise ValueError(f"timeout = {timeout.total_seconds():g} s is not allowed; it must be above 0")
-    grace_s = _number_in(GRACE_VARIABLE, float, DEFAULT_GRACE_S)
-    _join("cpu:gloo,cuda:nccl" if backend == "nccl" else backend, rank, world_size, timeout, grace_s)
+    _join("cpu:gloo,cuda:nccl" if backend == "nccl" else backend, rank, world_size, timeout)
     return rank, world_size
 
 
@@ -125,7 +114,7 @@ def _number_in(variable: str, kind: type[Number], default: Number) -> Number:
         raise ValueError(f"the environment variable {variable} = {text!r} holds no number ({kind.__name__})") from None
 
 
-def _join(backend: str, rank: int, world_size: int, timeout: timedelta, grace_s: float) -> None:
+def _join(backend: str, rank: int, world_size: int, timeout: timedelta) -> None:
     master = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
         store = _open_store(rank, world_size, timeout)
@@ -137,14 +126,6 @@ def _join(backend: str, rank: int, world_size: int, timeout: timedelta, grace_s:
             "WORLD_SIZE"
         ) from e
     _leave_with_the_process()
-    if world_size == 1:
-        return
-    try:
-        names, sockets = connect_ranks(rank, world_size, os.environ["MASTER_ADDR"], _copy_from_0, _CONNECT_S)
-    except BaseException:
-        _destroy(is_broken=True)
-        raise
-    current.line = RankLine(rank, names, sockets, grace_s, on_failure=_abort_nccl)
 
 
 def _open_store(rank: int, world_size: int, timeout: timedelta) -> Any:
@@ -160,93 +141,92 @@ def _open_store(rank: int, world_size: int, timeout: timedelta) -> Any:
     return dist.PrefixStore(f"ding/{next(_joins)}", _stores[key])  # type: ignore[attr-defined,unused-ignore]
 
 
-def _copy_from_0(objects: list[Any]) -> None:
-    """Fill `objects` with those of rank 0."""
-    copy_objects(objects, 0)
-
-
 def dist_finalize() -> None:
-    """Leave the process group in an orderly way; does nothing when there is none.
+    """Leave the process group in an orderly way; does nothing when there is none."""
+    pending.clear()
+    if has_group():
+        dist.destroy_process_group()
 
-    Waits until all ranks leave, up to a minute.
 
-    Raises:
-        RankFailedError: another rank failed before; this one has left all the same.
+def _abandon() -> None:
+    """Leave the process group after an error; waits for nobody.
+
+    The destructor of a gloo group waits for its pending operations, which may need a rank that waits for this one to
+    end. So the group's memory is given up instead; its connections break when the process ends.
     """
-    line = current.line
-    try:
-        if line is not None:
-            line.leave(_LEAVE_S)
-    except BaseException:
-        _hang_up()
-        _destroy(is_broken=True)
-        raise
-    _hang_up()
-    _destroy(is_broken=False)
-
-
-def break_off(error: BaseException) -> None:
-    """Leave the process group because of `error`, and tell the other ranks, which then fail too. Waits for nobody."""
-    if current.line is not None:
-        current.line.fail(error)
-    _hang_up()
-    _destroy(is_broken=True)
-
-
-def _hang_up() -> None:
-    line, current.line = current.line, None
-    if line is not None:
-        line.close()
-
-
-def _destroy(is_broken: bool) -> None:
-    """Take the group apart.
-
-    The destructor of a gloo group waits for its pending operations. In a broken group they would wait for a rank that
-    is gone, so its memory is given up instead.
-    """
-    current.pending.clear()
-    if not has_group():
-        return
-    if is_broken:
+    if has_group():
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
-    dist.destroy_process_group()
-
-
-def _abort_nccl() -> None:
-    """End the operations that run on the GPU, where the main thread would wait for them for ever."""
-    if not has_group() or "nccl" not in dist.get_backend_config():
-        return
-    try:
-        dist.group.WORLD.abort()  # type: ignore[union-attr,unused-ignore]
-    except RuntimeError:
-        logging.getLogger("ding").exception("the operations on the GPU could not be aborted")
+    dist_finalize()
 
 
 @functools.lru_cache(maxsize=1)
 def _leave_with_the_process() -> None:
     """See to it that a process that ends without `dist_finalize` leaves the group, once."""
     atexit.register(_leave_at_exit)
-    if multiprocessing.parent_process() is not None:  # such a process may end without the handlers of atexit
-        Finalize(None, _leave_at_exit, exitpriority=0)
 
 
 def _leave_at_exit() -> None:
-    if current.line is None:
-        return
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)  # what ended the script
     if error is None:
         dist_finalize()
     else:
-        break_off(error)
+        _abandon()
 
 
-def _forget_in_child() -> None:
-    # An env worker that was forked from a rank is none, and must not keep the connections of a killed rank alive.
-    line, current.line = current.line, None
-    if line is not None:
-        line.drop()
+class DDPContext:
+    """Joins the process group on entry and leaves it on exit; takes the arguments of `dist_init`.
+
+    When an exception leaves the block and ends the process, the operations of the other ranks break with it.
+    `MASTER_ADDR` and `MASTER_PORT` are as before afterwards.
+
+    Example:
+        >>> import torch.distributed
+        >>> with DDPContext("gloo", rank=0, world_size=1):
+        ...     torch.distributed.get_world_size()
+        1
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._args = args
+        self._kwargs = kwargs
+        self._before: dict[str, str | None] = {}
+
+    def __enter__(self) -> None:
+        self._before = {variable: os.environ.get(variable) for variable in MASTER_VARIABLES}
+        try:
+            dist_init(*self._args, **self._kwargs)
+        except BaseException:
+            self._restore()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None or (isinstance(error, SystemExit) and not error.code):
+                dist_finalize()
+            else:
+                _abandon()
+        finally:
+            self._restore()
+
+    def _restore(self) -> None:
+        for variable, value in self._before.items():
+            if value is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = value
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
+DistContext = DDPContext
+
+
+def dist_mode(func: Callable[..., Any]) -> Callable[..., Any]:
+    """`func` that runs inside a `DDPContext`."""
+
+    @functools.wraps(func)
+    def in_group(*args: Any, **kwargs: Any) -> Any:
+        with DDPContext():
+            return func(*args, **kwargs)
+
+    return in_group

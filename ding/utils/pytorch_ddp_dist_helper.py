@@ -17,19 +17,16 @@ from ding.utils.collectives import (
     comm_device,
     copy_from_rank,
     copy_objects,
-    current,
     has_group,
+    pending,
     sum_on_rank,
     sum_over_ranks,
 )
-from ding.utils.ddp_context import DDPContext, DistContext, dist_mode
-from ding.utils.process_group import dist_finalize, dist_init
-from ding.utils.rank_line import RankFailedError
+from ding.utils.process_group import DDPContext, DistContext, dist_finalize, dist_init, dist_mode
 
 __all__ = [
     "DDPContext",
     "DistContext",
-    "RankFailedError",
     "allreduce",
     "allreduce_async",
     "allreduce_data",
@@ -72,7 +69,7 @@ def allreduce_async(name: str, x: torch.Tensor) -> None:
     """
     if get_world_size() > 1:
         x.div_(get_world_size())
-        current.pending.append(begin_sum(name, x))
+        pending.append(begin_sum(name, x))
 
 
 def allreduce_with_indicator(grad: torch.Tensor, indicator: torch.Tensor) -> None:
@@ -161,8 +158,8 @@ def broadcast_object_list(
 
 def synchronize() -> None:
     """Wait for the operations that `allreduce_async` started, and for the CUDA device where CUDA is in use."""
-    while current.pending:
-        await_work(*current.pending.pop(0))
+    while pending:
+        await_work(*pending.pop(0))
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call,unused-ignore]
         torch.cuda.synchronize()
 

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import hashlib
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -82,7 +83,8 @@ def fail(how, where, victim, context):
         if ddp.get_rank() == victim:
             _end(how, where)
         else:
-            _carry_on(where)
+            while True:
+                _sum_up()
 
 
 class _JoinOnly:
@@ -100,55 +102,26 @@ def _sum_up():
 
 
 def _end(how, where):
-    def now(*args):
-        if how == "raise":
-            raise ValueError("the env has broken")
-        if how == "leave":
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    if where == "in":  # the others stay away, so that this rank is ended while it waits for them
-        signal.signal(signal.SIGALRM, now)
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        _sum_up()
-    if where == "forked":
-        if os.fork() == 0:
-            time.sleep(600)  # an env worker that keeps all sockets of its parent
-        where = "before"
     if where == "after":
         _sum_up()
-    now()
+    if where == "pending":  # an operation that the others never come to
+        ddp.allreduce_async("x", torch.ones(1))
+        ddp.allreduce_async("y", torch.ones(1))
+    if how == "raise":
+        raise ValueError("the env has broken")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _carry_on(where):
-    """Wait in an operation ("before", "forked"), elsewhere ("in"), or go on from one to the next ("after")."""
-    if where == "in":
-        time.sleep(600)
-    while True:
-        _sum_up()
-
-
-def fail_alone_in_python(handles_sigterm):
-    """Rank 1 fails while rank 0 is in a computation without operations."""
-    with DDPContext("gloo"):
-        _sum_up()
-        if ddp.get_rank() == 1:
-            raise ValueError("the env has broken")
-        if handles_sigterm:
-            signal.signal(signal.SIGTERM, lambda *args: _leave_by_sigterm())
-        time.sleep(600)
-
-
-def _leave_by_sigterm():
-    raise SystemExit(130)
-
-
-def hang():
-    """Rank 1 never comes to the operation in which rank 0 waits."""
+def hang(folder):
+    """Rank 1 does not come to the operation in which rank 0 waits before rank 0 has given up."""
+    news = pathlib.Path(folder, "given up")
     with DDPContext("gloo", timeout=2):
-        if ddp.get_rank() == 0:
+        while ddp.get_rank() == 1 and not news.exists():
+            time.sleep(0.01)
+        try:
             _sum_up()
-        time.sleep(600)
+        finally:
+            news.touch()
 
 
 def come_late():
@@ -178,14 +151,6 @@ def end_without_leaving(seconds):
     if ddp.get_rank() == 0:
         time.sleep(seconds)
     return total
-
-
-def fail_after_the_others_are_done():
-    """Rank 1 fails when rank 0 has nothing left to do."""
-    with DDPContext("gloo"):
-        if ddp.get_rank() == 1:
-            time.sleep(0.2)
-            raise ValueError("could not save")
 
 
 def join_twice():

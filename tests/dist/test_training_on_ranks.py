@@ -146,7 +146,7 @@ def test_ranks_that_would_drift_apart_are_refused(tmp_path):
 def test_a_run_that_breaks_on_rank_1_ends_on_rank_0_with_a_checkpoint(tmp_path, where, cause):
     first, second = run_ranks("train_until", where, folder=tmp_path, deadline_s=20)
     assert first.status == second.status == 1
-    assert cause in second.err and "rank 1 (process " in first.err and cause in first.err
+    assert cause in second.err and "another rank has ended or left the group" in first.err
     assert "ckpt_exception.pth.tar" in os.listdir(tmp_path / "exp" / "ckpt")
     assert not (tmp_path / "exp" / "result.pkl").exists()
 
@@ -157,7 +157,7 @@ def test_env_processes_end_with_their_rank(tmp_path):
     assert first.result == second.result
     first, second = run_ranks("train_with_env_processes", 5, folder=tmp_path, deadline_s=20)
     assert first.status == 1 and second.status == -9
-    assert "rank 1 (process " in first.err and "a signal killed it" in first.err
+    assert "another rank has ended or left the group" in first.err
 
 
 @pytest.mark.parametrize("bp_update_sync", [True, False])

@@ -11,8 +11,6 @@ from torch import nn
 from ding.policy import steps
 from ding.policy.dqn import DQNPolicy
 from ding.policy.grad_sync import GradientSynchronizer
-from ding.utils.collectives import current
-from ding.utils.rank_line import RankFailedError
 from tests.policy.samples import GradientDescent, make_batch, make_config
 
 
@@ -82,27 +80,6 @@ def test_no_policy_takes_a_step_of_its_own():
         if isinstance(node, ast.Attribute) and node.attr == "backward"
     }
     assert taken == {"steps.py"}
-
-
-def test_a_rank_that_fails_meanwhile_leaves_no_gradient_of_an_aborted_operation(lone_group, monkeypatch):
-    class Line:
-        is_asked = False
-
-        def check(self):
-            if self.is_asked:
-                raise RankFailedError(1, "cause", "rank 1 failed")
-            self.is_asked = True
-
-        def wait_for_failure(self, seconds):
-            self.check()
-
-    model = nn.Linear(1, 1)
-    synchronizer = GradientSynchronizer(model)
-    model.weight.grad = torch.full((1, 1), 5.0)
-    monkeypatch.setattr(current, "line", Line())
-    with pytest.raises(RankFailedError):
-        synchronizer.sync(model)
-    assert model.weight.grad.item() == 5.0
 
 
 def test_without_a_group_a_policy_of_several_ranks_is_refused():

@@ -1,7 +1,6 @@
 import pytest
 
 from ding.utils import pytorch_ddp_dist_helper as ddp
-from ding.utils.collectives import current
 from ding.utils.system_helper import find_free_port
 
 VARIABLES = ("SLURM_LOCALID", "RANK", "SLURM_NTASKS", "WORLD_SIZE", "SLURM_NNODES", "TORCHELASTIC_RUN_ID")
@@ -10,11 +9,10 @@ VARIABLES = ("SLURM_LOCALID", "RANK", "SLURM_NTASKS", "WORLD_SIZE", "SLURM_NNODE
 @pytest.fixture
 def clean_environment(monkeypatch):
     """No trace of a launcher; whatever group a test joined is left afterwards."""
-    for name in (*VARIABLES, "DING_DIST_TIMEOUT", "DING_RANK_GRACE"):
+    for name in (*VARIABLES, "DING_DIST_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)
     # Set by dist_init itself: registered here so that it is taken back afterwards.
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(find_free_port("127.0.0.1")))
     yield monkeypatch
-    current.line = None
     ddp.dist_finalize()

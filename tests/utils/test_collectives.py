@@ -1,150 +1,60 @@
-"""Operations of a group in which something goes wrong, with a line to ranks that are not there."""
+"""Operations of a group in which something goes wrong, and where they run."""
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from ding.utils import collectives
-from ding.utils.collectives import await_work, begin, comm_device, copy_objects, current, on_comm_device
-from ding.utils.rank_line import RankFailedError
+from ding.utils.collectives import (
+    await_work,
+    begin_sum,
+    comm_device,
+    copy_from_rank,
+    copy_objects,
+    on_comm_device,
+    sum_on_rank,
+    sum_over_ranks,
+)
 
-FAILED = RankFailedError(1, "it broke", "rank 1 failed")
-
-
-class Line:
-    """Knows of a failure from its `after`-th look on, and of ranks that have left."""
-
-    def __init__(self, after=None, left=None):
-        self.looks, self.waited = 0, []
-        self._after, self._left = after, left
-
-    def check(self):
-        self.looks += 1
-        if self._after is not None and self.looks > self._after:
-            raise FAILED
-
-    def wait_for_failure(self, seconds):
-        self.waited.append(seconds)
-        self.check()
-
-    def first_left(self, seconds=0.0):
-        return self._left
+CLOSED = "Connection closed by peer [127.0.0.1]:1"
+LEFT = "another rank has ended or left the group"
+HANGS = r"a rank hangs, or takes longer than the timeout of dist_init \(\$DING_DIST_TIMEOUT, in seconds\)"
 
 
-class Work:
-    """An operation whose waits end as told: None for a result, "late", or an exception, which stays."""
+class BrokenWork:
+    def __init__(self, text):
+        self._error = RuntimeError(text)
 
-    def __init__(self, *ends, completed_when_late=False):
-        self._ends = list(ends)
-        self._completed_when_late = completed_when_late
-        self.timeouts = []
-
-    def wait(self, timeout=None):
-        self.timeouts.append(timeout)
-        end = self._ends[0]
-        if not isinstance(end, Exception):
-            self._ends.pop(0)
-        self._is_late = end == "late"
-        if self._is_late:
-            raise RuntimeError("Operation timed out!")
-        if end is not None:
-            raise end
-
-    def is_completed(self):
-        return not self._is_late or self._completed_when_late
+    def wait(self):
+        raise self._error
 
 
-@pytest.fixture
-def line(monkeypatch):
-    def set_line(*args, **kwargs):
-        monkeypatch.setattr(current, "line", Line(*args, **kwargs))
-        return current.line
-
-    return set_line
-
-
-def test_without_a_line_an_operation_is_just_waited_for():
-    work = Work(None)
-    await_work("x", work, True)
-    assert work.timeouts == [None]
-    await_work("x", None, True)
+@pytest.mark.parametrize(
+    ("text", "hint"), [(CLOSED, LEFT), ("Timed out waiting 1000ms for recv operation to complete", HANGS)]
+)
+def test_a_broken_wait_is_explained(text, hint):
+    with pytest.raises(RuntimeError, match=f"the mean of x broke: .*{hint}") as e:
+        await_work("the mean of x", BrokenWork(text))
+    assert text in str(e.value) and str(e.value.__cause__) == text
 
 
-def test_without_a_line_errors_pass_unchanged():
-    error = RuntimeError("broken")
-    with pytest.raises(RuntimeError) as e:
-        await_work("x", Work(error), True)
-    assert e.value is error
-    with pytest.raises(RuntimeError) as e:
-        begin("x", Work(error).wait)
-    assert e.value is error
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [
+        ("all_reduce", sum_over_ranks),
+        ("reduce", lambda x: sum_on_rank(x, 0)),
+        ("broadcast", lambda x: copy_from_rank(x, 0)),
+        ("all_reduce", lambda x: begin_sum("all_reduce", x)),
+    ],
+)
+def test_each_broken_operation_is_named_and_explained(monkeypatch, name, operation):
+    def break_off(*args, **kwargs):
+        raise RuntimeError(CLOSED)
 
-
-def test_an_operation_is_waited_for_in_slices(line):
-    line()
-    work = Work("late", "late", None)
-    await_work("x", work, True)
-    assert len(work.timeouts) == 3 and None not in work.timeouts
-
-
-def test_an_operation_on_a_gpu_is_waited_for_at_once(line):
-    line()
-    work = Work(None)
-    await_work("x", work, False)
-    assert work.timeouts == [None]
-
-
-def test_a_result_that_comes_at_the_end_of_a_slice_counts(line):
-    line()
-    work = Work("late", None, completed_when_late=True)
-    await_work("x", work, True)
-    assert work.timeouts[-1] is None
-
-
-def test_a_failure_ends_the_wait(line):
-    line(after=1)
-    with pytest.raises(RankFailedError, match="rank 1 failed"):
-        await_work("x", Work("late", "late", "late"), True)
-
-
-def test_nothing_begins_after_a_failure(line):
-    line(after=0)
-    with pytest.raises(RankFailedError):
-        begin("x", pytest.fail)
-
-
-def test_what_begins_is_returned(line):
-    line()
-    assert begin("x", lambda: 3) == 3
-
-
-@pytest.mark.parametrize("at", ["begin", "await"])
-def test_a_broken_operation_is_explained_by_the_failure_of_a_rank(line, at):
-    known = line(after=1 if at == "begin" else 0)
-    error = RuntimeError("Connection closed by peer")
-    with pytest.raises(RankFailedError) as e:
-        begin("x", Work(error).wait) if at == "begin" else await_work("x", Work(error), True)
-    assert e.value.__cause__ is error and known.waited == [collectives._NEWS_S]
-
-
-def test_a_broken_operation_without_an_explanation_says_so(line):
-    line()
-    with pytest.raises(RuntimeError, match=r"all_reduce broke: odd \(no rank is known to have failed\)"):
-        await_work("all_reduce", Work(RuntimeError("odd")), True)
-
-
-def test_an_operation_that_lacks_a_rank_which_left_is_given_up(line):
-    known = line(left="rank 1 (process 11)")
-    with pytest.raises(RuntimeError, match=r"x broke: it needs every rank \(rank 1 \(process 11\) has left the group"):
-        await_work("x", Work("late"), True)
-    assert known.waited == [0.0]
-
-
-def test_a_timeout_names_the_setting(line):
-    known = line()
-    with pytest.raises(RuntimeError, match=r"\$DING_DIST_TIMEOUT"):
-        await_work("x", Work(RuntimeError("Timed out waiting 1000ms for recv operation to complete")), True)
-    assert known.waited == [0.0]
+    monkeypatch.setattr(dist, name, break_off)
+    monkeypatch.setattr(collectives, "comm_device", lambda device: torch.device("cpu"))
+    with pytest.raises(RuntimeError, match=f"{name} broke: Connection closed.*{LEFT}"):
+        operation(torch.ones(1))
 
 
 @pytest.mark.parametrize(

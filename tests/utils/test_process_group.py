@@ -11,30 +11,7 @@ import torch.distributed as dist
 
 from ding.utils import process_group
 from ding.utils import pytorch_ddp_dist_helper as ddp
-from ding.utils.collectives import current, sum_over_ranks
-from ding.utils.rank_line import RankFailedError
-
-
-class FakeLine:
-    """A line to ranks that are not there."""
-
-    def __init__(self, failure=None):
-        self.calls = []
-        self._failure = failure
-
-    def leave(self, timeout_s):
-        self.calls.append("leave")
-        if self._failure:
-            raise self._failure
-
-    def fail(self, error):
-        self.calls.append(("fail", error))
-
-    def close(self):
-        self.calls.append("close")
-
-    def drop(self):
-        self.calls.append("drop")
+from ding.utils.collectives import pending, sum_over_ranks
 
 
 def test_slurm_names_come_before_those_of_torchrun(clean_environment):
@@ -117,21 +94,7 @@ def test_a_timeout_that_is_not_positive_is_refused(clean_environment, timeout):
         ddp.dist_init("gloo", rank=0, world_size=1, timeout=timeout)
 
 
-def test_the_grace_comes_from_a_variable(clean_environment):
-    clean_environment.setattr(dist, "init_process_group", lambda *args, **kwargs: None)
-    clean_environment.setattr(process_group, "_open_store", lambda *args: None)
-    clean_environment.setattr(process_group, "connect_ranks", lambda *args: (["a", "b"], {}))
-    found = []
-    for variable in (None, "7.5"):
-        if variable:
-            clean_environment.setenv("DING_RANK_GRACE", variable)
-        ddp.dist_init("gloo", rank=0, world_size=2)
-        found.append(current.line._grace_s)
-        current.line.close()
-    assert found == [30, 7.5]
-
-
-@pytest.mark.parametrize("variable", ["RANK", "WORLD_SIZE", "DING_DIST_TIMEOUT", "DING_RANK_GRACE"])
+@pytest.mark.parametrize("variable", ["RANK", "WORLD_SIZE", "DING_DIST_TIMEOUT"])
 def test_a_variable_that_holds_no_number_is_named(clean_environment, variable):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), (variable, "many")):
         clean_environment.setenv(name, value)
@@ -147,10 +110,8 @@ def test_nccl_comes_with_gloo_for_the_cpu(clean_environment):
     clean_environment.setattr(torch.cuda, "set_device", lambda device: joined.append(device))
     clean_environment.setattr(dist, "init_process_group", lambda backend, **kwargs: joined.append(backend))
     clean_environment.setattr(process_group, "_open_store", lambda *args: None)
-    clean_environment.setattr(process_group, "connect_ranks", lambda *args: (["a"] * 8, {}))
     assert ddp.dist_init(rank=6, world_size=8) == (6, 8)
     assert joined == [2, "cpu:gloo,cuda:nccl"]
-    current.line.close()
 
 
 def test_ranks_that_do_not_meet_are_told_where_they_waited(clean_environment):
@@ -164,78 +125,36 @@ def test_ranks_that_do_not_meet_are_told_where_they_waited(clean_environment):
         ddp.dist_init("gloo", "here", 5, 0, 2, timeout=3)
 
 
-def test_a_group_whose_ranks_cannot_be_connected_is_left_again(clean_environment):
-    def refuse(*args):
-        raise TimeoutError("rank 1 could not connect")
-
-    real = dist.init_process_group
-    clean_environment.setattr(
-        dist, "init_process_group", lambda *args, **kwargs: real("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    )
-    clean_environment.setattr(process_group, "_open_store", lambda *args: None)
-    clean_environment.setattr(process_group, "connect_ranks", refuse)
-    with pytest.raises(TimeoutError):
-        ddp.dist_init("gloo", rank=1, world_size=2)
-    assert not dist.is_initialized() and current.line is None
-
-
-@pytest.mark.parametrize(
-    ("error", "calls"),
-    [
-        (None, ["leave", "close"]),
-        (SystemExit(0), ["leave", "close"]),
-        (SystemExit(None), ["leave", "close"]),
-        (SystemExit(3), ["fail", "close"]),
-        (KeyboardInterrupt(), ["fail", "close"]),
-        (ValueError("x"), ["fail", "close"]),
-    ],
-)
-def test_the_others_are_told_how_the_context_was_left(clean_environment, error, calls):
-    line = FakeLine()
-
-    def run():
-        with ddp.DDPContext("gloo", rank=0, world_size=1):
-            current.line = line
-            if error is not None:
-                raise error
-
+@pytest.mark.parametrize("error", [None, SystemExit(0), SystemExit(3), KeyboardInterrupt(), ValueError("x")])
+def test_the_group_is_left_however_the_context_ends_and_the_error_passes(clean_environment, error):
+    context = ddp.DDPContext("gloo", rank=0, world_size=1)
     if error is None:
-        run()
+        with context:
+            pass
     else:
-        with pytest.raises(type(error)) as e:
-            run()
+        with pytest.raises(type(error)) as e, context:
+            raise error
         assert e.value is error
-    assert [call if isinstance(call, str) else call[0] for call in line.calls] == calls
-    assert not dist.is_initialized() and current.line is None
-
-
-def test_leaving_after_a_failure_leaves_and_raises(clean_environment):
-    line = FakeLine(RankFailedError(1, "cause", "rank 1 failed"))
-    with pytest.raises(RankFailedError), ddp.DDPContext("gloo", rank=0, world_size=1):
-        current.line = line
-    assert line.calls == ["leave", "close"] and not dist.is_initialized()
+    assert not dist.is_initialized()
 
 
 def test_operations_that_nobody_waited_for_are_forgotten_with_the_group(clean_environment):
     ddp.dist_init("gloo", rank=0, world_size=1)
-    current.pending.append(("x", None, True))
+    pending.append(("x", None))
     ddp.dist_finalize()
-    assert current.pending == []
+    assert pending == []
 
 
 @pytest.mark.parametrize("attribute", ["last_exc", "last_value", None])
-def test_a_script_that_ends_in_the_group_leaves_it_as_it_ended(clean_environment, attribute):
+def test_a_script_that_ends_in_the_group_leaves_it(clean_environment, attribute):
     for name in ("last_exc", "last_value"):
         clean_environment.delattr(sys, name, raising=False)
-    line, error = FakeLine(), ValueError("x")
     if attribute:
-        clean_environment.setattr(sys, attribute, error, raising=False)
+        clean_environment.setattr(sys, attribute, ValueError("x"), raising=False)
     ddp.dist_init("gloo", rank=0, world_size=1)
-    current.line = line
-    process_group._leave_at_exit()
-    process_group._leave_at_exit()
-    assert line.calls == ([("fail", error), "close"] if attribute else ["leave", "close"])
-    assert not dist.is_initialized()
+    for _ in range(2):
+        process_group._leave_at_exit()
+        assert not dist.is_initialized()
 
 
 def test_the_end_of_the_process_is_watched_once(clean_environment):
@@ -246,33 +165,6 @@ def test_the_end_of_the_process_is_watched_once(clean_environment):
         ddp.dist_init("gloo", rank=0, world_size=1)
         ddp.dist_finalize()
     assert registered == [process_group._leave_at_exit]
-
-
-def test_a_forked_child_is_no_rank(clean_environment):
-    line = current.line = FakeLine()
-    process_group._forget_in_child()
-    process_group._forget_in_child()
-    assert line.calls == ["drop"] and current.line is None
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_operations_of_nccl_are_aborted_and_others_are_not(clean_environment, caplog, fails):
-    aborted = []
-
-    def abort(group):
-        aborted.append(group)
-        if fails:
-            raise RuntimeError("no communicator")
-
-    clean_environment.setattr(dist.ProcessGroup, "abort", abort)
-    process_group._abort_nccl()
-    ddp.dist_init("gloo", rank=0, world_size=1)
-    process_group._abort_nccl()
-    assert aborted == []
-    clean_environment.setattr(dist, "get_backend_config", lambda: "cpu:gloo,cuda:nccl")
-    process_group._abort_nccl()
-    assert len(aborted) == 1
-    assert ("could not be aborted" in caplog.text) is fails
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
