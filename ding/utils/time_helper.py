@@ -138,16 +138,21 @@ class WatchDog:
 
     It uses the process-wide real-time timer, so only one can run at a time, and only in the main thread.
 
+    Args:
+        timeout: seconds.
+        message: text of the error; None for one that names the timeout.
+
     Example:
         >>> dog = WatchDog(timeout=2.5)
         >>> dog.start()
         >>> dog.stop()
     """
 
-    def __init__(self, timeout: float = 1) -> None:
+    def __init__(self, timeout: float = 1, message: str | None = None) -> None:
         if not timeout > 0:
             raise ValueError(f"timeout = {timeout!r} is not allowed; it must be a number of seconds > 0")
         self._timeout_s = timeout
+        self._message = f"the watched call did not finish within {timeout} s" if message is None else message
         self._previous: Any = None
         self._is_running = False
 
@@ -173,7 +178,7 @@ class WatchDog:
 
     def _bark(self, signum: int, frame: FrameType | None) -> None:
         self.stop()
-        raise TimeoutError(f"the watched call did not finish within {self._timeout_s} s")
+        raise TimeoutError(self._message)
 
     def __enter__(self) -> WatchDog:
         self.start()

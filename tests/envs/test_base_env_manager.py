@@ -14,6 +14,7 @@ from easydict import EasyDict
 from gymnasium import spaces
 
 from ding.envs import BaseEnvManager, EnvState, GymnasiumEnv, create_env_manager, get_env_manager_cls
+from ding.envs.env_manager import ManagerStateError, UnknownEnvError
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 from tests.envs.fakes import CountingEnv, Failing, Hanging
@@ -712,3 +713,26 @@ class CountingEnvFactory:
 def test_an_object_without_attributes_has_none():
     with pytest.raises(AttributeError):
         _ = BaseEnvManager.__new__(BaseEnvManager).anything
+
+
+def test_while_a_manager_is_closed_the_reference_env_stands_for_each():
+    manager = BaseEnvManager([lambda: CountingEnv({})] * 2, {})
+    assert [manager._envs[env_id] for env_id in range(2)] == [manager.env_ref] * 2
+    manager.launch()
+    assert len({id(env) for env in (*manager._envs.values(), manager.env_ref)}) == 3
+    manager.close()
+    assert [manager._envs[env_id] for env_id in range(2)] == [manager.env_ref] * 2
+
+
+def test_misuse_has_named_errors():
+    manager = BaseEnvManager([lambda: CountingEnv({})], {})
+    with pytest.raises(ManagerStateError, match="closed"):
+        manager.step({})
+    manager.launch()
+    with pytest.raises(ManagerStateError, match="open already"):
+        manager.launch()
+    for cls in (KeyError, RuntimeError, UnknownEnvError):
+        with pytest.raises(cls) as caught:
+            manager.step({7: 0})
+        assert str(caught.value) == "there are no envs [7]; the env ids are 0 to 0"
+    manager.close()

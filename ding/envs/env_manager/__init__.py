@@ -3,15 +3,17 @@
 from ding.envs.env_manager.base_env_manager import (
     BaseEnvManager,
     BaseEnvManagerV2,
+    EnvNotReadyError,
+    EnvState,
+    ManagerStateError,
+    UnknownEnvError,
     create_env_manager,
     get_env_manager_cls,
 )
 from ding.envs.env_manager.ding_env_manager import setup_ding_env_manager
-from ding.envs.env_manager.env_state import EnvState
+from ding.envs.env_manager.env_child import EnvDiedError, EnvProcessError
 from ding.envs.env_manager.subprocess_env_manager import (
     AsyncSubprocessEnvManager,
-    EnvDiedError,
-    EnvProcessError,
     SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
 )
@@ -21,10 +23,13 @@ __all__ = [
     "BaseEnvManager",
     "BaseEnvManagerV2",
     "EnvDiedError",
+    "EnvNotReadyError",
     "EnvProcessError",
     "EnvState",
+    "ManagerStateError",
     "SubprocessEnvManagerV2",
     "SyncSubprocessEnvManager",
+    "UnknownEnvError",
     "create_env_manager",
     "get_env_manager_cls",
     "setup_ding_env_manager",

@@ -3,33 +3,84 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
-from collections.abc import Callable, Mapping
+import math
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum, unique
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from easydict import EasyDict
 
-from ding.envs.env_manager.attempts import attempt_again, call_with_timeout, exhausted
-from ding.envs.env_manager.env_state import EnvState
-from ding.envs.env_manager.manager_view import ManagerView
-from ding.envs.env_manager.stacked_format import StackedFormat
+from ding.envs.env_manager.data_formats import StackedFormat
+from ding.envs.env_manager.env_seeds import EnvSeeds, Seeds
+from ding.utils.config_helper import (
+    Rule,
+    anything,
+    boolean,
+    check_config,
+    default_config_of,
+    integer,
+    number,
+    one_of,
+)
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
+from ding.utils.time_helper import WatchDog
 
 _logger = logging.getLogger("ding")
 ResetParam = Mapping[int, "dict[str, Any] | None"]
 
 
+@unique
+class EnvState(IntEnum):
+    """State of one env of a manager.
+
+    VOID -launch-> INIT -reset-> RESET -> RUN; an episode that ends leads back to RESET (auto reset), to NEED_RESET
+    (without it) or to DONE (no episodes left); what fails leads to ERROR, `close` to VOID.
+    """
+
+    VOID = 0
+    INIT = 1
+    RUN = 2
+    RESET = 3
+    DONE = 4
+    ERROR = 5
+    NEED_RESET = 6
+
+
+class ManagerStateError(AssertionError):
+    """The manager is closed and must be open for this call, or the other way round."""
+
+
+class EnvNotReadyError(AssertionError):
+    """An action was given for an env that does not wait for one."""
+
+
+class UnknownEnvError(RuntimeError, KeyError):
+    """No env of the manager has this id."""
+
+    __str__ = Exception.__str__  # that of KeyError shows the repr
+
+
 @ENV_MANAGER_REGISTRY.register("base")
-class BaseEnvManager(ManagerView):
+class BaseEnvManager:
     """Steps envs one after the other in this process.
 
     Args:
         env_fn: one function without arguments for each env. The first is also called at once, for an env that tells
             the spaces and is kept for life.
         cfg: what is missing is filled from `default_config()`.
+
+    Raises:
+        ConfigError: a config value is not allowed.
+        IndexError: `env_fn` is empty.
 
     Observations and timesteps hold the arrays the envs returned; only a terminal timestep that an auto reset follows is
     a copy, since the reset may write into the same arrays. A step that failed is tried again on the same env, whatever
@@ -46,11 +97,200 @@ class BaseEnvManager(ManagerView):
         >>> manager.close()
     """
 
+    config: dict[str, Any] = {
+        # Episodes each env plays before it is done for good.
+        "episode_num": math.inf,
+        # Attempts at a reset or step in all, and the seconds between them.
+        "max_retry": 1,
+        "retry_waiting_time": 0.1,
+        # Before a further attempt at a reset: 'reset' does nothing, 'renew' makes the env anew.
+        "retry_type": "reset",
+        # Begin the next episode within the step that ended one.
+        "auto_reset": True,
+        # Seconds a step or reset may take; None for any time.
+        "step_timeout": None,
+        "reset_timeout": None,
+    }
+    _config_rules: dict[str, Rule] = {
+        "episode_num": number(1),
+        "max_retry": integer(0),
+        "retry_waiting_time": number(0),
+        "retry_type": one_of("reset", "renew"),
+        "auto_reset": boolean,
+        "step_timeout": number(1e-6, 1e9, optional=True),
+        "reset_timeout": number(1e-6, 1e9, optional=True),
+        # Keys of the managers with processes: a config may switch between managers by `type` alone.
+        "shared_memory": anything,
+        "copy_on_get": anything,
+        "context": anything,
+        "wait_num": anything,
+        "step_wait_timeout": anything,
+        "connect_timeout": anything,
+        "reset_inplace": anything,
+    }
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """A fresh copy of the default config."""
+        return default_config_of(cls)
+
     def __init__(self, env_fn: list[Callable[[], Any]], cfg: Mapping[str, Any] = EasyDict()) -> None:
-        super().__init__(env_fn, cfg)
-        self._envs: dict[int, Any] = {}
+        self._cfg = self.default_config()
+        self._cfg.update(cfg)
+        check_config(self._cfg, type(self).__name__, self._config_rules)
+        self._env_fn = list(env_fn)
+        self._env_num = len(self._env_fn)
+        self._episode_num = self._cfg.episode_num
+        self._max_retry = max(int(self._cfg.max_retry), 1)
+        self._retry_waiting_time = self._cfg.retry_waiting_time
+        self._retry_type = self._cfg.retry_type
+        self._auto_reset = self._cfg.auto_reset
+        self._step_timeout = self._cfg.step_timeout
+        self._reset_timeout = self._cfg.reset_timeout
+
+        self._closed = True
+        self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
+        self._ready_obs: dict[int, Any] = {}
+        self._env_replay_path: list[str] | None = None
+        self._reset_count = 0
+        self._reset_counts = dict.fromkeys(range(self._env_num), 0)
+        self._seeds = EnvSeeds(self._env_num)
         self._reset_param: dict[int, dict[str, Any] | None] = {}
         self._env_episode_count: dict[int, int] = {}
+        if not self._env_fn:
+            raise IndexError(
+                "an env manager needs at least one env, got an empty env_fn; set env.collector_env_num >= 1"
+            )
+        self._env_ref = self._env_fn[0]()
+        self._observation_space, self._action_space, self._reward_space = _spaces_of(self._env_ref)
+        self._envs = self._stand_ins()
+
+    @property
+    def env_num(self) -> int:
+        """Number of envs."""
+        return self._env_num
+
+    @property
+    def env_ref(self) -> Any:
+        """The env that tells the spaces; it is never stepped."""
+        return self._env_ref
+
+    @property
+    def observation_space(self) -> Any:
+        """Space of the observations of each env."""
+        return self._observation_space
+
+    @property
+    def action_space(self) -> Any:
+        """Space of the actions of each env."""
+        return self._action_space
+
+    @property
+    def reward_space(self) -> Any:
+        """Space of the rewards of each env."""
+        return self._reward_space
+
+    @property
+    def closed(self) -> bool:
+        """Whether there are no envs: before `launch` and after `close`."""
+        return self._closed
+
+    @property
+    def ready_obs(self) -> dict[int, Any]:
+        """`{env_id: obs}` of the envs that wait for an action; empty when there are none."""
+        obs, run = self._ready_obs, EnvState.RUN
+        return {env_id: obs[env_id] for env_id, state in self._env_states.items() if state is run}
+
+    @property
+    def reset_count(self) -> int:
+        """How often `reset` was called; the resets after finished episodes do not count."""
+        return self._reset_count
+
+    @property
+    def reset_counts(self) -> dict[int, int]:
+        """`{env_id: how often calls of reset have begun an episode of it}`; see `reset_count`."""
+        return dict(self._reset_counts)
+
+    @property
+    def ready_obs_id(self) -> list[int]:
+        """Ids of the envs that wait for an action."""
+        return [env_id for env_id, state in self._env_states.items() if state is EnvState.RUN]
+
+    @property
+    def done(self) -> bool:
+        """Whether all envs have played their episodes."""
+        return all(state is EnvState.DONE for state in self._env_states.values())
+
+    @property
+    def method_name_list(self) -> list[str]:
+        """The methods of an env that may be reached through the manager."""
+        return [
+            "reset",
+            "step",
+            "seed",
+            "close",
+            "enable_save_replay",
+            "render",
+            "reward_shaping",
+            "enable_save_figure",
+        ]
+
+    def env_state_done(self, env_id: int) -> bool:
+        """Whether the env has played its episodes."""
+        return self._env_states[env_id] is EnvState.DONE
+
+    def random_action(self) -> dict[int, Any]:
+        """`{env_id: sample of the action space}` for the envs in `ready_obs`."""
+        return {env_id: self._action_space.sample() for env_id in self.ready_obs_id}
+
+    def seed(self, seed: Seeds, dynamic_seed: bool | None = None) -> None:
+        """Seed the envs from their next reset on; seeds are kept over `close`, `launch` and the making anew of an env.
+
+        Envs with `seed_episodes` (`GymnasiumEnv`) play episode k, counted from here, from a seed derived from (seed,
+        env id, k). Others are told `seed + env id`, or their own entry of a list or dict, through `env.seed`.
+
+        Args:
+            seed: one for all, or one for each env in a list (None leaves an env as it is), or `{env_id: seed}`.
+            dynamic_seed: second argument for `env.seed`; None leaves it out.
+
+        Raises:
+            AssertionError: a list has another length than there are envs.
+            RuntimeError: there is no env for a key of a dict.
+            TypeError: `seed` is something else.
+        """
+        first = self._seeds.assign(seed, dynamic_seed)
+        if first is not None:
+            _seed_space(self._action_space, first)
+
+    def enable_save_replay(self, replay_path: str | list[str]) -> None:
+        """Record videos, in one folder for all envs or one for each; to be called before `launch`.
+
+        Raises:
+            AssertionError: a list has another length than there are envs.
+        """
+        paths = [replay_path] * self._env_num if isinstance(replay_path, str) else list(replay_path)
+        if len(paths) != self._env_num:
+            raise AssertionError(f"{len(paths)} replay paths were given for {self._env_num} envs: {paths!r}")
+        self._env_replay_path = paths
+
+    def __getattr__(self, key: str) -> Any:
+        """The attribute `key` of each env, as a list; None for an env that lacks it.
+
+        Raises:
+            AttributeError: envs have no such attribute.
+            RuntimeError: it is a method other than those of `method_name_list`.
+            AssertionError: the manager is closed.
+        """
+        # A copy or an unpickled object is asked for attributes before it has any.
+        env_ref = self.__dict__.get("_env_ref")
+        if env_ref is None or (key.startswith("__") and key.endswith("__")) or not hasattr(env_ref, key):
+            raise AttributeError(f"neither {type(self).__name__} nor its env {env_ref!r} has an attribute {key!r}")
+        if inspect.ismethod(getattr(env_ref, key)) and key not in self.method_name_list:
+            raise RuntimeError(
+                f"env method {key!r} cannot be reached through the manager, only {self.method_name_list}"
+            )
+        self._check_open()
+        return self._env_attributes(key)
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
@@ -68,20 +308,21 @@ class BaseEnvManager(ManagerView):
             RuntimeError: an env cannot be reset.
         """
         if not self._closed:
-            raise AssertionError("the env manager is open already; close() it before another launch()")
+            raise ManagerStateError("the env manager is open already; close() it before another launch()")
         if reset_param is not None and len(reset_param) != self._env_num:
             raise AssertionError(f"reset_param is for {len(reset_param)} envs, but there are {self._env_num}")
         _log_once(f"spaces: {self._observation_space}, {self._action_space}, {self._reward_space}")
         self._closed = False
-        self._seeds.forget_told()
+        self._envs = {}
         try:
             for env_id in range(self._env_num):
                 self._env_states[env_id] = EnvState.INIT
                 self._env_episode_count[env_id] = 0
                 self._reset_param[env_id] = None
+                self._seeds.renew(env_id)
                 self._create_env(env_id)
             self.reset(reset_param)
-        except Exception:
+        except BaseException:
             self._close_after_failure()
             raise
 
@@ -121,11 +362,11 @@ class BaseEnvManager(ManagerView):
         for env_id, action in actions.items():
             step = envs[env_id].step
             try:
-                timestep = step(action) if timeout is None else call_with_timeout(timeout, step, action)
+                timestep = step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
             except Exception as e:
                 timestep = self._step_again(env_id, action, e)
             done = timestep.done
-            if done is True or (done is not False and np.all(done)):
+            if done is not False and is_done(done):
                 timestep = self._end_episode(env_id, timestep)
             else:
                 ready_obs[env_id] = timestep.obs
@@ -164,6 +405,15 @@ class BaseEnvManager(ManagerView):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ManagerStateError("the env manager is closed: call launch() first")
+
+    def _check_ids(self, env_ids: Iterable[int]) -> None:
+        unknown = [env_id for env_id in env_ids if env_id not in self._env_states]
+        if unknown:
+            raise UnknownEnvError(f"there are no envs {unknown}; the env ids are 0 to {self._env_num - 1}")
+
     def _end_episode(self, env_id: int, timestep: Any) -> Any:
         self._env_episode_count[env_id] += 1
         if self._env_episode_count[env_id] >= self._episode_num:
@@ -182,26 +432,28 @@ class BaseEnvManager(ManagerView):
             if self._env_replay_path is not None and self._env_states[env_id] is EnvState.RUN:
                 _logger.warning("env %s is recorded and runs: it is not reset before its episode ends", env_id)
             else:
+                self._reset_counts[env_id] += 1
                 self._reset_env(env_id)
 
     def _close_envs(self) -> list[Exception]:
         """Close all envs; return the errors of those that failed to."""
         errors = []
-        for env_id in list(self._envs):
+        envs, self._envs = self._envs, self._stand_ins()
+        for env in envs.values():
             try:
-                self._close_env(env_id)
+                env.close()
             except Exception as e:
                 errors.append(e)
         return errors
 
     def _reset_env(self, env_id: int) -> None:
         self._env_states[env_id] = EnvState.RESET
-        self._seeds.tell(env_id, self._envs[env_id])
+        self._seeds.apply(env_id, self._envs[env_id])
         try:
             obs = self._attempt_reset(env_id)
         except Exception as e:
             obs = self._reset_again(env_id, e)
-        self._seeds.count_reset(env_id)
+        self._seeds.count_episode(env_id)
         self._ready_obs[env_id] = obs
         self._env_states[env_id] = EnvState.RUN
 
@@ -215,7 +467,7 @@ class BaseEnvManager(ManagerView):
             raise exhausted(env_id, "reset", self._max_retry, e) from e
 
     def _step_again(self, env_id: int, action: Any, error: Exception) -> Any:
-        attempt = partial(call_with_timeout, self._step_timeout, self._envs[env_id].step, action)
+        attempt = partial(call_with_timeout, self._step_timeout, "step_timeout", self._envs[env_id].step, action)
         try:
             return attempt_again(error, attempt, self._max_retry - 1, self._retry_waiting_time)
         except Exception as e:
@@ -228,15 +480,16 @@ class BaseEnvManager(ManagerView):
         except Exception:
             _logger.exception("closing the envs of a failed env manager failed too")
 
+    def _stand_ins(self) -> dict[int, Any]:
+        """What `_envs` holds while the manager is closed: the reference env for each."""
+        return dict.fromkeys(range(self._env_num), self._env_ref)
+
     # One env: what a manager that keeps its envs elsewhere replaces.
 
     def _create_env(self, env_id: int) -> None:
         self._envs[env_id] = self._env_fn[env_id]()
         if self._env_replay_path is not None:
             self._envs[env_id].enable_save_replay(self._env_replay_path[env_id])
-
-    def _close_env(self, env_id: int) -> None:
-        self._envs.pop(env_id).close()
 
     def _env_attributes(self, key: str) -> list[Any]:
         return [getattr(self._envs[env_id], key, None) for env_id in range(self._env_num)]
@@ -246,17 +499,17 @@ class BaseEnvManager(ManagerView):
 
     def _attempt_reset(self, env_id: int) -> Any:
         param = self._reset_param[env_id] or {}
-        reset = self._envs[env_id].reset
-        return reset(**param) if self._reset_timeout is None else call_with_timeout(self._reset_timeout, reset, **param)
+        return call_with_timeout(self._reset_timeout, "reset_timeout", self._envs[env_id].reset, **param)
 
     def _renew_and_reset(self, env_id: int) -> Any:
-        if env_id in self._envs:
+        if env_id in self._envs:  # else the last attempt could not make it
             try:
-                self._close_env(env_id)
+                self._envs.pop(env_id).close()
             except Exception:
                 _logger.exception("env %s, which is to be made anew, failed to close", env_id)
         self._create_env(env_id)
-        self._seeds.tell_new(env_id, self._envs[env_id])
+        self._seeds.renew(env_id)
+        self._seeds.apply(env_id, self._envs[env_id])
         return self._attempt_reset(env_id)
 
 
@@ -294,3 +547,70 @@ def get_env_manager_cls(cfg: Mapping[str, Any]) -> type:
 @lru_cache(maxsize=64)
 def _log_once(text: str) -> None:
     _logger.info(text)
+
+
+def is_done(done: Any) -> bool:
+    """Whether the `done` of a timestep, a flag or an array with one for each player, ends the episode."""
+    return done is True or (done is not False and bool(np.all(done)))
+
+
+def call_with_timeout(
+    timeout_s: float | None, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """`function(*args, **kwargs)`, broken off after `timeout_s` seconds where that is given.
+
+    A signal breaks it off: outside the main thread, and on Windows, there is no limit.
+
+    Raises:
+        TimeoutError: the call took longer than the config value `key` allows.
+    """
+    can_interrupt = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if timeout_s is None or not can_interrupt:
+        return function(*args, **kwargs)
+    with WatchDog(timeout_s, f"it took longer than {key} = {timeout_s} s"):
+        return function(*args, **kwargs)
+
+
+def attempt_again(error: Exception, attempt: Callable[[], Any], times: int, wait_s: float) -> Any:
+    """What `attempt()` returns in one of up to `times` calls, made `wait_s` seconds apart after it failed with `error`.
+
+    Raises:
+        Exception: the last error, when every attempt failed.
+    """
+    for _ in range(times):
+        time.sleep(wait_s)
+        try:
+            return attempt()
+        except Exception as e:
+            error = e
+    raise error
+
+
+def exhausted(env_id: int, method: str, attempts: int, error: Exception) -> RuntimeError:
+    """The exception that says which env failed where, with the traceback of its last error; that is its cause, too."""
+    if error.__traceback__ is None:  # it comes from another process, and tells what happened there
+        text = f"{type(error).__name__}: {error.args[0] if error.args else ''}"
+    else:
+        text = f"{error!r}\n" + "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    failure = RuntimeError(
+        f"Env {env_id} {method} has exceeded max retries({attempts}), and the latest exception is: {text}"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _spaces_of(env: Any) -> tuple[Any, Any, Any]:
+    try:
+        return env.observation_space, env.action_space, env.reward_space
+    except Exception:  # an env that knows its spaces only once it has been reset
+        env.reset()
+        spaces = env.observation_space, env.action_space, env.reward_space
+        env.close()
+        return spaces
+
+
+def _seed_space(space: Any, seed: int) -> None:
+    try:
+        space.seed(seed)
+    except Exception as e:  # it only draws random_action; envs may have any object here, or None
+        _logger.debug("the action space %r cannot be seeded: %r", space, e)

@@ -1,28 +1,117 @@
-"""The process of one env: it makes the env, and answers one request after the other until it is told to close."""
+"""The process of one env: it makes the env, and answers one request after the other until it is told to close.
+
+A request is `(method, args)`, an answer `(is_good, value or Failure, reset_follows)`. Each request has one answer; with
+`reset_follows` that of a reset comes after it: a step has ended an episode.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import pickle
-import socket
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+import random
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env_manager.child_failure import Failure
-from ding.envs.env_manager.child_guard import Alarm, seed_globals, use_one_thread
-from ding.envs.env_manager.child_plan import ChildPlan
-from ding.envs.env_manager.obs_slots import SentObs
-from ding.envs.env_manager.seed_book import SeedOrder
-from ding.envs.env_manager.wire import Channel, encode, pack_array, unpack_array
+from ding.envs.env_manager.base_env_manager import call_with_timeout, is_done
+from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array, unpack_array
+from ding.envs.env_manager.env_seeds import EnvSeed
 from ding.utils.child_helper import die_with, settle_in
 
 # How long an env may take to close once its manager's process is gone.
 _FAREWELL_S = 2.0
-# What became of an episode with a step.
-GOES_ON, ENDED, ABNORMAL = range(3)
+
+
+class EnvProcessError(RuntimeError):
+    """An env raised, in its own process, what cannot be raised again in this one.
+
+    Attributes:
+        env_id: the env.
+        method: what it was asked for.
+    """
+
+    def __init__(self, text: str, env_id: int, method: str) -> None:
+        super().__init__(text)
+        self.env_id = env_id
+        self.method = method
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.env_id, self.method)
+
+
+class EnvDiedError(EnvProcessError):
+    """The process of an env ended while something was asked of it."""
+
+
+class Failure(NamedTuple):
+    """An exception on its way from the env's process to the manager's.
+
+    Attributes:
+        method: what failed: `make` for the function that makes the env, else a method of the env.
+        class_name: class of the exception.
+        text: its traceback.
+        pickled: the exception, or None if it does not survive pickling.
+    """
+
+    method: str
+    class_name: str
+    text: str
+    pickled: bytes | None
+
+    @classmethod
+    def of(cls, error: BaseException, method: str) -> Failure:
+        """The failure of `method` with `error`, whatever that is."""
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        return cls(method, type(error).__name__, text, _pickled(error))
+
+    def to_exception(self, env_id: int) -> Exception:
+        """An exception of the original class, if it can be made, whose only argument says what failed where."""
+        head = f"env {env_id} failed in {self.method} with {self.class_name}"
+        text = f"{head}\n\nIn the process of env {env_id}:\n{self.text}"
+        try:
+            error = pickle.loads(self.pickled) if self.pickled is not None else None
+        except Exception:  # its class cannot be imported here
+            error = None
+        own = EnvProcessError(text, env_id, self.method)
+        if not isinstance(error, Exception):
+            return own
+        error.args = (text,)
+        try:
+            has_text = text in str(error)
+        except Exception:  # its text needs the arguments it had
+            return own
+        if not has_text:  # it has a text of its own
+            error.__cause__ = own
+        return error
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    # SystemExit and the like were meant for the env's process, not for the manager's.
+    if not isinstance(error, Exception):
+        return None
+    try:
+        data = encode(error.with_traceback(None))
+        pickle.loads(data)  # classes with constructors of their own fail only here
+    except Exception:
+        return None
+    return data
+
+
+def encode(message: Any) -> bytes:
+    """`message` pickled; classes that only one function knows are pickled by value."""
+    try:
+        return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        import cloudpickle
+
+        data: bytes = cloudpickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        return data
 
 
 def is_abnormal_timestep(timestep: Any) -> bool:
@@ -41,11 +130,40 @@ def is_abnormal_timestep(timestep: Any) -> bool:
     raise TypeError(f"the info of a timestep must be a dict, or a list of them, not {type(info).__name__}")
 
 
-def run_child(plan: ChildPlan, source: socket.socket, sink: socket.socket, inherited: Iterable[Any]) -> None:
+@dataclass(frozen=True)
+class ChildPlan:
+    """What the process of an env is started with.
+
+    Attributes:
+        env_fn: makes the env; as bytes where it was pickled by value.
+        shared_obs: where observations are handed over.
+        parent_pid: the manager's process.
+        random_words: what the global generators are seeded from.
+    """
+
+    env_id: int
+    env_fn: Callable[[], Any] | bytes
+    shared_obs: SharedObs
+    replay_path: str | None
+    step_timeout: float | None
+    reset_timeout: float | None
+    parent_pid: int
+    random_words: tuple[int, ...] = ()
+
+    def make_env(self) -> Any:
+        """The env."""
+        env_fn = pickle.loads(self.env_fn) if isinstance(self.env_fn, bytes) else self.env_fn
+        env = env_fn()
+        if self.replay_path is not None:
+            env.enable_save_replay(self.replay_path)
+        return env
+
+
+def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: Iterable[Connection]) -> None:
     """Be the process of an env.
 
     Args:
-        source, sink: this process's end of the connection.
+        source, sink: where requests come from and answers go to.
         inherited: connections of the parent that a forked process must not hold open.
     """
     settle_in()
@@ -53,33 +171,24 @@ def run_child(plan: ChildPlan, source: socket.socket, sink: socket.socket, inher
         connection.close()
     die_with(plan.parent_pid, farewell_s=_FAREWELL_S)
     seed_globals(plan.random_words)
-    # Without the manager's process nobody is left to tell.
+    # Without the manager's process nobody is left to answer.
     with contextlib.suppress(EOFError, ConnectionError):
-        EnvServer(plan, Channel(source, sink)).serve()
-
-
-class _Failed(Exception):
-    """Carries which method of the env failed; the failure is its cause."""
-
-    def __init__(self, method: str) -> None:
-        super().__init__(method)
-        self.method = method
+        EnvServer(plan, source, sink).serve()
 
 
 class EnvServer:
-    """Answers the requests `(method, *args)` of a manager with `(is_good, what, more)`, in order and by number.
+    """Answers the requests of a manager, in order."""
 
-    With `more` the answer of a reset that nobody asked for follows, under the next number: a step has ended an episode.
-    """
-
-    def __init__(self, plan: ChildPlan, channel: Channel) -> None:
+    def __init__(self, plan: ChildPlan, source: Connection, sink: Connection) -> None:
         self._plan = plan
-        self._channel = channel
+        self._source = source
+        self._sink = sink
         self._env: Any = None
-        self._alarm = Alarm() if plan.step_timeout is not None or plan.reset_timeout is not None else None
         self._reset_param: dict[str, Any] = {}
-        self._seed_order: SeedOrder | None = None
+        self._seed: EnvSeed | None = None
         self._reset_follows = False
+        self._failed = ""  # the method of the env that is called
+        self._handlers: dict[str, Callable[..., Any]] = {"step": self._step, "reset": self._reset, "close": self._close}
 
     def serve(self) -> None:
         """Make the env and answer until the request `close`, or until the env cannot be made.
@@ -88,7 +197,7 @@ class EnvServer:
             EOFError, OSError: the manager's process is gone.
         """
         use_one_thread()
-        self._channel.write(self._answer(0, "make", self._make))
+        self._answer("make", self._make)
         try:
             while self._env is not None:
                 self._serve_one()
@@ -98,90 +207,87 @@ class EnvServer:
                 env.close()
 
     def _serve_one(self) -> None:
-        seq, body = self._channel.receive()
+        data = self._source.recv_bytes()
         try:
-            method, *args = pickle.loads(body)
+            method, args = pickle.loads(data)
         except Exception as e:  # its class cannot be imported here
-            self._channel.write(encode(seq, (False, Failure.of(e, "reading a request"), False)))
+            self._sink.send_bytes(encode((False, Failure.of(e, "reading a request"), False)))
             return
-        if method == "step":
-            self._step(seq, *args)
+        handler = self._handlers.get(method)
+        if handler is not None:
+            self._answer(method, handler, *args)
         else:
-            self._channel.write(self._answer(seq, method, self._call, method, args))
+            self._answer(method, self._call, method, *args)
+        if self._reset_follows:
+            self._reset_follows = False
+            self._answer("reset", self._begin_episode)
 
-    def _answer(self, seq: int, method: str, function: Callable[..., Any], *args: Any) -> bytes:
-        """What `function` returns, or how it fails, as it is sent."""
+    def _answer(self, method: str, function: Callable[..., Any], *args: Any) -> None:
+        """Send what `function` returns, or how it fails."""
+        self._failed = method
         try:
-            what = function(*args)
-            return encode(seq, (True, what, self._reset_follows))
+            data = encode((True, function(*args), self._reset_follows))
         except BaseException as e:
             self._reset_follows = False
-            failure = Failure.of(e.__cause__ or e, e.method) if isinstance(e, _Failed) else Failure.of(e, method)
-            return encode(seq, (False, failure, False))
+            data = encode((False, Failure.of(e, self._failed), False))
+        self._sink.send_bytes(data)
 
-    def _call(self, method: str, args: list[Any]) -> Any:
-        if method == "reset":
-            return self._reset(*args)
+    def _call(self, method: str, *args: Any) -> Any:
         if method == "attribute":
             return getattr(self._env, args[0], None)
-        if method == "close":
-            env, self._env = self._env, None
-            return env.close()
         result = getattr(self._env, method)(*args)
         if method == "reward_shaping" and result is None:
             return args[0]  # which the env has changed
         return result
 
+    def _close(self) -> None:
+        env, self._env = self._env, None
+        env.close()
+
     def _make(self) -> None:
         self._env = self._plan.make_env()
         use_one_thread()
 
-    def _step(self, seq: int, action: tuple[Any, ...], auto_reset: bool, order: SeedOrder | None) -> None:
-        if order is not None:
-            self._seed_order = order
-        self._channel.write(self._answer(seq, "step", self._act, action, auto_reset))
-        if self._reset_follows:
-            self._reset_follows = False
-            self._channel.write(self._answer(seq + 1, "reset", self._begin_episode))
-
-    def _act(self, packed_action: tuple[Any, ...], auto_reset: bool) -> tuple[int, SentObs, Any]:
-        """Step; return what became of the episode, the observation as it is sent, and the rest of the timestep."""
+    def _step(self, packed_action: Any, auto_reset: bool, seed: EnvSeed | None) -> tuple[ObsMessage, Any]:
+        """Step; return the observation as it is sent, and the rest of the timestep."""
+        if seed is not None:
+            self._seed = seed
         action = unpack_array(packed_action)
-        timeout = self._plan.step_timeout
-        if timeout is None:
-            timestep = self._env.step(action)
-        else:
-            assert self._alarm is not None
-            timestep = self._alarm.call(timeout, "step_timeout", self._env.step, action)
-        outcome = _outcome(timestep)
-        self._reset_follows = auto_reset and outcome == ENDED
-        sent = self._plan.slots.put(timestep.obs)
+        timestep = call_with_timeout(self._plan.step_timeout, "step_timeout", self._env.step, action)
+        self._reset_follows = not is_abnormal_timestep(timestep) and auto_reset and is_done(timestep.done)
+        obs = self._plan.shared_obs.write(timestep.obs)
         if type(timestep) is BaseEnvTimestep:
-            return outcome, sent, (pack_array(timestep.reward), timestep.done, timestep.info)
-        return outcome, sent, timestep._replace(obs=None)
+            return obs, (pack_array(timestep.reward), timestep.done, timestep.info)
+        return obs, timestep._replace(obs=None)
 
-    def _reset(self, param: dict[str, Any] | None, order: SeedOrder | None) -> SentObs:
-        if order is not None:
-            self._seed_order = order
+    def _reset(self, param: dict[str, Any] | None, seed: EnvSeed | None) -> ObsMessage:
+        if seed is not None:
+            self._seed = seed
         self._reset_param = param or {}
         return self._begin_episode()
 
-    def _begin_episode(self) -> SentObs:
-        order, self._seed_order = self._seed_order, None
-        if order is not None:
-            try:
-                order.tell(self._env)
-            except Exception as e:
-                raise _Failed("seed") from e
-        timeout = self._plan.reset_timeout
-        if timeout is None:
-            return self._plan.slots.put(self._env.reset(**self._reset_param))
-        assert self._alarm is not None
-        return self._plan.slots.put(self._alarm.call(timeout, "reset_timeout", self._env.reset, **self._reset_param))
+    def _begin_episode(self) -> ObsMessage:
+        seed, self._seed = self._seed, None
+        if seed is not None:
+            self._failed = "seed"
+            seed.apply(self._env)
+            self._failed = "reset"
+        obs = call_with_timeout(self._plan.reset_timeout, "reset_timeout", self._env.reset, **self._reset_param)
+        return self._plan.shared_obs.write(obs)
 
 
-def _outcome(timestep: Any) -> int:
-    if is_abnormal_timestep(timestep):
-        return ABNORMAL
-    done = timestep.done
-    return ENDED if done is True or (done is not False and np.all(done)) else GOES_ON
+def use_one_thread() -> None:
+    """Leave the other cores to the other envs; to be called again after imports."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+def seed_globals(words: Sequence[int]) -> None:
+    """Seed the global generators from `words`: forked processes would all go on with the same numbers."""
+    state = np.random.SeedSequence(words).generate_state(8)
+    np.random.seed(state)
+    random.seed(state.tobytes())
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(int(state[0]))

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import math
 import multiprocessing
 import multiprocessing.connection
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from multiprocessing.util import Finalize
 from typing import Any
 
 from easydict import EasyDict
 
-from ding.envs.env_manager.base_env_manager import BaseEnvManager
-from ding.envs.env_manager.child_failure import EnvDiedError, EnvProcessError
-from ding.envs.env_manager.child_process import Limit
-from ding.envs.env_manager.child_rounds import ChildRounds
-from ding.envs.env_manager.env_child import is_abnormal_timestep
-from ding.envs.env_manager.env_state import EnvState
-from ding.envs.env_manager.stacked_format import StackedFormat
+from ding.envs.env.base_env import BaseEnvTimestep
+from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvNotReadyError, EnvState, exhausted, is_done
+from ding.envs.env_manager.data_formats import (
+    NOT_SHARED,
+    ObsMessage,
+    SharedObs,
+    StackedFormat,
+    pack_array,
+    unpack_array,
+)
+from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, EnvProcessError, is_abnormal_timestep
+from ding.envs.env_manager.env_process import (
+    EnvProcess,
+    Limit,
+    Reply,
+    Request,
+    close_all,
+    portable,
+    wait_for_replies,
+    words_of_numpy,
+)
 from ding.utils.config_helper import Rule, boolean, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -35,13 +54,14 @@ __all__ = [
     "is_abnormal_timestep",
 ]
 
+_logger = logging.getLogger("ding")
 
 # Seconds that an env which is broken off in its own process has to say so.
 _GRACE_S = 0.5
 
 
 @ENV_MANAGER_REGISTRY.register("async_subprocess")
-class AsyncSubprocessEnvManager(ChildRounds):
+class AsyncSubprocessEnvManager(BaseEnvManager):
     """Steps each env in a process of its own, and goes on with those that are ready.
 
     `step` returns once enough envs have answered; the others answer to a later call. An episode that ends is followed,
@@ -103,7 +123,23 @@ class AsyncSubprocessEnvManager(ChildRounds):
         if self._reset_inplace and not self._auto_reset:
             raise AssertionError("reset_inplace=True is not allowed with auto_reset=False: there is no reset then")
         self._set_limits()
-        self._forget_children()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget the processes and everything that they were asked."""
+        self._processes: dict[int, EnvProcess] = {}
+        self._finalizer: Finalize | None = None
+        self._starts = dict.fromkeys(range(self._env_num), 0)  # of its process; each has its own random numbers
+        self._shared_obs: dict[int, SharedObs] = {}
+        self._awaited: set[int] = set()  # envs whose timesteps step() waits for; others that step are to be ignored
+        self._held: dict[int, Any] = {}  # timesteps that are kept back until the reset that follows is over
+        self._arrived: dict[int, Any] = {}  # timesteps that step() has not returned yet
+        self._attempts: dict[int, int] = {}  # so far, at the resets that are under way
+        self._retry_at: dict[int, float] = {}  # when to make the next attempt
+        self._discarded: set[int] = set()  # envs that are to be reset whatever becomes of their step
+        self._answers: dict[int, Reply] = {}  # to the calls that are under way
+        # An error that is not raised before everything that came with it, such as timesteps, has been handed over.
+        self._failure: Exception | None = None
 
     def _set_limits(self) -> None:
         self._connect_limit = connect = Limit(self._connect_timeout, f"connect_timeout = {self._connect_timeout} s")
@@ -167,7 +203,7 @@ class AsyncSubprocessEnvManager(ChildRounds):
                 self._send_step(env_id, action)
             self._await_steps()
         except BaseException:
-            self._lose(actions)  # unless the manager is closed now; then there is nothing to lose
+            self._ignore_steps(actions)
             raise
         arrived, self._arrived = self._arrived, {}
         return arrived
@@ -201,42 +237,297 @@ class AsyncSubprocessEnvManager(ChildRounds):
         It is for who has seen `ready_obs` and will not act in any of these envs.
         """
         ready = self._ready_ids()
-        self._pump_while(lambda: bool(self._resets or self._lost) and self._ready_ids() == ready)
+        self._wait_while(lambda: self._ready_ids() == ready and self._is_any_unsettled())
         return self._ready_ids() != ready
 
+    # When to wait for which env.
+
+    def _ready_ids(self) -> list[int]:
+        run, processes, arrived = EnvState.RUN, self._processes, self._arrived
+        return [
+            env_id
+            for env_id, state in self._env_states.items()
+            if state is run and env_id not in arrived and processes[env_id].request is None
+        ]
+
+    def _is_busy(self, env_id: int) -> bool:
+        """Whether the env works on something, or is about to be reset again."""
+        return self._processes[env_id].request is not None or env_id in self._attempts
+
+    def _is_any_unsettled(self) -> bool:
+        """Whether an env is busy with something that no step() waits for: a reset, for the most part."""
+        return any(self._is_busy(env_id) and env_id not in self._awaited for env_id in self._processes)
+
+    def _settle(self) -> None:
+        """Take in what has come, and wait for an env to be ready, if one will be without a call."""
+        if self._is_any_unsettled():
+            self._take_in_replies(0)
+        self._wait_while(lambda: not self._ready_ids() and self._is_any_unsettled())
+
     def _check_ready(self, env_ids: Iterable[int]) -> None:
-        unknown = [env_id for env_id in env_ids if env_id not in self._env_states]
-        if unknown:
-            raise KeyError(f"there are no envs {unknown}; the env ids are 0 to {self._env_num - 1}")
-        if self._resets or self._lost or self._doom is not None:
-            self._pump_while(lambda: any(env_id in self._resets or env_id in self._lost for env_id in env_ids))
+        self._check_ids(env_ids)
+        self._wait_while(lambda: any(self._is_busy(i) and i not in self._awaited for i in env_ids))
         ready = self._ready_ids()
         if not set(env_ids).issubset(ready):
             states = {env_id: state.name for env_id, state in self._env_states.items()}
-            raise AssertionError(
+            raise EnvNotReadyError(
                 f"actions are for envs {list(env_ids)}, but only {ready} are ready; current env state are: {states}"
             )
 
     def _await_steps(self) -> None:
-        wait_num = min(self._wait_num, len(self._stepping) - len(self._lost) + len(self._arrived))
+        wait_num = min(self._wait_num, len(self._awaited) + len(self._arrived))
         patience = math.inf if self._step_wait_timeout is None else self._step_wait_timeout
         deadline = time.monotonic() + patience
-        while len(self._stepping) > len(self._lost):
+        while self._awaited:
             timeout = None
             if len(self._arrived) >= wait_num and patience < math.inf and self._is_any_going_on():
                 timeout = deadline - time.monotonic()
                 if timeout <= 0:
                     return
-            self._pump(timeout)
+            self._take_in_replies(timeout)
 
     def _is_any_going_on(self) -> bool:
         return any(self._env_states[env_id] is EnvState.RUN for env_id in self._arrived)
 
-    def _settle(self) -> None:
-        """Take in what has come, and wait for an env to be ready, if one will be without a call."""
-        if self._resets or self._lost:
-            self._pump(0)
-        self._pump_while(lambda: bool(self._resets or self._lost) and not self._ready_ids())
+    def _wait_while(self, is_waiting: Callable[[], bool]) -> None:
+        self._raise_failure()
+        while is_waiting():
+            self._take_in_replies(None)
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure = self._failure
+            self._close_after_failure()
+            raise failure
+
+    def _take_in_replies(self, timeout_s: float | None) -> None:
+        """Take in the replies that have come; wait up to `timeout_s` seconds for the first. See `wait_for_replies`."""
+        if self._retry_at:
+            left = max(0.0, min(self._retry_at.values()) - time.monotonic())
+            timeout_s = left if timeout_s is None else min(timeout_s, left)
+        for reply in wait_for_replies(self._processes.values(), timeout_s):
+            self._take_in(reply)
+        self._retry_resets()
+
+    def _take_in(self, reply: Reply) -> None:
+        env_id, request, error = reply.env_id, reply.request, reply.error
+        if request is Request.STEP:
+            if error is None:
+                self._end_step(reply)
+            else:
+                self._fail_step(env_id, error)
+        elif request is Request.RESET:
+            if error is None:
+                self._end_reset(env_id, reply.value)
+            else:
+                self._fail_reset(env_id, error, reply.failed)
+        elif request is Request.CALL:
+            self._answers[env_id] = reply
+        elif request is Request.MAKE:
+            if error is not None:
+                self._fail_make(env_id, error)
+            elif env_id in self._attempts:
+                self._send_reset(env_id)
+
+    def _fail(self, env_id: int, error: Exception) -> None:
+        """Close the manager, and raise the error of an env."""
+        self._env_states[env_id] = EnvState.ERROR
+        self._close_after_failure()
+        raise error
+
+    # Steps
+
+    def _send_step(self, env_id: int, action: Any) -> None:
+        is_last = self._env_episode_count[env_id] + 1 >= self._episode_num
+        self._processes[env_id].send(
+            Request.STEP,
+            "step",
+            pack_array(action),
+            self._auto_reset and not is_last,
+            self._seeds.take(env_id),
+            limit=self._step_limit,
+            reset_limit=self._reset_limit,
+        )
+        self._awaited.add(env_id)
+
+    def _end_step(self, reply: Reply) -> None:
+        env_id = reply.env_id
+        message, fields = reply.value
+        obs = self._read_obs(env_id, message)
+        if type(fields) is tuple:
+            reward, done, info = fields
+            timestep: Any = BaseEnvTimestep(obs, unpack_array(reward), done, info)
+        else:
+            timestep = fields._replace(obs=obs)
+        if is_abnormal_timestep(timestep):
+            self._env_states[env_id] = EnvState.ERROR
+        elif not is_done(timestep.done):
+            self._ready_obs[env_id] = obs
+        else:
+            self._env_episode_count[env_id] += 1
+            if self._env_episode_count[env_id] >= self._episode_num:
+                self._env_states[env_id] = EnvState.DONE
+            elif not reply.reset_follows:
+                self._env_states[env_id] = EnvState.NEED_RESET
+            else:
+                self._env_states[env_id] = EnvState.RESET
+                self._attempts[env_id] = 1
+                if self._reset_inplace:
+                    self._held[env_id] = timestep
+                    return
+        self._deliver(env_id, timestep)
+
+    def _deliver(self, env_id: int, timestep: Any) -> None:
+        if env_id in self._awaited:
+            self._awaited.discard(env_id)
+            self._arrived[env_id] = timestep
+
+    def _ignore_steps(self, env_ids: Iterable[int]) -> None:
+        """Hand over no timesteps of these envs; what they say of the state of their envs still counts."""
+        for env_id in env_ids:
+            self._arrived.pop(env_id, None)
+            if env_id in self._awaited:
+                self._awaited.discard(env_id)
+                self._processes[env_id].set_limit(self._connect_limit)
+
+    def _fail_step(self, env_id: int, error: Exception) -> None:
+        if env_id not in self._discarded:
+            self._fail(env_id, error)
+        _logger.warning("env %s is reset after a step that failed: %s", env_id, error)
+
+    def _read_obs(self, env_id: int, message: ObsMessage) -> Any:
+        shared = self._shared_obs[env_id]
+        if message[0] == NOT_SHARED and shared.is_used:
+            one_time_warning(
+                f"observations do not have the form of the observation space {self._observation_space}, and so "
+                "do not go through shared memory, which is faster: let the env return what its space says"
+            )
+        return shared.read(message)
+
+    # Resets
+
+    def _reset_envs(self, env_ids: list[int]) -> None:
+        self._discarded = set(env_ids)
+        try:
+            self._ignore_steps(env_ids)
+            self._wait_while(lambda: any(self._is_busy(i) and not self._is_being_made(i) for i in env_ids))
+        finally:
+            self._discarded = set()
+        for env_id in env_ids:
+            self._reset_counts[env_id] += 1
+            self._env_states[env_id] = EnvState.RESET
+            self._attempts[env_id] = 1
+            if not self._is_being_made(env_id):
+                self._send_reset(env_id)
+        self._wait_while(lambda: any(env_id in self._attempts for env_id in env_ids))
+
+    def _is_being_made(self, env_id: int) -> bool:
+        return self._processes[env_id].request is Request.MAKE
+
+    def _send_reset(self, env_id: int) -> None:
+        param, seed = self._reset_param[env_id], self._seeds.take(env_id)
+        self._processes[env_id].send(Request.RESET, "reset", param, seed, limit=self._reset_limit)
+
+    def _end_reset(self, env_id: int, message: ObsMessage) -> None:
+        del self._attempts[env_id]
+        self._seeds.count_episode(env_id)
+        self._ready_obs[env_id] = self._read_obs(env_id, message)
+        self._env_states[env_id] = EnvState.RUN
+        if env_id in self._held:
+            self._deliver(env_id, self._held.pop(env_id))
+
+    def _fail_reset(self, env_id: int, error: Exception, failed: str) -> None:
+        attempts = self._attempts[env_id]
+        if failed == "seed" or attempts >= self._max_retry:
+            del self._attempts[env_id]
+            self._env_states[env_id] = EnvState.ERROR
+            self._failure = error if failed == "seed" else exhausted(env_id, "reset", attempts, error)
+            if env_id in self._held:
+                self._deliver(env_id, self._held.pop(env_id))
+            return
+        _logger.warning("attempt %s of %s to reset env %s failed: %s", attempts, self._max_retry, env_id, error)
+        self._attempts[env_id] = attempts + 1
+        self._retry_at[env_id] = time.monotonic() + self._retry_waiting_time
+
+    def _fail_make(self, env_id: int, error: Exception) -> None:
+        self._processes[env_id].end(at_once=True)
+        if self._attempts.get(env_id, 1) == 1:
+            self._fail(env_id, error)
+        self._fail_reset(env_id, error, "make")
+
+    def _retry_resets(self) -> None:
+        now = time.monotonic()
+        for env_id in [env_id for env_id, due in self._retry_at.items() if due <= now]:
+            del self._retry_at[env_id]
+            if self._retry_type == "reset" and not self._processes[env_id].is_dead:
+                self._send_reset(env_id)
+                continue
+            try:
+                self._processes[env_id].end()
+                self._start_process(env_id)
+            except Exception as e:
+                self._fail_reset(env_id, e, "make")
+
+    # Processes, and calls to single envs
+
+    def _create_env(self, env_id: int) -> None:
+        if self._finalizer is None:
+            # At exit this comes before multiprocessing ends the processes itself, which would not close the envs.
+            self._finalizer = Finalize(self, _close_forgotten, (self._processes,), exitpriority=10)
+            self._random_words = words_of_numpy()
+        space = self._observation_space if self._shared_memory else None
+        self._shared_obs[env_id] = SharedObs.for_space(space, self._copy_on_get)
+        self._start_process(env_id)
+
+    def _start_process(self, env_id: int) -> None:
+        env_fn = self._env_fn[env_id]
+        plan = ChildPlan(
+            env_id=env_id,
+            env_fn=env_fn if self._context == "fork" else portable(env_fn, env_id),
+            shared_obs=self._shared_obs[env_id],
+            replay_path=self._env_replay_path[env_id] if self._env_replay_path is not None else None,
+            step_timeout=self._step_timeout,
+            reset_timeout=self._reset_timeout,
+            parent_pid=os.getpid(),
+            random_words=(*self._random_words, env_id, self._starts[env_id]),
+        )
+        self._starts[env_id] += 1
+        context = multiprocessing.get_context(self._context)
+        self._processes[env_id] = EnvProcess(plan, context, self._connect_limit, self._processes.values())
+        self._seeds.renew(env_id)
+
+    def _close_envs(self) -> list[Exception]:
+        processes, finalizer = self._processes, self._finalizer
+        self._clear()
+        if finalizer is not None:
+            finalizer.cancel()
+        return close_all(processes.values())
+
+    def _ask(self, env_ids: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
+        """What the method of each of these envs returns, once they have done what they are busy with."""
+        env_ids = list(env_ids)
+        self._wait_while(lambda: any(map(self._is_busy, env_ids)))
+        self._answers = {}
+        for env_id in env_ids:
+            self._processes[env_id].send(Request.CALL, method, *args, limit=self._connect_limit)
+        self._wait_while(lambda: len(self._answers) < len(env_ids))
+        answers, self._answers = self._answers, {}
+        for env_id in env_ids:
+            error = answers[env_id].error
+            if error is not None:
+                if self._processes[env_id].is_dead:
+                    self._fail(env_id, error)
+                raise error
+        return {env_id: answers[env_id].value for env_id in env_ids}
+
+    def _call_env(self, env_id: int, method: str, *args: Any) -> Any:
+        return self._ask([env_id], method, *args)[env_id]
+
+    def _env_attributes(self, key: str) -> list[Any]:
+        if inspect.ismethod(getattr(self._env_ref, key)):
+            return [partial(self._call_env, env_id, key) for env_id in range(self._env_num)]
+        return list(self._ask(range(self._env_num), "attribute", key).values())
 
     def __getattr__(self, key: str) -> Any:
         if not key.startswith("__") and "_env_ref" in self.__dict__:
@@ -280,14 +571,19 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
         return {env_id: timesteps[env_id] for env_id in actions}
 
     def _await_steps(self) -> None:
-        while len(self._stepping) > len(self._lost):
-            self._pump(None)
+        while self._awaited:
+            self._take_in_replies(None)
 
     def _settle(self) -> None:
-        if self._resets or self._lost or self._doom is not None:
-            self._pump_while(lambda: bool(self._resets or self._lost))
+        self._wait_while(self._is_any_unsettled)
 
 
 @ENV_MANAGER_REGISTRY.register("subprocess_v2")
 class SubprocessEnvManagerV2(StackedFormat, SyncSubprocessEnvManager):
     """A `SyncSubprocessEnvManager` whose observations are stacked, and whose timesteps are a list of trees."""
+
+
+def _close_forgotten(processes: dict[int, EnvProcess]) -> None:
+    """Close the envs of a manager that was never closed."""
+    for error in close_all(processes.values()):
+        _logger.error("an env that was never closed failed to close: %s", error)

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from ding.envs.env_manager import child_process
+from ding.envs.env_manager import env_process
 
 SHM = pathlib.Path("/dev/shm")
 
@@ -22,13 +22,13 @@ def exists(pid):
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch):
     pids = []
-    start = child_process.ChildProcess.__init__
+    start = env_process.EnvProcess.__init__
 
     def noting_start(self, *args):
         start(self, *args)
         pids.append(self.pid)
 
-    monkeypatch.setattr(child_process.ChildProcess, "__init__", noting_start)
+    monkeypatch.setattr(env_process.EnvProcess, "__init__", noting_start)
     before = set(SHM.iterdir()) if SHM.exists() else set()
     yield pids
     assert [pid for pid in pids if exists(pid)] == []

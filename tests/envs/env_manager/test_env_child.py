@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import pickle
 import signal
-import socket
 import sys
 import threading
 import time
@@ -15,17 +13,21 @@ import numpy as np
 import pytest
 
 from ding.envs.env_manager import env_child
-from ding.envs.env_manager.child_guard import Alarm, seed_globals, use_one_thread
-from ding.envs.env_manager.child_plan import ChildPlan, portable, words_of_numpy
-from ding.envs.env_manager.env_child import ABNORMAL, ENDED, GOES_ON, EnvServer, run_child
-from ding.envs.env_manager.obs_slots import NOT_SHARED, ObsSlots
-from ding.envs.env_manager.seed_book import SeedBook
-from ding.envs.env_manager.wire import Channel, encode, pack_array
+from ding.envs.env_manager.base_env_manager import call_with_timeout
+from ding.envs.env_manager.data_formats import NOT_SHARED, SharedObs, pack_array
+from ding.envs.env_manager.env_child import ChildPlan, EnvServer, run_child, seed_globals, use_one_thread
+from ding.envs.env_manager.env_process import portable, words_of_numpy
+from ding.envs.env_manager.env_seeds import EnvSeeds
 from tests.envs.env_manager.scripted_env import Make, Raise, ScriptedEnv, be_abnormal
 
 
 def plan_for(env_fn, **kwargs):
-    defaults = {"slots": ObsSlots.for_space(None, True), "replay_path": None, "step_timeout": None, "parent_pid": 0}
+    defaults = {
+        "shared_obs": SharedObs.for_space(None, True),
+        "replay_path": None,
+        "step_timeout": None,
+        "parent_pid": 0,
+    }
     return ChildPlan(env_id=0, env_fn=env_fn, **{"reset_timeout": None, **defaults, **kwargs})
 
 
@@ -33,15 +35,15 @@ class Talk:
     """Requests and answers of an `EnvServer` in a thread."""
 
     def __init__(self, plan):
-        (our_source, self.their_sink), (self.their_source, our_sink) = socket.socketpair(), socket.socketpair()
-        self.channel, self.seq = Channel(our_source, our_sink), -2
+        self.their_source, self.sink = multiprocessing.Pipe(duplex=False)
+        self.source, self.their_sink = multiprocessing.Pipe(duplex=False)
         self.errors = []
         self.thread = threading.Thread(target=self.serve, args=(plan,))
         self.thread.start()
 
     def serve(self, plan):
         try:
-            EnvServer(plan, Channel(self.their_source, self.their_sink)).serve()
+            EnvServer(plan, self.their_source, self.their_sink).serve()
         except EOFError as e:
             self.errors.append(e)
         finally:
@@ -49,19 +51,16 @@ class Talk:
             self.their_sink.close()
 
     def hear(self):
-        seq, body = self.channel.receive()
-        return (seq, *pickle.loads(body))
+        return list(self.source.recv())
 
-    def ask(self, *request):
-        self.seq += 2
-        if request[0] != "make":
-            self.channel.write(encode(self.seq, request))
-        seq, *answer = self.hear()
-        assert seq == self.seq
-        return answer
+    def ask(self, method, *args):
+        if method != "make":
+            self.sink.send((method, args))
+        return self.hear()
 
     def end(self):
-        self.channel.close()
+        self.sink.close()
+        self.source.close()
         self.thread.join(20)
         assert not self.thread.is_alive()
 
@@ -79,8 +78,8 @@ def talk():
         each.end()
 
 
-def step(action=0, auto_reset=False, order=None):
-    return "step", pack_array(np.array([action])), auto_reset, order
+def step(action=0, auto_reset=False, seed=None):
+    return "step", pack_array(np.array([action])), auto_reset, seed
 
 
 def test_it_answers_in_order_until_it_is_to_close(talk):
@@ -88,12 +87,12 @@ def test_it_answers_in_order_until_it_is_to_close(talk):
     child = talk(lambda: env, replay_path="video")
     assert child.ask("make") == [True, None, False]
     assert env.replay_path == "video"
-    is_good, (slot, obs), more = child.ask("reset", {"level": 1}, None)
-    assert (is_good, slot, obs.tolist(), more) == (True, NOT_SHARED, [4, 0, 0], False)
-    is_good, (outcome, (_, obs), (reward, done, info)), more = child.ask(*step(7))
-    assert (outcome, obs.tolist(), done, info["note"].tolist(), more) == (GOES_ON, [4, 0, 1], False, [1], False)
+    is_good, (index, obs), more = child.ask("reset", {"level": 1}, None)
+    assert (is_good, index, obs.tolist(), more) == (True, NOT_SHARED, [4, 0, 0], False)
+    is_good, ((_, obs), (reward, done, info)), more = child.ask(*step(7))
+    assert (is_good, obs.tolist(), done, info["note"].tolist(), more) == (True, [4, 0, 1], False, [1], False)
     assert reward == pack_array(np.array([1], np.float32))
-    assert child.ask(*step(8))[1][0] == ENDED
+    assert child.ask(*step(8))[1][1][1] is True
     assert child.ask("attribute", "actions") == [True, [[7], [8]], False]
     assert child.ask("attribute", "nothing") == [True, None, False]
     assert child.ask("render", "human") == [True, "human 4 0 2", False]
@@ -105,16 +104,16 @@ def test_it_answers_in_order_until_it_is_to_close(talk):
 
 
 def test_a_step_that_ends_an_episode_is_followed_by_a_reset(talk):
-    book = SeedBook(1)
-    book.assign(5, None)
+    seeds = EnvSeeds(1)
+    seeds.assign(5, None)
     env = ScriptedEnv(0, length=1)
     child = talk(lambda: env)
     child.ask("make")
     child.ask("reset", {"level": 1}, None)
-    _, (outcome, *_), more = child.ask(*step(auto_reset=True, order=book.take_order(0)))
-    assert (outcome, more) == (ENDED, True)
-    seq, is_good, (_, obs), more = child.hear()
-    assert (seq, is_good, obs.tolist(), more) == (child.seq + 1, True, [0, 1, 0], False)
+    _, (_, (_, done, _)), more = child.ask(*step(auto_reset=True, seed=seeds.take(0)))
+    assert (done, more) == (True, True)
+    is_good, (_, obs), more = child.hear()
+    assert (is_good, obs.tolist(), more) == (True, [0, 1, 0], False)
     assert env.told == [{"level": 1}, (5,), {"level": 1}]
 
 
@@ -124,34 +123,35 @@ def test_a_reset_that_fails_after_a_step_is_told_apart_from_it(talk):
     child.ask("make")
     child.ask("reset", None, None)
     assert child.ask(*step(auto_reset=True))[2]
-    _, is_good, failure, more = child.hear()
+    is_good, failure, more = child.hear()
     assert (is_good, failure.method, failure.class_name, more) == (False, "reset", "ValueError", False)
 
 
 def test_a_failing_seed_is_told_apart_from_a_failing_reset(talk):
-    book = SeedBook(1)
-    book.assign(5, None)
+    seeds = EnvSeeds(1)
+    seeds.assign(5, None)
     env = ScriptedEnv(0, deeds={("seed", 0): Raise(ValueError("no such seed"))})
     child = talk(lambda: env)
     child.ask("make")
-    is_good, failure, _ = child.ask("reset", None, book.take_order(0))
+    is_good, failure, _ = child.ask("reset", None, seeds.take(0))
     assert (is_good, failure.method) == (False, "seed")
 
 
 def test_failures_are_answers_and_the_env_goes_on(talk):
     deeds = {("step", 0): Raise(ValueError("broken")), ("step", 2): be_abnormal}
-    child = talk(Make(0, deeds=deeds))
+    child = talk(Make(0, length=2, deeds=deeds))
     child.ask("make")
     child.ask("reset", None, None)
     is_good, failure, more = child.ask(*step(auto_reset=True))
     assert (is_good, failure.method, failure.class_name, more) == (False, "step", "ValueError", False)
     assert "ValueError: broken" in failure.text
-    assert child.ask(*step())[1][0] == GOES_ON
-    assert child.ask(*step(auto_reset=True))[1][0] == ABNORMAL
+    assert child.ask(*step())[0]
+    is_good, (_, (_, done, info)), more = child.ask(*step(auto_reset=True))
+    assert (is_good, done, info["abnormal"], more) == (True, True, True, False)  # no reset follows
     assert child.ask("nothing_of_the_kind")[1].class_name == "AttributeError"
-    child.channel.write(encode(99, "x").replace(b"x", b"\xff"))
-    seq, is_good, failure, _ = child.hear()
-    assert (seq, is_good, failure.method) == (99, False, "reading a request")
+    child.sink.send_bytes(b"no pickle")
+    is_good, failure, _ = child.hear()
+    assert (is_good, failure.method) == (False, "reading a request")
 
 
 def test_an_env_that_cannot_be_made_is_the_last_answer(talk):
@@ -173,14 +173,14 @@ def test_the_env_is_closed_when_the_connection_ends(talk):
 
 def test_time_limits_break_off_what_they_are_for():
     env = ScriptedEnv(deeds={(method, 0): lambda env: time.sleep(30) for method in ("reset", "step")})
-    server = EnvServer(plan_for(lambda: env, step_timeout=0.05, reset_timeout=0.06), None)
+    server = EnvServer(plan_for(lambda: env, step_timeout=0.05, reset_timeout=0.06), None, None)
     server._make()
     with pytest.raises(TimeoutError, match="reset_timeout = 0.06 s"):
         server._reset(None, None)
     server._reset(None, None)
     with pytest.raises(TimeoutError, match="step_timeout = 0.05 s"):
-        server._act((0,), False)
-    assert server._act((0,), False)[0] == GOES_ON
+        server._step((0,), False, None)
+    assert server._step((0,), False, None)[0][1].tolist() == [0, 0, 1]
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
@@ -198,7 +198,7 @@ def handlers_stay():
 
 def test_without_a_timer_nothing_is_broken_off(monkeypatch):
     monkeypatch.delattr(signal, "setitimer")
-    assert Alarm().call(0.001, "step_timeout", lambda: time.sleep(0.01) or 3) == 3
+    assert call_with_timeout(0.001, "step_timeout", lambda: time.sleep(0.01) or 3) == 3
 
 
 def test_an_env_may_use_one_thread_of_torch(monkeypatch):
@@ -231,16 +231,17 @@ def test_the_words_follow_from_numpys_state_and_leave_it():
 
 
 def test_the_process_lives_until_the_connection_ends(monkeypatch):
-    inherited, unused = socket.socketpair()
+    inherited, unused = multiprocessing.Pipe()
     monkeypatch.setattr(env_child, "settle_in", lambda: None)
     monkeypatch.setattr(env_child, "die_with", lambda pid, farewell_s: None)
-    (our_source, sink), (source, our_sink) = socket.socketpair(), socket.socketpair()
+    source, our_sink = multiprocessing.Pipe(duplex=False)
+    our_source, sink = multiprocessing.Pipe(duplex=False)
     thread = threading.Thread(target=run_child, args=(plan_for(Make(0)), source, sink, [inherited]))
     thread.start()
     our_sink.close()
     thread.join(20)
     assert not thread.is_alive()
-    assert inherited.fileno() == -1
+    assert inherited.closed
     for end in (unused, our_source, source, sink):
         end.close()
 

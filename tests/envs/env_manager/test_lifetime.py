@@ -16,8 +16,8 @@ import time
 import numpy as np
 import pytest
 
-from ding.envs import SyncSubprocessEnvManager
-from ding.envs.env_manager import child_group, env_child
+from ding.envs import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
+from ding.envs.env_manager import env_child, env_process
 from tests.envs.env_manager.conftest import exists
 from tests.envs.env_manager.scripted_env import Make, Touch, Wait, hang_for_good
 
@@ -25,7 +25,7 @@ FORK = {"context": "fork"}
 
 
 def pids(manager):
-    return list(manager._children.pids().values())
+    return manager.pid
 
 
 def wait_for_death(pid, timeout_s=15):
@@ -174,21 +174,20 @@ def test_handlers_of_the_parent_do_not_run_in_the_envs(tmp_path):
 
 
 def test_closing_is_bounded_though_an_env_ignores_every_request(monkeypatch):
-    monkeypatch.setattr(child_group, "CLOSE_S", 0.2)
-    monkeypatch.setattr(child_group, "_END_S", 0.2)
-    manager = SyncSubprocessEnvManager([Make(0, deeds={("render", 0): hang_for_good})], FORK)
+    monkeypatch.setattr(env_process, "_CLOSE_S", 0.2)
+    monkeypatch.setattr(env_process, "_END_S", 0.2)
+    envs = [Make(0, deeds={("step", 0): hang_for_good}), Make(1)]
+    manager = AsyncSubprocessEnvManager(envs, {**FORK, "wait_num": 1, "step_wait_timeout": 0})
     manager.launch()
-    manager._children.send(0, "render", "human")
+    assert list(manager.step({0: 0, 1: 0})) == [1]
     start = time.monotonic()
     manager.close()
     assert time.monotonic() - start < 5
 
 
 def test_a_wait_for_answers_ends_now_and_then_so_that_no_signal_is_overlooked(monkeypatch):
-    monkeypatch.setattr(child_group, "_TICK_S", 0.01)
-    with SyncSubprocessEnvManager([Make(0)], FORK) as manager:
-        manager.launch()
-        assert manager._children.poll(None) == []  # nobody was asked
+    monkeypatch.setattr(env_process, "_TICK_S", 0.01)
+    assert list(env_process.wait_for_replies([], None)) == []  # nobody was asked
 
 
 @pytest.mark.slow

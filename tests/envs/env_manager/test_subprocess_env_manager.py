@@ -63,7 +63,7 @@ def act(manager, *env_ids):
 
 
 def pids(manager):
-    return manager._children.pids()
+    return dict(enumerate(manager.pid))
 
 
 # -- configuration
@@ -403,7 +403,7 @@ def test_without_copy_on_get_observations_are_shared_memory():
         manager.launch()
         first = act(manager)[0].obs
         act(manager)
-        assert first.tolist() == [0, 0, 1]  # there are two slots
+        assert first.tolist() == [0, 0, 1]  # there are two buffers
         act(manager)
         assert first.tolist() == [0, 0, 3]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ding.envs import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
-from ding.envs.env_manager import EnvDiedError, EnvProcessError, child_process
+from ding.envs.env_manager import EnvDiedError, EnvProcessError, env_process
 from tests.envs.env_manager.scripted_env import (
     Die,
     Make,
@@ -38,9 +38,9 @@ def act(manager, *env_ids):
 
 def kill(manager, env_id, how=signal.SIGKILL):
     """Kill the process of an env, and wait until it is gone."""
-    child = manager._children._children[env_id]
-    os.kill(child.pid, how)
-    assert child_process.wait_for_end([child], 10)
+    process = manager._processes[env_id]
+    os.kill(process.pid, how)
+    assert env_process.wait_for_end([process], 10)
 
 
 # -- exceptions
@@ -268,7 +268,7 @@ class MakesOnce:
 
 def test_a_process_that_cannot_be_started_anew_has_failed_an_attempt(monkeypatch):
     manager = sync({"deeds": {("reset", 0): Raise(ValueError("stuck"))}}, max_retry=2, retry_type="renew")
-    start = child_process.ChildProcess.__init__
+    start = env_process.EnvProcess.__init__
     calls = []
 
     def fail_later(self, *args):
@@ -277,7 +277,7 @@ def test_a_process_that_cannot_be_started_anew_has_failed_an_attempt(monkeypatch
             raise OSError("no more processes")
         start(self, *args)
 
-    monkeypatch.setattr(child_process.ChildProcess, "__init__", fail_later)
+    monkeypatch.setattr(env_process.EnvProcess, "__init__", fail_later)
     with pytest.raises(RuntimeError, match="(?s)Env 0 reset has exceeded.*no more processes"):
         manager.launch()
     assert manager.closed
@@ -396,7 +396,6 @@ def test_without_process_descriptors_a_death_is_noticed_by_the_connection(monkey
     monkeypatch.delattr(os, "pidfd_open")
     manager = sync({}, {"deeds": {("step", 0): Die(signal.SIGKILL)}})
     manager.launch()
-    assert all(child.sentinel is None for child in manager._children._children.values())
     with pytest.raises(EnvDiedError, match="env 1 died in step: .*SIGKILL"):
         act(manager)
 
@@ -479,17 +478,82 @@ def test_the_connect_timeout_counts_for_calls_from_when_the_env_can_begin():
     assert manager.closed
 
 
-def test_an_answer_that_comes_late_is_not_taken_for_another():
-    manager = sync({"length": 9}, {})
+def test_an_answer_that_comes_late_is_not_taken_for_another(tmp_path):
+    deeds = {("reset", 0): Once(tmp_path / "slow", Wait(1.2))}
+    with sync({"length": 9, "deeds": deeds}, connect_timeout=1, max_retry=2) as manager:
+        manager.launch()
+        assert manager.length == [9]
+        assert manager.told == [[{}]]  # the process that was too slow is gone
+        assert act(manager)[0].obs.tolist() == [0, 0, 1]
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+@pytest.fixture
+def interrupt_after():
+    def ring(*args):
+        raise Interrupt
+
+    previous = signal.signal(signal.SIGALRM, ring)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, previous)
+
+
+def test_the_answer_to_an_interrupted_call_is_not_taken_for_that_to_the_next(interrupt_after):
+    with sync({"length": 9, "deeds": {("render", 0): Wait(0.6)}}, {}) as manager:
+        manager.launch()
+        interrupt_after(0.2)
+        with pytest.raises(Interrupt):
+            _ = manager.ready_imgs
+        assert manager.length == [9, 3]
+        assert act(manager)[0].obs.tolist() == [0, 0, 1]
+
+
+def test_a_launch_that_is_interrupted_leaves_the_manager_closed(interrupt_after):
+    manager = sync({}, {"deeds": {("reset", 0): Wait(0.6)}})
+    interrupt_after(0.2)
+    with pytest.raises(Interrupt):
+        manager.launch()
+    assert manager.closed
+
+
+def test_a_large_request_to_a_process_that_does_not_read_is_broken_off():
+    manager = sync({}, step_timeout=0.6)
     manager.launch()
-    group = manager._children
-    group.send(0, "attribute", "number")
-    group.forget(0)
-    assert manager._env_attributes("length") == [9, 3]
-    group.send(0, "render", "human")
-    group.forget(0)
-    assert act(manager)[0].obs.tolist() == [0, 0, 1]
-    manager.close()
+    os.kill(manager.pid[0], signal.SIGSTOP)
+    with pytest.raises(TimeoutError, match=r"env 0: step did not end within step_timeout = 0\.6 s"):
+        manager.step({0: np.zeros(300_000)})
+    assert manager.closed
+
+
+def fork_and_die(env):
+    """Die of SIGKILL, and leave a process that holds everything that this one had open for a while."""
+    if os.fork() == 0:
+        time.sleep(3)
+        os._exit(0)
+    Die(signal.SIGKILL)(env)
+
+
+def test_the_death_of_an_env_that_has_started_processes_is_noticed_at_once():
+    manager = sync({"deeds": {("step", 0): fork_and_die}}, {})
+    manager.launch()
+    start = time.monotonic()
+    with pytest.raises(EnvDiedError, match="env 0 died in step: .*SIGKILL"):
+        act(manager)
+    assert time.monotonic() - start < 2
+
+
+def test_a_process_takes_one_request_at_a_time():
+    with sync({"deeds": {("step", 0): Wait(0.2)}}) as manager:
+        manager.launch()
+        process = manager._processes[0]
+        process.send(env_process.Request.CALL, "render", "human")
+        with pytest.raises(env_process.EnvBusyError, match="env 0 cannot step: it has yet to answer to render"):
+            process.send(env_process.Request.STEP, "step", (0,), True, None)
+        assert act(manager)[0].obs.tolist() == [0, 0, 1]
 
 
 def asynchronous(*envs, **cfg):
@@ -505,34 +569,35 @@ def test_a_call_waits_for_an_env_that_gets_a_new_process(tmp_path):
         assert manager._call_env(0, "render", "human") == "human 0 0 0"
 
 
-@pytest.mark.parametrize("max_retry, words", [(1, "Env 0 reset has exceeded"), (2, "env 0 died in render")])
-def test_a_call_behind_a_reset_that_hangs_is_answered(max_retry, words, tmp_path):
+@pytest.mark.parametrize("max_retry", [1, 2])
+def test_a_call_behind_a_reset_that_hangs_is_answered(max_retry, tmp_path):
     deeds = {("step", 0): Wait(0.3), ("reset", 1): Once(tmp_path / "hung", hang_for_good)}
     manager = asynchronous({"length": 1, "deeds": deeds}, {}, max_retry=max_retry, reset_timeout=0.6)
     manager.launch()
     assert list(act(manager)) == [1]
-    with pytest.raises(RuntimeError, match=words):
-        manager._call_env(0, "render", "human")
+    if max_retry == 1:
+        with pytest.raises(RuntimeError, match="Env 0 reset has exceeded"):
+            manager._call_env(0, "render", "human")
+    else:
+        assert manager._call_env(0, "render", "human") == "human 0 0 0"
     assert manager.closed is (max_retry == 1)
     manager.close()
 
 
-def test_a_call_is_answered_by_an_env_before_it_is_replaced(tmp_path):
+def test_a_call_waits_for_an_env_that_is_replaced(tmp_path):
     deeds = {("step", 0): Wait(0.3), ("reset", 1): Once(tmp_path / "stuck", Raise(ValueError("stuck")))}
     with asynchronous({"length": 1, "deeds": deeds}, {}, max_retry=2, retry_type="renew") as manager:
         manager.launch()
         assert list(act(manager)) == [1]
-        assert manager._call_env(0, "render", "human") == "human 0 0 1"
+        assert manager._call_env(0, "render", "human") == "human 0 0 0"
         assert manager.ready_obs_id == [1]
         assert manager.step({})[0].done
-        assert manager.wait_another() or manager.ready_obs_id == [0, 1]
+        assert manager.ready_obs_id == [0, 1]
 
 
 def test_closing_an_env_that_hangs_is_bounded(monkeypatch, caplog):
-    from ding.envs.env_manager import child_group
-
-    monkeypatch.setattr(child_group, "CLOSE_S", 0.3)
-    monkeypatch.setattr(child_group, "_END_S", 0.3)
+    monkeypatch.setattr(env_process, "_CLOSE_S", 0.3)
+    monkeypatch.setattr(env_process, "_END_S", 0.3)
     manager = sync({"deeds": {("close", 0): hang_for_good}}, {})
     manager.launch()
     start = time.monotonic()
@@ -542,11 +607,9 @@ def test_closing_an_env_that_hangs_is_bounded(monkeypatch, caplog):
 
 
 def test_a_process_that_nothing_ends_is_logged(monkeypatch, caplog):
-    from ding.envs.env_manager import child_group
-
     manager = sync({})
     manager.launch()
-    monkeypatch.setattr(child_group, "end_all", lambda children, *args: list(children))
+    monkeypatch.setattr(env_process, "_end_all", lambda processes, until: list(processes))
     manager.close()
     assert "of env 0 does not end" in caplog.text
     manager.launch()

@@ -1,4 +1,4 @@
-"""Exceptions on their way from one process to another."""
+"""What an env's process is asked and answers; exceptions on their way from one process to another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from ding.envs.env_manager.child_failure import EnvProcessError, Failure, describe_exit
+from ding.envs.env_manager.env_child import EnvProcessError, Failure, encode
+from ding.envs.env_manager.env_process import describe_exit
 from tests.envs.env_manager.scripted_env import OddError
 
 
@@ -45,7 +46,7 @@ def test_an_exception_keeps_its_class_and_tells_what_happened(error):
     assert type(back) is type(error)
     (text,) = back.args
     assert text.startswith(f"env 7 failed in step with {type(error).__name__}\n")
-    assert "Traceback" in text and "test_child_failure.py" in text
+    assert "Traceback" in text and "test_env_process.py" in text
     if isinstance(error, OSError):
         assert (back.errno, str(back.__cause__)) == (2, text)
 
@@ -103,3 +104,10 @@ def test_a_class_that_cannot_be_imported_here_comes_as_our_own():
 )
 def test_ends_of_a_process_in_words(exitcode, words):
     assert describe_exit(exitcode) == words
+
+
+def test_classes_that_only_one_function_knows_are_sent_by_value():
+    class Local:
+        answer = 42
+
+    assert pickle.loads(encode(Local())).answer == 42

@@ -1,0 +1,399 @@
+"""The process of one env, seen from the manager's process: requests, answers, time limits, its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
+from enum import Enum
+from multiprocessing import connection
+from multiprocessing.context import BaseContext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, EnvProcessError, Failure, encode, run_child
+from ding.utils.child_helper import descriptor_of
+
+_logger = logging.getLogger("ding")
+# Seconds for all envs to close and their processes to end, and then for each means of ending one that is still there.
+_CLOSE_S = 5.0
+_END_S = 1.0
+# A signal that comes just before a wait begins does not end it; so none is longer than this.
+_TICK_S = 0.5
+# A connection closes a moment before its process ends.
+_EXIT_S = 1.0
+# A longer request may have to wait for the process to read.
+_PIPE_BYTES = 1 << 15
+_HINTS = {
+    "SIGKILL": "if nobody killed it, the system ran out of memory: see dmesg, and use fewer or smaller envs",
+    "SIGSEGV": "native code of the env, or of a library it uses, crashed",
+    "SIGABRT": "native code of the env, or of a library it uses, gave up",
+    "SIGBUS": "native code crashed, or shared memory is used up: see df /dev/shm",
+}
+
+
+class Request(Enum):
+    """What a process works on."""
+
+    MAKE = "make"
+    RESET = "reset"
+    STEP = "step"
+    CALL = "call"  # of any other method, or for an attribute
+    CLOSE = "close"
+
+
+class EnvBusyError(RuntimeError):
+    """A request was made of a process that still works on another one."""
+
+
+class Limit(NamedTuple):
+    """How long a request may take, and the config value that says so, in words."""
+
+    seconds: float
+    words: str
+
+
+class Reply(NamedTuple):
+    """What became of a request.
+
+    Attributes:
+        error: why there is no `value`; None if there is.
+        failed: the method that failed; not always the one that was asked for.
+        reset_follows: whether the process now works on a reset, after a step that ended an episode.
+    """
+
+    env_id: int
+    request: Request
+    value: Any = None
+    error: Exception | None = None
+    failed: str = ""
+    reset_follows: bool = False
+
+
+class EnvProcess:
+    """Starts the process of an env, which works on one request at a time, first on `Request.MAKE`.
+
+    Each request has one reply. That is an error when the process ends, or when the time is over: then it is killed.
+    `wait_for_replies` waits; only the start, the end and a large request to a process that does not read take time.
+
+    Args:
+        limit: for the making of the env.
+        others: processes whose connections a forked process must not hold open.
+
+    Attributes:
+        request: what the process works on, None for nothing.
+        is_dead: whether the process is known to have ended.
+        pid: its process id.
+
+    Raises:
+        TypeError: the env's function cannot be sent to a new interpreter.
+    """
+
+    def __init__(self, plan: ChildPlan, context: BaseContext, limit: Limit, others: Iterable[EnvProcess] = ()) -> None:
+        self.env_id = plan.env_id
+        self.is_dead = False
+        self._death = ""
+        self._owner_pid = plan.parent_pid
+        if context.get_start_method() == "forkserver":
+            _have_the_fork_server_import()
+        their_source, self._sink = context.Pipe(duplex=False)
+        self._source, their_sink = context.Pipe(duplex=False)
+        ours = self._source, self._sink
+        inherited = [end for other in others if not other.is_dead for end in (other._source, other._sink)]
+        inherited = [*inherited, *ours] if context.get_start_method() == "fork" else []
+        args = plan, their_source, their_sink, inherited
+        name = f"subprocess_env_manager{plan.env_id}_{time.time()}"
+        self._process: Any = context.Process(target=run_child, args=args, name=name, daemon=True)  # type: ignore[attr-defined]
+        try:
+            with warnings.catch_warnings():
+                # Whoever sets the context to `fork` means it; what could harm the child is undone in `settle_in`.
+                warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+                self._process.start()
+        except BaseException:
+            for end in ours:
+                end.close()
+            raise
+        finally:
+            their_source.close()
+            their_sink.close()
+        self.pid: int = self._process.pid
+        self._descriptor = descriptor_of(self.pid)
+        self.request: Request | None = None
+        self._begin(Request.MAKE, "make", limit)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether another process has started it, from which this one was forked."""
+        return os.getpid() != self._owner_pid
+
+    def send(
+        self, request: Request, method: str, *args: Any, limit: Limit | None = None, reset_limit: Limit | None = None
+    ) -> None:
+        """Ask the process, which must not be working on anything.
+
+        Args:
+            limit: for the request; None for any time.
+            reset_limit: for the reset that may follow it.
+
+        Raises:
+            EnvBusyError: the process works on another request.
+            Exception: an argument cannot be pickled; nothing was sent.
+        """
+        if self.request is not None:
+            raise EnvBusyError(f"env {self.env_id} cannot {method}: it has yet to answer to {self._method}")
+        data = encode((method, args))
+        self._begin(request, method, limit, reset_limit)
+        if self.is_dead:
+            return
+        killer = None
+        if limit is not None and len(data) > _PIPE_BYTES:
+            killer = threading.Timer(limit.seconds, self._process.kill)
+        try:
+            if killer is not None:
+                killer.start()
+            self._sink.send_bytes(data)
+        except OSError as e:  # the process has ended, which its reply will say
+            _logger.debug("env %s cannot be asked for %s: %r", self.env_id, method, e)
+        except BaseException:
+            self.end(at_once=True)  # a part of the request was sent
+            raise
+        finally:
+            if killer is not None:
+                killer.cancel()
+
+    def set_limit(self, limit: Limit) -> None:
+        """Set a limit, from now on, for what the process works on, if that has none."""
+        if self.request is not None and self._limit is None:
+            self._begin(self.request, self._method, limit, self._reset_limit)
+
+    def end(self, at_once: bool = False) -> None:
+        """End the process, whose env may close itself before unless `at_once` is set or it works on something."""
+        if self.is_dead:
+            return
+        if not at_once and self.request is None:
+            self.send(Request.CLOSE, "close")
+            if wait_for_end([self], _END_S):
+                self._release(describe_exit(self._exitcode()))
+                return
+        self._kill("its process was killed after a request that failed or took too long")
+
+    def _begin(self, request: Request, method: str, limit: Limit | None, reset_limit: Limit | None = None) -> None:
+        self.request = request
+        self._method = method
+        self._limit = limit
+        self._reset_limit = reset_limit
+        self._deadline = None if limit is None else time.monotonic() + limit.seconds
+
+    def _is_overdue(self) -> bool:
+        return self._deadline is not None and self._deadline <= time.monotonic()
+
+    def _receive(self) -> Reply:
+        """The reply, of which at least the beginning has come, or the end of the process."""
+        try:
+            data = self._source.recv_bytes()
+        except (EOFError, OSError):
+            return self._handle_exit()
+        except BaseException:
+            self.end(at_once=True)  # a part of the reply was read
+            raise
+        request, method = self.request, self._method
+        assert request is not None, "a process answers only what it was asked"
+        self.request = None
+        try:
+            is_good, value, reset_follows = pickle.loads(data)
+        except Exception as e:
+            text = f"the answer of env {self.env_id} to {method} cannot be read: {e!r}"
+            error = EnvProcessError(text, self.env_id, method)
+            error.__cause__ = e
+            return Reply(self.env_id, request, error=error, failed=method)
+        if reset_follows:
+            self._begin(Request.RESET, "reset", self._reset_limit)
+        if is_good:
+            return Reply(self.env_id, request, value, reset_follows=reset_follows)
+        failure: Failure = value
+        return Reply(self.env_id, request, error=failure.to_exception(self.env_id), failed=failure.method)
+
+    def _handle_exit(self) -> Reply:
+        """The error reply of a process that has ended, or has closed its connection: then it is ended here."""
+        if not wait_for_end([self], _EXIT_S):
+            self._kill(describe_exit(None))
+        elif self._is_overdue():
+            return self._expire()
+        else:
+            self._release(describe_exit(self._exitcode()))
+        return self._reply_of_death()
+
+    def _reply_of_death(self) -> Reply:
+        request, self.request = self.request, None
+        assert request is not None
+        error = EnvDiedError(f"env {self.env_id} died in {self._method}: {self._death}", self.env_id, self._method)
+        return Reply(self.env_id, request, error=error, failed=self._method)
+
+    def _expire(self) -> Reply:
+        request, self.request = self.request, None
+        assert request is not None and self._limit is not None
+        self.end(at_once=True)
+        text = f"env {self.env_id}: {self._method} did not end within {self._limit.words}; its process was killed"
+        return Reply(self.env_id, request, error=TimeoutError(text), failed=self._method)
+
+    def _exitcode(self) -> int | None:
+        """The exit code, negative for a signal, of the process that has ended; None where the system does not tell."""
+        if self._process.exitcode is None:
+            self._process.join(_EXIT_S)  # a fork server tells a little later
+        code: int | None = self._process.exitcode
+        return code
+
+    def _kill(self, death: str) -> None:
+        self._process.kill()
+        wait_for_end([self], _EXIT_S)
+        self._release(death)
+
+    def _release(self, death: str) -> None:
+        """Let go of the process, which has ended."""
+        self.is_dead, self._death = True, death
+        self._source.close()
+        self._sink.close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        if self._exitcode() is not None:
+            self._process.close()
+
+
+def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -> Iterator[Reply]:
+    """The replies that have come; wait for the first up to `timeout_s` seconds.
+
+    There may be none, so whoever needs one asks again; None leaves to this function how long it waits.
+    """
+    busy = [process for process in processes if process.request is not None]
+    by_source: dict[Any, EnvProcess] = {process._source: process for process in busy if not process.is_dead}
+    wait_s = _TICK_S if timeout_s is None else min(timeout_s, _TICK_S)
+    deadlines = [process._deadline for process in busy if process._deadline is not None]
+    if deadlines:
+        wait_s = min(wait_s, min(deadlines) - time.monotonic())
+    if len(by_source) < len(busy):
+        wait_s = 0
+    ready: list[Any] = connection.wait(list(by_source), max(0.0, wait_s))
+    # One by one: what is not read yet is still there after an interrupt.
+    for source in ready:
+        yield by_source[source]._receive()
+    for process in busy:
+        if process.is_dead and process.request is not None:
+            yield process._reply_of_death()
+        elif process._is_overdue() and process._source not in ready:
+            yield process._expire()
+    if not ready and wait_s >= _TICK_S:
+        # The connection of a process that has ended may be held open by processes that it has started.
+        for process in wait_for_end([process for process in busy if not process.is_dead], 0):
+            yield process._receive() if process._source.poll() else process._handle_exit()
+
+
+def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
+    """Close the envs and end all processes, within a few seconds; return the errors of envs that failed to close."""
+    running = [process for process in processes if not process.is_dead and not process.is_inherited]
+    errors: list[Exception] = []
+    to_close = list(running)
+    deadline = time.monotonic() + _CLOSE_S
+    while True:
+        for process in [process for process in to_close if process.request is None]:
+            to_close.remove(process)
+            if not process.is_dead:
+                process.send(Request.CLOSE, "close")
+        left = deadline - time.monotonic()
+        if left <= 0 or all(process.request is None for process in running):
+            break
+        for reply in wait_for_replies(running, left):
+            if isinstance(reply.error, EnvDiedError):
+                _logger.warning("%s", reply.error)
+            elif reply.error is not None and reply.request is Request.CLOSE:
+                errors.append(reply.error)
+    running = [process for process in running if not process.is_dead]
+    for process in _end_all(running, deadline):
+        _logger.error("the process %s of env %s does not end", process.pid, process.env_id)
+    for process in running:
+        process._release("it was closed")
+    return errors
+
+
+def wait_for_end(processes: Iterable[EnvProcess], timeout_s: float) -> list[EnvProcess]:
+    """Those of the processes that have ended, as soon as there are any, or after `timeout_s` seconds."""
+    # Unlike the sentinel of multiprocessing, the descriptor is not kept open by processes that the process has started.
+    waitable = {
+        process._process.sentinel if process._descriptor is None else process._descriptor: process
+        for process in processes
+    }
+    ended: list[Any] = connection.wait(list(waitable), timeout_s)
+    return [waitable[each] for each in ended]
+
+
+def _end_all(processes: Iterable[EnvProcess], until: float) -> list[EnvProcess]:
+    """Let the processes end by themselves until that time (monotonic), then ask them to, then kill them.
+
+    Processes that are still there are returned.
+    """
+    running = list(processes)
+    for stop in ("", "terminate", "kill"):
+        if stop:
+            until = time.monotonic() + _END_S
+            for process in running:
+                getattr(process._process, stop)()
+        while running and (ended := wait_for_end(running, max(0.0, until - time.monotonic()))):
+            for process in ended:
+                running.remove(process)
+    return running
+
+
+def describe_exit(exitcode: int | None) -> str:
+    """How a process ended, in words: the name of the signal, or the exit code."""
+    if exitcode is None:
+        return "its process has closed its connection"
+    if exitcode >= 0:
+        return f"its process ended with exit code {exitcode}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    hint = _HINTS.get(name)
+    return f"its process was ended by {name}" + (f" ({hint})" if hint else "")
+
+
+def portable(env_fn: Callable[[], Any], env_id: int) -> bytes:
+    """A function as bytes that another interpreter can load, lambdas and closures included.
+
+    Raises:
+        TypeError: it holds what cannot be pickled.
+    """
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(env_fn)
+    except Exception as e:
+        raise TypeError(
+            f"env_fn[{env_id}] cannot be sent to a new process: {e!r}; "
+            "use the context 'fork', or make what it holds when it is called"
+        ) from e
+    return data
+
+
+def words_of_numpy() -> tuple[int, ...]:
+    """Numbers that follow from the state of numpy's global generator, which is left as it is."""
+    generator = np.random.RandomState()
+    generator.set_state(np.random.get_state())
+    return tuple(generator.randint(0, 2**32, 4, dtype=np.uint32).tolist())
+
+
+def _have_the_fork_server_import() -> None:
+    """Have the fork server import what each child needs: it does so once, while children would, one by one.
+
+    A program that has told it what to import, or has started it, is left alone.
+    """
+    import multiprocessing.forkserver
+
+    server = multiprocessing.forkserver._forkserver
+    if getattr(server, "_preload_modules", None) == ["__main__"]:
+        multiprocessing.set_forkserver_preload(["__main__", run_child.__module__])

@@ -1,0 +1,133 @@
+"""Arrays on their way between processes, as bytes or in shared memory: what is shared, and for how long it stays."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text, Tuple
+
+from ding.envs.env_manager.data_formats import NOT_SHARED, SharedObs, pack_array, unpack_array
+
+VECTOR = Box(-1, 1, (2,), np.float32)
+VALUE = np.array([0.5, -0.5], np.float32)
+
+
+def shared_for(space, copy_on_get=True):
+    return SharedObs.for_space(space, copy_on_get)
+
+
+@pytest.mark.parametrize(
+    "space, obs",
+    [
+        (VECTOR, VALUE),
+        (Box(0, 255, (2, 2, 1), np.uint8), np.full((2, 2, 1), 7, np.uint8)),
+        (MultiBinary(3), np.array([1, 0, 1], np.int8)),
+        (Dict({"a": VECTOR, "b": Dict({"c": VECTOR})}), {"a": VALUE, "b": {"c": VALUE * 2}}),
+        (Tuple((VECTOR, VECTOR)), (VALUE, VALUE * 2)),
+        (Dict({"a": Tuple((VECTOR, Discrete(3)))}), {"a": (VALUE, 2)}),
+    ],
+)
+def test_what_fits_is_shared(space, obs):
+    shared = shared_for(space)
+    assert shared.is_used
+    message = shared.write(obs)
+    assert message[0] != NOT_SHARED
+    assert not any(isinstance(leaf, np.ndarray) for leaf in leaves(message[1]))
+    back = shared.read(message)
+    assert type(back) is type(obs)
+    for found, expected in zip(leaves(back), leaves(obs), strict=True):
+        assert type(found) is type(expected)
+        assert np.array_equal(found, expected)
+        assert found.dtype == expected.dtype if isinstance(found, np.ndarray) else True
+
+
+def leaves(tree):
+    if isinstance(tree, dict):
+        return [leaf for value in tree.values() for leaf in leaves(value)]
+    return [leaf for value in tree for leaf in leaves(value)] if isinstance(tree, tuple) else [tree]
+
+
+@pytest.mark.parametrize(
+    "space", [None, "a space", Discrete(3), Text(3), Box(0, 1, ()), Dict({"n": Discrete(3)}), Tuple(())]
+)
+def test_spaces_without_arrays_of_a_fixed_shape_are_not_shared(space):
+    shared = shared_for(space)
+    assert not shared.is_used
+    assert shared.write("anything") == (NOT_SHARED, "anything")
+    assert shared.read((NOT_SHARED, "anything")) == "anything"
+
+
+def test_a_dtype_that_cannot_be_shared_is_not():
+    class Space:
+        shape, dtype = (2,), np.float16
+
+    assert not shared_for(Space()).is_used
+
+
+@pytest.mark.parametrize(
+    "space, obs",
+    [
+        (VECTOR, VALUE.astype(np.float64)),
+        (VECTOR, np.zeros(3, np.float32)),
+        (VECTOR, VALUE.tolist()),
+        (VECTOR, None),
+        (Dict({"a": VECTOR}), {"b": VALUE}),
+        (Dict({"a": VECTOR}), [VALUE]),
+        (Dict({"a": VECTOR}), {"a": VALUE.astype(int)}),
+        (Tuple((VECTOR, VECTOR)), (VALUE,)),
+        (Tuple((VECTOR, VECTOR)), [VALUE, VALUE]),
+    ],
+)
+def test_what_does_not_fit_goes_as_it_is(space, obs):
+    shared = shared_for(space)
+    message = shared.write(obs)
+    assert message[0] == NOT_SHARED
+    assert shared.read(message) is obs
+
+
+def test_an_observation_stays_until_the_next_but_one():
+    shared = shared_for(VECTOR)
+    first, second = shared.write(VALUE), shared.write(VALUE * 2)
+    assert shared.read(first).tolist() == VALUE.tolist()
+    third = shared.write(VALUE * 3)
+    assert (shared.read(second) / VALUE).tolist() == [2, 2]
+    assert (shared.read(third) / VALUE).tolist() == [3, 3]
+    assert third == first
+
+
+def test_copies_are_handed_out_unless_the_memory_itself_is_asked_for():
+    for copy_on_get in (True, False):
+        shared = shared_for(Dict({"a": VECTOR}), copy_on_get)
+        message = shared.write({"a": VALUE})
+        seen = shared.read(message)["a"]
+        shared.write({"a": VALUE}), shared.write({"a": VALUE * 2})
+        assert seen.tolist() == (VALUE if copy_on_get else VALUE * 2).tolist()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([1.5], np.float32),
+        np.array(3),
+        np.zeros((0, 2), np.uint8),
+        np.arange(6, dtype=">i4").reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.array([True, False]),
+    ],
+    ids=str,
+)
+def test_an_array_comes_back_equal_and_writable(array):
+    packed = pack_array(array)
+    assert len(packed) == 3
+    back = unpack_array(pickle.loads(pickle.dumps(packed)))
+    assert (back.dtype, back.shape, back.tolist()) == (array.dtype, array.shape, array.tolist())
+    back[...] = 0
+    assert not np.shares_memory(unpack_array(packed), array)
+
+
+@pytest.mark.parametrize("value", [3, None, [1], np.float32(2), np.array([None]), np.array(["a"]), np.ma.array([1])])
+def test_anything_else_is_left_as_it_is(value):
+    assert pack_array(value) == (value,)
+    assert unpack_array((value,)) is value
