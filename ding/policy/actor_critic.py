@@ -70,7 +70,7 @@ class ActorCriticPolicy(Policy):
         """What the critic predicts, [B], in evaluation mode and without gradients."""
         self._mode_of(self._model).set(False)
         with torch.no_grad():
-            value: Tensor = self._model.forward(model_input(observations), mode="compute_critic")["value"]
+            value: Tensor = self._model(model_input(observations), mode="compute_critic")["value"]
         return value
 
     def _load_value_norm(self, state_dict: dict[str, Any]) -> None:

@@ -183,7 +183,7 @@ class PPOPolicy(ActorCriticPolicy):
     def _pretrained_log_prob(self, model: nn.Module, batch: OnPolicyData) -> list[Tensor]:
         parts = []
         for observations, action in batch.parts([batch.acted_on, batch.columns["action"]], _ROWS):
-            output = model.forward(model_input(observations), mode="compute_actor")
+            output = model(model_input(observations), mode="compute_actor")
             mask_logits(output)
             parts.append(self._log_prob(output["logit"], action))
         return [torch.cat(columns) for columns in zip(*parts, strict=True)]

@@ -197,10 +197,7 @@ class ReparameterizationHead(nn.Module):
             self.log_sigma_param = nn.Parameter(start)
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return self.of_hidden(self.main(x))
-
-    def of_hidden(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The output for what the hidden layers make of an embedding."""
+        x = self.main(x)
         mu = self.mu(x)
         if self.bound_type == "tanh":
             mu = torch.tanh(mu)

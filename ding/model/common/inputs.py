@@ -39,27 +39,31 @@ def build_encoder(
     )
 
 
-def check_observations(x: Tensor, obs_shape: tuple[int, ...]) -> None:
-    """Refuse observations that are not [*B, *obs_shape], or images that are not [B, C, H, W].
+def observations_of(x: Tensor | Mapping[str, Any], obs_shape: tuple[int, ...], model: nn.Module) -> Tensor:
+    """The observations [*B, *obs_shape] in `x` (the entry `observation` of a dict) as floating point numbers.
+
+    Integers get the dtype of the first parameter of `model`.
 
     Raises:
-        ValueError: with both shapes in its message.
+        KeyError: a dict without `observation`.
+        ValueError: observations of another shape, or images that are not [B, C, H, W].
     """
-    rank = len(obs_shape)
-    if tuple(x.shape[-rank:]) != obs_shape or (rank == 3 and x.ndim != 4):
+    observations = x if isinstance(x, Tensor) else _entry_observation(x)
+    shape, rank = observations.shape, len(obs_shape)
+    if shape[-rank:] != obs_shape or (rank == 3 and len(shape) != 4):
         raise ValueError(
             f"the model was made for obs_shape {obs_shape}, that is batches (B, {', '.join(map(str, obs_shape))}), "
-            f"but got observations of shape {tuple(x.shape)}; check policy.model.obs_shape against the env"
+            f"but got observations of shape {tuple(shape)}; check policy.model.obs_shape against the env"
         )
+    if observations.is_floating_point():
+        return observations
+    return observations.to(next(model.parameters()).dtype)
 
 
-def observation_of(x: Mapping[str, Any]) -> Tensor:
-    """The entry `observation` of a dict observation.
-
-    Raises:
-        KeyError: there is none.
-    """
-    if "observation" not in x:
-        raise KeyError(f"a dict observation needs the key 'observation'; it has {', '.join(map(str, x)) or 'none'}")
-    observation: Tensor = x["observation"]
+def _entry_observation(x: Any) -> Tensor:
+    if isinstance(x, Mapping):
+        if "observation" not in x:
+            raise KeyError(f"a dict observation needs the key 'observation'; it has {', '.join(map(str, x)) or 'none'}")
+        x = x["observation"]
+    observation: Tensor = x
     return observation

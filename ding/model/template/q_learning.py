@@ -8,9 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ding.model.common.head import DiscreteHead, DuelingHead, MultiHead
-from ding.model.common.inputs import as_shape, build_encoder, check_observations, observation_of
-from ding.model.common.plain_forward import PlainForward
-from ding.model.common.plain_layers import PlainModel
+from ding.model.common.inputs import as_shape, build_encoder, observations_of
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.nn_module import fc_block
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
@@ -18,7 +16,7 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 
 @MODEL_REGISTRY.register("dqn")
-class DQN(PlainModel):
+class DQN(nn.Module):
     """Encoder and head that give one Q value for each action.
 
     Args:
@@ -42,6 +40,8 @@ class DQN(PlainModel):
         torch.Size([3, 2])
     """
 
+    projection: nn.Module | None
+
     def __init__(
         self,
         obs_shape: int | Sequence[int],
@@ -62,8 +62,9 @@ class DQN(PlainModel):
         embedding_size = encoder_hidden_size_list[-1] if len(encoder_hidden_size_list) else 0
         hidden_size = embedding_size if head_hidden_size is None else head_hidden_size
         self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type, dropout)
-        if hidden_size != embedding_size:
-            self.projection = fc_block(embedding_size, hidden_size, activation=act)
+        is_projected = hidden_size != embedding_size
+        projection = fc_block(embedding_size, hidden_size, activation=act) if is_projected else None
+        self.register_module("projection", projection)
         head_cls: type[nn.Module] = DuelingHead if dueling else DiscreteHead
         head_kwargs: dict[str, Any] = {
             "layer_num": head_layer_num,
@@ -90,32 +91,11 @@ class DQN(PlainModel):
             ValueError: the observations do not have the shape that the model was made for.
             KeyError: a dict without `observation`.
         """
-        if type(x) is Tensor:
-            plain = self._plain_for(x)
-            if plain is not None:
-                output: dict[str, Any] = plain(x)
-                return output
-        elif isinstance(x, Mapping):
-            return self._forward_dict(x)
-        return self._forward_modules(x)
-
-    def _build_plain(self) -> PlainForward | None:
-        return PlainForward.build(self)
-
-    def _forward_dict(self, x: Mapping[str, Any]) -> dict[str, Any]:
-        output = self.forward(observation_of(x))
-        if "action_mask" in x:
+        embedding = self.encoder(observations_of(x, self._obs_shape, self))
+        projection = self.projection
+        output: dict[str, Any] = self.head(embedding if projection is None else projection(embedding))
+        if not isinstance(x, Tensor) and isinstance(x, Mapping) and "action_mask" in x:
             output["action_mask"] = x["action_mask"]
-        return output
-
-    def _forward_modules(self, x: Tensor) -> dict[str, Any]:
-        check_observations(x, self._obs_shape)
-        if not x.is_floating_point():
-            x = x.to(next(self.parameters()).dtype)
-        x = self.encoder(x)
-        if hasattr(self, "projection"):
-            x = self.projection(x)
-        output: dict[str, Any] = self.head(x)
         return output
 
 

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 
 from ding.model.common.encoder import IMPALAConvEncoder
 from ding.model.common.head import DiscreteHead, MultiHead, RegressionHead, ReparameterizationHead
-from ding.model.common.inputs import as_shape, build_encoder, check_observations, observation_of
-from ding.model.common.plain_actor_critic import PlainActorCritic
-from ding.model.common.plain_layers import PlainModel
+from ding.model.common.inputs import as_shape, build_encoder, observations_of
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.nn_module import fc_block
 from ding.utils.registry_factory import MODEL_REGISTRY
@@ -22,7 +20,7 @@ ACTION_SPACES = ("discrete", "continuous", "hybrid")
 
 
 @MODEL_REGISTRY.register("vac")
-class VAC(PlainModel):
+class VAC(nn.Module):
     """Encoders with an actor head (what to do) and a critic head (the value of a state).
 
     Args:
@@ -44,7 +42,8 @@ class VAC(PlainModel):
 
     Attributes:
         actor, critic: `[encoder, head]` of each. They hold the same modules as `actor_head`, `encoder`, ..., so the
-            state dict has each parameter under two names.
+            state dict has each parameter under two names. The forward pass calls the modules of those names, so
+            whoever exchanges a part assigns `model.encoder`, `model.actor_head`, ...
 
     Raises:
         ValueError: an unknown `action_space`, or `encoder` is no module.
@@ -125,14 +124,8 @@ class VAC(PlainModel):
         """
         if mode not in self.mode:
             raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
-        plain = self._plain_for(x) if type(x) is Tensor else None
-        output: dict[str, Any] = getattr(self if plain is None else plain, mode)(x)
+        output: dict[str, Any] = getattr(self, mode)(x)
         return output
-
-    def _build_plain(self) -> PlainActorCritic | None:
-        # A subclass may compute something else.
-        is_own = all(getattr(type(self), name) is getattr(VAC, name) for name in VAC.mode)
-        return PlainActorCritic.build(self) if is_own else None
 
     def compute_actor(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """`{'logit': ...}`.
@@ -140,26 +133,27 @@ class VAC(PlainModel):
         The logit is [B, N] for discrete actions (a list of them if multi-discrete), `{'mu': [B, A], 'sigma': [B, A]}`
         for continuous ones, and for hybrid ones `{'action_type': [B, N], 'action_args': {'mu', 'sigma'}}`.
         """
-        return self._with_mask({"logit": self._logit(self.actor[0](self._observations(x)))}, x)
+        return self._with_mask({"logit": self._logit(self._actor_embedding(self._observations(x)))}, x)
 
     def compute_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """`{'value': [B]}`."""
-        return {"value": self.critic_head(self.critic[0](self._observations(x)))["pred"]}
+        encoder = self.encoder if self.share_encoder else self.critic_encoder
+        return {"value": self.critic_head(encoder(self._observations(x)))["pred"]}
 
     def compute_actor_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """`{'logit': ..., 'value': [B]}`."""
         observations = self._observations(x)
-        embedding = self.actor[0](observations)
+        embedding = self._actor_embedding(observations)
         logit = self._logit(embedding)
-        value = self.critic_head(embedding if self.share_encoder else self.critic[0](observations))["pred"]
+        value = self.critic_head(embedding if self.share_encoder else self.critic_encoder(observations))["pred"]
         return self._with_mask({"logit": logit, "value": value}, x)
 
     def _observations(self, x: Tensor | Mapping[str, Any]) -> Tensor:
-        observations = observation_of(x) if isinstance(x, Mapping) else x
-        check_observations(observations, self.obs_shape)
-        if not observations.is_floating_point():
-            observations = observations.to(next(self.parameters()).dtype)
-        return observations
+        return observations_of(x, self.obs_shape, self)
+
+    def _actor_embedding(self, observations: Tensor) -> Tensor:
+        embedding: Tensor = (self.encoder if self.share_encoder else self.actor_encoder)(observations)
+        return embedding
 
     def _logit(self, embedding: Tensor) -> Any:
         if self.action_space == "hybrid":

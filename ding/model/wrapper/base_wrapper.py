@@ -54,8 +54,9 @@ class IModelWrapper:
             self._model.reset(data_id=data_id, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The output of what is wrapped."""
-        return self._model.forward(*args, **kwargs)
+        """The output of what is wrapped. A module is called, so that its hooks run."""
+        model = self._model
+        return model(*args, **kwargs) if isinstance(model, nn.Module) else model.forward(*args, **kwargs)
 
 
 class BaseModelWrapper(IModelWrapper):

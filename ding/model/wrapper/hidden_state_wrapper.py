@@ -60,7 +60,7 @@ class HiddenStateWrapper(IModelWrapper):
         """
         ids = list(self._state) if data_id is None else list(data_id)
         before = [self._state_of(index) for index in ids]
-        output: dict[str, Any] = self._model.forward({**data, "prev_state": before}, **kwargs)
+        output: dict[str, Any] = super().forward({**data, "prev_state": before}, **kwargs)
         after = output.pop("next_state", None)
         if after is None:
             return output

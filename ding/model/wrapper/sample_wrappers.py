@@ -139,14 +139,14 @@ class ArgmaxSampleWrapper(_LogitSampleWrapper):
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return self._sample(self._model.forward(*args, **kwargs), lambda logit, mask: logit.argmax(-1))
+        return self._sample(super().forward(*args, **kwargs), lambda logit, mask: logit.argmax(-1))
 
 
 class MultinomialSampleWrapper(_LogitSampleWrapper):
     """`action` [B] is drawn from softmax(logit / alpha)."""
 
     def forward(self, *args: Any, alpha: float = 1.0, **kwargs: Any) -> dict[str, Any]:
-        return self._sample(self._model.forward(*args, **kwargs), lambda logit, mask: _multinomial(logit, mask, alpha))
+        return self._sample(super().forward(*args, **kwargs), lambda logit, mask: _multinomial(logit, mask, alpha))
 
 
 class EpsGreedySampleWrapper(_LogitSampleWrapper):
@@ -156,7 +156,7 @@ class EpsGreedySampleWrapper(_LogitSampleWrapper):
     """
 
     def forward(self, *args: Any, eps: float | Mapping[int, float], **kwargs: Any) -> dict[str, Any]:
-        output = self._model.forward(*args, **kwargs)
+        output = super().forward(*args, **kwargs)
         rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
         return self._sample(output, lambda logit, mask: _eps_greedy(logit, mask, rows))
 
@@ -167,7 +167,7 @@ class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
     def forward(
         self, *args: Any, eps: float | Mapping[int, float], alpha: float = 1.0, **kwargs: Any
     ) -> dict[str, Any]:
-        output = self._model.forward(*args, **kwargs)
+        output = super().forward(*args, **kwargs)
         rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
         return self._sample(output, lambda logit, mask: _explore(_multinomial(logit, mask, alpha), logit, mask, rows))
 
@@ -183,7 +183,7 @@ class ReparamSampleWrapper(IModelWrapper):
     """`action` is drawn from Normal(mu, sigma), where `logit` is `{'mu', 'sigma'}` or the pair."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        output: dict[str, Any] = self._model.forward(*args, **kwargs)
+        output: dict[str, Any] = super().forward(*args, **kwargs)
         mu, sigma = _gaussian(output, type(self).__name__)
         with torch.no_grad():
             output["action"] = torch.normal(mu, sigma)
@@ -194,7 +194,7 @@ class DeterministicSampleWrapper(IModelWrapper):
     """`action` = mu, where `logit` is `{'mu', 'sigma'}` or the pair."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        output: dict[str, Any] = self._model.forward(*args, **kwargs)
+        output: dict[str, Any] = super().forward(*args, **kwargs)
         output["action"], _ = _gaussian(output, type(self).__name__)
         return output
 
@@ -206,7 +206,7 @@ class HybridReparamMultinomialSampleWrapper(IModelWrapper):
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        output: dict[str, Any] = self._model.forward(*args, **kwargs)
+        output: dict[str, Any] = super().forward(*args, **kwargs)
         mu, sigma = _gaussian({"logit": output["logit"]["action_args"]}, type(self).__name__)
         with torch.no_grad():
             action_type = _multinomial(output["logit"]["action_type"], None, 1.0)
@@ -218,7 +218,7 @@ class HybridDeterministicArgmaxSampleWrapper(IModelWrapper):
     """The likeliest hybrid `action`: the type with the largest logit, and the mean of its arguments."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        output: dict[str, Any] = self._model.forward(*args, **kwargs)
+        output: dict[str, Any] = super().forward(*args, **kwargs)
         mu, _ = _gaussian({"logit": output["logit"]["action_args"]}, type(self).__name__)
         output["action"] = {"action_type": output["logit"]["action_type"].argmax(-1), "action_args": mu}
         return output
@@ -251,7 +251,7 @@ class ActionNoiseWrapper(IModelWrapper):
     def forward(self, *args: Any, sigma: float | None = None, **kwargs: Any) -> dict[str, Any]:
         if sigma is not None:
             self.noise_generator.sigma = sigma
-        output: dict[str, Any] = self._model.forward(*args, **kwargs)
+        output: dict[str, Any] = super().forward(*args, **kwargs)
         key = "action" if "action" in output else "action_args"
         if key not in output:
             raise KeyError(f"action_noise needs 'action' or 'action_args' in the model output, not only {list(output)}")
