@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
-from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.common_utils import default_preprocess_learn, set_noise_mode
 from ding.policy.env_forward import model_input
 from ding.policy.modes import plain_transition
 from ding.policy.settings import positive, setting
@@ -121,7 +121,6 @@ class DQNPolicy(Policy):
             self._target_net, wrapper_name="target", update_type=update_type, update_kwargs=update_kwargs
         )
         self._learn_model = model_wrap(self._model, wrapper_name="argmax_sample")
-        self._learn_noise_layers = _noise_layers(self._model) + _noise_layers(self._target_net)
         self._learn_model.reset()
         self._target_model.reset()
 
@@ -145,9 +144,8 @@ class DQNPolicy(Policy):
         batch = self._prepare(data)
         self._set_training(True)
         if self._cfg.noisy_net:
-            for layer in self._learn_noise_layers:
-                layer.enable_noise = True
-                layer.reset_noise()
+            _renew_noise(self._model)
+            _renew_noise(self._target_net)
         loss, error, q, target_q = self._td_error(batch)
         self._backward_and_step(loss, self._optimizer, self._model)
         self._target_model.update(self._model)
@@ -192,7 +190,7 @@ class DQNPolicy(Policy):
 
     def _td_error(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Any, Any]:
         """`(loss, error [B], q, target q)`; for multi-discrete actions loss and error are means over the heads."""
-        q = self._model.forward(batch["obs"])["logit"]
+        q = self._model(batch["obs"])["logit"]
         with torch.no_grad():
             target_q = self._target_model.forward(batch["next_obs"])["logit"]
             next_action = self._learn_model.forward(batch["next_obs"])["action"]
@@ -229,14 +227,12 @@ class DQNPolicy(Policy):
         self._gamma = self._cfg.discount_factor
         self._nstep = int(self._cfg.nstep)
         self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_sample")
-        self._collect_noise_layers = _noise_layers(self._model)
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
         """Act epsilon-greedily; per env `action` [1] int64 and `logit` [N], or tuples of them (multi-discrete)."""
         if self._cfg.noisy_net:
-            for layer in self._collect_noise_layers:
-                layer.enable_noise = True
+            set_noise_mode(self._model, True)
         return self._act(self._collect_model, data, eps=eps)
 
     @plain_transition
@@ -257,18 +253,20 @@ class DQNPolicy(Policy):
 
     def _init_eval(self) -> None:
         self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
-        self._eval_noise_layers = _noise_layers(self._model)
         self._eval_model.reset()
 
     def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
         """Act greedily; output as `_forward_collect`."""
-        for layer in self._eval_noise_layers:
-            layer.enable_noise = False
+        set_noise_mode(self._model, False)
         return self._act(self._eval_model, data)
 
 
-def _noise_layers(module: torch.nn.Module) -> list[NoiseLinearLayer]:
-    return [layer for layer in module.modules() if isinstance(layer, NoiseLinearLayer)]
+def _renew_noise(module: nn.Module) -> None:
+    """Switch the noise of every noisy layer on, and draw it anew."""
+    for layer in module.modules():
+        if isinstance(layer, NoiseLinearLayer):
+            layer.enable_noise = True
+            layer.reset_noise()
 
 
 def _mean(logit: Any) -> Tensor:

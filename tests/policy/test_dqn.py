@@ -295,6 +295,21 @@ def test_evaluation_is_free_of_noise():
     assert torch.equal(policy.eval_mode.forward(OBS)[0]["logit"], first[0]["logit"])
 
 
+def test_noisy_layers_added_later_are_switched_too():
+    policy = make_policy(noisy_net=True, model__noise=True)
+    policy.learn_mode.forward(make_batch(4))
+    for net in (policy._model, policy._target_net):
+        net.head = DQN(4, 2, noise=True).head
+    layers, start = noise_of(policy)
+    policy.collect_mode.forward(OBS, eps=0.0)
+    assert all(layer.enable_noise for layer in layers)
+    policy.eval_mode.forward(OBS)
+    assert not any(layer.enable_noise for layer in layers)
+    policy.learn_mode.forward(make_batch(4))
+    assert all(layer.enable_noise for layer in layers)
+    assert not any(torch.equal(a, b) for a, b in zip(start, noise_of(policy)[1], strict=True))
+
+
 def test_without_noisy_net_noise_stays_off():
     policy = make_policy(model__noise=True)
     policy.collect_mode.forward(OBS, eps=0.0)
