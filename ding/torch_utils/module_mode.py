@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from ding.torch_utils.module_tensors import ModuleStructure
-
 
 class ModuleMode:
-    """`module.train(mode)` at a fiftieth of its cost, for who switches at each iteration.
+    """`module.train(mode)` at a fiftieth of its cost, for a caller that switches at each iteration.
 
-    The parts are listed once, and again where one has been added or exchanged since; where one defines `train` itself,
-    the module's own `train` is called.
+    The parts are listed once, and again where one has been added, removed or exchanged since. Where a part has a
+    `train` of its own, the module's own `train` is called.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(1, 1))
@@ -22,12 +20,12 @@ class ModuleMode:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self._index()
+        self._list_parts()
 
-    def _index(self) -> None:
+    def _list_parts(self) -> None:
         parts = list(self.module.modules())
-        self._structure = ModuleStructure(self.module)
-        self._is_plain = all(type(part).train is nn.Module.train and "train" not in part.__dict__ for part in parts)
+        self._children = [(part._modules, tuple(part._modules.values())) for part in parts]
+        self._classes = {type(part) for part in parts}
         # `training` is an ordinary entry there; assigning it through the module costs a search among its tensors.
         self._entries = [part.__dict__ for part in parts]
 
@@ -35,10 +33,19 @@ class ModuleMode:
         """Put all parts into training mode or into evaluation mode; nothing is done when the module is in it."""
         if self.module.training is training:
             return
-        if not self._structure.is_unchanged():
-            self._index()
-        if not self._is_plain:
+        if not self._is_unchanged():
+            self._list_parts()
+        if self._has_own_train():
             self.module.train(training)
             return
         for entry in self._entries:
             entry["training"] = training
+
+    def _is_unchanged(self) -> bool:
+        """Whether all parts still hold the same children in the same order."""
+        return all(tuple(children.values()) == expected for children, expected in self._children)
+
+    def _has_own_train(self) -> bool:
+        """Whether a part has another `train` than that of `nn.Module`."""
+        is_overridden = any(cls.train is not nn.Module.train for cls in self._classes)
+        return is_overridden or any("train" in entry for entry in self._entries)

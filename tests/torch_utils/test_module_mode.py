@@ -24,6 +24,9 @@ def test_a_part_that_was_exchanged_is_switched_too():
     net[0] = nn.Sequential(nn.Dropout(0.5))
     mode.set(False)
     assert modes(net) == [False] * 3
+    net[0].append(nn.Dropout(0.5))
+    mode.set(True)
+    assert modes(net) == [True] * 4
 
 
 @pytest.mark.parametrize("on_instance", [False, True])
@@ -39,6 +42,18 @@ def test_a_train_of_ones_own_is_called(on_instance):
     part.training = False
     ModuleMode(net).set(True)
     assert modes(net) == [True, False]
+
+
+def test_a_train_changed_later_is_called(monkeypatch):
+    net = nn.Sequential(nn.Linear(1, 1), nn.Dropout(0.5))
+    mode = ModuleMode(net)
+    mode.set(False)
+    net[0].train = lambda mode=True: net[0]
+    mode.set(True)
+    assert modes(net) == [True, False, True]
+    monkeypatch.setattr(nn.Dropout, "train", lambda self, mode=True: self, raising=False)
+    mode.set(False)
+    assert modes(net) == [False, False, True]
 
 
 def test_the_mode_of_a_part_set_by_hand_stays_while_the_module_does_not_change():

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from ding.model import DQN, model_wrap
 
@@ -190,12 +191,49 @@ def test_wrong_settings_fail_at_construction(update_type, update_kwargs):
         model_wrap(DQN(4, 2), wrapper_name="target", update_type=update_type, update_kwargs=update_kwargs)
 
 
+@pytest.mark.parametrize("kind", [{"assign": {"freq": 1}}, {"momentum": {"theta": 1.0}}])
+def test_weights_that_are_named_otherwise_later_are_followed(kind):
+    online, target = nets(with_buffers=False)
+    wrapper = target_of(target, **kind)
+    wrapper.update(online)
+    for net in (online, target):
+        prune.l1_unstructured(net[0], "weight", 0.5)
+    with torch.no_grad():
+        online[0].weight_orig.add_(1)
+    wrapper.update(online)
+    assert equal(target, online)
+
+
+@pytest.mark.parametrize("kind", [{"assign": {"freq": 1}}, {"momentum": {"theta": 1.0}}])
+def test_a_weight_that_has_another_shape_later_is_refused(kind):
+    online, target = nets()
+    wrapper = target_of(target, **kind)
+    wrapper.update(online)
+    online[0].weight = nn.Parameter(torch.ones(1, 2))
+    with pytest.raises(RuntimeError, match=r"size mismatch|does not fit"):
+        wrapper.update(online)
+
+
+def test_parameters_tied_and_untied_later_move_once_each():
+    online, target = (nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]) for _ in range(2))
+    wrapper = target_of(target, momentum={"theta": 0.5})
+    wrapper.update(online)
+    for net in (online, target):
+        net[1].weight = net[0].weight
+    start = target[0].weight.detach().clone()
+    wrapper.update(online)
+    torch.testing.assert_close(target[1].weight, 0.5 * start + 0.5 * online[0].weight)
+    target[1].weight = nn.Parameter(torch.zeros(2, 2))
+    wrapper.update(online)
+    torch.testing.assert_close(target[1].weight, 0.5 * online[0].weight)
+
+
 def test_a_copy_leaves_the_online_net_behind():
     online, target = nets()
     wrapper = target_of(target, momentum={"theta": 0.5})
     wrapper.update(online)
     twin = copy.deepcopy(wrapper)
-    assert twin._online is None
+    assert all(value is not online for value in vars(twin).values())
     assert equal(twin, target)
     twin.update(online)
     assert not equal(twin, target)
