@@ -8,7 +8,7 @@ from typing import Any
 from ding.policy.action_kinds import ACTION_KINDS
 from ding.policy.settings import positive
 from ding.rl_utils.ppo import KL_TYPES
-from ding.torch_utils.gradient_guard import CLIP_TYPES
+from ding.torch_utils.optimizer_helper import CLIP_TYPES
 from ding.utils.config_helper import Rule, boolean, instance_of, integer, number, one_of
 
 

@@ -1,21 +1,15 @@
-"""Adam and RMSprop that can clip or ignore gradients, with the fastest step that the parameters allow."""
+"""Adam and RMSprop that can clip or ignore gradients inside `step`, and the norms of gradients."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ding.torch_utils.gradient_guard import (
-    GradientGuard,
-    calculate_grad_norm,
-    calculate_grad_norm_without_bias_two_norm,
-    grad_ignore_norm,
-    grad_ignore_value,
-)
 from ding.utils.config_helper import ConfigError
 
 __all__ = [
@@ -27,15 +21,154 @@ __all__ = [
     "grad_ignore_value",
 ]
 
-# Torch wraps some methods of its optimizers so that their first call imports the whole compiler (about a second, 800
-# modules). That matters only under torch.compile; otherwise what is wrapped does the same.
-_Plain = torch.optim.Optimizer
-_add_param_group = inspect.unwrap(_Plain.add_param_group)
-_state_dict = inspect.unwrap(_Plain.state_dict)
-_load_state_dict = inspect.unwrap(_Plain.load_state_dict)
-_zero_grad = inspect.unwrap(_Plain.zero_grad)
-_adam_step = inspect.unwrap(torch.optim.Adam.step)
-_rmsprop_step = inspect.unwrap(torch.optim.RMSprop.step)
+CLIP_TYPES = (None, "clip_momentum", "clip_value", "clip_norm", "clip_momentum_norm")
+IGNORE_TYPES = (None, "ignore_momentum", "ignore_value", "ignore_norm", "ignore_momentum_norm")
+
+
+@dataclass(frozen=True)
+class GradientGuard:
+    """What an optimizer does to the gradients before each step: first ignore, then clip.
+
+    To ignore a gradient is to set it to zero, of all parameters (for the 'momentum' types: of the group). The limits:
+
+    - 'value': no element may be larger than `clip_value` (`ignore_value`).
+    - 'norm': the norm of all gradients together may not be larger than it.
+    - 'momentum': no element may be larger than `coef` times the running root mean square of its past gradients.
+    - 'momentum_norm': the norm of a group may not be larger than `coef` times the norm of those root mean squares.
+
+    The 'momentum' types begin once `momentum_timestep` steps are taken.
+
+    Raises:
+        ConfigError: an unknown type, or a type without its value.
+    """
+
+    clip_type: str | None
+    clip_value: float | None
+    clip_coef: float
+    clip_norm_type: float
+    clip_momentum_timestep: int
+    ignore_type: str | None
+    ignore_value: float | None
+    ignore_coef: float
+    ignore_norm_type: float
+    ignore_momentum_timestep: int
+
+    def __post_init__(self) -> None:
+        for kind, value, name, known in (
+            (self.clip_type, self.clip_value, "clip", CLIP_TYPES),
+            (self.ignore_type, self.ignore_value, "ignore", IGNORE_TYPES),
+        ):
+            if kind not in known:
+                raise ConfigError(f"grad_{name}_type = {kind!r} is unknown; it must be one of {known}")
+            if kind is not None and value is None:
+                raise ConfigError(f"grad_{name}_type = {kind!r} needs {name}_value")
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is anything to do."""
+        return self.clip_type is not None or self.ignore_type is not None
+
+    @torch.no_grad()
+    def apply(self, optimizer: torch.optim.Optimizer) -> None:
+        """Change the gradients of all parameters of `optimizer` in place."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if self.ignore_type == "ignore_value":
+            grad_ignore_value(parameters, _given(self.ignore_value))
+        elif self.ignore_type == "ignore_norm":
+            grad_ignore_norm(parameters, _given(self.ignore_value), self.ignore_norm_type)
+        elif self.ignore_type is not None:
+            self._ignore_by_momentum(optimizer)
+        if self.clip_type == "clip_value":
+            nn.utils.clip_grad_value_(parameters, _given(self.clip_value))
+        elif self.clip_type == "clip_norm":
+            nn.utils.clip_grad_norm_(parameters, _given(self.clip_value), self.clip_norm_type)
+        elif self.clip_type is not None:
+            self._clip_by_momentum(optimizer)
+
+    def _ignore_by_momentum(self, optimizer: torch.optim.Optimizer) -> None:
+        for grads, rms in _momenta(optimizer, self.ignore_momentum_timestep):
+            if self.ignore_type == "ignore_momentum":
+                is_large = any(bool((g.abs() > self.ignore_coef * r).any()) for g, r in zip(grads, rms, strict=True))
+            else:
+                norm = total_norm(grads, self.ignore_norm_type)
+                is_large = norm > self.ignore_coef * total_norm(rms, self.ignore_norm_type)
+            if is_large:
+                _zero(grads)
+
+    def _clip_by_momentum(self, optimizer: torch.optim.Optimizer) -> None:
+        for grads, rms in _momenta(optimizer, self.clip_momentum_timestep):
+            if self.clip_type == "clip_momentum":
+                for grad, limit in zip(grads, rms, strict=True):
+                    limit.mul_(self.clip_coef)
+                    torch.clamp(grad, -limit, limit, out=grad)
+            else:
+                limit_norm = self.clip_coef * total_norm(rms, self.clip_norm_type)
+                norm = total_norm(grads, self.clip_norm_type)
+                if norm > limit_norm:
+                    for grad in grads:
+                        grad.mul_(limit_norm / norm)
+
+
+def _zero(grads: list[Tensor]) -> None:
+    for grad in grads:
+        grad.zero_()
+
+
+def _given(value: float | None) -> float:
+    assert value is not None, "checked at construction"
+    return value
+
+
+def _momenta(optimizer: torch.optim.Optimizer, min_step: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """For each group the gradients, and the root mean square of the past ones, of parameters with `min_step` steps."""
+    for group in optimizer.param_groups:
+        decay = group["betas"][1] if "betas" in group else group["alpha"]
+        has_bias_correction = "betas" in group
+        grads, rms = [], []
+        for parameter in group["params"]:
+            state: Mapping[str, Any] = optimizer.state.get(parameter, {})
+            if parameter.grad is None or not state or state["step"] < max(min_step, 1):
+                continue
+            square = state["exp_avg_sq"] if "exp_avg_sq" in state else state["square_avg"]
+            correction = 1 - decay ** float(state["step"]) if has_bias_correction else 1.0
+            grads.append(parameter.grad)
+            rms.append((square / correction).sqrt())
+        if grads:
+            yield grads, rms
+
+
+def total_norm(tensors: Iterable[Tensor], norm_type: float) -> float:
+    """The norm of all elements of `tensors` as of one vector; `norm_type` may be infinity."""
+    norms = [float(torch.linalg.vector_norm(tensor, norm_type)) for tensor in tensors]
+    if norm_type == math.inf:
+        return max(norms, default=0.0)
+    return float(sum(norm**norm_type for norm in norms) ** (1 / norm_type))
+
+
+def grad_ignore_norm(parameters: Iterable[Tensor], max_norm: float, norm_type: float = 2) -> None:
+    """Set all gradients to zero when their total norm is larger than `max_norm`."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if grads and total_norm(grads, norm_type) > max_norm:
+        _zero(grads)
+
+
+def grad_ignore_value(parameters: Iterable[Tensor], clip_value: float) -> None:
+    """Set all gradients to zero when the absolute value of any element is larger than `clip_value`."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if grads and total_norm(grads, math.inf) > clip_value:
+        _zero(grads)
+
+
+def calculate_grad_norm(model: nn.Module, norm_type: float | str = 2) -> float:
+    """The norm of all gradients of `model` as of one vector; 'inf' is the largest absolute value."""
+    grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return total_norm(grads, float(norm_type))
+
+
+def calculate_grad_norm_without_bias_two_norm(model: nn.Module) -> float:
+    """The 2-norm of the gradients of all parameters of `model` whose name does not contain 'bias'."""
+    grads = [p.grad for name, p in model.named_parameters() if "bias" not in name and p.grad is not None]
+    return total_norm(grads, 2)
 
 
 def _is_uniform_float(parameters: list[Tensor]) -> bool:
@@ -48,60 +181,29 @@ def _is_uniform_float(parameters: list[Tensor]) -> bool:
     )
 
 
-def _is_ready_on_cpu(state: Mapping[Tensor, dict[str, Any]], group: dict[str, Any]) -> bool:
-    """Whether each parameter of `group` has a gradient and a state, and one fused call on the CPU can step them all."""
-    if not group["fused"] or group["amsgrad"] or group["capturable"]:
-        return False
-    for parameter in group["params"]:
-        if parameter.grad is None or parameter not in state or not parameter.is_cpu:
-            return False
-    return True
-
-
-def _fused_step_on_cpu(state: Mapping[Tensor, dict[str, Any]], group: dict[str, Any]) -> None:
-    """What torch's fused Adam does, without its grouping by device, which costs as much as the step of a small net."""
-    parameters = group["params"]
-    states = [state[parameter] for parameter in parameters]
-    steps = [entry["step"] for entry in states]
-    beta1, beta2 = group["betas"]
-    kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
-    torch._foreach_add_(steps, 1)
-    kernel(
-        parameters,
-        [parameter.grad for parameter in parameters],
-        [entry["exp_avg"] for entry in states],
-        [entry["exp_avg_sq"] for entry in states],
-        [],
-        steps,
-        lr=group["lr"],
-        beta1=beta1,
-        beta2=beta2,
-        weight_decay=group["weight_decay"],
-        eps=group["eps"],
-        amsgrad=False,
-        maximize=group["maximize"],
-        grad_scale=None,
-        found_inf=None,
-    )
-
-
 class _GuardedOptimizer(torch.optim.Optimizer):
-    """What both optimizers share: the gradient guard, and torch's bookkeeping without the compiler."""
+    """What both optimizers share: the gradient guard, and the choice of the fast implementation.
+
+    `step` is torch's. The guard is a hook of it, the first one: hooks that are registered later see the gradients
+    that are left. After a closure, it guards the gradients that the closure has computed.
+    """
 
     _guard: GradientGuard
     _grad_norm_type: float | None
     # The option of a parameter group that selects the fast implementation.
     _fast_option: str
 
+    def _set_guard(self, guard: GradientGuard, grad_norm_type: float | None) -> None:
+        self._guard = guard
+        self._grad_norm_type = grad_norm_type
+        if guard.is_active:
+            self.register_step_pre_hook(_guard_step)
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        _add_param_group(self, param_group)
+        """Add a group; a fast implementation is chosen for it where its parameters allow one."""
+        super().add_param_group(param_group)
         if param_group[self._fast_option] is None and _is_uniform_float(param_group["params"]):
             param_group[self._fast_option] = True
-        self._parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-
-    def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = _state_dict(self)
-        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` of this or of torch's optimizer returned; how the step is computed stays as it is."""
@@ -110,38 +212,37 @@ class _GuardedOptimizer(torch.optim.Optimizer):
         if len(saved) == len(own):
             groups = [{**group, self._fast_option: fast} for group, fast in zip(saved, own, strict=True)]
             state_dict = {**state_dict, "param_groups": groups}
-        _load_state_dict(self, state_dict)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients of all parameters, or set them to zero in place."""
-        if not set_to_none:
-            _zero_grad(self, False)
-            return
-        for parameter in self._parameters:
-            parameter.grad = None
+        super().load_state_dict(state_dict)
 
     def get_grad(self) -> float:
         """The sum over all gradients of their norm to the power of its type (`grad_norm_type`, 2 when None)."""
         norm_type = 2.0 if self._grad_norm_type is None else self._grad_norm_type
-        grads = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         return float(sum(float(torch.linalg.vector_norm(grad, norm_type)) ** norm_type for grad in grads))
-
-    def _run_closure(self, closure: Callable[[], Any] | None) -> Any:
-        """The loss of `closure`; then the gradients are clipped or ignored."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        if self._guard.is_active:
-            self._guard.apply(self)
-        return loss
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_guard": self._guard, "_grad_norm_type": self._grad_norm_type}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        if "_guard" in state:  # not where a state dict is loaded
+            self._set_guard(state["_guard"], state["_grad_norm_type"])
+
+
+def _guard_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A hook before `step`: guards the gradients, or has a closure in its arguments do so after computing them."""
+    closure = kwargs.get("closure") if len(args) == 1 else args[1]
+    if closure is None:
+        optimizer._guard.apply(optimizer)
+        return None
+
+    def guarded() -> Any:
+        loss = closure()
+        optimizer._guard.apply(optimizer)
+        return loss
+
+    return (optimizer, guarded), {}
 
 
 class Adam(_GuardedOptimizer, torch.optim.Adam):
@@ -189,7 +290,7 @@ class Adam(_GuardedOptimizer, torch.optim.Adam):
     ) -> None:
         if optim_type not in ("adam", "adamw"):
             raise ConfigError(f"optim_type = {optim_type!r} is unknown; it must be 'adam' or 'adamw'")
-        self._guard = GradientGuard(
+        guard = GradientGuard(
             grad_clip_type,
             clip_value,
             clip_coef,
@@ -201,9 +302,7 @@ class Adam(_GuardedOptimizer, torch.optim.Adam):
             ignore_norm_type,
             ignore_momentum_timestep,
         )
-        self._grad_norm_type = grad_norm_type
-        torch.optim.Adam.__init__(
-            self,
+        super().__init__(
             params,
             lr=lr,
             betas=(betas[0], betas[1]),
@@ -212,17 +311,7 @@ class Adam(_GuardedOptimizer, torch.optim.Adam):
             amsgrad=amsgrad,
             decoupled_weight_decay=optim_type == "adamw",
         )
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; `closure`, if given, computes the loss (which is returned) and the gradients first."""
-        loss = self._run_closure(closure)
-        if all(_is_ready_on_cpu(self.state, group) for group in self.param_groups):
-            for group in self.param_groups:
-                _fused_step_on_cpu(self.state, group)
-        else:
-            _adam_step(self)
-        return loss
+        self._set_guard(guard, grad_norm_type)
 
 
 class RMSprop(_GuardedOptimizer, torch.optim.RMSprop):
@@ -266,7 +355,7 @@ class RMSprop(_GuardedOptimizer, torch.optim.RMSprop):
         ignore_norm_type: float = 2.0,
         ignore_momentum_timestep: int = 100,
     ) -> None:
-        self._guard = GradientGuard(
+        guard = GradientGuard(
             grad_clip_type,
             clip_value,
             clip_coef,
@@ -278,14 +367,7 @@ class RMSprop(_GuardedOptimizer, torch.optim.RMSprop):
             ignore_norm_type,
             ignore_momentum_timestep,
         )
-        self._grad_norm_type = grad_norm_type
-        torch.optim.RMSprop.__init__(
-            self, params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered
+        super().__init__(
+            params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered
         )
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; `closure`, if given, computes the loss (which is returned) and the gradients first."""
-        loss = self._run_closure(closure)
-        _rmsprop_step(self)
-        return loss
+        self._set_guard(guard, grad_norm_type)

@@ -4,8 +4,6 @@ import copy
 import io
 import math
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from torch import nn
 
 from ding.torch_utils.optimizer_helper import (
     Adam,
+    GradientGuard,
     RMSprop,
     calculate_grad_norm,
     calculate_grad_norm_without_bias_two_norm,
@@ -198,21 +197,49 @@ def test_learning_rate_schedulers_work():
         assert optimizer.param_groups[0]["lr"] == 0.5
 
 
-def test_making_and_using_an_optimizer_does_not_load_torchs_compiler():
-    program = """
-import sys, torch
-from ding.torch_utils.optimizer_helper import Adam, RMSprop
-p = torch.nn.Parameter(torch.ones(2))
-for cls in (Adam, RMSprop):
-    optimizer = cls([p])
-    for _ in range(2):
-        p.grad = torch.ones(2)
-        optimizer.step()
-        optimizer.zero_grad()
-    optimizer.load_state_dict(optimizer.state_dict())
-assert "torch._dynamo" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
+@pytest.mark.parametrize("cls", [Adam, RMSprop])
+@pytest.mark.parametrize("clips", [False, True])
+def test_a_step_method_changed_later_is_called(cls, clips, monkeypatch):
+    net, calls = make_net(), []
+    optimizer = cls(net.parameters(), **({"grad_clip_type": "clip_norm", "clip_value": 0.01} if clips else {}))
+    run(net, optimizer, 2)
+    plain = optimizer.step
+    monkeypatch.setattr(optimizer, "step", lambda: calls.append("step") or plain())
+    optimizer.register_step_pre_hook(lambda *_: calls.append("pre"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("post"))
+    run(net, optimizer, 2)
+    assert calls == ["step", "pre", "post"] * 2
+
+
+@pytest.mark.parametrize("option", ["lr", "weight_decay", "fused", "foreach", "maximize"])
+def test_an_option_of_a_group_changed_later_counts(option):
+    value = {"lr": 0.5, "weight_decay": 0.5, "fused": False, "foreach": False, "maximize": True}[option]
+    mine, reference = make_net(), make_net()
+    results = []
+    for net, optimizer in (
+        (mine, Adam(mine.parameters(), lr=0.01)),
+        (reference, torch.optim.Adam(reference.parameters(), lr=0.01, fused=True)),
+    ):
+        run(net, optimizer, 2)
+        optimizer.param_groups[0][option] = value
+        results.append(run(net, optimizer, 2))
+    assert_close(*results)
+
+
+def test_a_subclass_with_a_step_of_its_own_is_called_and_guarded():
+    class Counting(Adam):
+        count = 0
+
+        def step(self):
+            self.count += 1
+            return super().step()
+
+    net = make_net()
+    optimizer = Counting(net.parameters(), grad_clip_type="clip_norm", clip_value=0.1)
+    backward(net)
+    optimizer.step()
+    assert optimizer.count == 1
+    assert norm([parameter.grad for parameter in net.parameters()]) == pytest.approx(0.1, rel=1e-3)
 
 
 # --- clipping and ignoring ---
@@ -248,6 +275,36 @@ def test_clip_norm_scales_all_gradients_down(kind):
     assert norm(before, kind) > 0.1
     assert norm(after, kind) == pytest.approx(0.1, rel=1e-3)
     assert_close(after, [grad * (norm(after) / norm(before)) for grad in before])
+
+
+def clipped(make, max_norm, norm_type):
+    guard = GradientGuard("clip_norm", max_norm, 5, norm_type, 100, None, None, 5, 2.0, 100)
+    ours, theirs = make(), make()
+    guard.apply(torch.optim.SGD(ours, lr=1.0))
+    nn.utils.clip_grad_norm_(theirs, max_norm, norm_type)
+    return [p.grad for p in ours], [p.grad for p in theirs]
+
+
+def dense(dtypes):
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.rand(3, i + 1, dtype=dtype)) for i, dtype in enumerate(dtypes)]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    parameters.append(nn.Parameter(torch.rand(2)))  # without a gradient
+    return parameters
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, math.inf])
+@pytest.mark.parametrize("max_norm", [0.1, 100.0])
+@pytest.mark.parametrize("dtypes", [[torch.float32] * 3, [torch.float64], [torch.float32, torch.float64]])
+def test_clipping_by_the_norm_equals_torchs_bit_for_bit(dtypes, max_norm, norm_type):
+    ours, theirs = clipped(lambda: dense(dtypes), max_norm, norm_type)
+    assert all(a is b is None or torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_clipping_without_any_gradient_does_nothing():
+    ours, _ = clipped(lambda: [nn.Parameter(torch.ones(2))], 0.1, 2.0)
+    assert ours == [None]
 
 
 @pytest.mark.parametrize("cls", [Adam, RMSprop])
@@ -293,6 +350,20 @@ def test_ignored_gradients_are_zero_and_others_untouched(cls, options):
     assert norm(after) == 0
     before, after = stepped_grads(cls, warm_up=3, **options)
     assert_close(after, before)
+
+
+@pytest.mark.parametrize("cls", [Adam, RMSprop])
+@pytest.mark.parametrize("as_keyword", [False, True])
+def test_the_gradients_of_a_closure_are_clipped(cls, as_keyword):
+    net = make_net()
+    optimizer = cls(net.parameters(), lr=0.0, grad_clip_type="clip_norm", clip_value=0.1)
+
+    def closure():
+        backward(net)
+        return "loss"
+
+    assert (optimizer.step(closure=closure) if as_keyword else optimizer.step(closure)) == "loss"
+    assert norm([parameter.grad for parameter in net.parameters()]) == pytest.approx(0.1, rel=1e-3)
 
 
 def test_ignoring_looks_at_the_gradients_before_clipping():
