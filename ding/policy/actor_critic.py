@@ -1,23 +1,87 @@
-"""What on-policy actor-critic methods share: acting, and making samples with advantages."""
+"""What on-policy actor-critic methods share: acting, samples with advantages, the scale of the values."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
-from ding.policy.action_kinds import ACTION_KINDS, ActionKind
 from ding.policy.base_policy import Policy
 from ding.policy.env_forward import model_input, stack_observations
 from ding.policy.modes import plain_transition_with
-from ding.policy.value_norm import ValueNorm
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
+from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
 from ding.torch_utils.data_helper import to_device
 from ding.utils.config_helper import ConfigError
+from ding.utils.pytorch_ddp_dist_helper import allreduce_data
+from ding.utils.running_stats import RunningMeanStd
+
+
+class ActionKind(NamedTuple):
+    """How actions of one kind are drawn and judged.
+
+    Attributes:
+        collect_wrapper, eval_wrapper: the model wrappers that add the action.
+        terms: of a logit and the actions, the terms of each part that has a loss of its own.
+        is_discrete: None where actions have parts of both kinds.
+    """
+
+    collect_wrapper: str
+    eval_wrapper: str
+    terms: Callable[[Any, Any], list[ActionTerms]]
+    is_discrete: bool | None
+
+
+def _discrete(logit: Any, action: Any) -> list[ActionTerms]:
+    return [categorical_terms(logit, action)]
+
+
+def _continuous(logit: Any, action: Any) -> list[ActionTerms]:
+    return [gaussian_terms(logit, action)]
+
+
+def _hybrid(logit: Any, action: Any) -> list[ActionTerms]:
+    """The type and its arguments are two policies, as in H-PPO (https://arxiv.org/abs/1903.01344)."""
+    return [
+        categorical_terms(logit["action_type"], action["action_type"]),
+        gaussian_terms(logit["action_args"], action["action_args"]),
+    ]
+
+
+ACTION_KINDS = {
+    "discrete": ActionKind("multinomial_sample", "argmax_sample", _discrete, True),
+    "continuous": ActionKind("reparam_sample", "deterministic_sample", _continuous, False),
+    "hybrid": ActionKind("hybrid_reparam_multinomial_sample", "hybrid_deterministic_argmax_sample", _hybrid, None),
+}
+
+
+class ValueNorm(RunningMeanStd):
+    """The deviation of all returns so far: a critic trained on returns divided by it has errors of one size.
+
+    Example:
+        >>> import torch
+        >>> norm = ValueNorm()
+        >>> norm.take_in(torch.tensor([-10.0, 10.0]), all_ranks=False)
+        >>> round(float(norm.std))
+        10
+    """
+
+    def take_in(self, returns: Tensor, all_ranks: bool) -> None:
+        """Count the returns [*B]; with `all_ranks` those of every process, so that all of them have one scale."""
+        returns = returns.detach().double()
+        number = float(returns.numel())
+        sums = returns.new_tensor([number, 0.0, 0.0])
+        sums[1], sums[2] = returns.sum(), returns.square().sum()
+        if all_ranks:
+            allreduce_data(sums, "sum")
+        number, total, squares = sums.tolist()
+        mean = total / number
+        self.merge(mean, max(squares / number - mean * mean, 0.0), number)
 
 
 class ActorCriticPolicy(Policy):

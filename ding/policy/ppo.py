@@ -1,32 +1,50 @@
-"""Proximal policy optimization, on policy."""
+"""Proximal policy optimization, on policy: the policy, its loss, and how its parameters start."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from functools import partial
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import chain
+from operator import add
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ding.model.common.head import ReparameterizationHead
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
-from ding.policy.actor_critic import ActorCriticPolicy
+from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
 from ding.policy.env_forward import model_input
 from ding.policy.on_policy_data import OnPolicyData
-from ding.policy.ppo_init import initialise_actor_critic
-from ding.policy.ppo_loss import LOGGED, LOGGED_CONTINUOUS, PPOLoss
-from ding.policy.ppo_settings import PPO_RULES, lr_ratio
-from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import Rule
+from ding.policy.settings import positive
+from ding.rl_utils.ppo import KL_TYPES, clipped_surrogate, kl_estimate, ppo_value_data, ppo_value_error
+from ding.rl_utils.returns import weighted_mean
+from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam
+from ding.utils.config_helper import Rule, boolean, instance_of, integer, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.file_helper import read_file
 from ding.utils.registry_factory import POLICY_REGISTRY
 
+LOGGED = (
+    *("total_loss", "policy_loss", "value_loss", "entropy_loss"),
+    *("adv_max", "adv_mean", "value_mean", "value_max", "approx_kl", "clipfrac", "kl_div"),
+)
+LOGGED_CONTINUOUS = ("act", "mu_mean", "sigma_mean")
 # Rows that go through the model at once where no gradients are needed.
 _ROWS = 1024
 _MINIBATCH_KEYS = ("action", "log_prob_old", "log_prob_pretrained", "value", "adv", "return_", "weight")
+# The start of a Gaussian policy: the logarithm of its deviation, and the scale of its last layer.
+_LOG_SIGMA = -0.5
+_MU_SCALE = 0.01
+
+
+def _above_one(value: Any) -> str | None:
+    """A number above 1, or None."""
+    return None if value is None or (number()(value) is None and value > 1) else "a number above 1 or None"
 
 
 @POLICY_REGISTRY.register("ppo")
@@ -93,7 +111,38 @@ class PPOPolicy(ActorCriticPolicy):
         "collect": {"unroll_len": 1, "discount_factor": 0.99, "gae_lambda": 0.95},
         "eval": {},
     }
-    setting_rules: ClassVar[Mapping[str, Rule]] = PPO_RULES
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "priority": one_of(False),
+        "priority_IS_weight": one_of(False),
+        "recompute_adv": boolean,
+        "action_space": one_of(*ACTION_KINDS),
+        "nstep_return": boolean,
+        "multi_agent": boolean,
+        "n_sample": integer(1, optional=True),
+        "learn.epoch_per_collect": integer(1),
+        "learn.batch_size": integer(1),
+        "learn.learning_rate": positive,
+        "learn.lr_scheduler": instance_of(Mapping, optional=True),
+        "learn.lr_scheduler.epoch_num": integer(1),
+        "learn.lr_scheduler.min_lr_lambda": number(0, 1),
+        "learn.value_weight": number(0),
+        "learn.entropy_weight": number(),
+        "learn.clip_ratio": positive,
+        "learn.dual_clip": _above_one,
+        "learn.adv_norm": boolean,
+        "learn.value_norm": boolean,
+        "learn.ppo_param_init": boolean,
+        "learn.grad_clip_type": one_of(*CLIP_TYPES),
+        "learn.grad_clip_value": number(0, optional=True),
+        "learn.ignore_done": boolean,
+        "learn.kl_type": one_of(*KL_TYPES),
+        "learn.kl_beta": number(),
+        "learn.pretrained_model_path": instance_of(str, optional=True),
+        "collect.n_sample": integer(1, optional=True),
+        "collect.unroll_len": integer(1),
+        "collect.discount_factor": number(0, 1),
+        "collect.gae_lambda": number(0, 1),
+    }
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns and self._cfg.learn.ppo_param_init:  # before rank 0 hands its parameters to the others
@@ -126,7 +175,7 @@ class PPOPolicy(ActorCriticPolicy):
         )
         self._lr_scheduler: Any = None
         if learn.lr_scheduler is not None:
-            ratio = partial(lr_ratio, learn.lr_scheduler)
+            ratio = partial(_lr_ratio, learn.lr_scheduler)
             self._lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self._optimizer, ratio)
         self._learn_model = model_wrap(self._model, wrapper_name="base")
         self._learn_model.reset()
@@ -212,3 +261,125 @@ class PPOPolicy(ActorCriticPolicy):
         self._load_value_norm(state_dict)
         if self._lr_scheduler is not None and "lr_scheduler" in state_dict:
             self._lr_scheduler.load_state_dict(state_dict["lr_scheduler"])
+
+
+def _lr_ratio(scheduler: Mapping[str, Any], epoch: int) -> float:
+    """The share of the learning rate after `epoch` collections: linear down to `min_lr_lambda` at `epoch_num`."""
+    minimum, epochs = float(scheduler["min_lr_lambda"]), float(scheduler["epoch_num"])
+    return max(1.0 - epoch * (1.0 - minimum) / epochs, minimum)
+
+
+# --- the loss ---
+
+
+@dataclass(frozen=True, slots=True)
+class PPOLoss:
+    """policy + value_weight value - entropy_weight entropy + kl_beta divergence, of https://arxiv.org/abs/1707.06347.
+
+    Where an action has parts with a policy each, their losses are added.
+    """
+
+    kind: ActionKind
+    clip_ratio: float
+    dual_clip: float | None
+    value_weight: float
+    entropy_weight: float
+    adv_norm: bool
+    kl_type: str
+    kl_beta: float
+
+    def __call__(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
+        """The loss, and the values of `LOGGED` (and `LOGGED_CONTINUOUS` for continuous actions).
+
+        Args:
+            output: of the model: `logit` and `value`.
+            batch: `action, log_prob_old, value, adv, return_, weight`, and `log_prob_pretrained` or None.
+        """
+        adv, weight, value = batch["adv"], batch["weight"], output["value"]
+        if self.adv_norm:
+            adv = normalised(adv)
+        terms = self.kind.terms(output["logit"], batch["action"])
+        surrogates = [
+            clipped_surrogate(term.log_prob, old, adv, weight, self.clip_ratio, self.dual_clip)
+            for term, old in zip(terms, batch["log_prob_old"], strict=True)
+        ]
+        policy_loss = _sum([surrogate.loss for surrogate in surrogates])
+        value_data = ppo_value_data(value, batch["value"], batch["return_"], weight)
+        value_loss = ppo_value_error(value_data, self.clip_ratio)
+        entropy = _sum([_weighted_entropy(term.entropy, adv, weight) for term in terms])
+        total = policy_loss + self.value_weight * value_loss
+        if self.entropy_weight:
+            total = total - self.entropy_weight * entropy
+        kl_div = self._divergence(terms, batch["log_prob_pretrained"])
+        if kl_div is None:
+            kl_div = torch.zeros_like(total)
+        else:
+            total = total + self.kl_beta * kl_div
+        approx_kl = _max([surrogate.approx_kl for surrogate in surrogates])
+        clipfrac = _max([surrogate.clipfrac for surrogate in surrogates])
+        logged = [total, policy_loss, value_loss, entropy, adv.max(), adv.mean(), value.mean(), value.max()]
+        logged += [approx_kl, clipfrac, kl_div]
+        if self.kind.is_discrete is False:
+            logit = output["logit"]
+            logged += [batch["action"].float().mean(), logit["mu"].mean(), logit["sigma"].mean()]
+        return total, [entry.detach() for entry in logged]
+
+    def _divergence(self, terms: Sequence[Any], reference: Sequence[Tensor] | None) -> Tensor | None:
+        if reference is None:
+            return None
+        pairs = zip(terms, reference, strict=True)
+        return _sum([kl_estimate(term.log_prob - log_prob, self.kl_type) for term, log_prob in pairs])
+
+
+def normalised(adv: Tensor) -> Tensor:
+    """`adv` with mean 0 and (unbiased) deviation 1; a single advantage stays as it is."""
+    if adv.numel() == 1:
+        return adv
+    std, mean = torch.std_mean(adv)
+    return (adv - mean) / (std + 1e-8)
+
+
+def _weighted_entropy(entropy: Tensor, adv: Tensor, weight: Tensor | None) -> Tensor:
+    return weighted_mean(entropy if entropy.shape == adv.shape else entropy.mean(1), weight)
+
+
+def _sum(items: list[Tensor]) -> Tensor:
+    return reduce(add, items)
+
+
+def _max(items: list[Tensor]) -> Tensor:
+    return reduce(torch.maximum, items)
+
+
+# --- the start ---
+
+
+@torch.no_grad()
+def initialise_actor_critic(model: nn.Module, is_gaussian: bool) -> None:
+    """Linear layers orthogonal with zero bias, as in https://arxiv.org/abs/2006.05990.
+
+    With `is_gaussian` those of `model.actor` and `model.critic` have the gain sqrt(2), and the last layer of the policy
+    is scaled by 0.01: actions start around zero, with a deviation of exp(-0.5) where it is a parameter.
+    """
+    for layer in model.modules():
+        _make_orthogonal(layer, 1.0)
+    if not is_gaussian:
+        return
+    actor_critic: Any = [getattr(model, name) for name in ("actor", "critic") if hasattr(model, name)]
+    seen: set[int] = set()
+    for layer in chain.from_iterable(part.modules() for part in actor_critic):
+        if id(layer) not in seen:  # actor and critic may share layers
+            seen.add(id(layer))
+            _make_orthogonal(layer, math.sqrt(2))
+    for head in model.modules():
+        if isinstance(head, ReparameterizationHead):
+            head.mu.weight.mul_(_MU_SCALE)
+            if hasattr(head, "log_sigma_param"):
+                head.log_sigma_param.fill_(_LOG_SIGMA)
+
+
+def _make_orthogonal(layer: nn.Module, gain: float) -> None:
+    if isinstance(layer, nn.Linear):
+        nn.init.orthogonal_(layer.weight, gain)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)

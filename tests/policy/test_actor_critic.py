@@ -14,7 +14,7 @@ from ding.model.template.vac import VAC
 from ding.policy import PPOCommandModePolicy, PPOPolicy, create_policy, get_policy_cls
 from ding.policy.grad_sync import GradientSynchronizer
 from ding.policy.modes import plain_transition_with
-from ding.policy.ppo_init import initialise_actor_critic
+from ding.policy.ppo import initialise_actor_critic
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter
 from tests.policy.on_policy_samples import (

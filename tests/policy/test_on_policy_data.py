@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from ding.policy.actor_critic import ValueNorm
 from ding.policy.on_policy_data import OnPolicyData
-from ding.policy.value_norm import ValueNorm
 
 KEYS = ("action", "value", "weight")
 
@@ -150,7 +150,7 @@ def test_equal_returns_have_no_deviation():
 
 def test_the_scale_counts_the_returns_of_all_ranks(monkeypatch):
     others = torch.tensor([2.0, 40.0, 1000.0], dtype=torch.float64)  # number, sum, squares
-    monkeypatch.setattr("ding.policy.value_norm.allreduce_data", lambda sums, op: sums.add_(others))
+    monkeypatch.setattr("ding.policy.actor_critic.allreduce_data", lambda sums, op: sums.add_(others))
     norm = ValueNorm(epsilon=0)
     norm.take_in(torch.tensor([0.0, 0.0]), all_ranks=True)
     assert norm.mean == pytest.approx(10) and norm.std == pytest.approx((1000 / 4 - 100) ** 0.5)
