@@ -1,15 +1,54 @@
-"""Policies that act at random, for filling a buffer before training."""
+"""Policies made of others: random ones, for filling a buffer before training, and ones with a command mode."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import new_class
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ding.policy.base_policy import Policy
+from ding.policy.command_mode_policy_instance import DummyCommandModePolicy, EpsCommandModePolicy
 from ding.policy.modes import random_collect_function
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+_COMMAND = "_command"
+
+
+def derive_command_policy(name: str) -> type | None:
+    """The class `<x>_command` stands for where only the policy `<x>` is registered: that policy with a command mode.
+
+    Epsilon follows `other.eps` if the policy's `_forward_collect` takes `eps` and its default config has that section;
+    otherwise the modes get no settings. A policy that has a command mode is returned as it is. None for other names.
+
+    Raises:
+        KeyError: `<x>` is not registered either.
+    """
+    if not name.endswith(_COMMAND):
+        return None
+    return _with_command_mode(POLICY_REGISTRY.get(name.removesuffix(_COMMAND)))
+
+
+@lru_cache
+def _with_command_mode(policy: type) -> type | None:
+    if hasattr(policy, "_init_command"):
+        return policy
+    if not issubclass(policy, Policy):
+        return None
+    takes_eps = "eps" in inspect.signature(policy._forward_collect).parameters
+    explores = takes_eps and "eps" in policy.default_config().get("other", {})
+    mode = EpsCommandModePolicy if explores else DummyCommandModePolicy
+    names = {"__module__": policy.__module__, "__doc__": f"`{policy.__name__}` with a command mode."}
+    name = f"{policy.__name__.removesuffix('Policy')}CommandModePolicy"
+    return new_class(name, (policy, mode), exec_body=lambda namespace: namespace.update(names))
+
+
+POLICY_REGISTRY.derive = derive_command_policy
 
 
 class PolicyFactory:

@@ -47,6 +47,17 @@ def integer(minimum: float = -math.inf, maximum: float = math.inf, *, optional: 
     return rule
 
 
+def count(minimum: int) -> Rule:
+    """An int of `minimum` or more; an integral float does not pass, because such a value slices and ranges."""
+    allowed = f"an int of {minimum} or more"
+
+    def rule(value: Any) -> str | None:
+        is_int = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        return None if is_int and int(value) >= minimum else allowed
+
+    return rule
+
+
 def one_of(*choices: Any) -> Rule:
     """One of `choices`, compared with ==."""
     allowed = "one of " + ", ".join(map(repr, choices))
@@ -104,9 +115,9 @@ def _check_section(section: Mapping[str, Any], where: str, prefix: str, rules: M
 
 
 def _unknown(where: str, prefix: str, name: str, siblings: Iterable[str]) -> None:
-    distance, nearest = min((edit_distance(name, key), key) for key in siblings)
-    if distance <= 2:
-        raise ConfigError(f"{where}: unknown config key {prefix + name!r}; did you mean {prefix + nearest!r}?")
+    similar = nearest(name, siblings)
+    if similar is not None:
+        raise ConfigError(f"{where}: unknown config key {prefix + name!r}; did you mean {prefix + similar!r}?")
     one_time_warning(f"{where}: config key {prefix + name!r} is unknown here and has no effect")
 
 
@@ -123,6 +134,12 @@ def edit_distance(a: str, b: str) -> int:
         for j, char_b in enumerate(b, 1):
             diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (char_a != char_b))
     return row[-1]
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name in `known` that is most like `name`, if their edit distance is 2 or less."""
+    distance, similar = min(((edit_distance(name, key), key) for key in known), default=(3, ""))
+    return similar if distance <= 2 else None
 
 
 def default_config_of(cls: type) -> EasyDict:

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, KeysView
 from typing import Any, TypeVar, overload
 
+from ding.utils.config_helper import nearest
+
 _TRACE = os.environ.get("DIENGINEREGTRACE", "OFF").upper() == "ON"
 
 
@@ -24,10 +26,14 @@ class Registry(dict[str, Any]):
         ...     return 2 * x
         >>> registry.build("twice", 4)
         8
+
+    Attributes:
+        derive: called with a name that is not registered; returns what the name stands for, or None. May be set.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.derive: Callable[[str], Any] | None = None
         self._origin: dict[str, tuple[str, int]] = {}
 
     @overload
@@ -70,11 +76,16 @@ class Registry(dict[str, Any]):
         """The entry called `module_name`.
 
         Raises:
-            KeyError: nothing is registered under that name.
+            KeyError: nothing is registered under that name; the message has the most similar name, if there is one.
         """
-        if module_name not in self:
-            raise KeyError(f"unknown type {module_name!r}; registered: {', '.join(sorted(self)) or 'nothing'}")
-        return self[module_name]
+        if module_name in self:
+            return self[module_name]
+        derived = None if self.derive is None else self.derive(module_name)
+        if derived is None:
+            similar = nearest(str(module_name), self)
+            hint = "" if similar is None else f" did you mean {similar!r}?"
+            raise KeyError(f"unknown type {module_name!r};{hint} registered: {', '.join(sorted(self)) or 'nothing'}")
+        return derived
 
     def build(self, obj_type: str, *obj_args: Any, **obj_kwargs: Any) -> Any:
         """Call the entry `obj_type` with the given arguments; its own exceptions pass through unchanged."""

@@ -7,8 +7,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from easydict import EasyDict
 
+from ding.policy import CommandModePolicy, DQNPolicy, EpsCommandModePolicy, PPOPolicy, create_policy, get_policy_cls
 from ding.policy.policy_factory import PolicyFactory, get_random_policy
+from ding.utils.registry_factory import POLICY_REGISTRY
 
 CollectMode = namedtuple("CollectMode", ["forward", "process_transition", "get_train_sample", "reset", "get_attribute"])
 COLLECT_MODE = CollectMode(*"fptra")
@@ -93,3 +96,63 @@ def test_a_policy_whose_outputs_are_needed_stays_itself():
     assert get_random_policy(with_data, COLLECT_MODE, env) is COLLECT_MODE
     without = get_random_policy(SimpleNamespace(policy={}), COLLECT_MODE, env)
     assert without.forward(OBS)[0]["action"].shape == (1,)
+
+
+@pytest.fixture
+def register():
+    before = dict(POLICY_REGISTRY)
+    yield POLICY_REGISTRY.update
+    POLICY_REGISTRY.clear()
+    POLICY_REGISTRY.update(before)
+
+
+class GreedyPolicy(DQNPolicy):
+    def _forward_collect(self, data):
+        return super()._forward_collect(data, eps=0.0)
+
+
+class UnscheduledPolicy(PPOPolicy):
+    def _forward_collect(self, data, eps=0.5):
+        return super()._forward_collect(data)
+
+
+@pytest.mark.parametrize(
+    ("base", "setting"), [(DQNPolicy, {"eps": 0.95}), (GreedyPolicy, {}), (PPOPolicy, {}), (UnscheduledPolicy, {})]
+)
+def test_a_policy_without_command_twin_gets_one(register, base, setting):
+    mine = type("MinePolicy", (base,), {})
+    register(mine=mine)
+    cls = get_policy_cls(EasyDict(type="mine_command"))
+    assert issubclass(cls, mine) and issubclass(cls, CommandModePolicy)
+    assert cls is get_policy_cls(EasyDict(type="mine_command"))
+    assert {**cls.default_config(), "cfg_type": ""} == {**mine.default_config(), "cfg_type": ""}
+    policy = create_policy(EasyDict({**cls.default_config(), "type": "mine_command"}), enable_field=["command"])
+    assert policy.command_mode.get_setting_collect({"envstep": 0}) == setting
+    assert policy.command_mode.get_setting_learn({}) == policy.command_mode.get_setting_eval({}) == {}
+
+
+def test_a_registered_command_twin_is_used(register):
+    class MineCommandPolicy(DQNPolicy, EpsCommandModePolicy):
+        pass
+
+    register(mine=DQNPolicy, mine_command=MineCommandPolicy)
+    assert get_policy_cls(EasyDict(type="mine_command")) is MineCommandPolicy
+
+
+def test_a_policy_that_has_a_command_mode_is_its_own_twin(register):
+    class Mine(DQNPolicy, EpsCommandModePolicy):
+        pass
+
+    register(mine=Mine)
+    assert get_policy_cls(EasyDict(type="mine_command")) is Mine
+
+
+def test_a_command_twin_of_nothing_is_an_unknown_type(register):
+    register(foreign=object)
+    for name, text in (
+        ("dqnn_command", r"unknown type 'dqnn'; did you mean 'dqn'\?"),
+        ("dqnn", r"unknown type 'dqnn'; did you mean 'dqn'\?"),
+        ("foreign_command", "unknown type 'foreign_command'; registered"),
+    ):
+        with pytest.raises(KeyError, match=text):
+            get_policy_cls(EasyDict(type=name))

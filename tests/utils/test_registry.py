@@ -50,6 +50,25 @@ def test_an_unknown_type_is_a_key_error_that_names_it_and_the_known_ones():
         Registry().get("x")
 
 
+def test_a_misspelt_type_is_named_with_the_nearest():
+    registry = Registry({"dqn": int, "dqn_command": int, "ppo": int})
+    with pytest.raises(KeyError, match=r"unknown type 'dqnn'; did you mean 'dqn'\? registered: dqn, dqn_command, ppo"):
+        registry.get("dqnn")
+    with pytest.raises(KeyError, match="unknown type 'absent'; registered: "):
+        registry.get("absent")
+
+
+def test_a_registry_may_derive_what_is_not_registered():
+    registry = Registry({"known": int})
+    registry.derive = {"float": float, "known": str}.get
+    assert registry.build("float", "1.5") == 1.5 and registry.get("known") is int
+    with pytest.raises(KeyError, match="unknown type 'x'; registered: known"):
+        registry.get("x")
+    assert list(registry.query()) == ["known"]
+    registry.register("float", complex)
+    assert registry.get("float") is complex
+
+
 def test_a_key_error_inside_the_constructor_reaches_the_caller_as_it_is():
     def constructor(cfg):
         return cfg["missing"]
