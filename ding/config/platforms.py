@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import socket
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack
 from typing import Any
 
 from easydict import EasyDict
@@ -99,24 +101,42 @@ def set_host_port(
     learner_port: Several = None,
     collector_port: Several = None,
 ) -> EasyDict:
-    """Replace each 'auto' in `cfg.system`, in place: hosts by the given ones or 127.0.0.1, ports by those or 0.
+    """Replace each 'auto' in `cfg.system`, in place: hosts by the given ones or 127.0.0.1, ports by those or free ones.
 
-    A worker with port 0 listens at any that is free, and tells which. One value is for all workers of a kind, a list
-    has one for each.
+    A free port is one that nothing uses on this machine at the moment, a different one for each role; it is not
+    reserved. With the given port 0 a role listens at any free port and reports it; whoever starts it tells the
+    coordinator. One value is for all workers of a kind, a list has one for each.
 
     Raises:
         TypeError: a host or port is neither a value nor a list.
         ConfigError: a list is too short.
     """
     given = {"learner": (learner_host, learner_port), "collector": (collector_host, collector_port)}
-    _resolve(cfg.system.coordinator, iter([coordinator_host or LOCAL_HOST]), iter([coordinator_port or 0]))
+    _resolve(cfg.system.coordinator, iter([coordinator_host or LOCAL_HOST]), iter([coordinator_port]))
+    roles = ["coordinator"]
     for kind, (host, port) in given.items():
         names = workers_of(cfg.system, kind)
         hosts = _each(f"{kind}_host", host, str, LOCAL_HOST, len(names))
-        ports = _each(f"{kind}_port", port, int, 0, len(names))
+        ports = _each(f"{kind}_port", port, int, None, len(names))
         for name in names:
             _resolve(cfg.system[name], hosts, ports)
+        roles += names
+    sections = [cfg.system[name] for name in roles]
+    ports = _free_ports({section.port for section in sections}, len(sections))
+    for section in sections:
+        if section.port is None:
+            section.port = next(ports)
     return cfg
+
+
+def _free_ports(taken: Set[int | None], count: int) -> Iterator[int]:
+    """`count` ports that are free on all interfaces of this machine and not in `taken`."""
+    with ExitStack() as stack:  # all are open at once, so that none comes twice
+        probes = [stack.enter_context(socket.socket()) for _ in range(count + len(taken))]
+        for probe in probes:
+            probe.bind(("", 0))
+        free = [int(probe.getsockname()[1]) for probe in probes]
+    return iter([port for port in free if port not in taken][:count])
 
 
 def _each(what: str, given: Several, kind: type, default: Any, count: int) -> Iterator[Any]:

@@ -65,7 +65,8 @@ def compile_dist_config(
     ports: dict[str, Any] = {
         "coordinator_port": coordinator_port, "learner_port": learner_port, "collector_port": collector_port
     }  # fmt: skip
-    given = {**hosts, **(ports if platform == "k8s" else {})}  # elsewhere `give_ports` deals them out
+    # Elsewhere `give_ports` deals them out.
+    given = {**hosts, **(ports if platform == "k8s" else dict.fromkeys(ports, 0))}
     create = with_command_mode(create)
     cfg = compile_config_parallel(main, create, system, seed=seed, platform=platform, renew_dir=renew, **given)
     cfg.system.dist = dist

@@ -172,8 +172,10 @@ def _compile(input_cfg: Any, seed: int, max_train_iter: int, max_env_step: int, 
     main, create, system = _read_triple(input_cfg)
     set_limits(main, system, max_train_iter, max_env_step)
     renew = not main["policy"]["learn"].get("resume_training", False)
+    # Each worker listens at any free port and reports it: a port that was free a moment ago may be taken by then.
+    ports: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     with StartFolder(main.get("exp_name", "default_experiment")) as folder:
-        cfg = compile_config_parallel(main, create, system, seed=seed, renew_dir=renew)
+        cfg = compile_config_parallel(main, create, system, seed=seed, renew_dir=renew, **ports)
         folder.taken = cfg.main.exp_name
         if system.get("learner_gpu_num", 1) > 1:
             raise ConfigError(

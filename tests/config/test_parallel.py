@@ -1,9 +1,12 @@
 """Compiling the config of a parallel training."""
 
+import contextlib
 import copy
 import os
 import pathlib
 import re
+import socket
+import subprocess
 
 import pytest
 from easydict import EasyDict
@@ -118,12 +121,12 @@ def test_the_arguments_are_not_changed():
 
 
 def test_the_system_section_is_complete(folder):
-    cfg = compiled({"coordinator": {"collector_task_timeout": 9}}, seed=3)
+    ports = {"coordinator_port": 5, "learner_port": 6, "collector_port": [7, 8]}
+    cfg = compiled({"coordinator": {"collector_task_timeout": 9}}, seed=3, **ports)
     data, policy = str(folder / "exp" / "data"), str(folder / "exp" / "policy")
     worker = {
         "type": "flask_fs",
         "host": "127.0.0.1",
-        "port": 0,
         "path_data": data,
         "path_policy": policy,
         "trust_pickle": False,
@@ -136,15 +139,15 @@ def test_the_system_section_is_complete(folder):
             **Coordinator.default_config(),
             "collector_task_timeout": 9,
             "host": "127.0.0.1",
-            "port": 0,
+            "port": 5,
             "transport": "http",
             "path_data": data,
-            "learner": {"learner0": ["learner0", "127.0.0.1", 0]},
-            "collector": {"collector0": ["collector0", "127.0.0.1", 0], "collector1": ["collector1", "127.0.0.1", 0]},
+            "learner": {"learner0": ["learner0", "127.0.0.1", 6]},
+            "collector": {"collector0": ["collector0", "127.0.0.1", 7], "collector1": ["collector1", "127.0.0.1", 8]},
         },
-        "learner0": {**worker, "multi_gpu": False, "gpu_num": 1, "aggregator": False, "seed": 3},
-        "collector0": {**worker, "seed": 3},
-        "collector1": {**worker, "seed": 4},
+        "learner0": {**worker, "port": 6, "multi_gpu": False, "gpu_num": 1, "aggregator": False, "seed": 3},
+        "collector0": {**worker, "port": 7, "seed": 3},
+        "collector1": {**worker, "port": 8, "seed": 4},
     }
     assert cfg.main.policy.other.commander.path_policy == policy
 
@@ -175,6 +178,50 @@ def test_hosts_and_ports_may_be_given():
     assert (system.coordinator.host, system.coordinator.port) == ("c", 1)
     assert system.coordinator.learner == {"learner0": ["learner0", "l0", 2], "learner1": ["learner1", "l1", 2]}
     assert system.coordinator.collector == {"collector0": ["collector0", "w", 3], "collector1": ["collector1", "w", 4]}
+
+
+def test_every_role_gets_a_free_port_of_its_own():
+    changed = main()
+    changed.policy.collect.collector.collector_num = 20
+    system = compiled(main=changed, save_cfg=False).system
+    told = {**system.coordinator.learner, **system.coordinator.collector}
+    assert told == {name: [name, "127.0.0.1", system[name].port] for name in system if name != "coordinator"}
+    ports = [system.coordinator.port, *(port for _, _, port in told.values())]
+    assert len(set(ports)) == 22 and all(1024 <= port <= 65535 for port in ports)
+    with contextlib.ExitStack() as stack:
+        for port in ports:  # raises where it is taken
+            stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+
+
+def test_a_free_port_is_none_that_was_given():
+    for _ in range(20):
+        system = compiled(save_cfg=False).system
+        given = {"coordinator_port": system.learner0.port, "learner_port": system.collector0.port}
+        again = compiled(save_cfg=False, **given).system
+        assert (again.coordinator.port, again.learner0.port) == (system.learner0.port, system.collector0.port)
+        assert len({again[name].port for name in again}) == 4
+
+
+def test_port_0_may_be_given_for_roles_that_report_theirs():
+    system = compiled(coordinator_port=0, learner_port=0, collector_port=[0, 7]).system
+    assert [system[name].port for name in system] == [0, 0, 0, 7]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("learner", "learner0"), ("collector", "collector1")])
+def test_a_coordinator_refuses_workers_with_port_0_at_once(folder, kind, name):
+    given = parallel_test_main_config, parallel_test_create_config, parallel_test_system_config
+    cfg = compile_config_parallel(*given, save_cfg=False)
+    cfg.system.coordinator[kind][name][2] = 0
+    with pytest.raises(ConfigError, match=f"system.coordinator.{kind}.{name} has port 0, where it cannot be reached"):
+        Coordinator(cfg)
+    assert os.listdir(folder) == []
+
+
+def test_a_coordinator_of_workers_in_its_own_process_needs_no_ports():
+    given = parallel_test_main_config, parallel_test_create_config, parallel_test_system_config
+    cfg = compile_config_parallel(*given, save_cfg=False, learner_port=0, collector_port=0)
+    cfg.system.coordinator.transport = "local"
+    Coordinator(cfg).close()
 
 
 def test_a_host_in_the_system_config_stays():
@@ -211,6 +258,12 @@ def test_the_config_is_saved_in_the_folder_of_the_experiment(folder):
     cfg = compiled(save_path="all.py")
     assert os.listdir("exp") == ["all.py"] and os.listdir(folder) == ["exp"]
     assert read_config_directly("exp/all.py")["exp_config"] == cfg
+
+
+def test_the_state_of_the_project_is_saved_with_the_config(folder):
+    subprocess.run(["git", "init", "--quiet", "."], check=True)
+    compiled()
+    assert sorted(os.listdir("exp")) == ["git_diff.txt", "git_log.txt", "total_config.py"]
 
 
 def test_a_folder_may_be_used_again(folder):

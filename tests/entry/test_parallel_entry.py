@@ -407,7 +407,7 @@ def test_a_crew_that_is_not_started_closes():
     crew.close()
 
 
-def test_a_coordinator_may_be_launched_without_handles():
+def test_a_coordinator_finds_workers_that_were_started_at_the_addresses_of_the_config():
     cfg = compiled(env__stop_value=1)
     with contextlib.ExitStack() as stack:
         for kind, create in (("learner", create_comm_learner), ("collector", create_comm_collector)):
@@ -415,6 +415,5 @@ def test_a_coordinator_may_be_launched_without_handles():
                 worker = create(cfg.system[name])
                 stack.callback(worker.close)
                 worker.start()
-                cfg.system.coordinator[kind][name][2] = worker.port
         launch_coordinator(3, config=cfg)
     assert result()["stop"] is True

@@ -12,6 +12,7 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.utils.config_helper import (
+    ConfigError,
     anything,
     boolean,
     check_config,
@@ -76,7 +77,7 @@ class Coordinator(ResumingCallbacks):
             brings further workers, see `OperatorWorkers`.
 
     Raises:
-        ConfigError: a value is not allowed.
+        ConfigError: a value is not allowed, or a worker has no port.
         KeyError: there is no commander of that type.
     """
 
@@ -109,6 +110,7 @@ class Coordinator(ResumingCallbacks):
         self._cfg = EasyDict(cfg)
         own = EasyDict({**self.config, **self._cfg.system.coordinator})
         check_config(own, type(self).__name__, _RULES)
+        _check_addresses(own)
         exp_name = self._cfg.main.exp_name
         self._logger: Any = build_logger(os.path.join(".", exp_name, "log"), "coordinator", need_tb=False)[0]
         store = make_sample_store(own.get("transport", "http"), own.get("path_data"))
@@ -303,3 +305,20 @@ class Coordinator(ResumingCallbacks):
             self._deal_with_failed_task(kind, task, error)
         else:
             self._forget_failed_task(kind, task)
+
+
+def _check_addresses(own: Mapping[str, Any]) -> None:
+    """Refuse workers that could never be reached.
+
+    Raises:
+        ConfigError: the port of a worker is 0.
+    """
+    if own.get("transport") == "local":
+        return
+    for kind in (LEARNER, COLLECTOR):
+        for name, _, port in own.get(kind, {}).values():
+            if not port:
+                raise ConfigError(
+                    f"system.coordinator.{kind}.{name} has port {port!r}, where it cannot be reached; start {name} "
+                    f"first and write the port that it reports there, or compile the config without {kind}_port=0"
+                )
