@@ -9,6 +9,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.config.checks import check_import_names, check_key_names, check_seed, check_values
 from ding.config.experiment import claim_experiment, save_project_state
 from ding.config.resolve import Parts, complete_create_config, resolve_class, resolve_parts
 from ding.config.save import formatted_path, save_config_formatted, save_config_py
@@ -65,12 +66,15 @@ def compile_config(
 
     Raises:
         TypeError: `cfg` or `create_cfg` is not a dict.
-        ConfigError: a part of the config that is needed is missing or contradicts the policy.
+        ConfigError: a part of the config that is needed is missing or contradicts the policy; a key is misspelt or in
+            the wrong section; or a value is not allowed.
         KeyError: a type is not registered.
         OSError: the folder cannot be created or written to.
     """
+    check_seed(seed)
     user = as_easydict(cfg, "cfg")
     create = None if create_cfg is None else as_easydict(create_cfg, "create_cfg")
+    check_import_names(user, "main_config")
     parts = Parts(env, env_manager, policy, learner, collector, evaluator, buffer, reward_model, world_model)
     if auto:
         if create is None:
@@ -80,8 +84,9 @@ def compile_config(
         raise ConfigError("without auto=True, compile_config needs policy=<the policy class>")
     types = create if auto and create is not None else EasyDict()
     tree = _class_defaults(parts, types, auto, create)
-    _add_workers(tree.policy, parts, user, has_types=create is not None)
+    has_buffer = _add_workers(tree.policy, parts, user, has_types=create is not None)
     compiled = merge(tree, user)
+    check_key_names(user, tree, compiled, parts.policy, parts.env)
     if "unroll_len" in compiled.policy:
         compiled.policy.collect.unroll_len = compiled.policy.unroll_len
     compiled.seed = seed
@@ -90,6 +95,7 @@ def compile_config(
         compiled.policy.eval.evaluator.n_episode = compiled.env.n_evaluator_episode
     if "exp_name" not in compiled:
         compiled.exp_name = "default_experiment"
+    check_values(compiled, has_buffer)
     if save_cfg:
         _save(compiled, create if auto else None, save_path, renew_dir)
     return compiled
@@ -154,26 +160,34 @@ def env_section(parts: Parts, types: EasyDict) -> EasyDict:
     return section
 
 
-def _add_workers(policy: EasyDict, parts: Parts, user: EasyDict, has_types: bool) -> None:
-    """Put the defaults of learner, collector, evaluator and buffers under what the policy section says of them."""
+def _add_workers(policy: EasyDict, parts: Parts, user: EasyDict, has_types: bool) -> bool:
+    """Put the defaults of learner, collector, evaluator and buffers under what the policy section says of them.
+
+    Returns:
+        whether the section of the buffer has the defaults of a buffer's class.
+    """
     policy.learn.learner = merge(defaults_of(parts.learner), policy.learn.learner)
     if has_types or parts.collector is not None:
         section = policy.collect.collector
         cls = parts.collector or resolve_class(
             "collector", section, "policy.collect.collector (or create_config.collector)"
         )
-        policy.collect.collector = merge(
-            merge(defaults_of(cls), section), under(user, "policy", "collect", "collector")
-        )
+        policy.collect.collector = merge(defaults_of(cls), section)
     if parts.evaluator is not None:
         policy.eval.evaluator = merge(defaults_of(parts.evaluator), policy.eval.evaluator)
-    if has_types or parts.buffer is not None:
+    has_buffer = has_types or parts.buffer is not None
+    if has_buffer:
         own = under(user, "policy", "other", "replay_buffer")
         policy.other.replay_buffer = buffer_section(policy.other.replay_buffer, parts.buffer, own)
+    return has_buffer
 
 
 def buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> EasyDict:
-    """The buffer section; with the policy's flag `multi_buffer`, one sub-section for each of its buffer names."""
+    """The buffer section; with the policy's flag `multi_buffer`, one sub-section for each of its buffer names.
+
+    Args:
+        own: the user's section, which names types; it is not merged in.
+    """
     where = "policy.other.replay_buffer"
     if not section.get(_FLAG, False):
         if own.get(_FLAG, False):
@@ -181,16 +195,15 @@ def buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> Eas
         if isinstance(given, Mapping):
             raise ConfigError(f"buffer={given!r} names several buffers, but this policy uses one; pass one class")
         cls = given or resolve_class("replay_buffer", section, f"{where} (or create_config.replay_buffer)")
-        return merge(merge(defaults_of(cls), section), own)
+        return merge(defaults_of(cls), section)
     result = EasyDict({_FLAG: True})
     shared = {key: value for key, value in section.items() if not isinstance(value, Mapping) and key != _FLAG}
     for name, named in section.items():
         if isinstance(named, Mapping):
-            mine = own.get(name) or {}
-            types = {**shared, **named, **mine}
+            types = {**shared, **named, **(own.get(name) or {})}
             cls = given.get(name) if isinstance(given, Mapping) else given
             cls = cls or resolve_class("replay_buffer", types, f"{where}.{name}")
-            result[name] = merge(merge(defaults_of(cls), {**shared, **named}), mine)
+            result[name] = merge(defaults_of(cls), {**shared, **named})
             result[name].name = name
     return result
 

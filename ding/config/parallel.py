@@ -9,6 +9,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.config.checks import check_import_names, check_key_names, check_seed, check_values
 from ding.config.compile import POLICY_TEMPLATE, as_easydict, buffer_section, defaults_of, env_section, merge, under
 from ding.config.experiment import claim_experiment, save_project_state
 from ding.config.platforms import Several, parallel_transform, parallel_transform_k8s, parallel_transform_slurm
@@ -73,10 +74,13 @@ def compile_config_parallel(
         raise KeyError(f"not support platform type: {platform!r}; it must be one of {', '.join(PLATFORMS)}")
     if platform == "slurm":
         return parallel_transform_slurm()
+    check_seed(seed)
     user, system = as_easydict(cfg, "cfg"), as_easydict(system_cfg, "system_cfg")
+    check_import_names(user, "main_config")
     create = _complete(as_easydict(create_cfg, "create_cfg"))
     main = _main_section(user, create)
     exp_name = main.setdefault("exp_name", "default_experiment")
+    check_values(main, has_buffer=True)
     if save_cfg:
         main.exp_name = claim_experiment(exp_name, renew_dir)
     for key, folder in (("path_data", "data"), ("path_policy", "policy")):
@@ -114,7 +118,8 @@ def _complete(create: EasyDict) -> EasyDict:
 def _main_section(user: EasyDict, create: EasyDict) -> EasyDict:
     env_cls, manager_cls = resolve_class("env", create.env), resolve_class("env_manager", create.env_manager)
     env = env_section(Parts(env=env_cls, env_manager=manager_cls), create)
-    policy = merge(POLICY_TEMPLATE, defaults_of(resolve_class("policy", create.policy)))
+    policy_cls = resolve_class("policy", create.policy)
+    policy = merge(POLICY_TEMPLATE, defaults_of(policy_cls))
     policy.update(create.policy)
     for section, key, name, registry in (
         (policy.learn, "learner", "learner", "learner"),
@@ -127,7 +132,9 @@ def _main_section(user: EasyDict, create: EasyDict) -> EasyDict:
     policy.other.replay_buffer.update(create.replay_buffer)
     own = under(user, "policy", "other", "replay_buffer")
     policy.other.replay_buffer = buffer_section(policy.other.replay_buffer, None, own)
-    main = merge({"env": env, "policy": policy}, user)
+    defaults = {"env": env, "policy": policy}
+    main = merge(defaults, user)
+    check_key_names(user, defaults, main, policy_cls, env_cls)
     _count_episodes(main)
     if "unroll_len" in main.policy:
         main.policy.collect.unroll_len = main.policy.unroll_len

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ding.config.checks import check_import_names
 from ding.utils.config_helper import ConfigError, check_config, instance_of
 from ding.utils.registry_factory import registries
 
@@ -81,6 +82,7 @@ def complete_create_config(create: dict[str, Any]) -> bool:
         ConfigError: a required entry is missing, or a name is misspelt.
     """
     check_config(create, "create_config", dict.fromkeys(_ENTRIES, instance_of(Mapping, optional=True)))
+    check_import_names(create, "create_config")
     for name in ("env_manager", "policy"):
         if name not in create:
             raise ConfigError(f"create_config lacks the entry {name!r}; it has: {', '.join(create) or 'nothing'}")

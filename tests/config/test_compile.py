@@ -1,5 +1,6 @@
 import copy
 import os
+import subprocess
 
 import pytest
 from easydict import EasyDict
@@ -428,6 +429,38 @@ def test_an_unusable_folder_fails_with_the_reason():
     open("exp", "w").close()
     with pytest.raises(OSError, match="cannot create the experiment folder"):
         compiled(save_cfg=True, renew_dir=False)
+
+
+def test_all_keys_of_the_create_config_reach_their_sections():
+    create = create_cfg(
+        env={"type": "config_fake_env", "import_names": FAKES, "length": 8},
+        policy={"type": "config_fake", "cuda": True, "import_names": FAKES, "sizes": [1]},
+        evaluator={"type": "config_fake_trading", "fee": 0.2},
+    )
+    cfg = compiled(create=create)
+    assert (cfg.env.length, cfg.policy.cuda, cfg.policy.eval.evaluator.fee) == (8, True, 0.2)
+    assert cfg.policy.import_names == FAKES
+    cfg.policy.sizes.append(2)
+    assert create.policy.sizes == [1]
+
+
+def test_without_auto_the_create_config_gives_only_the_types_of_collector_and_buffer():
+    create = create_cfg(
+        env={"type": "config_fake_env", "length": 8}, policy={"type": "absent", "cuda": True}, evaluator={"fee": 1}
+    )
+    kwargs = {"policy": FakePolicy, "create_cfg": create, "collector": FakeCollector, "buffer": FakeBuffer}
+    cfg = compile_config(main_cfg(), **kwargs, save_cfg=True)
+    assert "length" not in cfg.env and cfg.env.manager.cfg_type == "BaseEnvManagerDict"
+    assert (cfg.policy.type, cfg.policy.cuda) == ("config_fake", False)
+    assert "commander" not in cfg.policy.other and "fee" not in cfg.policy.eval.evaluator
+    assert "type" not in cfg.policy.collect.collector and "type" not in cfg.policy.other.replay_buffer
+    assert read_config("exp/formatted_total_config.py")[1] == {"policy": {"type": "config_fake"}}
+
+
+def test_the_state_of_the_project_is_saved_with_the_config():
+    subprocess.run(["git", "init", "--quiet", "."], check=True)
+    compiled(save_cfg=True)
+    assert sorted(os.listdir("exp")) == ["formatted_total_config.py", "git_diff.txt", "git_log.txt", "total_config.py"]
 
 
 def test_nothing_is_written_without_save_cfg():

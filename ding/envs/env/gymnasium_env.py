@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env.gymnasium_source import GymnasiumSource, video_prefix
+from ding.envs.env.gymnasium_source import CONFIG_KEYS, GymnasiumSource, video_prefix
 from ding.envs.env.gymnasium_spaces import as_observation, one_float
 from ding.envs.env.lazy_env import LazyEnv
 from ding.utils.registry_factory import ENV_REGISTRY
@@ -38,6 +38,9 @@ class GymnasiumEnv(LazyEnv):
         (array([1.], dtype=float32), False, {'terminated': False, 'truncated': False})
         >>> env.close()
     """
+
+    # The keys of its config section, for whoever checks their names.
+    config_keys: ClassVar[tuple[str, ...]] = CONFIG_KEYS
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = cfg

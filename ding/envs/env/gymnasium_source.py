@@ -18,6 +18,7 @@ _RULES = {
     "max_episode_steps": integer(1, optional=True),
     "act_scale": boolean,
 }
+CONFIG_KEYS = tuple(_RULES)
 Wrapper = tuple[Callable[..., Any], dict[str, Any]]
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
+from ding.utils.config_helper import ConfigError
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import MODEL_REGISTRY
+
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_MEANINGS = {
+    "obs_shape": "the shape of the env's observations, such as 4 or [4, 84, 84]",
+    "action_shape": "the number of the env's actions, or the length of its action vectors",
+}
 
 
 def create_model(cfg: Mapping[str, Any]) -> nn.Module:
@@ -18,6 +26,7 @@ def create_model(cfg: Mapping[str, Any]) -> nn.Module:
     Modules named in `import_names` are imported first, so that they can register the type. `cfg` stays untouched.
 
     Raises:
+        ConfigError: an argument that the model needs is missing.
         KeyError: `type` is missing or nothing is registered under it.
         TypeError: the model does not take one of the keys.
 
@@ -31,5 +40,14 @@ def create_model(cfg: Mapping[str, Any]) -> nn.Module:
     if "type" not in arguments:
         raise KeyError(f"the model config has no key 'type'; its keys: {', '.join(map(str, arguments)) or 'none'}")
     import_module(arguments.pop("import_names", []))
-    model: nn.Module = MODEL_REGISTRY.build(arguments.pop("type"), **arguments)
+    constructor = MODEL_REGISTRY.get(arguments.pop("type"))
+    for parameter in inspect.signature(constructor).parameters.values():
+        is_optional = parameter.default is not parameter.empty or parameter.kind in _ANY_NUMBER
+        if not is_optional and parameter.name not in arguments:
+            meaning = _MEANINGS.get(parameter.name, "what its documentation says")
+            raise ConfigError(
+                f"policy.model.{parameter.name} is missing: the model {constructor.__name__} needs it; "
+                f"set it to {meaning}"
+            )
+    model: nn.Module = constructor(**arguments)
     return model

@@ -7,6 +7,8 @@ from easydict import EasyDict
 from torch import nn
 
 from ding.model import DQN, create_model
+from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import MODEL_REGISTRY
 
 
 def test_all_other_keys_are_constructor_arguments():
@@ -39,3 +41,25 @@ def test_a_missing_or_unknown_type_and_an_unknown_argument_fail():
         create_model({"type": "no_such"})
     with pytest.raises(TypeError, match="hidden"):
         create_model({"type": "dqn", "obs_shape": 4, "action_shape": 2, "hidden": 3})
+
+
+def test_a_missing_argument_is_named_with_its_meaning():
+    with pytest.raises(
+        ConfigError, match=r"policy.model.obs_shape is missing: the model DQN needs it; set it to the shape"
+    ):
+        create_model({"type": "dqn", "action_shape": 2})
+    with pytest.raises(ConfigError, match=r"policy.model.action_shape is missing: .* the number of the env's actions"):
+        create_model({"type": "dqn", "obs_shape": 2})
+
+
+def test_a_model_may_take_any_arguments():
+    class Free(nn.Module):
+        def __init__(self, *sizes, width=3, **others):
+            super().__init__()
+            self.others = others
+
+    MODEL_REGISTRY["my_free"] = Free
+    try:
+        assert create_model({"type": "my_free", "depth": 2}).others == {"depth": 2}
+    finally:
+        del MODEL_REGISTRY["my_free"]

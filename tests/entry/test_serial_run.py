@@ -1,0 +1,114 @@
+"""What a serial run takes from its arguments, when it ends, and what is refused before it begins."""
+
+import os
+import sys
+
+import pytest
+from easydict import EasyDict
+
+from ding.entry import checks
+from ding.entry.serial_entry import run_serial, serial_pipeline
+from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+from ding.policy import CommandModePolicy, DQNPolicy
+from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import POLICY_REGISTRY
+from tests.entry.fakes import TinyEnv, pair, setting
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(TinyEnv, "made", [])
+
+
+class ConfiguredEnv(TinyEnv):
+    @classmethod
+    def default_config(cls):
+        return EasyDict(length=7, colour="blue")
+
+
+def test_the_class_in_the_env_setting_gives_the_defaults_of_the_env_section():
+    envs = setting()
+    envs[0] = ConfiguredEnv
+    cfg = run_serial(pair(env={"length": 9}), env_setting=envs, max_train_iter=1).cfg
+    assert (cfg.env.colour, cfg.env.length) == ("blue", 9)
+    assert all(type(env) is ConfiguredEnv for env in TinyEnv.made)
+
+
+def test_a_limit_of_env_steps_that_a_round_reaches_exactly_is_the_last():
+    first, second = (
+        run_serial(pair(), env_setting=setting(), max_train_iter=limit).collector.envstep for limit in (3, 6)
+    )
+    assert second > first
+    for limit, reached, train_iter in ((first, first, 3), (first + 1, second, 6), (second, second, 6)):
+        run = run_serial(pair(), env_setting=setting(), max_env_step=limit)
+        assert (run.collector.envstep, run.learner.train_iter) == (reached, train_iter)
+
+
+def test_the_progress_line_moves_with_the_run(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    run = run_serial(pair(), env_setting=setting(), max_train_iter=6, max_env_step=100)
+    last = capsys.readouterr().err.split("\r")[-1]
+    assert f"{run.collector.envstep}/100" in last and "iter=6" in last
+
+
+def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(monkeypatch):
+    monkeypatch.setattr(checks, "get_world_size", lambda: 2)
+    for run in (run_serial, run_serial_onpolicy):
+        with pytest.raises(ConfigError, match="policy.multi_gpu = False is not allowed on 2 ranks"):
+            run(pair(), env_setting=setting(), max_train_iter=1)
+    assert TinyEnv.made == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        ("policy.learn.batch_size", 4.0, "policy.learn.batch_size = 4.0 is not allowed; .*; write 4"),
+        ("policy.other.replay_buffer.replay_buffer_size", 3, "replay_buffer_size = 3 is less than .*batch_size = 4"),
+        ("policy.learn.learning_rte", 1, "did you mean 'policy.learn.learning_rate'"),
+        ("policy.eval.eval_freq", 1, "belongs to 'policy.eval.evaluator.eval_freq'"),
+        ("exp_name", "", "exp_name = '' is not allowed"),
+    ],
+)
+def test_a_wrong_config_leaves_nothing_behind(path, value, text):
+    main, create = pair()
+    *sections, key = path.split(".")
+    section = main
+    for name in sections:
+        section = section[name]
+    section[key] = value
+    with pytest.raises(ConfigError, match=text):
+        serial_pipeline((main, create), env_setting=setting())
+    assert os.listdir() == [] and TinyEnv.made == []
+
+
+@pytest.mark.parametrize("seed", [None, "0"])
+def test_a_wrong_seed_leaves_nothing_behind(seed):
+    with pytest.raises(ConfigError, match=f"seed = {seed!r} is not allowed; it must be an int in"):
+        serial_pipeline(pair(), seed=seed, env_setting=setting())
+    assert os.listdir() == [] and TinyEnv.made == []
+
+
+@pytest.mark.parametrize("key", ["obs_shape", "action_shape"])
+def test_a_missing_shape_is_named_with_its_meaning(key):
+    main, create = pair()
+    del main.policy.model[key]
+    with pytest.raises(ConfigError, match=rf"policy.model.{key} is missing: the model DQN needs it; set it to the "):
+        serial_pipeline((main, create), env_setting=setting())
+
+
+def test_a_policy_of_ones_own_is_trained_without_a_command_twin():
+    class MyPolicy(DQNPolicy):
+        config = {**DQNPolicy.config, "type": "my_dqn", "my_key": 3}
+
+    main, create = pair(my_key=4)
+    create.policy = EasyDict(type="my_dqn")
+    POLICY_REGISTRY["my_dqn"] = MyPolicy
+    try:
+        run = run_serial((main, create), env_setting=setting(), max_train_iter=1)
+        assert isinstance(run.policy, MyPolicy) and isinstance(run.policy, CommandModePolicy)
+        assert (run.cfg.policy.my_key, run.cfg.policy.type) == (4, "my_dqn_command")
+        with pytest.raises(KeyError, match=r"unknown type 'my_dqnn'; did you mean 'my_dqn'\?"):
+            run_serial((main, {**create, "policy": {"type": "my_dqnn"}}), env_setting=setting())
+    finally:
+        del POLICY_REGISTRY["my_dqn"]
