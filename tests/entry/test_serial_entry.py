@@ -236,9 +236,11 @@ def test_a_resumed_run_without_a_due_evaluation_evaluates_at_the_end():
 
 
 def test_everything_is_closed_after_a_run():
-    threads, files = threading.active_count(), open_files()
+    threads, files = set(threading.enumerate()), open_files()
     run = run_serial(pair(), env_setting=setting(), max_train_iter=3)
-    assert threading.active_count() == threads
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(10)  # the feeder of tensorboardX's queue ends by itself once the queue is closed
+    assert set(threading.enumerate()) == threads
     assert open_files() <= files
     assert all(env.is_closed for env in TinyEnv.made if env.life)
     assert run.collector_env.closed
