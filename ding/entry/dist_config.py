@@ -15,9 +15,8 @@ from ding.config.parallel import compile_config_parallel
 from ding.config.platforms import AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, LEARNER_PORT, Several, workers_of
 from ding.config.read import read_config_with_system
 from ding.config.save import save_config_py
-from ding.entry.limits import set_limits
 from ding.entry.pipeline import with_command_mode
-from ding.entry.progress import UNLIMITED
+from ding.entry.progress import UNLIMITED, set_limits
 from ding.utils.config_helper import ConfigError, check_config, instance_of, number
 
 _RULES = {

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.utils.child_helper import descriptor_of, die_with, settle_in
+from ding.utils.child_helper import ProcessEvent, descriptor_of, die_with, settle_in
 from ding.utils.default_helper import derive_seed, set_pkg_seed
-from ding.utils.process_event import ProcessEvent
 
 # How long a worker may take to close: a learner saves a checkpoint.
 CLOSE_S = 20.0

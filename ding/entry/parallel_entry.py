@@ -14,7 +14,7 @@ from ding.entry.keeper import WorkerPlan
 from ding.entry.parallel_run import drive, run_parallel
 from ding.entry.progress import UNLIMITED
 from ding.entry.worker_process import WorkerProcess
-from ding.utils.process_event import ProcessEvent
+from ding.utils.child_helper import ProcessEvent
 
 __all__ = [
     "launch_collector",

@@ -17,9 +17,8 @@ from easydict import EasyDict
 from ding.config.parallel import compile_config_parallel
 from ding.config.read import read_config_with_system
 from ding.entry.crew import Crew, make_crew
-from ding.entry.limits import check_limits, set_limits
 from ding.entry.pipeline import StartFolder, with_command_mode
-from ding.entry.progress import UNLIMITED, ParallelProgressLine, append_record, write_result
+from ding.entry.progress import UNLIMITED, ParallelProgressLine, append_record, check_limits, set_limits, write_result
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed

@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from ding.entry.worker_process import WorkerDied, WorkerProcess
-from ding.utils.process_event import ProcessEvent
+from ding.utils.child_helper import ProcessEvent
 from ding.worker.transport.link import WorkerLetGo
 
 # How long the end waits for each thread, all of which should be through soon.

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from ding.entry.keeper import CLOSE_S, Ends, WorkerPlan, keep
-from ding.utils.process_event import ProcessEvent
+from ding.utils.child_helper import ProcessEvent
 
 # How much longer than its worker a keeper may take to end.
 _KEEPER_S = 2.0

@@ -8,7 +8,7 @@ from ding.league.elo import get_elo, get_elo_array
 from ding.league.one_vs_one_league import OneVsOneLeague
 from ding.league.player import ActivePlayer, HistoricalPlayer, NaiveSpPlayer, Player, create_player
 from ding.league.shared_payoff import BattleSharedPayoff, create_payoff
-from ding.utils.lazy_import import lazy_names
+from ding.utils.import_helper import lazy_names
 
 if TYPE_CHECKING:
     from ding.league.rating import LeagueMetricEnv, PlayerRating

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ding.league.elo import get_elo, get_elo_array
-from ding.utils.lazy_import import lazy_names
+from ding.utils.import_helper import lazy_names
 
 if TYPE_CHECKING:
     from ding.league.rating import LeagueMetricEnv, PlayerRating

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ding.torch_utils.move import to_device
-from ding.utils.data.cuda_stream import StreamCopier
-from ding.utils.data.prefetch import Prefetcher
+from ding.utils.data.prefetch import Prefetcher, StreamCopier
 
 
 class CudaFetcher:

@@ -1,10 +1,11 @@
 """Utilities that everything else stands on; `ding.utils.data` and `ding.utils.autolog` keep their own names."""
 
-from ding.utils.collection_helper import iter_mapping
 from ding.utils.compression_helper import CloudPickleWrapper, get_data_compressor, get_data_decompressor
 from ding.utils.default_helper import (
     LimitedSpaceContainer,
     RunningMeanStd,
+    SequenceType,
+    SingletonMetaclass,
     convert_easy_dict_to_dict,
     deep_merge_dicts,
     deep_update,
@@ -13,6 +14,7 @@ from ding.utils.default_helper import (
     error_wrapper,
     flatten_dict,
     get_shape0,
+    iter_mapping,
     list_split,
     lists_to_dicts,
     make_key_as_identifier,
@@ -23,7 +25,6 @@ from ding.utils.default_helper import (
     split_data_generator,
     squeeze,
 )
-from ding.utils.design_helper import SingletonMetaclass
 from ding.utils.fast_copy import fastcopy
 from ding.utils.file_helper import atomic_write, read_file, remove_file, save_file
 from ding.utils.import_helper import (
@@ -86,7 +87,6 @@ from ding.utils.scheduler_helper import Scheduler
 from ding.utils.segment_tree import MinSegmentTree, SegmentTree, SumSegmentTree
 from ding.utils.system_helper import PropagatingThread, find_free_port, get_ip, get_pid, get_task_uid
 from ding.utils.time_helper import EasyTimer, WatchDog, build_time_helper
-from ding.utils.type_helper import SequenceType
 
 __all__ = [
     "BUFFER_REGISTRY",

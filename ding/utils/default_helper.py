@@ -1,4 +1,4 @@
-"""Small helpers on values, functions and seeds; the helpers on dicts and batches are offered here as well."""
+"""Small helpers on values, functions, classes and seeds; the helpers on dicts and batches are offered here as well."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import functools
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABCMeta
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ from ding.utils.running_stats import RunningMeanStd, get_shape0, split_data_gene
 __all__ = [
     "LimitedSpaceContainer",
     "RunningMeanStd",
+    "SequenceType",
+    "SingletonMetaclass",
     "convert_easy_dict_to_dict",
     "deep_merge_dicts",
     "deep_update",
@@ -36,6 +39,7 @@ __all__ = [
     "error_wrapper",
     "flatten_dict",
     "get_shape0",
+    "iter_mapping",
     "list_split",
     "lists_to_dicts",
     "make_key_as_identifier",
@@ -48,6 +52,10 @@ __all__ = [
 ]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+SequenceType = TypeVar("SequenceType", list[Any], tuple[Any, ...], NamedTuple, Sequence[Any])
+"""A list, a tuple or a named tuple, the same one throughout a signature."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @lru_cache(maxsize=1024)
@@ -191,3 +199,32 @@ def set_pkg_seed(seed: int, use_cuda: bool = True) -> None:
     torch.manual_seed(seed)
     if use_cuda and torch.cuda.is_available():
         torch.cuda.manual_seed(seed)
+
+
+def iter_mapping(iter_: Iterable[Item], mapping: Callable[[Item], Result]) -> Iterator[Result]:
+    """Yield `mapping(item)` for each item, one at a time, as they are asked for."""
+    for item in iter_:
+        yield mapping(item)
+
+
+class SingletonMetaclass(ABCMeta):
+    """Gives each class one instance, made by the first call and kept as `cls.instance`; later arguments are ignored.
+
+    A subclass has an instance of its own. The first call is thread-safe.
+
+    Example:
+        >>> class Config(metaclass=SingletonMetaclass):
+        ...     pass
+        >>> Config() is Config()
+        True
+    """
+
+    instances: dict[type, Any] = {}
+    _lock = threading.RLock()
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        with SingletonMetaclass._lock:
+            if cls not in SingletonMetaclass.instances:
+                SingletonMetaclass.instances[cls] = super().__call__(*args, **kwargs)
+                cls.instance = SingletonMetaclass.instances[cls]
+            return SingletonMetaclass.instances[cls]

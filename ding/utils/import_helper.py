@@ -1,9 +1,9 @@
-"""Imports that configurations ask for by name, and optional clients that may be missing."""
+"""Imports by name: what configurations ask for, optional clients, and names of a package that load when used."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -59,3 +59,20 @@ def try_import_link() -> Any:
         return importlib.import_module("linklink")
     except ImportError:
         return FakeLink()
+
+
+def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """A `__getattr__` for `package` that finds the names `{name: module}`; see PEP 562.
+
+    Example:
+        >>> find = lazy_names("ding.utils", {"FileLogger": "ding.utils.log_helper"})
+        >>> find("FileLogger").__name__
+        'FileLogger'
+    """
+
+    def __getattr__(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(modules[name]), name)
+
+    return __getattr__

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
-from ding.utils.lazy_import import lazy_names
+from ding.utils.import_helper import lazy_names
 from ding.worker.collector import (
     BaseCommCollector,
     BaseParallelCollector,

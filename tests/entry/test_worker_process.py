@@ -18,7 +18,7 @@ from easydict import EasyDict
 from ding.entry import keeper, worker_process
 from ding.entry.keeper import WorkerPlan, later_seed, run_worker
 from ding.entry.worker_process import WorkerDied, WorkerProcess, close_all, wait_until_up
-from ding.utils.process_event import ProcessEvent
+from ding.utils.child_helper import ProcessEvent
 
 DEADLINE_S = 30
 

@@ -3,11 +3,11 @@ import sys
 
 import pytest
 
-from ding.utils.lazy_import import lazy_names
+from ding.utils.import_helper import lazy_names
 
 
 def test_a_name_is_that_of_its_module():
-    find = lazy_names("package", {"lazy_names": "ding.utils.lazy_import"})
+    find = lazy_names("package", {"lazy_names": "ding.utils.import_helper"})
     assert find("lazy_names") is lazy_names
 
 

@@ -8,7 +8,7 @@ from multiprocessing.connection import wait
 
 import pytest
 
-from ding.utils.process_event import ProcessEvent
+from ding.utils.child_helper import ProcessEvent
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.utils.collection_helper import iter_mapping
-from ding.utils.design_helper import SingletonMetaclass
+from ding.utils.default_helper import SingletonMetaclass, iter_mapping
 from ding.utils.fast_copy import fastcopy
 from ding.utils.import_helper import (
     FakeLink,

@@ -12,13 +12,13 @@ from ding.interaction.base.app import (
 from ding.interaction.base.common import (
     ControllableContext,
     ControllableService,
+    DblEvent,
     default_func,
     random_token,
     translate_dict_func,
 )
 from ding.interaction.base.engine import HttpEngine, get_http_engine_class
 from ding.interaction.base.network import get_host_ip, split_http_address
-from ding.interaction.base.threads import DblEvent
 
 __all__ = [
     "CommonErrorCode",

@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Callable, Iterable
 from enum import IntEnum, unique
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import flask
@@ -99,3 +99,21 @@ def responsible(classes: Iterable[type[ResponsibleException]] | None = None) -> 
         return answering
 
     return decorate
+
+
+class ProtocolError(ResponsibleException):
+    """A request that breaks the protocol, or comes at a wrong time; the reply has no data."""
+
+    def __init__(self, status: int, code: int, message: str) -> None:
+        super().__init__(code, message, None, status)
+        self._data = None
+
+
+class Codes(NamedTuple):
+    """The codes of a server for what both kinds check."""
+
+    shutting_down: int
+    channel_missing: int
+    channel_wrong: int
+    self_token_missing: int
+    self_token_wrong: int

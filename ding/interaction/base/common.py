@@ -1,4 +1,4 @@
-"""Small helpers, and what can be started and closed."""
+"""Small helpers: tokens, recent ids, an event with two directions, and what can be started and closed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import numbers
 import operator
 import secrets
 import string
+import threading
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -101,3 +103,72 @@ class ControllableService(ControllableContext):
         """Ask it to end, and wait until it has."""
         self.shutdown()
         self.join()
+
+
+class RecentIds:
+    """The last `limit` ids that were added. Not thread-safe."""
+
+    def __init__(self, limit: int = 1024) -> None:
+        self._limit = limit
+        self._ids: OrderedDict[str, None] = OrderedDict()
+
+    def add(self, key: str) -> None:
+        """Remember `key`, and forget the oldest one where there are too many."""
+        self._ids[key] = None
+        if len(self._ids) > self._limit:
+            self._ids.popitem(last=False)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._ids
+
+
+class DblEvent:
+    """An event that can be waited for in both directions: to be opened, and to be closed.
+
+    Args:
+        opened: how it begins.
+
+    Example:
+        >>> event = DblEvent()
+        >>> event.open()
+        >>> event.wait_for_open(timeout=1)
+        >>> event.is_open(), event.is_close()
+        (True, False)
+    """
+
+    def __init__(self, opened: bool = False) -> None:
+        self._condition = threading.Condition()
+        self._is_open = opened
+
+    def open(self) -> None:
+        """Open it and wake those who wait for that."""
+        self._set(True)
+
+    def close(self) -> None:
+        """Close it and wake those who wait for that."""
+        self._set(False)
+
+    def is_open(self) -> bool:
+        """Whether it is open."""
+        return self._is_open
+
+    def is_close(self) -> bool:
+        """Whether it is closed."""
+        return not self._is_open
+
+    def wait_for_open(self, timeout: float | None = None) -> None:
+        """Wait until it is open, at most `timeout` seconds; `is_open` tells which."""
+        self._wait(True, timeout)
+
+    def wait_for_close(self, timeout: float | None = None) -> None:
+        """Wait until it is closed, at most `timeout` seconds; `is_close` tells which."""
+        self._wait(False, timeout)
+
+    def _set(self, is_open: bool) -> None:
+        with self._condition:
+            self._is_open = is_open
+            self._condition.notify_all()
+
+    def _wait(self, is_open: bool, timeout: float | None) -> None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._is_open is is_open, timeout)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ding.interaction.config import DEFAULT_MASTER_PORT
 from ding.interaction.master.connection import SlaveConnection
 from ding.interaction.master.service import MasterService
-from ding.interaction.server.role import Role
+from ding.interaction.server.service import Role
 
 if TYPE_CHECKING:
     import requests

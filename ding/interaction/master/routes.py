@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import flask
 
-from ding.interaction.base.app import success_response
+from ding.interaction.base.app import Codes, ProtocolError, success_response
 from ding.interaction.exception.master import MasterErrorCode
 from ding.interaction.master.session import SlaveSession
 from ding.interaction.master.task import TaskResultType
-from ding.interaction.server.app import check_channel, field, header_token, make_app, read_body, uuid_field
-from ding.interaction.server.protocol import Codes, ProtocolError
+from ding.interaction.server.app import (
+    check_channel,
+    field,
+    header_token,
+    make_app,
+    read_body,
+    uuid_field,
+)
 
 if TYPE_CHECKING:
     from ding.interaction.master.service import MasterService

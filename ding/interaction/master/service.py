@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ding.interaction.base.app import ProtocolError
 from ding.interaction.base.common import checked_port, number_or
 from ding.interaction.base.engine import Timeout
 from ding.interaction.base.network import get_host_ip, is_wildcard, url_host
@@ -26,8 +27,7 @@ from ding.interaction.master.connection import SlaveConnection
 from ding.interaction.master.results import ResultThread
 from ding.interaction.master.session import SlaveSession, SlaveTable
 from ding.interaction.master.task import TaskResultType
-from ding.interaction.server.address import parse_address
-from ding.interaction.server.protocol import ProtocolError
+from ding.interaction.server.hosts import parse_address
 from ding.interaction.server.service import Service
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ding.interaction.base.common import random_token
-from ding.interaction.base.recent import RecentIds
+from ding.interaction.base.common import RecentIds, random_token
 from ding.interaction.server.credentials import same_secret
 
 if TYPE_CHECKING:

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 import flask
 from werkzeug.exceptions import HTTPException
 
-from ding.interaction.base.app import ResponsibleException, failure_response, success_response
+from ding.interaction.base.app import (
+    Codes,
+    ProtocolError,
+    ResponsibleException,
+    failure_response,
+    success_response,
+)
 from ding.interaction.server.credentials import same_secret
-from ding.interaction.server.protocol import Codes, ProtocolError
 
 if TYPE_CHECKING:
     from ding.interaction.server.service import Service

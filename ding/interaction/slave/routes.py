@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import flask
 
-from ding.interaction.base.app import success_response
+from ding.interaction.base.app import Codes, ProtocolError, success_response
 from ding.interaction.exception.slave import SlaveErrorCode
 from ding.interaction.server.app import (
     check_channel,
@@ -17,7 +17,6 @@ from ding.interaction.server.app import (
     request_id,
     uuid_field,
 )
-from ding.interaction.server.protocol import Codes, ProtocolError
 from ding.interaction.slave.session import MasterSession
 
 if TYPE_CHECKING:

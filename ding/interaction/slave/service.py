@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ding.interaction.base.app import ProtocolError
 from ding.interaction.base.common import number_or
 from ding.interaction.config import DEFAULT_HEARTBEAT_SPAN, MIN_HEARTBEAT_SPAN
 from ding.interaction.exception.master import master_error
 from ding.interaction.exception.slave import SlaveErrorCode, slave_error
-from ding.interaction.server.address import may_report_to, parse_address
 from ding.interaction.server.credentials import same_secret
-from ding.interaction.server.protocol import ProtocolError
+from ding.interaction.server.hosts import may_report_to, parse_address
 from ding.interaction.server.service import Service
 from ding.interaction.slave.reporter import Heart, TaskRunner
 from ding.interaction.slave.session import Link, MasterSession, Order

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ding.interaction.base.recent import RecentIds
+from ding.interaction.base.common import RecentIds
 from ding.interaction.server.credentials import same_secret
 from ding.interaction.server.peer import PeerEngine
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ding.interaction.config import DEFAULT_SLAVE_PORT
-from ding.interaction.server.role import Role
+from ding.interaction.server.service import Role
 from ding.interaction.slave.service import SlaveService
 
 

@@ -1,6 +1,5 @@
 """Batches: collate functions, the asynchronous dataloader, per-env batches; demonstrations on disk."""
 
-from ding.utils.data.base_dataloader import IDataLoader
 from ding.utils.data.collate_fn import (
     default_collate,
     default_decollate,
@@ -8,7 +7,7 @@ from ding.utils.data.collate_fn import (
     timestep_collate,
     ttorch_collate,
 )
-from ding.utils.data.dataloader import AsyncDataLoader
+from ding.utils.data.dataloader import AsyncDataLoader, IDataLoader
 from ding.utils.data.dataset import (
     HDF5Dataset,
     NaiveRLDataset,

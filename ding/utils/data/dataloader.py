@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ding.utils.data.base_dataloader import IDataLoader
 from ding.utils.data.collate_fn import default_collate
-from ding.utils.data.cuda_stream import StreamCopier
-from ding.utils.data.prefetch import Prefetcher
+from ding.utils.data.prefetch import Prefetcher, StreamCopier
 from ding.utils.data.worker_pool import WorkerPool
 
 Source = Callable[[int], Any]
+
+
+class IDataLoader(ABC):
+    """An endless iterator over batches."""
+
+    @abstractmethod
+    def __next__(self) -> Any:
+        """The next batch."""
+
+    @abstractmethod
+    def __iter__(self) -> IDataLoader:
+        """The dataloader itself."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop loading and end all threads. May be called any number of times."""
 
 
 class AsyncDataLoader(IDataLoader):

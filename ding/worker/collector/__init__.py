@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ding.utils.lazy_import import lazy_names
+from ding.utils.import_helper import lazy_names
 from ding.worker.collector.base_parallel_collector import (
     BaseParallelCollector,
     create_parallel_collector,

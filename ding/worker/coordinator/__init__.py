@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ding.utils.lazy_import import lazy_names
+from ding.utils.import_helper import lazy_names
 from ding.worker.coordinator.base_parallel_commander import create_parallel_commander, get_parallel_commander_cls
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ding.utils.lazy_import import lazy_names
+from ding.utils.import_helper import lazy_names
 from ding.worker.learner.base_learner import BaseLearner, create_learner
 from ding.worker.learner.comm import BaseCommLearner, create_comm_learner
 from ding.worker.learner.learner_hook import (

@@ -10,7 +10,7 @@ from ding.interaction.base import (
     random_token,
     translate_dict_func,
 )
-from ding.interaction.base.recent import RecentIds
+from ding.interaction.base.common import RecentIds
 
 
 @pytest.mark.parametrize(("length", "expected"), [(None, 64), (0, 64), (1, 1), (100, 100)])

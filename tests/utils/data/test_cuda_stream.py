@@ -3,8 +3,8 @@ import contextlib
 import pytest
 import torch
 
-from ding.utils.data import AsyncDataLoader, cuda_stream
-from ding.utils.data.cuda_stream import StreamCopier, map_tensors
+from ding.utils.data import AsyncDataLoader, prefetch
+from ding.utils.data.prefetch import StreamCopier, map_tensors
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def events(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "computing stream")
-    monkeypatch.setattr(cuda_stream, "_record", lambda tensor, stream: told.append(f"{tensor.item()} on {stream}"))
+    monkeypatch.setattr(prefetch, "_record", lambda tensor, stream: told.append(f"{tensor.item()} on {stream}"))
     return told
 
 

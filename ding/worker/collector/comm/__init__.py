@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ding.utils.lazy_import import lazy_names
+from ding.utils.import_helper import lazy_names
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector, create_comm_collector
 
 if TYPE_CHECKING:

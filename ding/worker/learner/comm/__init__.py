@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ding.utils.lazy_import import lazy_names
+from ding.utils.import_helper import lazy_names
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner, create_comm_learner
 
 if TYPE_CHECKING:
