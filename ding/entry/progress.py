@@ -74,11 +74,6 @@ class ParallelProgressLine:
         self._bar: Any = _bar(bar_format="{desc}") if sys.stderr.isatty() else None
         self._samples, self._updates = _Rate(), _Rate()
 
-    @property
-    def is_shown(self) -> bool:
-        """Whether there is a line."""
-        return self._bar is not None
-
     def say(self, text: str) -> None:
         """Write a line above."""
         if self._bar is not None:

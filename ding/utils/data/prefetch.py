@@ -51,11 +51,6 @@ class Prefetcher:
         self._thread = threading.Thread(target=self._fill, name=name, daemon=True)
         self._thread.start()
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
-
     def _fill(self) -> None:
         while True:
             with self._changed:
