@@ -102,7 +102,7 @@ def gae_columns(
         if done is None:
             raise ValueError("gae_columns needs last_value, or the flag done of the last row")
         flags = [None if flag is None else flag[-1:] for flag in (terminated, truncated)]
-        if bootstrap_mask(done[-1:], *flags).all():
+        if bootstrap_mask(done[-1:], *flags).item():
             value, reward, last_value = value[:-1], reward[:-1], value[-1]
         else:
             last_value = torch.zeros_like(value[-1])

@@ -83,6 +83,8 @@ def test_a_flag_of_the_row_counts_for_all_its_agents():
     done = torch.tensor([[True, False], [True, True], [True, False]])
     mask = bootstrap_mask(done, terminated=[None, None, True], truncated=[None, True, None])
     assert mask.tolist() == [[False, True], [True, True], [False, False]]
+    ended = [None, torch.tensor([True, False]), torch.tensor([True, True])]  # it is told once all agents have ended
+    assert bootstrap_mask(np.array([False] * 3), terminated=ended).tolist() == [True, True, False]
 
 
 # --- n-step columns ---
