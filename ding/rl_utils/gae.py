@@ -91,7 +91,7 @@ def gae_columns(
         ValueError: neither `last_value` nor `done` is given.
 
     Example:
-        >>> gae_columns(np.zeros(3, np.float32), np.ones(3, np.float32), 0.5, 1.0, done=[False, False, True]).tolist()
+        >>> gae_columns(torch.zeros(3), torch.ones(3), 0.5, 1.0, done=[False, False, True]).tolist()
         [1.75, 1.5, 1.0]
     """
     if not isinstance(value, Tensor):
