@@ -13,6 +13,7 @@ import torch
 from torch.distributions import Distribution
 
 from ding.utils.data.by_type import ByType, is_namedtuple, is_treetensor
+from ding.utils.data.samples import Column, Kind, Node, Samples, node_items
 
 _KEEP_LIST_PREFIX = ["collate_ignore"]
 
@@ -37,6 +38,8 @@ def default_collate(batch: Any, cat_1dim: bool = True, ignore_prefix: list[str] 
         >>> default_collate([{"obs": torch.zeros(4), "done": False}, {"obs": torch.ones(4), "done": True}])["obs"].shape
         torch.Size([2, 4])
     """
+    if type(batch) is Samples and batch.columns and len(batch):
+        return collate_samples(batch, None, cat_1dim, ignore_prefix)
     if is_treetensor(type(batch)):
         return batch.json()
     first = batch[0]
@@ -60,6 +63,90 @@ def _collate_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool, ignore: t
             raise
         raise type(error)(f"in {key!r}: {error}") from error
     return result
+
+
+def collate_samples(
+    samples: Samples,
+    keys: Iterable[str] | None = None,
+    cat_1dim: bool = True,
+    ignore_prefix: Sequence[str] = tuple(_KEEP_LIST_PREFIX),
+) -> dict[str, Any]:
+    """Batch `samples` by their columns, with the result that `default_collate` has for their dicts.
+
+    Samples that were looked at are batched item by item, as they may have been changed.
+
+    Args:
+        samples: at least one.
+        keys: what to batch; None for all. Keys that the samples do not have are left out.
+        cat_1dim: as for `default_collate`.
+        ignore_prefix: as for `default_collate`.
+
+    Raises:
+        TypeError: a value cannot be batched.
+
+    Example:
+        >>> samples = Samples.of([{"obs": torch.zeros(4), "done": False}, {"obs": torch.ones(4), "done": True}])
+        >>> collate_samples(samples, ["obs"])["obs"].shape, samples.columns is None
+        (torch.Size([2, 4]), False)
+    """
+    columns, ignore = samples.columns, tuple(ignore_prefix)
+    if columns is None:
+        wanted = list(samples[0] if keys is None else keys)
+        rows = [{key: sample[key] for key in wanted if key in sample} for sample in samples]
+        return _collate_dicts(rows, cat_1dim, ignore)
+    if keys is not None:
+        columns = {key: columns[key] for key in keys if key in columns}
+    return _collate_columns(columns, cat_1dim, ignore)
+
+
+def _collate_columns(columns: Mapping[Any, Node], cat_1dim: bool, ignore: tuple[str, ...]) -> dict[Any, Any]:
+    result: dict[Any, Any] = {}
+    for key, node in columns.items():
+        try:
+            if isinstance(key, str) and key.startswith(ignore):
+                result[key] = node_items(node)
+            else:
+                result[key] = _collate_node(node, cat_1dim)
+        except (TypeError, ValueError, RuntimeError) as error:
+            if type(error) not in (TypeError, ValueError, RuntimeError):
+                raise
+            raise type(error)(f"in {key!r}: {error}") from error
+    return result
+
+
+def _collate_node(node: Node, cat_1dim: bool) -> Any:
+    if isinstance(node, Column):
+        return _collate_column(node, cat_1dim)
+    if isinstance(node, dict):
+        return _collate_columns(node, cat_1dim, tuple(_KEEP_LIST_PREFIX))
+    parts = [_collate_node(part, cat_1dim) for part in node]
+    return type(node)(*parts) if is_namedtuple(type(node)) else parts
+
+
+def _collate_column(column: Column, cat_1dim: bool) -> Any:
+    if column.kind is Kind.OBJECT:
+        objects = column.items()
+        return _COLLATE[type(objects[0])](objects, cat_1dim)
+    batch = _as_batch(column, cat_1dim)
+    return [batch[:, i].clone() for i in range(batch.shape[1])] if column.steps else batch
+
+
+def _as_batch(column: Column, cat_1dim: bool) -> torch.Tensor:
+    """The values of a column of numbers as one tensor [N, *shape] of its own, or [N, steps, *shape]."""
+    values = column.values()
+    batch = torch.from_numpy(values)
+    if column.kind is Kind.FLOAT:
+        batch = batch.to(torch.float32)
+    elif column.rows is None:  # the array of the column itself
+        batch = batch.clone()
+    if (
+        cat_1dim
+        and column.kind in (Kind.TENSOR, Kind.ARRAY)
+        and batch.ndim == 2 + column.steps
+        and batch.shape[-1] == 1
+    ):
+        return batch.squeeze(-1)
+    return batch
 
 
 def _collate_nested_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool) -> dict[Any, Any]:
@@ -191,12 +278,25 @@ def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:
     Raises:
         KeyError: a sample has no `prev_state`.
     """
+    if type(batch) is Samples and batch.columns:
+        return _timestep_collate_columns(batch.columns)
     if isinstance(batch[0], (list, tuple)):
         return _timestep_collate_trees(batch)
     states = [sample["prev_state"] for sample in batch]
     rest = [{key: value for key, value in sample.items() if key != "prev_state"} for sample in batch]
     result: dict[str, Any] = _stack_steps(default_collate(rest))
     result["prev_state"] = list(zip(*states))  # noqa: B905 the shortest counts
+    return result
+
+
+def _timestep_collate_columns(columns: Mapping[str, Node]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, node in columns.items():
+        if isinstance(node, Column) and node.steps:
+            result[key] = _as_batch(node, cat_1dim=True).transpose(0, 1).contiguous()
+        elif key != "prev_state":
+            result[key] = _stack_steps(_collate_columns({key: node}, True, tuple(_KEEP_LIST_PREFIX))[key])
+    result["prev_state"] = list(zip(*node_items(columns["prev_state"])))  # noqa: B905 the shortest counts
     return result
 
 

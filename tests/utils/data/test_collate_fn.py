@@ -13,6 +13,8 @@ from ding.utils.data import (
     timestep_collate,
     ttorch_collate,
 )
+from ding.utils.data.collate_fn import collate_samples
+from ding.utils.data.samples import Samples
 
 Pair = namedtuple("Pair", ["a", "b"])
 
@@ -258,3 +260,96 @@ def test_ttorch_collate_gives_dicts_or_asks_for_the_optional_package(monkeypatch
     monkeypatch.setitem(__import__("sys").modules, "treetensor.torch", None)
     with pytest.raises(ImportError, match="extra 'tree'"):
         ttorch_collate(trees)
+
+
+# ---- samples in columns
+
+
+def transition(i: int) -> dict:
+    return {
+        "obs": torch.arange(3.0) + i,
+        "next_obs": torch.arange(3.0) + i + 1,
+        "action": torch.tensor([i % 2]),
+        "reward": np.array([0.5 * i], np.float32),
+        "count": i,
+        "value": i / 3,
+        "done": i == 2,
+        "scalar": np.float16(i),
+        "zero_dim": np.array(i, np.int16),
+        "name": f"n{i}",
+        "state": {"h": torch.full((2,), float(i)), "c": [i, -i], "collate_ignore_x": i},
+        "pair": Pair(torch.tensor([i]), i * 1.0),
+        "steps": [torch.tensor([float(i)]), torch.tensor([float(-i)])],
+        "mixed": (i, torch.ones(2) * i),
+        "collate_ignore_raw": torch.tensor([i]),
+        "ragged": np.float32(1) if i else np.float64(2),
+    }
+
+
+def is_same(one, other) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("cat_1dim", [True, False])
+@pytest.mark.parametrize("rows", [None, [3, 0, 0, 2]])
+def test_samples_are_batched_as_their_dicts_are_without_making_them(cat_1dim, rows):
+    items = [transition(i) for i in range(4)]
+    samples = Samples.of(items)
+    if rows is not None:
+        items, samples = [items[row] for row in rows], samples.take(np.array(rows))
+    assert is_same(default_collate(samples, cat_1dim), default_collate(items, cat_1dim))
+    assert samples.columns is not None
+
+
+def test_samples_that_were_changed_are_batched_as_they_are_now():
+    samples = Samples.of([transition(i) for i in range(3)])
+    samples[1]["count"] = 70
+    assert default_collate(samples)["count"].tolist() == [0, 70, 2]
+    assert collate_samples(samples, ["count", "none"]).keys() == {"count"}
+
+
+def test_only_the_keys_that_are_asked_for_are_batched():
+    samples = Samples.of([{"obs": torch.ones(2), "info": object()}] * 2)
+    assert is_same(collate_samples(samples, ["obs", "IS"]), {"obs": torch.ones(2, 2)})
+    with pytest.raises(TypeError, match="in 'info'"):
+        collate_samples(samples)
+
+
+def test_a_batch_of_samples_owns_its_memory():
+    samples = Samples.of([transition(i) for i in range(4)])
+    for part in (samples, samples.take(np.array([1, 2])), samples[1:]):
+        before = default_collate(part)
+        for value in default_collate(part).values():
+            if isinstance(value, torch.Tensor):
+                value.zero_()
+        for step in default_collate(part)["steps"]:
+            step.zero_()
+            assert step.untyped_storage().nbytes() == step.nbytes
+        assert is_same(default_collate(part), before)
+
+
+def test_timesteps_of_samples_are_batched_as_those_of_their_dicts():
+    items = [
+        {
+            "obs": [torch.ones(2) * (i + t) for t in range(3)],
+            "reward": [torch.tensor([1.0 * t]) for t in range(3)],
+            "done": [t == 2 for t in range(3)],
+            "state": [{"a": torch.ones(1) * i} for t in range(3)],
+            "weight": 0.5 * i,
+            "prev_state": [None, {"h": torch.ones(2) * i}, {"h": torch.zeros(2)}],
+        }
+        for i in range(4)
+    ]
+    samples = Samples.of(items)
+    assert is_same(timestep_collate(samples), timestep_collate(items))
+    assert samples.columns is not None
