@@ -146,6 +146,18 @@ def test_priorities_are_calculated_without_learning():
     assert policy._model.training
 
 
+def test_priorities_are_calculated_in_evaluation_mode():
+    class Dropping(DQN):
+        def forward(self, x):
+            return super().forward(nn.functional.dropout(x, 0.5, self.training))
+
+    policy = make_policy("learn", model=Dropping(4, 2))
+    data = make_batch(8)
+    policy._model.train()
+    policy._target_model.train()
+    assert policy.calculate_priority(data) == policy.calculate_priority(data)
+
+
 def test_calculating_priorities_may_count_for_the_target():
     policy = make_policy("learn", learn__target_update_freq=2)
     policy.learn_mode.forward(make_batch(8))
