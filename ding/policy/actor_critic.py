@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
-from ding.policy.env_forward import model_input, stack_observations
+from ding.policy.common_utils import batch_observations, flag_column, stack_column
+from ding.policy.env_forward import model_input
 from ding.policy.modes import plain_transition_with
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
+from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_device
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import END_FLAGS, Column, Kind, Samples
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data
 from ding.utils.running_stats import RunningMeanStd
+
+BoolArray = npt.NDArray[np.bool_]
 
 
 class ActionKind(NamedTuple):
@@ -171,39 +178,53 @@ class ActorCriticPolicy(Policy):
         """
         if not transitions:
             return []
-        for transition in transitions:
-            transition["traj_flag"] = bool(transition["done"])
-        transitions[-1]["traj_flag"] = True
+        done, *flags = (flag_column(transitions, key) for key in ("done", *END_FLAGS))
+        ends = np.array([bool(np.all(one)) for one in done])
+        ends[-1] = True
+        goes_on = np.ones_like(ends) if self._cfg.learn.ignore_done else bootstrap_mask(done, *flags)
+        added: dict[str, Any] = {"traj_flag": ends}
         if self._cfg.learn.ignore_done:
-            transitions[-1]["done"] = False
-        for transition, adv in zip(transitions, self._advantages(transitions), strict=True):
-            transition["adv"] = adv
+            added["done"] = np.array([*done[:-1], False])
+        added["adv"] = self._advantages(transitions, ends, goes_on)
+        if isinstance(transitions, Samples) and transitions.columns is not None:
+            for key, values in added.items():
+                is_tensor = isinstance(values, Tensor)
+                column = Column(Kind.TENSOR, values.numpy()) if is_tensor else Column(Kind.BOOL, values)
+                transitions.set_column(key, column)
+            if not self._recompute_adv:
+                transitions.set_column("next_obs", None)
+            return get_train_sample(transitions, self._unroll_len)
+        for key, values in added.items():
+            entries = values.unbind(0) if isinstance(values, Tensor) else values.tolist()
+            for transition, entry in zip(transitions, entries, strict=True):
+                transition[key] = entry
         if not self._recompute_adv:
             for transition in transitions:
                 del transition["next_obs"]
         return get_train_sample(transitions, self._unroll_len)
 
-    def _advantages(self, transitions: list[dict[str, Any]]) -> tuple[Tensor, ...]:
-        """Generalized advantages, one for each transition and shaped as its value."""
-        value = torch.stack([transition["value"] for transition in transitions]) * self._value_scale()
-        reward = torch.stack([transition["reward"] for transition in transitions])
-        flag = torch.tensor([transition["traj_flag"] for transition in transitions])
+    def _advantages(self, transitions: list[dict[str, Any]], ends: BoolArray, goes_on: BoolArray) -> Tensor:
+        """Generalized advantages [T, *value_shape].
+
+        Args:
+            ends: [T], where a piece of trajectory ends.
+            goes_on: [T], whether the value of what follows counts there.
+        """
+        value, reward = (stack_column(transitions, key) for key in ("value", "reward"))
+        value = value * self._value_scale()
+        flag = torch.from_numpy(ends)
         next_value = torch.cat([value[1:], torch.zeros_like(value[:1])])
         next_value[flag] = 0
-        ends = [i for i, transition in enumerate(transitions) if transition["traj_flag"] and self._goes_on(transition)]
-        if ends:
-            observations = stack_observations({i: transitions[i]["next_obs"] for i in ends})
+        rows = np.flatnonzero(ends & goes_on)
+        if rows.size:
+            observations = batch_observations(transitions, "next_obs", rows)
             if self._cuda:
                 observations = to_device(observations, self._device)
             values = to_device(self._values(observations), "cpu")
-            next_value[ends] = values.reshape(next_value[ends].shape) * self._value_scale()
+            next_value[rows] = values.reshape(next_value[rows].shape) * self._value_scale()
         if reward.shape[1:] == (1,):
             reward = reward.squeeze(1)
-        return gae(gae_data(value, next_value, reward, None, flag), self._gamma, self._gae_lambda).unbind(0)
-
-    def _goes_on(self, transition: dict[str, Any]) -> bool:
-        """Whether the value of what follows counts."""
-        return bool(self._cfg.learn.ignore_done) or not transition.get("terminated", transition["done"])
+        return gae(gae_data(value, next_value, reward, None, flag), self._gamma, self._gae_lambda)
 
     def _state_dict_collect(self) -> dict[str, Any]:
         state = super()._state_dict_collect()

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ding.policy.env_forward import stack_observations
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_ndarray, to_tensor
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
-from ding.utils.data.collate_fn import default_collate
-
-_END_FLAGS = ("terminated", "truncated")
+from ding.utils.data.collate_fn import collate_samples, default_collate
+from ding.utils.data.samples import END_FLAGS, Column, IntArray, Kind, Node, Samples, map_node, node_values
 
 
 def default_preprocess_learn(
@@ -25,7 +25,7 @@ def default_preprocess_learn(
     ignore_done: bool = False,
     keys: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """A list of B train samples as one dict of batches, ready for a TD loss.
+    """A list of B train samples, or `Samples` in columns, as one dict of batches, ready for a TD loss.
 
     Items [1] become [B] (all but plain observations) where the action is an int64 tensor or array, else [B, 1].
     `value`, `adv`, `done` and `weight` are [B] in any case. `done` is float32, and 0 where the value of `next_obs`
@@ -42,9 +42,10 @@ def default_preprocess_learn(
     """
     if use_priority_IS_weight and not use_priority:
         raise AssertionError("priority_IS_weight = True needs priority = True: it corrects prioritized sampling")
-    batch = _collate_samples(data, keys)
+    columns = data.columns if isinstance(data, Samples) else None
+    batch = _collate_dicts(data, keys) if columns is None else _collate_columns(data, columns, keys)
     for key in ("obs", "next_obs"):
-        if key in batch and getattr(data[0][key], "shape", None) == (1,):
+        if key in batch and isinstance(batch[key], Tensor) and batch[key].dim() == 1 and _is_row(data, columns, key):
             batch[key] = batch[key].view(len(data), 1)
     for key in ("value", "adv", "done"):
         if key in batch:
@@ -59,15 +60,29 @@ def default_preprocess_learn(
     return batch
 
 
-def _collate_samples(data: Sequence[dict[str, Any]], keys: Collection[str] | None) -> dict[str, Any]:
+def _collate_dicts(data: Sequence[dict[str, Any]], keys: Collection[str] | None) -> dict[str, Any]:
     cat_1dim = _is_integer(data[0].get("action"))
     wanted = [key for key in data[0] if keys is None or key in keys]
-    partly = [flag for flag in _END_FLAGS if flag in wanted and not all(flag in sample for sample in data)]
+    partly = [flag for flag in END_FLAGS if flag in wanted and not all(flag in sample for sample in data)]
     if keys is None and not partly:
         everything: dict[str, Any] = default_collate(data, cat_1dim=cat_1dim)
         return everything
     wanted = [key for key in wanted if key not in partly]
     return {key: default_collate([sample[key] for sample in data], cat_1dim=cat_1dim) for key in wanted}
+
+
+def _collate_columns(data: Any, columns: dict[str, Node], keys: Collection[str] | None) -> dict[str, Any]:
+    action = columns.get("action")
+    is_plain = isinstance(action, Column) and action.kind in (Kind.TENSOR, Kind.ARRAY) and not action.steps
+    return collate_samples(data, keys, cat_1dim=is_plain and node_values(action).dtype == np.int64)
+
+
+def _is_row(data: Sequence[dict[str, Any]], columns: dict[str, Node] | None, key: str) -> bool:
+    """Whether an observation is a tensor or array [1], and no number."""
+    if columns is None:
+        return getattr(data[0][key], "shape", None) == (1,)
+    node = columns[key]
+    return isinstance(node, Column) and node.kind is not Kind.OBJECT and node.data.shape[1:] == (1,)
 
 
 def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: bool) -> Tensor:
@@ -78,9 +93,33 @@ def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: b
     if "terminated" in batch:  # all samples tell it, and nothing else counts
         told = {"terminated": batch["terminated"]}
     else:
-        flags = {flag: [sample.get(flag) for sample in data] for flag in _END_FLAGS}
-        told = {flag: column for flag, column in flags.items() if any(entry is not None for entry in column)}
+        told = {flag: column for flag in END_FLAGS if (column := flag_column(data, flag)) is not None}
     return (~bootstrap_mask(done, **told)).float() if told else done.float()
+
+
+def stack_column(data: Sequence[dict[str, Any]], key: str) -> Tensor:
+    """The tensors under `key` of N transitions, [N, *shape]. Not to be changed in place."""
+    if isinstance(data, Samples) and data.columns is not None:
+        return torch.as_tensor(node_values(data.columns[key]))
+    return torch.stack([sample[key] for sample in data])
+
+
+def flag_column(data: Sequence[dict[str, Any]], key: str) -> Any:
+    """A flag of N transitions, an array or a list with None for those that do not tell it; None where none does."""
+    if isinstance(data, Samples) and data.columns is not None:
+        return node_values(data.columns[key]) if key in data.columns else None
+    values = [sample.get(key) for sample in data]
+    return None if all(value is None for value in values) else values
+
+
+def batch_observations(data: Sequence[dict[str, Any]], key: str, rows: IntArray | None = None) -> Any:
+    """The observations under `key` of the samples `rows` [N] (of all by default) as one batch."""
+    if isinstance(data, Samples) and data.columns is not None:
+        node = data.columns[key]
+        chosen = node if rows is None else map_node(lambda column: column.take(rows), node)
+        return collate_samples(Samples({key: chosen}), cat_1dim=isinstance(node, dict))[key]
+    samples = data if rows is None else [data[row] for row in rows.tolist()]
+    return stack_observations({i: sample[key] for i, sample in enumerate(samples)})
 
 
 def _is_integer(action: Any) -> bool:

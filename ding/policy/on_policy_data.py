@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ding.policy.common_utils import default_preprocess_learn
-from ding.policy.env_forward import stack_observations
+from ding.policy.common_utils import batch_observations, default_preprocess_learn
 from ding.rl_utils.gae import gae, gae_data
 from ding.torch_utils.data_helper import to_device
+from ding.utils.data.samples import IntArray, Samples, columns_of
 
 _COLUMNS = frozenset(("action", "logit", "value", "adv", "reward", "done", "traj_flag", "weight"))
 
@@ -37,13 +37,13 @@ class OnPolicyData:
     ) -> None:
         self.size = len(data)
         self.columns: dict[str, Any] = default_preprocess_learn(data, ignore_done=ignore_done, keys=_COLUMNS)
-        observations = [sample["obs"] for sample in data]
-        rows: list[int] = []
+        self.observations = batch_observations(data, "obs")
+        self._next_rows = torch.zeros(0, dtype=torch.int64)
         if with_next:
-            rows, others = _next_rows(data)
-            observations += others
-        self._next_rows = torch.tensor(rows)
-        self.observations = stack_observations(dict(enumerate(observations)))
+            next_rows, others = _next_rows(data)
+            self._next_rows = torch.from_numpy(next_rows)
+            if others.size:
+                self.observations = _joined(self.observations, batch_observations(data, "next_obs", others))
         if device is not None:
             self.columns = to_device(self.columns, device)
             self.observations = to_device(self.observations, device)
@@ -88,22 +88,37 @@ class OnPolicyData:
             yield narrow(shuffled, min(start, self.size - size), size)
 
 
-def _next_rows(data: Sequence[dict[str, Any]]) -> tuple[list[int], list[Any]]:
-    """For each sample the row of the observation after it, and the observations that further rows are made of.
+def _next_rows(data: Sequence[dict[str, Any]]) -> tuple[IntArray, IntArray]:
+    """For each of the N samples the row of the observation after it, and of which samples further rows are made.
 
-    Within a trajectory `next_obs` is the very object that the next sample has as its `obs`: its value is computed once.
+    Within a trajectory the `next_obs` of a sample is stored as the `obs` of the next one: its value is computed once.
     """
-    rows: list[int] = []
-    others: list[Any] = []
-    following = [sample["obs"] for sample in data[1:]] + [None]
-    for row, (sample, obs_after) in enumerate(zip(data, following, strict=True)):
-        next_obs = sample["next_obs"]
-        if next_obs is obs_after:
-            rows.append(row + 1)
-        else:
-            rows.append(len(data) + len(others))
-            others.append(next_obs)
+    if isinstance(data, Samples) and data.columns is not None:
+        obs, next_obs = (list(columns_of(data.columns[key])) for key in ("obs", "next_obs"))
+        is_shared = np.ones(len(data) - 1, np.bool_)
+        for one, other in zip(obs, next_obs, strict=True):
+            if one.data is not other.data or one.rows is None or other.rows is None:
+                is_shared[:] = False
+                break
+            is_shared &= one.rows[1:] == other.rows[:-1]
+    else:
+        following = (sample["obs"] for sample in data[1:])
+        is_shared = np.array(
+            [sample["next_obs"] is obs for sample, obs in zip(data, following, strict=False)], np.bool_
+        )
+    others = np.flatnonzero(~np.append(is_shared, False))
+    rows = np.arange(1, len(data) + 1)
+    rows[others] = len(data) + np.arange(len(others))
     return rows, others
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """Two batches of observations, one after the other."""
+    if isinstance(one, Tensor):
+        return torch.cat([one, other])
+    if isinstance(one, Mapping):
+        return {key: _joined(value, other[key]) for key, value in one.items()}
+    return [_joined(*parts) for parts in zip(one, other, strict=True)]
 
 
 def _length(item: Any) -> int:

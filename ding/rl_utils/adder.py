@@ -1,7 +1,7 @@
 """From the transitions of a trajectory (piece) to train samples: advantages, n-step returns, unrolls.
 
 Transitions are tensorised dicts of one trajectory piece in order. `done` is theirs; `terminated` and `truncated` are
-told by those that know them.
+told by those that know them. Transitions in columns (`Samples`) become samples in columns.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ding.rl_utils.gae import gae_columns
 from ding.rl_utils.returns import bootstrap_mask, nstep_columns
+from ding.utils.data.samples import Column, Kind, Node, Samples, columns_of, map_node, node_values
 from ding.utils.default_helper import lists_to_dicts
 
 Transition = dict[str, Any]
@@ -42,11 +44,22 @@ def get_gae_with_default_last_value(
     An episode that is `done` because it was cut off (its last transition is truncated, not terminated) goes on in this
     respect.
     """
-    flags = {flag: [data[-1].get(flag)] for flag in ("terminated", "truncated")} if done else {}
+    flags = {flag: [_last_entry(data, flag)] for flag in ("terminated", "truncated")} if done else {}
     return _add_advantages(data, cuda, gamma, gae_lambda, done=[done], **flags)
 
 
+def _last_entry(data: list[Transition], key: str) -> Any:
+    """What the last transition has under `key`, or None."""
+    if isinstance(data, Samples) and data.columns is not None:
+        data = data.take(slice(len(data) - 1, None))  # a look at the one makes no others
+    return data[-1].get(key)
+
+
 def _add_advantages(data: list[Transition], cuda: bool, *args: Any, **kwargs: Any) -> list[Transition]:
+    if isinstance(data, Samples) and data.columns is not None:
+        columns = data.columns
+        if _is_tensor_column(columns.get("value")) and _is_tensor_column(columns.get("reward")):
+            return _with_advantages(data, columns, cuda, *args, **kwargs)
     value, reward = (torch.stack([transition[key] for transition in data]) for key in ("value", "reward"))
     if cuda:
         value, reward = value.cuda(), reward.cuda()
@@ -56,6 +69,21 @@ def _add_advantages(data: list[Transition], cuda: bool, *args: Any, **kwargs: An
     for transition, advantage in zip(data, advantages, strict=True):
         transition["adv"] = advantage
     return data
+
+
+def _with_advantages(data: Samples, columns: Mapping[str, Node], cuda: bool, *args: Any, **kwargs: Any) -> Samples:
+    value, reward = (torch.from_numpy(columns[key].values()) for key in ("value", "reward"))
+    if cuda:
+        value, reward = value.cuda(), reward.cuda()
+    advantages = gae_columns(value, reward, *args, **kwargs).numpy(force=True)
+    if len(advantages) < len(data):
+        data = data.take(slice(len(advantages)))
+    data.set_column("adv", Column(Kind.TENSOR, advantages))
+    return data
+
+
+def _is_tensor_column(node: Node) -> bool:
+    return isinstance(node, Column) and node.kind is Kind.TENSOR and not node.steps
 
 
 def get_nstep_return_data(
@@ -80,6 +108,8 @@ def get_nstep_return_data(
     """
     if nstep == 1 or not data:
         return data
+    if isinstance(data, Samples) and data.columns is not None and _is_tensor_column(data.columns.get("reward")):
+        return _nstep_samples(data, data.columns, nstep, cum_reward, correct_terminate_gamma, gamma)
     reward_column = torch.stack([transition["reward"] for transition in data])
     flags = _flag_columns(data)
     columns = nstep_columns(reward_column, flags.pop("done", None), gamma, nstep, cum_reward, **flags)
@@ -100,6 +130,27 @@ def get_nstep_return_data(
             sample["value_gamma"] = gamma ** (row - i + 1)
         samples.append(sample)
     return samples
+
+
+def _nstep_samples(
+    data: Samples,
+    columns: Mapping[str, Node],
+    nstep: int,
+    cum_reward: bool,
+    correct_terminate_gamma: bool,
+    gamma: float,
+) -> Samples:
+    flags = {key: node_values(columns[key]) for key in _END_FLAGS if key in columns}
+    told = {key: flag for key, flag in flags.items() if key != "done"}
+    reward, index, _ = nstep_columns(columns["reward"].values(), flags.get("done"), gamma, nstep, cum_reward, **told)
+    changed = {key: map_node(lambda column: column.take(index), columns[key]) for key in flags}
+    if "next_obs" in columns:
+        # Up to the last step of an episode, what follows a step is the observation of the next one: the same rows.
+        changed["next_obs"] = map_node(lambda column: column.take(index), columns["next_obs"])
+    if correct_terminate_gamma:
+        powers = np.array([gamma**steps for steps in range(nstep + 1)])
+        changed["value_gamma"] = Column(Kind.FLOAT, powers[index - np.arange(len(index)) + 1])
+    return data.with_columns(**changed, reward=Column(Kind.TENSOR, reward))
 
 
 def _flag_columns(data: list[Transition]) -> dict[str, list[Any]]:
@@ -127,6 +178,8 @@ def get_train_sample(
         raise AssertionError(f"last_fn_type = {last_fn_type!r} is not allowed; use 'drop', 'last' or 'null_padding'")
     if unroll_len == 1:
         return data
+    if isinstance(data, Samples) and _has_whole_pieces(data, unroll_len, last_fn_type):
+        return _unrolled(data, unroll_len, last_fn_type)
     data = _with_all_flags(data)
     whole = len(data) - len(data) % unroll_len
     pieces = [data[start : start + unroll_len] for start in range(0, whole, unroll_len)]
@@ -139,6 +192,28 @@ def get_train_sample(
             null = _null_transition(residual[-1]) if null_transition is None else null_transition
             pieces.append(residual + [copy.deepcopy(null) for _ in range(missing)])
     return [lists_to_dicts(piece, recursive=True) for piece in pieces]
+
+
+def _has_whole_pieces(data: Samples, unroll_len: int, last_fn_type: str) -> bool:
+    """Whether all pieces are steps of the trajectory, and their columns arrays: no null steps are needed."""
+    if data.columns is None:
+        return False
+    length = len(data)
+    is_whole = length % unroll_len == 0 or last_fn_type == "drop" or (last_fn_type == "last" and length > unroll_len)
+    return is_whole and all(column.kind is not Kind.OBJECT and not column.steps for column in columns_of(data.columns))
+
+
+def _unrolled(data: Samples, unroll_len: int, last_fn_type: str) -> Samples:
+    starts = list(range(0, len(data) - unroll_len + 1, unroll_len))
+    if len(data) % unroll_len and last_fn_type == "last":
+        starts.append(len(data) - unroll_len)
+    rows = np.array(starts, np.int64)[:, None] + np.arange(unroll_len)
+
+    def cut(column: Column) -> Column:
+        values = column.take(rows.reshape(-1)).values()
+        return Column(column.kind, values.reshape(*rows.shape, *values.shape[1:]), None, steps=True)
+
+    return Samples({key: map_node(cut, node) for key, node in (data.columns or {}).items()})
 
 
 def _with_all_flags(data: list[Transition]) -> list[Transition]:

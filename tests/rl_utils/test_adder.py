@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ding.rl_utils.adder import get_gae, get_gae_with_default_last_value, get_nstep_return_data, get_train_sample
 from ding.rl_utils.gae import gae, gae_data
+from ding.utils.data.samples import Samples
 
 
 def make_trajectory(length, last_done=False, **extra):
@@ -313,3 +314,106 @@ def test_an_unfinished_single_step_has_no_sample():
     data = make_trajectory(1)
     data[0]["value"] = torch.zeros(1)
     assert get_gae_with_default_last_value(data, False, 0.9, 0.8) == []
+
+
+# --- transitions in columns ---
+
+
+def assert_alike(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            assert_alike(one[key], other[key])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            assert_alike(a, b)
+    elif isinstance(one, torch.Tensor):
+        assert one.dtype is other.dtype and one.shape == other.shape and torch.equal(one, other)
+    else:
+        assert one == other
+
+
+def fragment_of(length, *, done=False, nested=False, flags=(), agents=None):
+    generator = torch.Generator().manual_seed(length)
+    shape = (1,) if agents is None else (agents, 1)
+    obs = [torch.rand(3, generator=generator) for _ in range(length + 1)]
+    if nested:
+        obs = [{"pos": one, "goal": one[:1] * 2} for one in obs]
+    rows = []
+    for i in range(length):
+        is_last = i == length - 1
+        row = {
+            "obs": obs[i],
+            "next_obs": obs[i + 1],
+            "action": torch.tensor([i]),
+            "reward": torch.rand(shape, generator=generator),
+            "value": torch.rand(1, generator=generator),
+            "done": done and is_last,
+            "collect_iter": 3,
+        }
+        row.update({flag: is_last and flag == flags[-1] for flag in flags})
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("flags", [(), ("terminated",), ("terminated", "truncated")])
+@pytest.mark.parametrize("length", [1, 2, 3, 7])
+def test_nstep_samples_of_columns_equal_those_of_dicts(length, flags, nested):
+    rows = fragment_of(length, done=True, nested=nested, flags=flags)
+    for nstep, how in ((1, {}), (3, {}), (3, {"cum_reward": True}), (2, {"correct_terminate_gamma": False})):
+        data = Samples.of(rows)
+        samples = get_nstep_return_data(data, nstep, gamma=0.97, **how)
+        assert isinstance(samples, Samples) and samples.columns is not None
+        assert samples.columns["obs"] is data.columns["obs"]
+        assert_alike(list(samples), get_nstep_return_data(rows, nstep, gamma=0.97, **how))
+        assert_alike(list(data), rows)
+
+
+def test_next_observations_of_nstep_samples_in_columns_share_those_of_the_fragment():
+    data = Samples.of(fragment_of(7))
+    columns = get_nstep_return_data(data, 3, gamma=0.9).columns
+    assert columns["next_obs"].data is columns["obs"].data and len(columns["obs"].data) == 8
+
+
+def test_rewards_of_agents_in_columns_equal_those_of_dicts():
+    rows = fragment_of(5, agents=2)
+    assert_alike(list(get_nstep_return_data(Samples.of(rows), 3)), get_nstep_return_data(rows, 3))
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 6])
+def test_advantages_in_columns_equal_those_of_dicts(length, done):
+    rows = fragment_of(length, done=done)
+    data = Samples.of(rows)
+    samples = get_gae_with_default_last_value(data, done, 0.99, 0.95)
+    expected = get_gae_with_default_last_value(rows, done, 0.99, 0.95)
+    if expected:
+        assert isinstance(samples, Samples) and samples.columns is not None
+    assert_alike(list(samples), expected)
+
+
+def test_advantages_are_written_into_the_columns_that_were_given():
+    data = Samples.of(fragment_of(3))
+    assert get_gae(data, torch.zeros(1), 0.99, 0.95) is data and "adv" in data.columns
+
+
+@pytest.mark.parametrize("last_fn_type", ["drop", "last", "null_padding"])
+@pytest.mark.parametrize("length", [2, 3, 6, 7])
+def test_unrolled_columns_equal_unrolled_dicts(length, last_fn_type):
+    rows = fragment_of(length, nested=True, flags=("terminated",))
+    data = Samples.of(rows)
+    pieces = get_train_sample(data, 3, last_fn_type)
+    assert isinstance(pieces, Samples) == (
+        length % 3 == 0 or last_fn_type == "drop" or (last_fn_type, length) == ("last", 7)
+    )
+    assert_alike(list(pieces), get_train_sample(rows, 3, last_fn_type))
+
+
+def test_transitions_that_were_changed_make_changed_samples():
+    data = Samples.of(fragment_of(4))
+    data[0]["reward"] = torch.tensor([100.0])
+    assert get_nstep_return_data(data, 2)[0]["reward"][0] == 100
+    assert get_gae(data, torch.zeros(1), 1.0, 1.0)[0]["adv"] > 90

@@ -180,6 +180,11 @@ def node_items(node: Node) -> list[Any]:
     return [make(*row) if hasattr(make, "_fields") else make(row) for row in rows]
 
 
+def node_values(node: Node) -> Any:
+    """The values of a column as one array; of another node, its rows as a list."""
+    return node.values() if isinstance(node, Column) else node_items(node)
+
+
 class Samples(list[Any]):
     """A list of N sample dicts that is made of columns when an item is first looked at.
 
@@ -253,6 +258,12 @@ class Samples(list[Any]):
         """The same samples with these columns added or replaced. Needs `columns`."""
         assert self._columns is not None, "with_columns() needs the columns; an item has been looked at"
         return Samples({**self._columns, **columns})
+
+    def set_column(self, key: str, column: Node | None) -> None:
+        """Add or replace a column of these samples, in place; None takes it out. Needs `columns`."""
+        assert self._columns is not None, "set_column() needs the columns; an item has been looked at"
+        columns = {**self._columns, key: column}
+        self._columns = {key: column for key, column in columns.items() if column is not None}
 
     def _look(self) -> None:
         """Make the items, once."""

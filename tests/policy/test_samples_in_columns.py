@@ -1,0 +1,150 @@
+"""Policies learn from samples in columns what they learn from dicts, and make columns of columns."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.dqn import DQNPolicy
+from ding.policy.on_policy_data import OnPolicyData
+from ding.utils.data.samples import Samples
+from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_piece, make_policy
+from tests.policy.samples import make_batch, make_config
+
+
+def assert_equal(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, torch.Tensor):
+        assert one.dtype is other.dtype and torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_equal(one[key], other[key])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            assert_equal(a, b)
+    else:
+        assert one == other
+
+
+OBSERVATIONS = {
+    "vector": lambda: torch.rand(4),
+    "one number": lambda: torch.rand(1),
+    "array of one": lambda: np.random.rand(1),
+    "image": lambda: torch.randint(0, 255, (2, 3, 3), dtype=torch.uint8),
+    "dict": lambda: {"pos": torch.rand(2), "goal": torch.rand(1)},
+    "scalar": lambda: 0.5,
+}
+CHANGES = {
+    "plain": {},
+    "continuous action": {"action": torch.rand(1)},
+    "flags": {"terminated": False, "truncated": True, "done": True},
+    "truncated only": {"truncated": True, "done": True},
+    "done tensor": {"done": torch.tensor([True])},
+    "weights": {"IS": 0.5, "priority_IS": torch.ones(1), "weight": torch.ones(1)},
+    "nstep": {"reward": torch.rand(3), "value_gamma": 0.9},
+    "action list": {"action": [torch.tensor([1]), torch.tensor([0])]},
+    "text": {"replay_unique_id": "b_1", "nothing": "x"},
+}
+
+
+@pytest.mark.parametrize("obs", OBSERVATIONS)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("keys", [None, ("obs", "next_obs", "action", "reward", "done")])
+def test_a_batch_of_columns_is_that_of_the_dicts(obs, change, keys):
+    make_obs = OBSERVATIONS[obs]
+    data = [{**sample, "obs": make_obs(), "next_obs": make_obs(), **CHANGES[change]} for sample in make_batch(4)]
+    for kwargs in ({}, {"use_nstep": True}, {"ignore_done": True}):
+        samples = Samples.of(data)
+        assert_equal(
+            default_preprocess_learn(samples, keys=keys, **kwargs), default_preprocess_learn(data, keys=keys, **kwargs)
+        )
+        assert samples.columns is not None
+
+
+def test_a_batch_does_not_share_memory_with_the_samples():
+    samples = Samples.of(make_batch(4))
+    before = copy.deepcopy(list(samples.take(slice(None))))
+    for value in default_preprocess_learn(samples).values():
+        if isinstance(value, torch.Tensor):
+            value.zero_()
+    assert_equal(list(samples), before)
+
+
+def test_dqn_learns_the_same_from_columns_and_sees_what_was_changed():
+    policies = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        policies.append(DQNPolicy(make_config(), enable_field=["learn"]))
+    data = make_batch(16)
+    for _ in range(2):
+        samples = Samples.of(data)
+        one, other = (p.learn_mode.forward(d) for p, d in zip(policies, (data, samples), strict=True))
+        assert one == other and samples.columns is not None
+    changed = Samples.of(data)
+    changed[3]["reward"] = data[3]["reward"] + 100
+    assert policies[1].learn_mode.forward(changed)["total_loss"] > 100
+
+
+ENDS = [TERMINATED, TRUNCATED, {"done": True}, {"done": False}, {"done": True, "truncated": True}]
+
+
+@pytest.mark.parametrize("recompute_adv", [True, False])
+@pytest.mark.parametrize("ignore_done", [True, False])
+@pytest.mark.parametrize(
+    "end", [TERMINATED, TRUNCATED, {"done": True}, {"done": False}, {"done": True, "truncated": True}]
+)
+def test_ppo_makes_the_same_samples_of_columns_and_learns_the_same(recompute_adv, ignore_done, end):
+    policy = make_policy(recompute_adv=recompute_adv, learn__ignore_done=ignore_done)
+    flags = dict.fromkeys(end, False)
+    piece = [{**flags, **transition} for transition in make_piece(policy, 9)]
+    piece[-1].update(end)
+    made = policy.collect_mode.get_train_sample(Samples.of(piece))
+    expected = policy.collect_mode.get_train_sample(piece)
+    assert isinstance(made, Samples) and made.columns is not None
+    one, other = (OnPolicyData(samples, ignore_done, with_next=recompute_adv) for samples in (made, expected))
+    assert_equal(one.columns, other.columns)
+    assert_equal(one.observations, other.observations)
+    results = []
+    for samples in (made, expected):
+        learner = make_policy(recompute_adv=recompute_adv, learn__ignore_done=ignore_done)
+        np.random.seed(0)
+        results.append(learner.learn_mode.forward(samples))
+    assert results[0] == results[1]
+    assert_equal(list(made), expected)
+
+
+def test_a_piece_that_is_only_truncated_bootstraps():
+    policy = make_policy("collect")
+    piece = make_piece(policy, 4)
+    made = [
+        policy.collect_mode.get_train_sample([dict(t) for t in piece[:-1]] + [{**piece[-1], **end}])
+        for end in ({"done": True, "truncated": True}, TRUNCATED, {"done": True})
+    ]
+    only_truncated, truncated, done = ([sample["adv"] for sample in samples] for samples in made)
+    assert only_truncated == truncated and only_truncated != done
+
+
+def test_observations_that_columns_share_are_there_once():
+    pieces = []
+    for start, length in ((0, 3), (10, 2)):
+        observations = [torch.full((2,), float(start + i)) for i in range(length + 1)]
+        rows = [
+            {
+                "obs": observations[i],
+                "next_obs": observations[i + 1],
+                "action": torch.tensor([i]),
+                "value": torch.zeros(1),
+                "reward": torch.ones(1),
+                "done": False,
+            }
+            for i in range(length)
+        ]
+        pieces.append(Samples.of(rows))
+    data = OnPolicyData(Samples.joined(pieces), ignore_done=False, with_next=True)
+    assert data.observations[:, 0].tolist() == [0, 1, 2, 10, 11, 3, 12]
+    assert data.acted_on[:, 0].tolist() == [0, 1, 2, 10, 11]
+    assert data.observations[data._next_rows][:, 0].tolist() == [1, 2, 3, 11, 12]
