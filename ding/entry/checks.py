@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.config_helper import ConfigError
+from ding.utils.default_helper import one_time_warning
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
+from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
 
 def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:
@@ -88,6 +91,49 @@ def check_collector_fits_buffer(cfg: Mapping[str, Any]) -> None:
             f"buffer {buffer['type']!r} refuses; set policy.collect.collector.get_train_sample = True{needs_number} to "
             "train on samples of them, use the collector 'sample', or, for a policy that learns from whole episodes, "
             "set policy.other.replay_buffer.type = 'episode'"
+        )
+
+
+# A setting that compiling replaces: (where users may have set it, where what replaces it is set).
+_OVERRULED = (
+    ("seed", "the argument seed"),
+    ("policy.collect.unroll_len", "policy.unroll_len"),
+    ("policy.eval.evaluator.stop_value", "env.stop_value"),
+    ("policy.eval.evaluator.n_episode", "env.n_evaluator_episode"),
+)
+
+
+def warn_of_overruled_settings(user: Mapping[str, Any], compiled: Mapping[str, Any]) -> None:
+    """Warn, once for each text, of settings in the `user` config that the compiled one has replaced by others."""
+    for path, winner in _OVERRULED:
+        keys = path.split(".")
+        own, used = _value_at(user, keys), _value_at(compiled, keys)
+        if own is not None and own != used:
+            one_time_warning(f"{path} = {own!r} has no effect: {winner} takes its place ({used!r}); set that one")
+
+
+def _value_at(tree: Any, keys: Sequence[str]) -> Any:
+    """The value under a path of keys; None where the path ends early."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:
+    """Warn, once for each text, where only one of policy and replay buffer works with priorities."""
+    buffer = cfg["policy"]["other"]["replay_buffer"]
+    if "type" not in buffer:
+        return
+    has_priority, kind = bool(cfg["policy"].get("priority", False)), BUFFER_REGISTRY.get(buffer["type"])
+    if has_priority and issubclass(kind, NaiveReplayBuffer) and not issubclass(kind, AdvancedReplayBuffer):
+        one_time_warning(
+            f"policy.priority = True has no effect: the replay buffer {buffer['type']!r} draws uniformly; set "
+            "policy.other.replay_buffer.type = 'advanced'"
+        )
+    elif issubclass(kind, DequeBufferWrapper) and has_priority != bool(buffer.get("priority", False)):
+        one_time_warning(
+            f"policy.priority = {has_priority} and policy.other.replay_buffer.priority = {not has_priority}: the "
+            f"replay buffer {buffer['type']!r} works with priorities only where both are True; make them equal"
         )
 
 

@@ -20,6 +20,8 @@ from ding.entry.checks import (
     check_evaluation_episodes,
     check_pipeline,
     check_ranks,
+    warn_of_overruled_settings,
+    warn_of_unused_priority,
 )
 from ding.entry.progress import UNLIMITED
 from ding.entry.workers import SerialRun, build_run
@@ -63,8 +65,10 @@ def run_pipeline(
         check_evaluation_episodes(cfg)
         check_ranks(cfg)
         check_pipeline(cfg, has_buffer)
+        warn_of_overruled_settings(main, cfg)
         if has_buffer:
             check_collector_fits_buffer(cfg)
+            warn_of_unused_priority(cfg)
         run = build_run(stack, cfg, env_setting, model, max_env_step, dynamic_seed, has_buffer)
         folder.keep()
         with guard_training(run.learner.save_checkpoint):

@@ -21,6 +21,7 @@ from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number
+from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _LEARN_KEYS = ("obs", "next_obs", "action", "reward", "done", "terminated", "value_gamma", "weight")
@@ -137,6 +138,11 @@ class DQNPolicy(Policy):
         default_theta = setting(defaults, "learn.target_theta")
         if freq is None or (theta is not None and freq == default_freq and theta != default_theta):
             return "momentum", {"theta": theta}
+        if theta not in (None, default_theta):
+            one_time_warning(
+                f"{type(self).__name__}: learn.target_theta = {theta} has no effect beside learn.target_update_freq = "
+                f"{freq}; set the one that is not wanted to None"
+            )
         return "assign", {"freq": freq}
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:

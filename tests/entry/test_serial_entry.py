@@ -18,6 +18,7 @@ from ding.entry.serial_entry import run_serial
 from ding.entry.workers import evaluation_seed
 from ding.model.template.q_learning import DQN
 from ding.utils.config_helper import ConfigError
+from ding.utils.default_helper import one_time_warning
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from tests.entry.fakes import TinyEnv, pair, setting
 
@@ -179,6 +180,16 @@ def test_random_collect_fills_the_buffer_first(monkeypatch):
     assert [count for count, _ in pushed] == [16, 8]
     assert pushed[0][1] == 0 and pushed[1][1] >= 24
     assert random_collect.__module__ == "ding.entry.utils"
+
+
+def test_settings_without_effect_are_warned_of(caplog):
+    one_time_warning.cache_clear()
+    main, create = pair(priority=True)
+    main.policy.eval.evaluator.stop_value = 2
+    create.replay_buffer = {"type": "naive"}
+    serial_pipeline((main, create), env_setting=setting(), max_train_iter=1)
+    assert "policy.eval.evaluator.stop_value = 2 has no effect: env.stop_value takes its place (100)" in caplog.text
+    assert "policy.priority = True has no effect: the replay buffer 'naive' draws uniformly" in caplog.text
 
 
 def test_a_starved_buffer_warns_once(caplog):

@@ -13,6 +13,7 @@ from ding.model.template.q_learning import DQN
 from ding.policy.dqn import DQNPolicy
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.utils.data.env_batch import EnvBatch
+from ding.utils.default_helper import one_time_warning
 from tests.policy.samples import make_batch, make_config, make_sample
 
 OBS = {3: torch.zeros(4), 0: torch.ones(4)}
@@ -201,10 +202,23 @@ def test_the_default_theta_counts_once_the_frequency_is_none():
     assert torch.allclose(new["head.A.0.0.weight"], expected, atol=1e-7)
 
 
-def test_a_users_frequency_wins_when_both_are_set():
+def test_a_users_frequency_wins_when_both_are_set_and_that_is_warned_of(caplog):
+    one_time_warning.cache_clear()
     policy = make_policy("learn", learn__target_theta=0.25, learn__target_update_freq=1)
     policy.learn_mode.forward(make_batch(8))
     assert is_target_equal(policy)
+    assert caplog.messages == [
+        "DQNPolicy: learn.target_theta = 0.25 has no effect beside learn.target_update_freq = 1; set the one that is "
+        "not wanted to None"
+    ]
+
+
+def test_one_way_to_update_the_target_alone_is_not_warned_of(caplog):
+    one_time_warning.cache_clear()
+    make_policy("learn", learn__target_update_freq=7)
+    make_policy("learn", learn__target_theta=0.25)
+    make_policy("learn", learn__target_theta=None)
+    assert caplog.messages == []
 
 
 def test_one_way_to_update_the_target_is_needed():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ding.utils.config_helper import Rule, integer, number
+from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor, as_plain
 from ding.worker.collector.episode_recorder import EpisodeRecorder, EvalRecord
@@ -149,6 +150,11 @@ class EpisodeEvaluator(SerialEvaluator):
         """Save a new best checkpoint; return whether training may stop."""
         assert self.last_eval is not None
         mean_return = float(np.mean(self.last_eval.returns))
+        if math.isnan(mean_return):
+            one_time_warning(
+                "the mean return of an evaluation is NaN: no best checkpoint is saved and the stop value is not "
+                f"reached; look at info['eval_episode_return'] of the env; the returns are {self.last_eval.returns}"
+            )
         if mean_return > self._max_episode_return:
             if save_ckpt_fn is not None:
                 save_ckpt_fn("ckpt_best.pth.tar")

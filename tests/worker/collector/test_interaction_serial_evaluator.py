@@ -8,6 +8,7 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
@@ -117,6 +118,19 @@ def test_the_limit_is_for_each_episode_and_can_be_lifted(limit):
 def test_a_limit_below_one_step_is_refused():
     with pytest.raises(ConfigError, match="max_episode_steps = 0"):
         build(cfg={"max_episode_steps": 0})
+
+
+def test_a_mean_return_of_nan_is_warned_of_once_and_neither_saved_nor_enough(caplog):
+    one_time_warning.cache_clear()
+    evaluator, _, _ = build(mark=lambda *_: {"eval_episode_return": float("nan")}, cfg={"stop_value": -1.0})
+    saved = []
+    for train_iter in (1, 2):
+        stop, _ = evaluator.eval(saved.append, train_iter=train_iter)
+        assert stop is False and saved == []
+    assert [message for message in caplog.messages if "evaluation is NaN" in message] == [
+        "the mean return of an evaluation is NaN: no best checkpoint is saved and the stop value is not reached; look "
+        "at info['eval_episode_return'] of the env; the returns are [nan, nan, nan, nan]"
+    ]
 
 
 def with_info(**extra):
