@@ -1,4 +1,4 @@
-"""Reading configurations: Python files and YAML."""
+"""Reading configurations: Python files, YAML, and compiled ones that `save_packed_config` has written."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from easydict import EasyDict
+
+from ding.utils.config_helper import ConfigError
+from ding.utils.msgpack_helper import unpack
 
 
 class Config:
@@ -116,3 +119,24 @@ def read_config_yaml(path: str) -> EasyDict:
 
     with open(path, encoding="utf-8") as f:
         return EasyDict(yaml.safe_load(f))
+
+
+def read_packed_config(path: str) -> EasyDict:
+    """The compiled config in the file `path`; nothing in the file is executed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ConfigError: it was not written by `save_packed_config`; a pickle, perhaps.
+    """
+    with open(path, "rb") as f:
+        data = f.read()
+    try:
+        cfg = unpack(data)
+    except ValueError as e:
+        cfg = e
+    if not isinstance(cfg, dict) or not {"main", "system"} <= cfg.keys():
+        raise ConfigError(
+            f"{os.path.abspath(path)} is not a config that dist_prepare_config has written; pickles are not read: "
+            "write it again"
+        )
+    return EasyDict(cfg)

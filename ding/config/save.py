@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from easydict import EasyDict
 
 from ding.config.literal import is_literal, to_source
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
+from ding.utils.msgpack_helper import pack
 
 # Name in the create config -> path of the section that holds its `type` and `import_names` in a compiled config.
 CREATE_SECTIONS = {
@@ -62,6 +64,15 @@ def save_config_yaml(cfg: Mapping[str, Any], path: str) -> None:
     import yaml
 
     _write(path, yaml.safe_dump(_plain(cfg), sort_keys=False, allow_unicode=True))
+
+
+def save_packed_config(cfg: Mapping[str, Any], path: str) -> None:
+    """Write a compiled config to `path`, for roles that are started one by one.
+
+    Raises:
+        TypeError: it holds something besides numbers, strings, containers, arrays and tensors.
+    """
+    _write(path, pack(EasyDict(cfg)))
 
 
 def save_config_formatted(
@@ -162,6 +173,7 @@ def _plain(value: Any) -> Any:
     return repr(value)
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, data: str | bytes) -> None:
+    """Make `data` the content of the file `path`, whole or not at all."""
     with atomic_write(path, "wb") as f:
-        f.write(text.encode("utf-8"))
+        f.write(data.encode("utf-8") if isinstance(data, str) else data)

@@ -1,22 +1,31 @@
-"""The runnable form of a compiled config, and the parts of a parallel one, under the path scripts import them from."""
+"""Where the roles of a parallel training run, and a small experiment for trying them.
 
-from ding.config.parallel_test import (
-    parallel_test_create_config,
-    parallel_test_main_config,
-    parallel_test_system_config,
-)
-from ding.config.platforms import (
-    parallel_transform,
-    parallel_transform_k8s,
-    parallel_transform_slurm,
-    set_collector_interaction_for_coordinator,
-    set_host_port,
-    set_learner_interaction_for_coordinator,
-    set_system_cfg,
-)
+The roles' hosts, ports and folders are the `system` part of a compiled config.
+"""
+
+from __future__ import annotations
+
+import copy
+import socket
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack
+from typing import Any
+
+from easydict import EasyDict
+
 from ding.config.save import save_config_formatted
+from ding.utils.config_helper import ConfigError, boolean, check_config, instance_of, integer, one_of
+from ding.worker.coordinator.coordinator import Coordinator
+from ding.worker.transport.imports import named_imports
 
 __all__ = [
+    "AGGREGATOR_PORT",
+    "ANY_HOST",
+    "COLLECTOR_PORT",
+    "COORDINATOR_PORT",
+    "LEARNER_PORT",
+    "LOCAL_HOST",
+    "Several",
     "parallel_test_create_config",
     "parallel_test_main_config",
     "parallel_test_system_config",
@@ -28,4 +37,274 @@ __all__ = [
     "set_host_port",
     "set_learner_interaction_for_coordinator",
     "set_system_cfg",
+    "workers_of",
 ]
+
+LOCAL_HOST = "127.0.0.1"
+ANY_HOST = "0.0.0.0"
+COLLECTOR_PORT, LEARNER_PORT, AGGREGATOR_PORT, COORDINATOR_PORT = 22270, 22271, 22272, 22273
+
+_AUTO = "auto"
+_RULES = {
+    "coordinator": instance_of(Mapping),
+    "path_data": instance_of(str),
+    "path_policy": instance_of(str),
+    "communication_mode": one_of(_AUTO),
+    "learner_gpu_num": integer(0),
+    "comm_learner": instance_of(Mapping),
+    "comm_collector": instance_of(Mapping),
+    "trust_pickle": boolean,
+    "dist": instance_of(Mapping),  # for runs whose roles are started one by one
+    "start_method": one_of("fork", "spawn", "forkserver"),
+}
+_REQUIRED = ("path_data", "path_policy")
+_KINDS = ("learner", "collector")
+
+Several = str | int | Sequence[str | int] | None
+
+
+def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
+    """The system section in full: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
+
+    Hosts and ports that nobody gave are 'auto'. Each worker gets as `seed` that of the whole plus its number, and as
+    `task_import_names` all modules that the main config names, and its `exp_name`.
+
+    Args:
+        cfg: the user's system config as `system`, the compiled one as `main`, and `seed`.
+
+    Raises:
+        ConfigError: a value is not allowed or missing, or a name misspelt.
+    """
+    main, given = cfg["main"], cfg["system"]
+    check_config(given, "system_config", _RULES, required=_REQUIRED)
+    paths = {key: given[key] for key in _REQUIRED}
+    auto = {"host": _AUTO, "port": _AUTO}
+    coordinator = {**Coordinator.default_config(), **auto, "transport": "http", "path_data": given["path_data"]}
+    system = EasyDict(coordinator={**coordinator, **copy.deepcopy(given.get("coordinator", {}))})
+    if "start_method" in given:
+        system.start_method = given["start_method"]
+    modules = sorted(set(named_imports(main)))
+    gpu_num = given.get("learner_gpu_num", 1)
+    gpus = {"multi_gpu": gpu_num > 1, "gpu_num": gpu_num, "aggregator": False}
+    for kind, count in (("learner", _worker_count(main, "learner")), ("collector", _worker_count(main, "collector"))):
+        own = {
+            **auto,
+            **copy.deepcopy(given.get(f"comm_{kind}", {"type": "flask_fs"})),
+            **paths,
+            **(gpus if kind == "learner" else {}),
+            "trust_pickle": given.get("trust_pickle", False),
+            "task_import_names": modules,
+            **({"exp_name": main["exp_name"]} if "exp_name" in main else {}),
+        }
+        for index in range(count):
+            system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**own, "seed": cfg.get("seed", 0) + index}))
+    return system
+
+
+def _worker_count(main: Mapping[str, Any], kind: str) -> int:
+    where = f"policy.{'learn' if kind == 'learner' else 'collect'}.{kind}.{kind}_num"
+    section = main
+    for name in where.split(".")[:-1]:
+        section = section.get(name) or {}
+    count = section.get(f"{kind}_num", 1)
+    allowed = integer(1)(count)
+    if allowed is not None:
+        raise ConfigError(f"{where} = {count!r} is not allowed; it must be {allowed}")
+    return int(count)
+
+
+def workers_of(system: Mapping[str, Any], kind: str) -> list[str]:
+    """The names of the workers of this kind, in their order."""
+    return [name for name in system if name.startswith(kind) and name[len(kind) :].isdigit()]
+
+
+def set_host_port(
+    cfg: EasyDict,
+    coordinator_host: str | None = None,
+    learner_host: Several = None,
+    collector_host: Several = None,
+    coordinator_port: int | None = None,
+    learner_port: Several = None,
+    collector_port: Several = None,
+) -> EasyDict:
+    """Replace each 'auto' in `cfg.system`, in place: hosts by the given ones or 127.0.0.1, ports by those or free ones.
+
+    A free port is one that nothing uses on this machine at the moment, a different one for each role; it is not
+    reserved. With the given port 0 a role listens at any free port and reports it; whoever starts it tells the
+    coordinator. One value is for all workers of a kind, a list has one for each.
+
+    Raises:
+        TypeError: a host or port is neither a value nor a list.
+        ConfigError: a list is too short.
+    """
+    given = {"learner": (learner_host, learner_port), "collector": (collector_host, collector_port)}
+    _resolve(cfg.system.coordinator, iter([coordinator_host or LOCAL_HOST]), iter([coordinator_port]))
+    roles = ["coordinator"]
+    for kind, (host, port) in given.items():
+        names = workers_of(cfg.system, kind)
+        hosts = _each(f"{kind}_host", host, str, LOCAL_HOST, len(names))
+        ports = _each(f"{kind}_port", port, int, None, len(names))
+        for name in names:
+            _resolve(cfg.system[name], hosts, ports)
+        roles += names
+    sections = [cfg.system[name] for name in roles]
+    ports = _free_ports({section.port for section in sections}, len(sections))
+    for section in sections:
+        if section.port is None:
+            section.port = next(ports)
+    return cfg
+
+
+def _free_ports(taken: Set[int | None], count: int) -> Iterator[int]:
+    """`count` ports that are free on all interfaces of this machine and not in `taken`."""
+    with ExitStack() as stack:  # all are open at once, so that none comes twice
+        probes = [stack.enter_context(socket.socket()) for _ in range(count + len(taken))]
+        for probe in probes:
+            probe.bind(("", 0))
+        free = [int(probe.getsockname()[1]) for probe in probes]
+    return iter([port for port in free if port not in taken][:count])
+
+
+def _each(what: str, given: Several, kind: type, default: Any, count: int) -> Iterator[Any]:
+    if given is None:
+        return iter([default] * count)
+    if isinstance(given, kind):
+        return iter([given] * count)
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(f"{what} must be of type {kind.__name__} or a list of such, got {given!r}")
+    if len(given) < count:
+        raise ConfigError(f"{what} = {given!r} is not allowed; it must have one for each of the {count} workers")
+    return iter(given)
+
+
+def _resolve(section: EasyDict, hosts: Iterator[Any], ports: Iterator[Any]) -> None:
+    for key, values in (("host", hosts), ("port", ports)):
+        value = next(values)
+        if section[key] == _AUTO:
+            section[key] = value
+
+
+def set_learner_interaction_for_coordinator(cfg: EasyDict) -> EasyDict:
+    """Tell the coordinator the learners' addresses, in place: `{name: [name, host, port]}`."""
+    return _introduce(cfg, "learner")
+
+
+def set_collector_interaction_for_coordinator(cfg: EasyDict) -> EasyDict:
+    """Tell the coordinator the collectors' addresses, in place: `{name: [name, host, port]}`."""
+    return _introduce(cfg, "collector")
+
+
+def _introduce(cfg: EasyDict, kind: str) -> EasyDict:
+    system = cfg.system
+    addresses = {name: [name, system[name].host, system[name].port] for name in workers_of(system, kind)}
+    system.coordinator[kind] = EasyDict(addresses)
+    return cfg
+
+
+def parallel_transform(
+    cfg: Mapping[str, Any],
+    coordinator_host: str | None = None,
+    learner_host: Several = None,
+    collector_host: Several = None,
+    coordinator_port: int | None = None,
+    learner_port: Several = None,
+    collector_port: Several = None,
+) -> EasyDict:
+    """A copy of `cfg` whose system section is complete for a run on this machine; see `set_system_cfg`.
+
+    Hosts and ports as for `set_host_port`; all raises too.
+    """
+    result = _with_system(cfg)
+    hosts = coordinator_host, learner_host, collector_host
+    set_host_port(result, *hosts, coordinator_port, learner_port, collector_port)
+    return set_collector_interaction_for_coordinator(set_learner_interaction_for_coordinator(result))
+
+
+def _with_system(cfg: Mapping[str, Any]) -> EasyDict:
+    result = EasyDict(copy.deepcopy(dict(cfg)))
+    result.system = set_system_cfg(result)
+    return result
+
+
+def parallel_transform_k8s(
+    cfg: Mapping[str, Any],
+    coordinator_port: int | None = None,
+    learner_port: int | None = None,
+    collector_port: int | None = None,
+) -> EasyDict:
+    """A copy of `cfg` whose system section is complete for Kubernetes, where workers get their hosts later.
+
+    `system.learner` and `system.collector` are what further workers begin with. The ports are 22270 for collectors,
+    22271 for learners and 22273 for the coordinator, unless others are given.
+    """
+    result = _with_system(cfg)
+    system = result.system
+    system.coordinator.update(host=ANY_HOST, port=coordinator_port or COORDINATOR_PORT, learner={}, collector={})
+    for kind, port in (("learner", learner_port or LEARNER_PORT), ("collector", collector_port or COLLECTOR_PORT)):
+        names = workers_of(system, kind)
+        for name in names:
+            system[name].port = port
+        system[kind] = copy.deepcopy(system[names[0]])
+        system[kind].host = ANY_HOST
+    return result
+
+
+def parallel_transform_slurm(*args: Any, **kwargs: Any) -> EasyDict:
+    """Not there: how to run on a slurm cluster is said in the error.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError(
+        "platform 'slurm' is not supported; within one allocated node use platform 'local', or start the roles one by "
+        "one with hosts and ports of your own"
+    )
+
+
+# DQN on CartPole, with the naive commander.
+parallel_test_main_config = EasyDict(
+    exp_name="parallel_test",
+    env={
+        "type": "gymnasium",
+        "env_id": "CartPole-v1",
+        "collector_env_num": 8,
+        "collector_episode_num": 2,
+        "evaluator_env_num": 5,
+        "evaluator_episode_num": 1,
+        "stop_value": 195,
+    },
+    policy={
+        "cuda": False,
+        "model": {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [128, 128, 64], "dueling": True},
+        "nstep": 3,
+        "discount_factor": 0.97,
+        "learn": {
+            "batch_size": 32,
+            "learning_rate": 0.001,
+            "learner": {"learner_num": 1, "send_policy_freq": 1},
+        },
+        "collect": {"n_sample": 16, "collector": {"collector_num": 2, "update_policy_second": 3}},
+        "other": {
+            "eps": {"type": "exp", "start": 0.95, "end": 0.1, "decay": 100000},
+            "replay_buffer": {"replay_buffer_size": 100000, "enable_track_used_data": False},
+            "commander": {"collector_task_space": 2, "learner_task_space": 1, "eval_interval": 5},
+        },
+    },
+)
+parallel_test_create_config = EasyDict(
+    env={"type": "gymnasium"},
+    env_manager={"type": "subprocess"},
+    policy={"type": "dqn_command"},
+    learner={"type": "base"},
+    collector={"type": "zergling"},
+    commander={"type": "naive"},
+    comm_learner={"type": "flask_fs"},
+    comm_collector={"type": "flask_fs"},
+)
+parallel_test_system_config = EasyDict(
+    coordinator={},
+    path_data=".",
+    path_policy=".",
+    communication_mode="auto",
+    learner_gpu_num=1,
+)

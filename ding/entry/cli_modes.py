@@ -123,7 +123,7 @@ def _prepare(options: Options) -> None:
 
 def _commands(system: Mapping[str, Any], path: str) -> Iterator[str]:
     """What to run where."""
-    from ding.config.platforms import workers_of
+    from ding.config.utils import workers_of
     from ding.interaction.base.network import is_loopback
 
     places = [("coordinator", "", system["coordinator"])]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from easydict import EasyDict
 
-from ding.config.platforms import workers_of
+from ding.config.utils import workers_of
 from ding.entry.keeper import WorkerPlan, run_worker
 from ding.entry.supervisor import Supervisor
 from ding.entry.worker_process import WorkerProcess, close_all, wait_until_up

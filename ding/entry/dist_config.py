@@ -10,11 +10,10 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.packed import read_packed_config
-from ding.config.parallel import compile_config_parallel
-from ding.config.platforms import AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, LEARNER_PORT, Several, workers_of
-from ding.config.read import read_config_with_system
+from ding.config.config import compile_config_parallel
+from ding.config.read import read_config_with_system, read_packed_config
 from ding.config.save import save_config_py
+from ding.config.utils import AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, LEARNER_PORT, Several, workers_of
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import UNLIMITED, set_limits
 from ding.utils.config_helper import ConfigError, check_config, instance_of, number

@@ -8,8 +8,8 @@ from functools import partial
 
 from easydict import EasyDict
 
-from ding.config.packed import save_packed_config
-from ding.config.platforms import AGGREGATOR_PORT, ANY_HOST, Several
+from ding.config.save import save_packed_config
+from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Several
 from ding.entry.dist_config import (
     check_dist,
     check_shared_folders,

@@ -8,7 +8,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.packed import read_packed_config
+from ding.config.read import read_packed_config
 from ding.entry.crew import ProcessCrew, run_collector, run_learner
 from ding.entry.keeper import WorkerPlan
 from ding.entry.parallel_run import drive, run_parallel

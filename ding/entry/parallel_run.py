@@ -14,7 +14,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.parallel import compile_config_parallel
+from ding.config.config import compile_config_parallel
 from ding.config.read import read_config_with_system
 from ding.entry.crew import Crew, make_crew
 from ding.entry.pipeline import StartFolder, with_command_mode

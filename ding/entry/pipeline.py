@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ding.config.compile import compile_config
+from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.entry.checks import (
     check_collector_fits_buffer,

@@ -6,8 +6,8 @@ import pytest
 from easydict import EasyDict
 from torch import nn
 
-from ding.config import compile as compile_module
-from ding.config.compile import compile_config
+from ding.config import config as config_module
+from ding.config.config import compile_config
 from ding.config.read import read_config, read_config_directly
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
@@ -469,7 +469,7 @@ def test_nothing_is_written_without_save_cfg():
 
 
 def test_other_ranks_write_nothing_but_take_the_name(monkeypatch):
-    monkeypatch.setattr(compile_module, "get_rank", lambda: 1)
-    monkeypatch.setattr(compile_module, "claim_experiment", lambda name, renew: f"{name}_1")
+    monkeypatch.setattr(config_module, "get_rank", lambda: 1)
+    monkeypatch.setattr(config_module, "claim_experiment", lambda name, renew: f"{name}_1")
     assert compiled(save_cfg=True).exp_name == "exp_1"
     assert os.listdir() == []

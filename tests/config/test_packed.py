@@ -5,7 +5,8 @@ import pickle
 import pytest
 from easydict import EasyDict
 
-from ding.config.packed import read_packed_config, save_packed_config
+from ding.config.read import read_packed_config
+from ding.config.save import save_packed_config
 from ding.utils.config_helper import ConfigError
 
 

@@ -12,11 +12,11 @@ import pytest
 from easydict import EasyDict
 
 from ding.config import compile_config_parallel, read_config_directly, read_config_with_system
-from ding.config.platforms import parallel_transform
 from ding.config.utils import (
     parallel_test_create_config,
     parallel_test_main_config,
     parallel_test_system_config,
+    parallel_transform,
     parallel_transform_k8s,
     parallel_transform_slurm,
     set_host_port,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ding.config.compile import compile_config
+from ding.config.config import compile_config
 from ding.entry.serial_entry import run_serial
 from ding.entry.utils import random_collect
 from ding.envs.env_manager.base_env_manager import BaseEnvManager

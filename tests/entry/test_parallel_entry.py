@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ding.config.packed import save_packed_config
-from ding.config.parallel import compile_config_parallel
+from ding.config.config import compile_config_parallel
+from ding.config.save import save_packed_config
 from ding.entry import parallel_entry, parallel_pipeline, parallel_run
 from ding.entry.crew import make_crew
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner

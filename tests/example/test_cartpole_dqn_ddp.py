@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ding.config.compile import compile_config
+from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.example import cartpole_dqn_ddp, runner
 from ding.utils.system_helper import find_free_port

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from ding.config.compile import compile_config
+from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.example import runner
 

@@ -8,7 +8,7 @@ import torch
 from easydict import EasyDict
 from torch import nn
 
-from ding.config.compile import compile_config
+from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
 from ding.example import runner

@@ -8,7 +8,7 @@ import torch
 from easydict import EasyDict
 from torch import nn
 
-from ding.config.compile import compile_config
+from ding.config.config import compile_config
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.model.template.vac import VAC
 from ding.policy import PPOCommandModePolicy, PPOPolicy, create_policy, get_policy_cls
