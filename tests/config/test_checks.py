@@ -13,7 +13,7 @@ from ding.config.utils import (
     parallel_test_main_config,
     parallel_test_system_config,
 )
-from ding.envs import BaseEnv
+from ding.envs import BaseEnv, DingEnvWrapper
 from ding.policy import DQNPolicy, PPOPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import one_time_warning
@@ -274,6 +274,12 @@ def test_keys_that_an_env_class_lists_are_its_own(caplog, attribute):
         compiled(with_value(main, "env.stop_valuess", 1), env=env)
     with pytest.raises(ConfigError, match=r"'env.reset_timeout' has no effect there; it belongs to 'env.manager"):
         compiled(with_value(main_cfg(), "env.reset_timeout", 1), env=env)
+
+
+def test_keys_of_wrapped_envs_are_known():
+    with pytest.raises(ConfigError, match=r"'env.env_wrappers'; did you mean 'env.env_wrapper'"):
+        compiled(with_value(main_cfg(), "env.env_wrappers", []), env=DingEnvWrapper)
+    compiled(with_value(main_cfg(), "env.env_wrapper", []), env=DingEnvWrapper)
 
 
 def test_keys_of_an_envs_default_config_are_known():

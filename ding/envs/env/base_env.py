@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import ENV_REGISTRY
@@ -40,6 +40,8 @@ class BaseEnv(ABC):
     Implementations create the real environment at the first `reset` and have the properties `observation_space`,
     `action_space` and `reward_space`. `close` may be followed by another `reset`.
 
+    `config_keys` are the keys of the env section that a class reads; then similar ones count as misspelt.
+
     Example:
         >>> import numpy as np
         >>> class Countdown(BaseEnv):
@@ -63,6 +65,8 @@ class BaseEnv(ABC):
         >>> env.reset().tolist(), env.step(0).done
         ([1.0], True)
     """
+
+    config_keys: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def __init__(self, cfg: dict[str, Any]) -> None: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from easydict import EasyDict
@@ -61,6 +61,8 @@ class DingEnvWrapper(LazyEnv):
         (array([1.], dtype=float32), False)
         >>> env.close()
     """
+
+    config_keys: ClassVar[tuple[str, ...]] = tuple(_DEFAULTS)
 
     def __init__(
         self,

@@ -39,7 +39,6 @@ class GymnasiumEnv(LazyEnv):
         >>> env.close()
     """
 
-    # The keys of its config section, for whoever checks their names.
     config_keys: ClassVar[tuple[str, ...]] = CONFIG_KEYS
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
