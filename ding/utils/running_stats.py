@@ -99,6 +99,11 @@ class RunningMeanStd:
         self._var: Any = np.ones(self._shape, "float64") if self._shape else np.float64(1)
         self._count = self._epsilon
 
+    @staticmethod
+    def new_shape(obs_shape: Any, action_shape: Any, reward_shape: Any) -> tuple[Any, Any, Any]:
+        """The shapes that the three have once they are normalized: the same ones."""
+        return obs_shape, action_shape, reward_shape
+
     def update(self, x: np.ndarray) -> None:
         """Take in the batch `x`, of shape (B, *shape)."""
         self.merge(np.mean(x, axis=0), np.var(x, axis=0), x.shape[0])

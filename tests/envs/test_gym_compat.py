@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ding.envs import DingEnvWrapper
+from ding.envs import BaseEnvManager, DingEnvWrapper
 from ding.envs.common.gym_compat import (
     gym_that_knows,
     is_gym_env,
@@ -60,6 +60,15 @@ def test_envs_belong_to_the_library_of_their_class(gym):
     assert (library_of(type(old)), library_of(Toy), library_of(FourValueToy)) == (gym, gymnasium, None)
     assert (is_gym_env(old), is_gymnasium_env(old)) == (True, False)
     assert (is_gym_env(Toy()), is_gymnasium_env(Toy())) == (False, True)
+
+
+def test_an_env_of_gym_that_nothing_adapts_is_refused_with_what_to_do(gym):
+    with pytest.raises(TypeError, match="which is no BaseEnv: .*reward_space.* put it into a Ding"):
+        BaseEnvManager([lambda: gym.make("OnlyOld-v3")], {})
+    manager = BaseEnvManager([lambda: DingEnvWrapper(gym.make("OnlyOld-v3"))], {})
+    manager.launch()
+    assert manager.step({0: np.array([1])})[0].reward.shape == (1,)
+    manager.close()
 
 
 def test_spaces_belong_to_the_library_of_their_class(gym):

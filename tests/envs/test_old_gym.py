@@ -448,3 +448,9 @@ def test_the_serial_pipeline_trains_on_gym(gym, in_tmp):
     run = run_serial((main, create), seed=0, env_setting=setting, max_train_iter=4)
     assert run.learner.train_iter == 4
     assert len(run.eval_info["eval_episode_return"]) == 2
+
+
+def test_an_env_of_gym_that_nothing_adapts_is_refused_with_what_to_do(toys):
+    _, env_cls = toys
+    with pytest.raises(TypeError, match="which is no BaseEnv: .*reward_space.* put it into a Ding"):
+        BaseEnvManager([env_cls], {})

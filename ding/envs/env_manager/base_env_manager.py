@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
+from ding.envs.common.gym_compat import library_of
 from ding.envs.env_manager.data_formats import StackedFormat
 from ding.envs.env_manager.env_seeds import EnvSeeds, Seeds
 from ding.utils.config_helper import (
@@ -36,6 +37,7 @@ from ding.utils.time_helper import WatchDog
 
 _logger = logging.getLogger("ding")
 ResetParam = Mapping[int, "dict[str, Any] | None"]
+_ADAPT = "put it into a DingEnvWrapper: DingEnvWrapper(env), or DingEnvWrapper(cfg={'env_id': id})"
 
 
 @unique
@@ -81,6 +83,7 @@ class BaseEnvManager:
     Raises:
         ConfigError: a config value is not allowed.
         IndexError: `env_fn` is empty.
+        TypeError: it makes envs of gymnasium or gym that nothing adapts.
 
     Observations and timesteps hold the arrays the envs returned; only a terminal timestep that an auto reset follows is
     a copy, since the reset may write into the same arrays. A step that failed is tried again on the same env, whatever
@@ -352,6 +355,7 @@ class BaseEnvManager:
             AssertionError: the manager is closed.
             RuntimeError: an env id is unknown (then no env was stepped), or a step failed in every attempt (then that
                 env is in the state ERROR until its next reset).
+            TypeError: an env returned something other than a timestep.
         """
         if self._closed:
             self._check_open()
@@ -365,7 +369,10 @@ class BaseEnvManager:
                 timestep = step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
             except Exception as e:
                 timestep = self._step_again(env_id, action, e)
-            done = timestep.done
+            try:
+                done = timestep.done
+            except AttributeError:
+                raise no_timestep(envs[env_id], timestep) from None
             if done is not False and is_done(done):
                 timestep = self._end_episode(env_id, timestep)
             else:
@@ -554,6 +561,12 @@ def is_done(done: Any) -> bool:
     return done is True or (done is not False and bool(np.all(done)))
 
 
+def no_timestep(env: Any, returned: Any) -> TypeError:
+    """The exception for what `env.step` returned in place of a timestep."""
+    what = f"{len(returned)} values" if isinstance(returned, tuple) else repr(returned)
+    return TypeError(f"the step of {env!r} returned {what}, not a BaseEnvTimestep; {_ADAPT}")
+
+
 def call_with_timeout(
     timeout_s: float | None, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
@@ -604,7 +617,12 @@ def _spaces_of(env: Any) -> tuple[Any, Any, Any]:
         return env.observation_space, env.action_space, env.reward_space
     except Exception:  # an env that knows its spaces only once it has been reset
         env.reset()
-        spaces = env.observation_space, env.action_space, env.reward_space
+        try:
+            spaces = env.observation_space, env.action_space, env.reward_space
+        except AttributeError as e:
+            if library_of(type(env)) is None:
+                raise
+            raise TypeError(f"env_fn made {env!r}, which is no BaseEnv: {e}; {_ADAPT}") from e
         env.close()
         return spaces
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env_manager.base_env_manager import call_with_timeout, is_done
+from ding.envs.env_manager.base_env_manager import call_with_timeout, is_done, no_timestep
 from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array, unpack_array
 from ding.envs.env_manager.env_seeds import EnvSeed
 from ding.utils.child_helper import die_with, settle_in
@@ -254,6 +254,8 @@ class EnvServer:
             self._seed = seed
         action = unpack_array(packed_action)
         timestep = call_with_timeout(self._plan.step_timeout, "step_timeout", self._env.step, action)
+        if not hasattr(timestep, "done"):
+            raise no_timestep(self._env, timestep)
         self._reset_follows = not is_abnormal_timestep(timestep) and auto_reset and is_done(timestep.done)
         obs = self._plan.shared_obs.write(timestep.obs)
         if type(timestep) is BaseEnvTimestep:

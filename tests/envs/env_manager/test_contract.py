@@ -7,6 +7,7 @@ import os
 import signal
 from collections import defaultdict
 
+import gymnasium
 import numpy as np
 import pytest
 from easydict import EasyDict
@@ -265,3 +266,20 @@ def test_a_function_that_cannot_be_sent_is_named():
     with pytest.raises(TypeError, match=r"env_fn\[1\] cannot be sent to a new process"):
         manager.launch()
     assert manager.closed
+
+
+class FourValues(ScriptedEnv):
+    """Has the spaces of a `BaseEnv`, and steps as envs of gym do."""
+
+    def step(self, action):
+        return tuple(super().step(action))
+
+
+@pytest.mark.parametrize("cls", [*BASE.values(), *PROCESSES.values()])
+def test_envs_of_gym_and_gymnasium_that_nothing_adapts_are_refused(cls):
+    with pytest.raises(TypeError, match="made <.*CartPole.*>, which is no BaseEnv: .*reward_space.* DingEnvWrapper"):
+        cls([lambda: gymnasium.make("CartPole-v1")], {})
+    with cls([FourValues], {}) as manager:
+        manager.launch()
+        with pytest.raises(TypeError, match=r"ScriptedEnv\(0\) returned 4 values, not a BaseEnvTimestep; put it"):
+            manager.step({0: np.array([0])})

@@ -93,3 +93,7 @@ def test_statistics_of_rewards_begin_anew_with_each_episode_unless_told_otherwis
 
 def test_rewards_of_a_base_env_are_taken_out_of_their_arrays():
     assert play(RewardNormWrapper(ToyBaseEnv({}), 0.9), 1)[0][1] == 1.0
+
+
+def test_normalizing_keeps_shapes():
+    assert RunningMeanStd.new_shape((4,), 2, reward_shape=(1,)) == ((4,), 2, (1,))
