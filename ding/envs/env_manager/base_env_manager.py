@@ -577,8 +577,9 @@ def call_with_timeout(
     Raises:
         TimeoutError: the call took longer than the config value `key` allows.
     """
-    can_interrupt = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    if timeout_s is None or not can_interrupt:
+    if timeout_s is None:
+        return function(*args, **kwargs)
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         return function(*args, **kwargs)
     with WatchDog(timeout_s, f"it took longer than {key} = {timeout_s} s"):
         return function(*args, **kwargs)
