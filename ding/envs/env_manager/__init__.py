@@ -10,12 +10,12 @@ from ding.envs.env_manager.base_env_manager import (
     create_env_manager,
     get_env_manager_cls,
 )
-from ding.envs.env_manager.ding_env_manager import setup_ding_env_manager
 from ding.envs.env_manager.env_child import EnvDiedError, EnvProcessError
 from ding.envs.env_manager.subprocess_env_manager import (
     AsyncSubprocessEnvManager,
     SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
+    setup_ding_env_manager,
 )
 
 __all__ = [

@@ -18,7 +18,14 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvNotReadyError, EnvState, exhausted, is_done
+from ding.envs.env_manager.base_env_manager import (
+    BaseEnvManager,
+    BaseEnvManagerV2,
+    EnvNotReadyError,
+    EnvState,
+    exhausted,
+    is_done,
+)
 from ding.envs.env_manager.data_formats import (
     NOT_SHARED,
     ObsMessage,
@@ -52,6 +59,7 @@ __all__ = [
     "SubprocessEnvManagerV2",
     "SyncSubprocessEnvManager",
     "is_abnormal_timestep",
+    "setup_ding_env_manager",
 ]
 
 _logger = logging.getLogger("ding")
@@ -587,3 +595,21 @@ def _close_forgotten(processes: dict[int, EnvProcess]) -> None:
     """Close the envs of a manager that was never closed."""
     for error in close_all(processes.values()):
         _logger.error("an env that was never closed failed to close: %s", error)
+
+
+def setup_ding_env_manager(
+    env: Any, env_num: int, context: str | None = None, debug: bool = False, caller: str = "collector"
+) -> BaseEnvManager:
+    """A V2 manager over `env_num` envs that `env.clone(caller)` makes.
+
+    Args:
+        context: how the processes of the envs start; None for the default.
+        debug: keep the envs in this process.
+        caller: `collector` or `evaluator`.
+    """
+    manager_cls: Any = BaseEnvManagerV2 if debug else SubprocessEnvManagerV2
+    cfg = manager_cls.default_config()
+    if context is not None:
+        cfg.context = context
+    manager: BaseEnvManager = manager_cls([partial(env.clone, caller)] * env_num, cfg)
+    return manager

@@ -187,7 +187,12 @@ def test_closing_is_bounded_though_an_env_ignores_every_request(monkeypatch):
 
 def test_a_wait_for_answers_ends_now_and_then_so_that_no_signal_is_overlooked(monkeypatch):
     monkeypatch.setattr(env_process, "_TICK_S", 0.01)
-    assert list(env_process.wait_for_replies([], None)) == []  # nobody was asked
+    with SyncSubprocessEnvManager([Make(0, deeds={("render", 0): Wait(0.5)})], FORK) as manager:
+        manager.launch()
+        process = manager._processes[0]
+        process.send(env_process.Request.CALL, "render", "human")
+        assert list(env_process.wait_for_replies([process], None)) == []
+        assert process.request is env_process.Request.CALL  # it is still at work
 
 
 @pytest.mark.slow
