@@ -151,13 +151,12 @@ class ActorCriticPolicy(Policy):
     # --- collect ---
 
     def _init_collect(self) -> None:
-        self._unroll_len = int(self._cfg.collect.unroll_len)
         self._collect_model = model_wrap(self._model, wrapper_name=self._kind.collect_wrapper)
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
         """Draw an action for each env; its output has `action`, `logit` and `value` [1]."""
-        return self._act(self._collect_model, data, mode="compute_actor_critic")
+        return self._forward_envs(self._collect_model, data, mode="compute_actor_critic")
 
     @plain_transition_with("logit", "value")
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
@@ -244,4 +243,4 @@ class ActorCriticPolicy(Policy):
 
     def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
         """Take the likeliest action, the mean of a continuous one; its output has `action` and `logit`."""
-        return self._act(self._eval_model, data, mode="compute_actor")
+        return self._forward_envs(self._eval_model, data, mode="compute_actor")

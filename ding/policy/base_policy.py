@@ -13,10 +13,10 @@ from torch import nn
 
 from ding.model.common.utils import create_model
 from ding.policy import modes
-from ding.policy.settings import check_settings
+from ding.policy.settings import check_settings, setting
 from ding.policy.steps import PolicySteps
-from ding.utils.config_helper import Rule
-from ding.utils.default_helper import deep_merge_dicts
+from ding.utils.config_helper import ConfigError, Rule, boolean, integer
+from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -28,15 +28,45 @@ _FIELD_ORDER = ("learn", "collect", "eval", "command")
 class Policy(PolicySteps, ABC):
     """An algorithm: how to learn from samples, to act while collecting and evaluating, and to make samples.
 
-    A subclass implements the abstract methods; workers use the modes, tuples of bound methods. All modes share one
-    `nn.Module`, so a learning step is at once visible to collect and eval in the same process.
+    Workers use the modes, tuples of bound methods. All modes share one `nn.Module`, `_model`, so a learning step is at
+    once visible to collect and eval in the same process.
 
-    `enable_field` names the modes to set up (None: all); a policy with only 'command' has no model. `cfg.cuda` falls
-    back to the CPU without a GPU.
+    A subclass must define:
+
+    - `config`: its settings with their defaults; `default_config` merges those of the base classes in.
+    - `_init_learn()`, `_init_collect()`, `_init_eval()`: set up a mode: `_learn_model`, `_collect_model` or
+      `_eval_model`, made of `_model` by `model_wrap`, and for learning `_optimizer`.
+    - `_forward_learn(data)`: learn from a list of train samples; returns what to log. `_backward_and_step` takes an
+      optimizer step.
+    - `_forward_collect(data)`, `_forward_eval(data)`: act: `{env_id: obs}` to `{env_id: {'action': ...}}`.
+      `_forward_envs` does so with a wrapped model.
+    - `_process_transition(obs, policy_output, timestep)`: the transition of one step of an env.
+    - `_get_train_sample(transitions)`: the train samples of a piece of trajectory.
+
+    It may define:
+
+    - `default_model()`: needed where `cfg.model` has no `type` and no model is passed.
+    - `_monitor_vars_learn()`: the names of the values to log, `cur_lr` and `total_loss` by default.
+    - `_reset_learn(data_id)`, `_reset_collect(data_id)`, `_reset_eval(data_id)`: forget the state of these envs.
+    - `_state_dict_learn()`, `_load_state_dict_learn(state_dict)`: needed where there is more to save than
+      `_learn_model` and `_optimizer`, or these have other names. The same holds for `collect` and `eval`.
+    - `_get_<name>()`: what the modes' `get_attribute(name)` returns in place of the attribute `_<name>`.
+
+    The serial pipelines also need a command mode; see `CommandModePolicy`.
+
+    Attributes that workers ask for have defaults: `_unroll_len` is `cfg.collect.unroll_len` or 1, `_priority` is
+    `cfg.priority` or False.
+
+    Args:
+        cfg: the settings. `on_policy`, `cuda`, `multi_gpu`, `bp_update_sync` and `traj_len_inf` are filled in where
+            they are missing. Where `cfg.cuda` is set and there is no GPU, a policy that does not learn warns and runs
+            on the CPU.
+        model: the model to use; None makes one of `cfg.model`.
+        enable_field: the modes to set up (None: all). A policy with only 'command' has no model.
 
     Raises:
         AssertionError: `enable_field` names an unknown mode.
-        ConfigError: a setting has a wrong type or range.
+        ConfigError: a setting has a wrong type or range, or `cfg.cuda` is set for learning without a GPU.
         RuntimeError: `model` is neither a module nor None.
     """
 
@@ -52,6 +82,9 @@ class Policy(PolicySteps, ABC):
         "learn": {"resume_training": False},
     }
     total_field: ClassVar[set[str]] = {"learn", "collect", "eval"}
+    # What a subclass calls `_act` is its own: nothing here calls it.
+    _forward_envs = PolicySteps._act
+
     # Set by the subclass: the model, wrapped for each mode, and its optimizer.
     _learn_model: Any
     _collect_model: Any
@@ -62,7 +95,12 @@ class Policy(PolicySteps, ABC):
     has_discrete_actions: ClassVar[bool | None] = None
 
     # Rules of a class's own numeric settings, by dotted key; those of its bases apply too.
-    setting_rules: ClassVar[Mapping[str, Rule]] = {}
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "cuda": boolean,
+        "multi_gpu": boolean,
+        "priority": boolean,
+        "collect.unroll_len": integer(1),
+    }
 
     learn_function: ClassVar[type] = modes.learn_function
     collect_function: ClassVar[type] = modes.collect_function
@@ -94,7 +132,13 @@ class Policy(PolicySteps, ABC):
         for cls in reversed(type(self).__mro__):
             rules.update(cls.__dict__.get("setting_rules", {}))
         check_settings(cfg, type(self).__name__, rules)
+        defaults = self._merged_config()
+        for key in ("on_policy", "cuda", "multi_gpu", "bp_update_sync", "traj_len_inf"):
+            if key not in cfg:
+                cfg[key] = defaults[key]
         self._cfg = cfg
+        self._unroll_len = int(setting(cfg, "collect.unroll_len", 1))
+        self._priority = setting(cfg, "priority", False)
         self._on_policy = cfg.on_policy
         self._modes = {}
         requested = self.total_field if enable_field is None else set(enable_field)
@@ -113,7 +157,7 @@ class Policy(PolicySteps, ABC):
             getattr(self, "_init_" + field)()
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        self._cuda = bool(self._cfg.cuda) and torch.cuda.is_available()
+        self._cuda = bool(self._cfg.cuda) and self._has_gpu(learns)
         multi_gpu = bool(self._cfg.multi_gpu) and learns
         self._rank = get_rank() if multi_gpu else 0
         if self._cuda:
@@ -125,6 +169,19 @@ class Policy(PolicySteps, ABC):
             self._bp_update_sync = self._cfg.bp_update_sync
             self._init_multi_gpu_setting(model, self._bp_update_sync)
         self._model = model
+
+    @staticmethod
+    def _has_gpu(learns: bool) -> bool:
+        if torch.cuda.is_available():
+            return True
+        message = "policy.cuda = True, but torch finds no GPU (torch.cuda.is_available() is False)"
+        if learns:
+            raise ConfigError(
+                f"{message}; set policy.cuda = False to learn on the CPU, or install a build of torch with CUDA and a "
+                "driver that fits it"
+            )
+        one_time_warning(f"{message}; this policy does not learn and runs on the CPU")
+        return False
 
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
         """`model`, or a new one of `cfg.model`, where `default_model` fills in a missing type."""
@@ -260,7 +317,16 @@ class Policy(PolicySteps, ABC):
 
 
 class CommandModePolicy(Policy):
-    """A policy with a fourth mode, which computes the settings of the other modes from the progress of training."""
+    """A policy with a fourth mode, which computes the settings of the other modes from the progress of training.
+
+    A subclass must also define `_init_command()` and `_get_setting_learn`, `_get_setting_collect` and
+    `_get_setting_eval(command_info)`. The pipelines look it up under the name `<type>_command`.
+    `DummyCommandModePolicy` has nothing to compute, `EpsCommandModePolicy` a schedule of epsilon. A policy gets one of
+    them as its second base:
+
+        @POLICY_REGISTRY.register("mine_command")
+        class MyCommandModePolicy(MyPolicy, DummyCommandModePolicy): ...
+    """
 
     command_function: ClassVar[type] = modes.command_function
     total_field: ClassVar[set[str]] = {"learn", "collect", "eval", "command"}

@@ -82,7 +82,6 @@ class DQNPolicy(Policy):
     }
     has_discrete_actions: ClassVar[bool | None] = True
     setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority": boolean,
         "priority_IS_weight": boolean,
         "discount_factor": number(0, 1),
         "nstep": integer(1),
@@ -96,7 +95,6 @@ class DQNPolicy(Policy):
         "learn.target_theta": number(0, 1, optional=True),
         "learn.ignore_done": boolean,
         "collect.n_sample": integer(1, optional=True),
-        "collect.unroll_len": integer(1),
     }
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -108,7 +106,6 @@ class DQNPolicy(Policy):
     # --- learn ---
 
     def _init_learn(self) -> None:
-        self._priority = self._cfg.priority
         self._priority_IS_weight = self._cfg.priority_IS_weight
         if self._priority_IS_weight and not self._priority:
             raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
@@ -229,7 +226,6 @@ class DQNPolicy(Policy):
     # --- collect ---
 
     def _init_collect(self) -> None:
-        self._unroll_len = int(self._cfg.collect.unroll_len)
         self._gamma = self._cfg.discount_factor
         self._nstep = int(self._cfg.nstep)
         self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_sample")
@@ -239,7 +235,7 @@ class DQNPolicy(Policy):
         """Act epsilon-greedily; per env `action` [1] int64 and `logit` [N], or tuples of them (multi-discrete)."""
         if self._cfg.noisy_net:
             set_noise_mode(self._model, True)
-        return self._act(self._collect_model, data, eps=eps)
+        return self._forward_envs(self._collect_model, data, eps=eps)
 
     @plain_transition
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
@@ -264,7 +260,7 @@ class DQNPolicy(Policy):
     def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
         """Act greedily; output as `_forward_collect`."""
         set_noise_mode(self._model, False)
-        return self._act(self._eval_model, data)
+        return self._forward_envs(self._eval_model, data)
 
 
 def _renew_noise(module: nn.Module) -> None:

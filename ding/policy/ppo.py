@@ -139,7 +139,6 @@ class PPOPolicy(ActorCriticPolicy):
         "learn.kl_beta": number(),
         "learn.pretrained_model_path": instance_of(str, optional=True),
         "collect.n_sample": integer(1, optional=True),
-        "collect.unroll_len": integer(1),
         "collect.discount_factor": number(0, 1),
         "collect.gae_lambda": number(0, 1),
     }
@@ -161,7 +160,6 @@ class PPOPolicy(ActorCriticPolicy):
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
-        self._priority = self._cfg.priority
         self._priority_IS_weight = self._cfg.priority_IS_weight
         if self._cfg.nstep_return:
             one_time_warning("policy.nstep_return has no effect on policy; collect.gae_lambda blends n-step returns")

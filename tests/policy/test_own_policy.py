@@ -1,0 +1,169 @@
+"""A policy written from `help(Policy)` alone, with names of its own, trains in the serial pipeline."""
+
+import copy
+import inspect
+
+import pytest
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.entry import serial_pipeline
+from ding.model import model_wrap
+from ding.policy import CommandModePolicy, DQNPolicy, DummyCommandModePolicy, Policy
+from ding.policy.ppo import PPOPolicy
+from ding.torch_utils import Adam
+from ding.utils.config_helper import ConfigError
+from ding.utils.data import default_collate
+from ding.utils.registry_factory import POLICY_REGISTRY
+from tests.entry.fakes import pair, setting
+from tests.policy.samples import make_batch, make_config
+
+
+class OwnPolicy(Policy):
+    """Soft Q-learning with what a reader of `help(Policy)` knows; its helpers have short names."""
+
+    config = {
+        "type": "own_for_test",
+        "learn": {"update_per_collect": 1, "batch_size": 4, "learning_rate": 0.01},
+        "collect": {"n_sample": 8},
+        "other": {"replay_buffer": {"replay_buffer_size": 64}},
+    }
+
+    def default_model(self):
+        return "dqn", ["ding.model.template.q_learning"]
+
+    def _init_learn(self):
+        self._learn_model = model_wrap(self._model, "base")
+        self._optimizer = Adam(self._model.parameters(), lr=self._cfg.learn.learning_rate)
+
+    def _init_collect(self):
+        self._collect_model = model_wrap(self._model, "multinomial_sample")
+
+    def _init_eval(self):
+        self._eval_model = model_wrap(self._model, "argmax_sample")
+
+    def _act(self, obs):
+        raise AssertionError("a method of the subclass alone")
+
+    def _forward_learn(self, data):
+        batch = default_collate(data)
+        value = self._learn_model.forward(batch["obs"])["logit"].logsumexp(-1)
+        loss = (value - batch["reward"].flatten()).pow(2).mean()
+        self._backward_and_step(loss, self._optimizer)
+        return {"cur_lr": 0.01, "total_loss": loss.item()}
+
+    def _forward_collect(self, data):
+        return self._forward_envs(self._collect_model, data)
+
+    def _forward_eval(self, data):
+        return self._forward_envs(self._eval_model, data)
+
+    def _process_transition(self, obs, policy_output, timestep):
+        return {
+            "obs": obs,
+            "next_obs": timestep.obs,
+            "action": policy_output["action"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }
+
+    def _get_train_sample(self, transitions):
+        return transitions
+
+
+class OwnCommandModePolicy(OwnPolicy, DummyCommandModePolicy):
+    pass
+
+
+@pytest.fixture
+def registered():
+    POLICY_REGISTRY.register("own_for_test", OwnPolicy)
+    POLICY_REGISTRY.register("own_for_test_command", OwnCommandModePolicy)
+    yield
+    for name in ("own_for_test", "own_for_test_command"):
+        POLICY_REGISTRY.pop(name)
+
+
+def test_a_policy_of_ones_own_trains(registered, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main, create = pair()
+    create.policy.type = "own_for_test"
+    policy = serial_pipeline((main, create), seed=0, env_setting=setting(), max_train_iter=6)
+    assert isinstance(policy, OwnCommandModePolicy)
+    steps = [int(entry["step"]) for entry in policy.learn_mode.state_dict()["optimizer"]["state"].values()]
+    assert steps and set(steps) == {6}
+
+
+@pytest.mark.parametrize("cls", [OwnPolicy, DQNPolicy, PPOPolicy])
+def test_an_act_of_the_subclass_is_never_called_for_the_envs(cls):
+    class Acting(cls):
+        def _act(self, *args, **kwargs):
+            raise AssertionError("a method of the subclass alone")
+
+    cfg = Acting.default_config()
+    cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+    policy = Acting(cfg, enable_field=["collect", "eval"])
+    kwargs = {"eps": 0.5} if cls is DQNPolicy else {}
+    assert list(policy.collect_mode.forward({3: torch.zeros(4)}, **kwargs)) == [3]
+    assert list(policy.eval_mode.forward({0: torch.zeros(4), 2: torch.zeros(4)})) == [0, 2]
+
+
+def test_attributes_that_workers_ask_for_have_defaults():
+    cfg = OwnPolicy.default_config()
+    cfg.model.update(obs_shape=4, action_shape=2)
+    mode = OwnPolicy(copy.deepcopy(cfg)).collect_mode
+    assert (mode.get_attribute("unroll_len"), mode.get_attribute("priority")) == (1, False)
+    cfg.collect.unroll_len, cfg.priority = 3, True
+    mode = OwnPolicy(cfg).collect_mode
+    assert (mode.get_attribute("unroll_len"), mode.get_attribute("priority")) == (3, True)
+
+
+@pytest.mark.parametrize(("key", "value"), [("collect__unroll_len", 0), ("priority", "yes"), ("multi_gpu", 2)])
+def test_settings_behind_these_attributes_are_checked_for_every_policy(key, value):
+    with pytest.raises(ConfigError, match=key.replace("__", r"\.")):
+        OwnPolicy(make_config(**{key: value}))
+
+
+def test_settings_of_the_base_that_are_missing_have_their_defaults():
+    cfg = make_config()
+    for key in ("on_policy", "cuda", "multi_gpu", "bp_update_sync", "traj_len_inf"):
+        del cfg[key]
+    policy = DQNPolicy(cfg)
+    policy.learn_mode.forward(make_batch(4))
+    assert (cfg.on_policy, cfg.cuda, cfg.multi_gpu, cfg.bp_update_sync, cfg.traj_len_inf) == (
+        *(False, False, False),
+        *(True, False),
+    )
+    on_policy = PPOPolicy.default_config()
+    on_policy.model.update(obs_shape=4, action_shape=2)
+    del on_policy["on_policy"]
+    assert PPOPolicy(on_policy).collect_mode.get_attribute("on_policy") is True
+
+
+@pytest.mark.parametrize("cls", [Policy, CommandModePolicy])
+def test_help_says_which_methods_to_write(cls):
+    told = (inspect.getdoc(Policy) or "") + (inspect.getdoc(cls) or "")
+    assert [name for name in sorted(cls.__abstractmethods__) if name not in told] == []
+
+
+def test_learning_on_a_gpu_without_one_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"policy\.cuda = True, .* set policy\.cuda = False"):
+        DQNPolicy(make_config(cuda=True), enable_field=["learn", "collect"])
+
+
+def test_acting_on_a_gpu_without_one_warns_and_runs_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    warned = []
+    monkeypatch.setattr("ding.policy.base_policy.one_time_warning", warned.append)
+    for fields in (["collect"], ["eval"]):
+        policy = DQNPolicy(make_config(cuda=True), model=nn.Linear(4, 2), enable_field=fields)
+        assert (policy._cuda, policy._device) == (False, "cpu")
+    assert len(warned) == 2 and all("policy.cuda = True" in text and "CPU" in text for text in warned)
+
+
+def test_a_policy_that_only_commands_needs_no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    cfg = EasyDict(OwnCommandModePolicy.default_config(), cuda=True)
+    assert OwnCommandModePolicy(cfg, enable_field=["command"]).cfg is cfg
