@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ding.torch_utils.move import to_device
+from ding.torch_utils.nested_tensor import to_device
 from ding.utils.data.prefetch import Prefetcher, StreamCopier
 
 

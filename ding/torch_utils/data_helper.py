@@ -12,13 +12,12 @@ import torch
 from easydict import EasyDict
 
 from ding.torch_utils.cuda_fetcher import CudaFetcher
-from ding.torch_utils.log_dict import LogDict, build_log_buffer
-from ding.torch_utils.move import to_device
 from ding.torch_utils.nested_tensor import (
     get_null_data,
     get_tensor_data,
     same_shape,
     squeeze,
+    to_device,
     to_dtype,
     unsqueeze,
     zeros_like,
@@ -236,3 +235,31 @@ _TO_ITEM: ByType = ByType(
     (Sequence, lambda data, ignore_error: [_TO_ITEM[type(value)](value, ignore_error) for value in data]),
     (is_treetensor, lambda data, ignore_error: _dict_to_item(EasyDict(data.json()), ignore_error)),
 )
+
+
+def _without_tensor(value: Any) -> Any:
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+class LogDict(dict[Any, Any]):
+    """A dict that holds no tensors: they become lists, 0-dimensional ones scalars, when they are put in.
+
+    Example:
+        >>> logs = LogDict()
+        >>> logs["loss"] = torch.tensor(0.5)
+        >>> logs.update({"q": torch.tensor([1.0, 2.0])})
+        >>> logs
+        {'loss': 0.5, 'q': [1.0, 2.0]}
+    """
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, _without_tensor(value))
+
+    def update(self, data: Mapping[Any, Any]) -> None:  # type: ignore[override]
+        """Put in each entry of `data`."""
+        super().update({key: _without_tensor(value) for key, value in data.items()})
+
+
+def build_log_buffer() -> LogDict:
+    """A new, empty `LogDict`."""
+    return LogDict()

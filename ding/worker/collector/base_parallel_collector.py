@@ -11,7 +11,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.torch_utils.log_dict import build_log_buffer
+from ding.torch_utils.data_helper import build_log_buffer
 from ding.utils.autolog import TickTime
 from ding.utils.config_helper import default_config_of
 from ding.utils.data.env_batch import EnvBatch
