@@ -529,6 +529,33 @@ def test_a_large_request_to_a_process_that_does_not_read_is_broken_off():
     assert manager.closed
 
 
+def test_a_process_that_a_part_of_a_request_was_sent_to_is_ended(interrupt_after):
+    manager = sync({}, {})
+    manager.launch()
+    os.kill(manager.pid[0], signal.SIGSTOP)
+    interrupt_after(0.2)
+    with pytest.raises(Interrupt):
+        manager.step({0: np.zeros(300_000)})
+    with pytest.raises(EnvDiedError, match="env 0 died in step: its process was killed"):
+        act(manager, 1)
+    assert manager.closed
+
+
+def test_a_process_that_a_part_of_a_reply_was_read_from_is_ended(monkeypatch):
+    manager = sync({}, {})
+    manager.launch()
+
+    def interrupted():
+        raise Interrupt
+
+    monkeypatch.setattr(manager._processes[0]._source, "recv_bytes", interrupted)
+    with pytest.raises(Interrupt):
+        act(manager, 0)
+    with pytest.raises(EnvDiedError, match="env 0 died in step: its process was killed"):
+        _ = manager.ready_obs
+    assert manager.closed
+
+
 def fork_and_die(env):
     """Die of SIGKILL, and leave a process that holds everything that this one had open for a while."""
     if os.fork() == 0:
