@@ -366,6 +366,16 @@ def test_the_gradients_of_a_closure_are_clipped(cls, as_keyword):
     assert norm([parameter.grad for parameter in net.parameters()]) == pytest.approx(0.1, rel=1e-3)
 
 
+def test_a_hook_that_is_registered_later_sees_the_clipped_gradients():
+    net, seen = make_net(), []
+    optimizer = Adam(net.parameters(), grad_clip_type="clip_norm", clip_value=0.1)
+    optimizer.register_step_pre_hook(lambda *_: seen.append(norm([p.grad for p in net.parameters()])))
+    backward(net)
+    assert norm([p.grad for p in net.parameters()]) > 0.1
+    optimizer.step()
+    assert seen == [pytest.approx(0.1, rel=1e-3)]
+
+
 def test_ignoring_looks_at_the_gradients_before_clipping():
     _, after = stepped_grads(
         grad_ignore_type="ignore_norm", ignore_value=0.1, grad_clip_type="clip_norm", clip_value=0.01
