@@ -15,7 +15,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import batch_observations, flag_column, stack_column
 from ding.policy.env_forward import model_input
-from ding.policy.modes import plain_transition_with
+from ding.policy.modes import plain_transition
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
@@ -158,7 +158,7 @@ class ActorCriticPolicy(Policy):
         """Draw an action for each env; its output has `action`, `logit` and `value` [1]."""
         return self._forward_envs(self._collect_model, data, mode="compute_actor_critic")
 
-    @plain_transition_with("logit", "value")
+    @plain_transition("action", "logit", "value")
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
         return {
             "obs": obs,

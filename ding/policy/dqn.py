@@ -237,7 +237,7 @@ class DQNPolicy(Policy):
             set_noise_mode(self._model, True)
         return self._forward_envs(self._collect_model, data, eps=eps)
 
-    @plain_transition
+    @plain_transition("action")
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
         return {
             "obs": obs,

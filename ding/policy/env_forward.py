@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ding.utils.data.collate_fn import default_collate, default_decollate
-from ding.utils.data.env_batch import LazyEnvBatch
+from ding.utils.data.env_batch import EnvBatch
 
 
 def stack_observations(data: Mapping[int, Any]) -> Any:
@@ -44,9 +45,9 @@ def model_input(obs: Any) -> Any:
     return obs
 
 
-def split_output(env_ids: Iterable[int], output: Mapping[str, Any]) -> LazyEnvBatch:
+def split_output(env_ids: Iterable[int], output: Mapping[str, Any]) -> EnvBatch:
     """One output dict per env, rows of the batched `output`, which is the result's `stacked`.
 
     Scalars per env have shape (1,). The dicts are made when they are looked at: who works on batches never does.
     """
-    return LazyEnvBatch(env_ids, output, default_decollate)
+    return EnvBatch(env_ids, partial(default_decollate, output), output)

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodType
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# What `plain_transition` declared of which functions.
+_PLAIN: WeakKeyDictionary[Callable[..., Any], tuple[str, ...]] = WeakKeyDictionary()
 
-def plain_transition(process_transition: F) -> F:
-    """Declare that `process_transition` puts together `obs, next_obs, action, reward, done` and nothing else.
 
-    A collector may then make these transitions itself, from whole batches. The mark is one of the function: a subclass
-    that defines its own is asked for each transition.
+def plain_transition(*output_keys: str) -> Callable[[F], F]:
+    """Declare that a `_process_transition` puts together `obs, next_obs, reward, done` and `output_keys`, no more.
+
+    `output_keys` are entries of what the policy returned for the env. A collector may then make these transitions from
+    whole batches, without a call for each env. The declaration is one about this very function: one that wraps or
+    overrides it is called.
     """
-    return plain_transition_with()(process_transition)
 
-
-def plain_transition_with(*output_keys: str) -> Callable[[F], F]:
-    """As `plain_transition`, for transitions that also have these entries of what the policy returned for the env."""
-
-    def mark(process_transition: F) -> F:
-        process_transition.plain_output_keys = output_keys  # type: ignore[attr-defined]
+    def declare(process_transition: F) -> F:
+        _PLAIN[process_transition] = output_keys
         return process_transition
 
-    return mark
+    return declare
+
+
+def plain_output_keys(process_transition: Any) -> tuple[str, ...] | None:
+    """The `output_keys` of a method whose function is declared as plain; None for any other callable."""
+    return _PLAIN.get(process_transition.__func__) if type(process_transition) is MethodType else None
 
 
 class learn_function(NamedTuple):

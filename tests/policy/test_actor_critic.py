@@ -1,5 +1,6 @@
 """What on-policy policies collect: actions, transitions, advantages; and what all PPO policies are made of."""
 
+import functools
 import logging
 
 import numpy as np
@@ -13,7 +14,7 @@ from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.model.template.vac import VAC
 from ding.policy import PPOCommandModePolicy, PPOPolicy, create_policy, get_policy_cls
 from ding.policy.grad_sync import GradientSynchronizer
-from ding.policy.modes import plain_transition_with
+from ding.policy.modes import plain_output_keys, plain_transition
 from ding.policy.ppo import initialise_actor_critic
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter
@@ -67,18 +68,18 @@ def test_outputs_keep_ids_order_and_documented_shapes(space, action, logit):
 
 def test_actions_are_drawn_from_the_policy():
     policy = make_policy("collect")
-    output = policy.collect_mode.forward({i: torch.ones(4) for i in range(3000)})
-    probs = output[0]["logit"].softmax(-1)
-    shares = torch.bincount(output.stacked["action"], minlength=3) / 3000
+    output = policy.collect_mode.forward({i: torch.ones(4) for i in range(3000)}).stacked
+    probs = output["logit"][0].softmax(-1)
+    shares = torch.bincount(output["action"], minlength=3) / 3000
     assert shares.tolist() == pytest.approx(probs.tolist(), abs=0.03)
 
 
 def test_continuous_actions_are_drawn_around_their_mean():
     policy = make_policy("collect", space="continuous")
-    output = policy.collect_mode.forward({i: torch.ones(4) for i in range(3000)})
-    mu, sigma = output[0]["logit"]["mu"], output[0]["logit"]["sigma"]
-    assert torch.allclose(output.stacked["action"].mean(0), mu, atol=0.06)
-    assert torch.allclose(output.stacked["action"].std(0), sigma, rtol=0.05)
+    output = policy.collect_mode.forward({i: torch.ones(4) for i in range(3000)}).stacked
+    mu, sigma = output["logit"]["mu"][0], output["logit"]["sigma"][0]
+    assert torch.allclose(output["action"].mean(0), mu, atol=0.06)
+    assert torch.allclose(output["action"].std(0), sigma, rtol=0.05)
 
 
 def test_evaluation_takes_the_likeliest_action():
@@ -259,13 +260,22 @@ def test_transitions_made_from_batches_are_those_that_the_policy_makes(space, tm
     assert any(a["next_obs"] is b["obs"] for a, b in zip(ours, ours[1:], strict=False))
 
 
-def test_the_mark_of_a_transition_names_its_further_entries():
-    @plain_transition_with("logit")
-    def process_transition(obs, policy_output, timestep): ...
+def test_what_is_declared_of_a_transition_is_so_of_its_function_alone():
+    class Plain:
+        @plain_transition("logit")
+        def process_transition(self, obs, policy_output, timestep): ...
 
-    assert process_transition.plain_output_keys == ("logit",)
-    assert PPOPolicy._process_transition.plain_output_keys == ("logit", "value")
-    assert not hasattr(AskedPPO._process_transition, "plain_output_keys")
+        @functools.wraps(process_transition)
+        def wrapped(self, *args): ...
+
+    plain = Plain()
+    assert plain_output_keys(plain.process_transition) == ("logit",)
+    assert plain_output_keys(plain.wrapped) is None
+    assert plain_output_keys(functools.partial(plain.process_transition)) is None
+    assert plain_output_keys(Plain.process_transition) is None
+    assert plain_output_keys(make_policy("collect")._process_transition) == ("action", "logit", "value")
+    asked = AskedPPO.__new__(AskedPPO)
+    assert plain_output_keys(asked._process_transition) is None
 
 
 # --- state ---

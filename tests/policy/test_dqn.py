@@ -367,12 +367,12 @@ def test_the_stacked_outputs_are_those_of_the_envs():
     rows = np.random.RandomState(0).rand(3, 4).astype(np.float32)
     policy = make_policy("eval")
     output = policy.eval_mode.forward(EnvBatch([5, 1, 2], rows, rows))
-    assert output.stacked["action"].shape == (3,)
-    assert output.stacked["logit"].shape == (3, 2)
+    stacked = output.stacked
+    assert stacked["action"].shape == (3,) and stacked["logit"].shape == (3, 2)
     for row, env_id in enumerate([5, 1, 2]):
-        assert torch.equal(output[env_id]["logit"], output.stacked["logit"][row])
+        assert torch.equal(output[env_id]["logit"], stacked["logit"][row])
     plain = policy.eval_mode.forward(dict(zip([5, 1, 2], torch.from_numpy(rows), strict=True)))
-    assert torch.equal(plain.stacked["logit"], output.stacked["logit"])
+    assert torch.equal(plain.stacked["logit"], stacked["logit"])
 
 
 def test_full_epsilon_explores_per_env():

@@ -21,7 +21,7 @@ IntArray = npt.NDArray[np.int64]
 Index: TypeAlias = "IntArray | slice"
 
 # dtypes that a tensor and a numpy array can share memory in
-_SHARED_DTYPES = frozenset(
+SHARED_DTYPES = frozenset(
     (
         *(torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool),
         *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -193,6 +193,8 @@ class Samples(list[Any]):
 
     Args:
         columns: `{key: column}`, or nested nodes where a value is itself a dict or list; all of one length.
+        chained: where `next_obs` and the `obs` of the item after are the same row of an array, the items have the same
+            object there, as the transitions of a trajectory do.
 
     Example:
         >>> done = Column(Kind.BOOL, np.array([False, True]))
@@ -201,10 +203,11 @@ class Samples(list[Any]):
         (2, False, True, True)
     """
 
-    __slots__ = ("_columns", "_size")
+    __slots__ = ("_chained", "_columns", "_size")
 
-    def __init__(self, columns: Mapping[str, Node]) -> None:
+    def __init__(self, columns: Mapping[str, Node], chained: bool = False) -> None:
         super().__init__()
+        self._chained = chained
         self._columns: dict[str, Node] | None = dict(columns)
         self._size = next((len(column) for column in columns_of(self._columns)), 0)
 
@@ -242,7 +245,8 @@ class Samples(list[Any]):
         if not all(is_same_structure(first, part) for part in told[1:]):
             return None
         blocks: dict[tuple[int, ...], tuple[Any, IntArray]] = {}
-        return cls(map_node(lambda *parts: _joined(parts, blocks), first, *told[1:]))
+        is_chained = all(part._chained for part in parts)
+        return cls(map_node(lambda *parts: _joined(parts, blocks), first, *told[1:]), is_chained)
 
     @property
     def columns(self) -> dict[str, Node] | None:
@@ -252,12 +256,13 @@ class Samples(list[Any]):
     def take(self, index: Index) -> Samples:
         """The samples at `index` (positions [K], or a slice). Needs `columns`."""
         assert self._columns is not None, "take() needs the columns; an item has been looked at"
-        return Samples(map_node(lambda column: column.take(index), self._columns))
+        is_chained = self._chained and isinstance(index, slice)
+        return Samples(map_node(lambda column: column.take(index), self._columns), is_chained)
 
     def with_columns(self, **columns: Node) -> Samples:
         """The same samples with these columns added or replaced. Needs `columns`."""
         assert self._columns is not None, "with_columns() needs the columns; an item has been looked at"
-        return Samples({**self._columns, **columns})
+        return Samples({**self._columns, **columns}, self._chained)
 
     def set_column(self, key: str, column: Node | None) -> None:
         """Add or replace a column of these samples, in place; None takes it out. Needs `columns`."""
@@ -270,6 +275,8 @@ class Samples(list[Any]):
         columns = self._columns
         if columns is not None:
             items = node_items(columns) if columns else []
+            if self._chained:
+                _chain(items, columns)
             self._columns = None
             list.extend(self, items)
 
@@ -294,12 +301,27 @@ class Samples(list[Any]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
         if self._columns is not None:
-            copied = Samples(self._columns)  # columns are not changed in place, items are made anew for each
+            copied = Samples(
+                self._columns, self._chained
+            )  # columns are not changed in place, items are made anew for each
             objects = any(column.kind is Kind.OBJECT for column in columns_of(self._columns))
             if not objects:
                 return copied
         self._look()
         return [copy.deepcopy(item, memo) for item in list.__iter__(self)]
+
+
+def _chain(items: list[dict[str, Any]], columns: Mapping[str, Node]) -> None:
+    """Make `next_obs` the `obs` of the item after where both are the same row."""
+    if "obs" not in columns or "next_obs" not in columns:
+        return
+    is_same = np.ones(max(len(items) - 1, 0), np.bool_)
+    for before, after in zip(columns_of(columns["obs"]), columns_of(columns["next_obs"]), strict=False):
+        if before.data is not after.data or before.rows is None or after.rows is None:
+            return
+        is_same &= before.rows[1:] == after.rows[:-1]
+    for row in np.flatnonzero(is_same).tolist():
+        items[row]["next_obs"] = items[row + 1]["obs"]
 
 
 def _after_look(name: str) -> Callable[..., Any]:
@@ -407,7 +429,7 @@ def _pack_tensors(values: list[torch.Tensor]) -> Column:
     first = values[0]
     dtype, shape = first.dtype, first.shape
     if (
-        dtype in _SHARED_DTYPES
+        dtype in SHARED_DTYPES
         and type(first) is torch.Tensor
         and first.layout is torch.strided
         and all(value.dtype is dtype and value.shape == shape and value.device.type == "cpu" for value in values)

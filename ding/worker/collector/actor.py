@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from ding.torch_utils.data_helper import to_ndarray
-from ding.utils.data.env_batch import EnvBatch
+from ding.worker.collector.batch import Batch, has_nan
 
 
 class Actor(Protocol):
     """Chooses the actions of a round."""
 
-    def act(self, obs: EnvBatch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
         """Return `({env_id: what the policy returned}, {env_id: the action for env.step})`."""
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
@@ -25,13 +25,19 @@ class Actor(Protocol):
 
 
 class SoloActor:
-    """One policy (a mode namedtuple, or any object with `forward` and `reset`) acts in every env."""
+    """One policy (a mode namedtuple, or any object with `forward` and `reset`) acts in every env.
 
-    def __init__(self, policy: Any) -> None:
+    Args:
+        policy: who acts.
+        float_obs: give it float32 tensors instead of the observations as they are.
+    """
+
+    def __init__(self, policy: Any, float_obs: bool = False) -> None:
         self._policy = policy
+        self._float_obs = float_obs
 
-    def act(self, obs: EnvBatch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
-        output = self._policy.forward(obs, **kwargs)
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
+        output = self._policy.forward(obs.seen(self._float_obs), **kwargs)
         return output, env_actions(output)
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
@@ -48,17 +54,17 @@ class StateActor(SoloActor):
     one), and `reset` = a bool array [E] that is true where an episode begins.
     """
 
-    def __init__(self, policy: Any) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: Any, float_obs: bool = False) -> None:
+        super().__init__(policy, float_obs)
         self._states: dict[int, Any] = {}
         self._ended: set[int] = set()
 
-    def act(self, obs: EnvBatch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
-        states = [self._states.get(env_id) for env_id in obs]
-        resets = np.array([env_id in self._ended for env_id in obs])
-        self._ended.difference_update(obs)
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
+        states = [self._states.get(env_id) for env_id in obs.env_ids]
+        resets = np.array([env_id in self._ended for env_id in obs.env_ids])
+        self._ended.difference_update(obs.env_ids)
         state = None if all(s is None for s in states) else states
-        output = self._policy.forward(obs, **kwargs, reset=resets, state=state)
+        output = self._policy.forward(obs.seen(self._float_obs), **kwargs, reset=resets, state=state)
         self._states.update((env_id, out["state"]) for env_id, out in output.items())
         return output, env_actions(output)
 
@@ -82,9 +88,9 @@ def env_actions(output: Mapping[int, Any]) -> dict[int, Any]:
         if is_broken:
             raise _nan_error(output, key)
     batch = stacked.get("action") if isinstance(stacked, dict) else None
-    if isinstance(batch, torch.Tensor) and batch.ndim > 0:
+    if type(batch) is torch.Tensor and batch.ndim > 0:
         actions = batch.numpy(force=True).copy()
-        return dict(zip(output.keys(), list(actions[:, None] if actions.ndim == 1 else actions), strict=True))
+        return dict(zip(output, list(actions[:, None] if actions.ndim == 1 else actions), strict=True))
     return {env_id: _own_array(_action_of(out, env_id)) for env_id, out in output.items()}
 
 
@@ -112,9 +118,7 @@ def _has_nan(value: Any) -> bool:
             value = value.float()
         value = value.numpy(force=True)
     if isinstance(value, np.ndarray):
-        # A sum of squares is NaN exactly when an element is: squares never cancel, infinite ones included.
-        flat = value.reshape(-1)
-        return value.dtype.kind == "f" and math.isnan(flat.dot(flat))
+        return value.dtype.kind == "f" and has_nan(value)
     if isinstance(value, Mapping):
         return any(map(_has_nan, value.values()))
     if isinstance(value, (list, tuple)):

@@ -19,9 +19,9 @@ from ding.utils.import_helper import import_module
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
+from ding.worker.collector.batch import Batch
 from ding.worker.collector.parallel_round import CollectorActor, CollectorMonitor, OneRound, RoundSteps
-from ding.worker.collector.rollout import Listener, Rollout, as_float_batch
-from ding.worker.collector.rows import Rows
+from ding.worker.collector.rollout import Listener, Rollout
 
 # How long `close` waits for a round that is under way.
 _ROUND_TIMEOUT_S = 10.0
@@ -149,9 +149,9 @@ class BaseParallelCollector(ABC):
         """What records the rollout besides `_process_timestep`, and before it."""
         return ()
 
-    def _observed(self, obs: Rows) -> EnvBatch:
+    def _observed(self, obs: Batch) -> EnvBatch:
         """What `_policy_inference` is given of the observations of a round."""
-        return as_float_batch(obs)
+        return obs.seen(as_float=True)
 
     def _bare_output(self, action: Any) -> Any:
         """What a policy would have returned for an env, where `_policy_inference` tells its action only."""

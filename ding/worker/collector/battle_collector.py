@@ -59,14 +59,14 @@ class BattleCollector(SerialCollector):
             for policy, is_wanted in zip(self._policy, self._policy_collect_data, strict=True)
         ]
         self._trajectories = self._recorder = PlayerTrajectories(cutters, by_episode=self._gathers_episodes)
-        self._traj_buffer = {
-            env_id: {
-                player: TrajBuffer(None) if cutter is None else cutter.buffers[env_id]
-                for player, cutter in enumerate(cutters)
-            }
-            for env_id in range(self._env_num)
-        }
+        self._cutters = cutters
         return BattleActor(self._policy, self._transform_obs), [self._trajectories]
+
+    def _fragments_under_way(self, env_id: int) -> Any:
+        return {
+            player: TrajBuffer(None) if cutter is None else cutter.under_way(env_id)
+            for player, cutter in enumerate(self._cutters)
+        }
 
     def _begin(self, train_iter: int) -> None:
         """Note the iteration of a collect.

@@ -10,7 +10,7 @@ from ding.utils.config_helper import Rule, boolean
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.battle_collector import BattleCollector
-from ding.worker.collector.quota import EpisodeQuota, checked_n_episode, episode_data, flattened
+from ding.worker.collector.quota import EpisodeQuota, checked_n_episode, episode_data
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
@@ -86,4 +86,4 @@ class BattleEpisodeSerialCollector(BattleCollector):
         episodes, infos, steps = self._trajectories.take(n_episode)
         self._count(steps)
         self._output_log(train_iter)
-        return [flattened(of_player) for of_player in episodes], infos
+        return episodes, infos

@@ -48,7 +48,6 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         "eval_freq": 50,
     }
     _needs_policy = False
-    _float_obs = False  # the actor converts what each player sees
 
     def _checked_policy(self, policy: Any) -> Any:
         return check_policies(policy, type(self).__name__)

@@ -40,7 +40,6 @@ class EpisodeEvaluator(SerialEvaluator):
         "max_episode_steps": 1_000_000,
     }
     _needs_policy = True  # at construction
-    _float_obs = True  # convert the observations for the actor
 
     def _read_settings(self, settings: Mapping[str, Any]) -> None:
         super()._read_settings(settings)
@@ -111,7 +110,7 @@ class EpisodeEvaluator(SerialEvaluator):
         self._reset_policies()
         recorder.on_episode = self._finish_episode
         recorder.max_episode_steps = self._max_episode_steps
-        rollout = Rollout(self._env, actor, [recorder], float_obs=self._float_obs, info=self._logger.info)
+        rollout = Rollout(self._env, actor, [recorder], info=self._logger.info)
         rollout.run(recorder, policy_kwargs, before_act)
         return perf_counter() - start
 

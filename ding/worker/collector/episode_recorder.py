@@ -12,8 +12,8 @@ import torch
 
 from ding.torch_utils.data_helper import to_item
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor
+from ding.worker.collector.batch import entry_of
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.rows import entry_of
 from ding.worker.collector.statistics import reported_return
 
 

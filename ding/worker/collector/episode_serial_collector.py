@@ -9,7 +9,7 @@ from typing import Any
 from ding.utils.config_helper import Rule, boolean
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor
-from ding.worker.collector.quota import EpisodeQuota, checked_n_episode, episode_data, flattened
+from ding.worker.collector.quota import EpisodeQuota, checked_n_episode, episode_data
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.serial_collector import SerialCollector
 from ding.worker.collector.trajectory import INF, TrajectoryCutter
@@ -76,10 +76,12 @@ class EpisodeSerialCollector(SerialCollector):
             make_samples=partial(episode_data, self._cfg, self._policy, env=self._env),
         )
         self._cutter = cutter
-        self._traj_buffer = cutter.buffers
         left = () if begins_episodes else self._quota.playing
-        self._quota = EpisodeQuota(lambda: len(cutter.samples), left)
-        return SoloActor(self._policy), [cutter, self._quota]
+        self._quota = EpisodeQuota(lambda: len(cutter.pieces), left)
+        return SoloActor(self._policy, self._transform_obs), [cutter, self._quota]
+
+    def _fragments_under_way(self, env_id: int) -> Any:
+        return self._cutter.under_way(env_id)
 
     def collect(
         self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: dict[str, Any] | None = None
@@ -108,4 +110,4 @@ class EpisodeSerialCollector(SerialCollector):
         episodes, steps = self._cutter.take(n_episode)
         self._count(steps)
         self._output_log(train_iter)
-        return flattened(episodes)
+        return episodes

@@ -123,8 +123,8 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         envstep: int,
     ) -> None:
         monitor = recorder.monitor
-        is_stateful = self._policy_cfg.type == "dreamer_command"
-        actor = StateActor(self._policy) if is_stateful else SoloActor(self._policy)
+        make_actor = StateActor if self._policy_cfg.type == "dreamer_command" else SoloActor
+        actor = make_actor(self._policy, float_obs=True)
         film = (lambda: monitor.update_video(self._env.ready_imgs)) if render else None
         seconds = self._play(recorder, actor, policy_kwargs, film)
         self._summarise(recorder, train_iter, envstep, seconds)

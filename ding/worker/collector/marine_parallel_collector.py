@@ -10,6 +10,7 @@ from easydict import EasyDict
 from ding.utils.config_helper import ConfigError, Rule
 from ding.utils.data.env_batch import EnvBatch
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
+from ding.worker.collector.batch import Batch
 from ding.worker.collector.marine_round import (
     PlayerObs,
     SharedInfoCutters,
@@ -20,7 +21,6 @@ from ding.worker.collector.marine_round import (
 )
 from ding.worker.collector.players import PlayerOutputs
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.rows import Rows
 from ding.worker.collector.sample_sender import SampleSender
 from ding.worker.collector.task_collector import TaskCollector, trajectory_length
 from ding.worker.collector.trajectory import TrajectoryCutter
@@ -160,7 +160,7 @@ class MarineParallelCollector(TaskCollector):
         cutter.collect_iter = self._policy_iter[player]
         return cutter
 
-    def _observed(self, obs: Rows) -> EnvBatch:
+    def _observed(self, obs: Batch) -> EnvBatch:
         return super()._observed(obs) if self._eval_flag else PlayerObs(obs)
 
     def _bare_output(self, action: Any) -> Any:

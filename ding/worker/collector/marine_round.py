@@ -10,29 +10,27 @@ import numpy as np
 import torch
 
 from ding.torch_utils.data_helper import to_tensor
-from ding.utils.data.env_batch import EnvBatch, LazyEnvBatch
+from ding.utils.data.env_batch import EnvBatch
 from ding.worker.collector.actor import env_actions
-from ding.worker.collector.frames import StepBatch
+from ding.worker.collector.batch import Batch, Steps, entries_of, entry_of
 from ding.worker.collector.players import PlayerCutters
-from ding.worker.collector.rollout import as_float_batch
-from ding.worker.collector.rows import Rows, entries_of, entry_of
 from ding.worker.collector.statistics import episode_return, reported_return
 
 
-class PlayerObs(LazyEnvBatch):
+class PlayerObs(EnvBatch):
     """Observations `{env_id: float32 tensors with an entry for each player}`, which are also there player by player.
 
     Args:
-        rows: the observations as the envs returned them.
+        batch: the observations as the envs returned them.
     """
 
-    def __init__(self, rows: Rows) -> None:
-        super().__init__(rows, None, lambda _: [to_tensor(item, torch.float32) for item in rows.values()])
-        self._rows = rows
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch.env_ids, lambda: [to_tensor(item, torch.float32) for item in batch.rows])
+        self._batch = batch
 
     def of_player(self, player: int) -> EnvBatch:
         """What this player sees, as float32 tensors."""
-        return as_float_batch(self._rows.of_player(player).stack())
+        return self._batch.of_player(player).seen(as_float=True)
 
 
 def seen_by(obs: Mapping[int, Any], player: int) -> EnvBatch:
@@ -87,13 +85,13 @@ def result_of(value: float) -> str:
 class SharedInfoCutters(PlayerCutters):
     """A `PlayerCutters` for envs whose info may be that of all players, instead of holding an entry for each."""
 
-    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
+    def on_steps(self, steps: Steps) -> None:
         if any(_is_of_all(step.info) for step in steps.raw):
             players, steps = len(self._cutters), copy.copy(steps)
             steps.raw = [
                 step._replace(info=[step.info] * players) if _is_of_all(step.info) else step for step in steps.raw
             ]
-        super().on_steps(steps, obs, output)
+        super().on_steps(steps)
 
 
 def _is_of_all(info: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,10 @@ import torch
 
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
-from ding.utils.data.env_batch import LazyEnvBatch
+from ding.utils.data.env_batch import EnvBatch
 from ding.worker.collector.actor import env_actions
-from ding.worker.collector.frames import StepBatch
+from ding.worker.collector.batch import Steps
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.rows import Rows
 
 if TYPE_CHECKING:
     from ding.worker.collector.base_parallel_collector import BaseParallelCollector
@@ -91,7 +90,7 @@ class RoundSteps(Listener):
     def __init__(self, collector: BaseParallelCollector) -> None:
         self._collector = collector
         self._returned: Mapping[int, Any] = {}
-        self._steps: StepBatch | None = None
+        self._steps: Steps | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._collector._env_manager, name)
@@ -107,15 +106,15 @@ class RoundSteps(Listener):
         )
         return self._returned
 
-    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
+    def on_steps(self, steps: Steps) -> None:
         self._steps = steps
 
-    def take(self) -> LazyEnvBatch:
+    def take(self) -> EnvBatch:
         """The timesteps of the round as float32 tensors, made when they are looked at; normal ones are our copies."""
         returned, steps = self._returned, self._steps
 
-        def tensors(_: Any) -> Iterable[Any]:
+        def tensors() -> list[Any]:
             own = {} if steps is None else dict(zip(steps.env_ids, steps.timesteps(), strict=True))
             return [to_tensor(own.get(env_id, returned[env_id]), torch.float32) for env_id in returned]
 
-        return LazyEnvBatch(returned, None, tensors)
+        return EnvBatch(returned, tensors)

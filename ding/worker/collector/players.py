@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ding.utils.data.env_batch import EnvBatch
 from ding.worker.collector.actor import env_actions
-from ding.worker.collector.frames import StepBatch
-from ding.worker.collector.rollout import Listener, as_float_batch
-from ding.worker.collector.rows import Rows, entries_of
+from ding.worker.collector.batch import Batch, Steps, entries_of
+from ding.worker.collector.rollout import Listener
 from ding.worker.collector.trajectory import TrajectoryCutter
 
 
@@ -59,15 +57,14 @@ class BattleActor:
         self._policies = tuple(policies)
         self._float_obs = float_obs
 
-    def act(self, obs: EnvBatch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, dict[int, list[Any]]]:
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, dict[int, list[Any]]]:
         """Return what the policies returned, and `{env_id: [the action of each player]}`."""
-        assert isinstance(obs, Rows)  # the rollout converts nothing for this actor
-        outputs = []
-        for player, policy in enumerate(self._policies):
-            seen = obs.of_player(player).stack()
-            outputs.append(policy.forward(as_float_batch(seen) if self._float_obs else seen, **kwargs))
+        outputs = [
+            policy.forward(obs.of_player(player).seen(self._float_obs), **kwargs)
+            for player, policy in enumerate(self._policies)
+        ]
         actions = [env_actions(output) for output in outputs]
-        return PlayerOutputs(outputs), {env_id: [action[env_id] for action in actions] for env_id in obs}
+        return PlayerOutputs(outputs), {env_id: [action[env_id] for action in actions] for env_id in obs.env_ids}
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         """The episodes of these envs, or of all, have ended."""
@@ -92,14 +89,22 @@ class PlayerCutters(Listener):
         self._cutters = tuple(cutters)
         self.cutters = tuple(cutter for cutter in cutters if cutter is not None)
 
-    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
+    def on_steps(self, steps: Steps) -> None:
         for player, cutter in enumerate(self._cutters):
             if cutter is not None:
-                cutter.on_steps(steps.of_player(player), obs.of_player(player), _of_player(output, player))
+                cutter.on_steps(steps.of_player(player, _of_player(steps.output, player)))
 
     def on_abnormal(self, env_id: int) -> None:
         for cutter in self.cutters:
             cutter.on_abnormal(env_id)
+
+    def on_gap(self, env_id: int) -> None:
+        for cutter in self.cutters:
+            cutter.on_gap(env_id)
+
+    def on_restart(self, env_id: int) -> None:
+        for cutter in self.cutters:
+            cutter.on_restart(env_id)
 
     def on_interrupt(self) -> None:
         for cutter in self.cutters:
@@ -126,12 +131,12 @@ class PlayerTrajectories(PlayerCutters):
 
     def episodes(self) -> int:
         """Number of finished episodes that are whole for every player and not yet taken."""
-        return min([len(self.infos[0]), *(len(cutter.samples) for cutter in self.cutters)])
+        return min([len(self.infos[0]), *(len(cutter.pieces) for cutter in self.cutters)])
 
     def take(self, limit: int | None = None) -> tuple[list[list[Any]], list[list[Any]], int]:
         """Samples and infos, a list of each for each player, and the number of steps, since the last call.
 
-        With a `limit`, samples and infos beyond that number stay for the next call.
+        With a `limit`, the episodes beyond that number stay for the next call.
         """
         samples = [[] if cutter is None else cutter.take(limit)[0] for cutter in self._cutters]
         infos = [of_player[:limit] for of_player in self.infos]
@@ -145,8 +150,8 @@ class PlayerTrajectories(PlayerCutters):
             if cutter is not None and is_meant:
                 cutter.clear()
 
-    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
-        super().on_steps(steps, obs, output)
+    def on_steps(self, steps: Steps) -> None:
+        super().on_steps(steps)
         self.steps += len(steps.env_ids)
         if True in steps.ends:
             infos = [info for info, ended in zip(steps.infos(), steps.ends, strict=True) if ended]
@@ -158,8 +163,10 @@ class PlayerTrajectories(PlayerCutters):
         super().on_interrupt()
         if self._by_episode:  # the round that raised may have ended an episode for some of the players only
             whole = self.episodes()
-            for gathered in (*self.infos, *(cutter.samples for cutter in self.cutters)):
-                del gathered[whole:]
+            for infos in self.infos:
+                del infos[whole:]
+            for cutter in self.cutters:
+                cutter.keep(whole)
 
 
 def _of_player(output: Mapping[int, Any], player: int) -> Mapping[int, Any]:

@@ -77,12 +77,12 @@ class SampleQuota:
     """Step every ready env until each of the cutters has made `n_sample` samples."""
 
     def __init__(self, cutters: Sequence[TrajectoryCutter], n_sample: int) -> None:
-        self._samples = [cutter.samples for cutter in cutters]
+        self._cutters = tuple(cutters)
         self._n_sample = n_sample
 
     def is_filled(self) -> bool:
-        for samples in self._samples:  # noqa: SIM110 (asked each round: a generator triples the time)
-            if len(samples) < self._n_sample:
+        for cutter in self._cutters:  # noqa: SIM110 (asked each round: a generator triples the time)
+            if cutter.count < self._n_sample:
                 return False
         return True
 
@@ -134,8 +134,8 @@ class EpisodeQuota(Listener):
 
 def episode_data(
     cfg: Mapping[str, Any], policy: Any, env_id: int, transitions: list[dict[str, Any]], env: Any = None
-) -> list[list[Any]]:
-    """What an episode adds to the data, as one sample of a cutter: its transitions, or the policy's samples of them.
+) -> list[Any]:
+    """What an episode adds to the data: the list of its transitions, or the policy's samples of them.
 
     `cfg` is read at each episode: `get_train_sample`, and, where there is an `env` manager, `reward_shaping`.
     """
@@ -143,10 +143,5 @@ def episode_data(
         shaped = env.reward_shaping(env_id, transitions)
         transitions = transitions if shaped is None else shaped
     if cfg.get("get_train_sample", False):
-        return [policy.get_train_sample(transitions) or []]
-    return [[transitions]]
-
-
-def flattened(episodes: list[list[Any]]) -> list[Any]:
-    """What the episodes add to the data, in one list."""
-    return [item for episode in episodes for item in episode]
+        return policy.get_train_sample(transitions) or []
+    return [transitions]

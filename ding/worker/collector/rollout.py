@@ -7,17 +7,12 @@ enough) and the listeners (what is recorded). Abnormal steps and timing are hand
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from time import perf_counter
 from typing import Any, Protocol
 
-import torch
-
-from ding.torch_utils.data_helper import to_tensor
-from ding.utils.data.env_batch import EnvBatch
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.frames import FrameKeeper, StepBatch
-from ding.worker.collector.frames import is_done as is_done
-from ding.worker.collector.rows import Rows
+from ding.worker.collector.batch import Batch, Steps, is_done, is_same
 
 
 class Quota(Protocol):
@@ -33,14 +28,8 @@ class Quota(Protocol):
 class Listener:
     """Records a rollout. Each method does nothing here; override what is needed."""
 
-    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
-        """The normal steps of a round; `obs` and `output` have what each env was acted on with, among others."""
-        if type(self).on_step is not Listener.on_step:
-            for env_id, timestep in zip(steps.env_ids, steps.timesteps(), strict=True):
-                self.on_step(env_id, obs[env_id], output[env_id], timestep)
-
-    def on_step(self, env_id: int, obs: Any, output: Any, timestep: Any) -> None:
-        """A normal step: the observation acted on, what the policy returned, and the timestep (arrays are ours)."""
+    def on_steps(self, steps: Steps) -> None:
+        """The normal steps of a round."""
 
     def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
         """The step that ended an episode (arrays are the env's); called after `on_steps`, before the policy is reset.
@@ -53,8 +42,14 @@ class Listener:
     def on_abnormal(self, env_id: int) -> None:
         """The env broke off; its running episode is void and the env has been reset."""
 
+    def on_gap(self, env_id: int) -> None:
+        """The env goes on, but shows another observation than the one that it returned."""
+
+    def on_restart(self, env_id: int) -> None:
+        """Somebody else has reset the env; its running episode ended with its last step, unfinished."""
+
     def on_interrupt(self) -> None:
-        """What is under way may have a gap: an exception ended a round, or somebody else has reset envs."""
+        """An exception ended a round: what is under way may have a gap."""
 
 
 class _Episode:
@@ -67,15 +62,19 @@ class _Episode:
         self.seconds = 0.0
 
 
+_FORGOTTEN = object()  # in place of what an env returned
+
+
 class Rollout:
     """Steps an env manager with an actor and tells listeners.
+
+    Each observation is copied once, into the batch that a round's timesteps make: envs may reuse their arrays, and
+    that batch is what the actor is given in the next round, where all the envs go on.
 
     Args:
         env: a launched env manager.
         actor: who acts; the attribute `actor` may be set between runs, for another way to ask the same policy.
         listeners: told of each step, in this order.
-        float_obs: give the actor float32 tensors instead of the observations as they are.
-        share_next_obs: see `FrameKeeper`.
         info: where a line of text about abnormal steps goes.
     """
 
@@ -85,28 +84,29 @@ class Rollout:
         actor: Actor,
         listeners: Sequence[Listener],
         *,
-        float_obs: bool = False,
-        share_next_obs: bool = True,
         info: Callable[[str], None] | None = None,
     ) -> None:
         self._env = env
         self.actor = actor
         self._listeners = tuple(listeners)
-        self._float_obs = float_obs
         self._info = info
-        self._frames = FrameKeeper(share_next_obs)
+        # What was returned last, and what the envs returned that is copied there.
+        self._last: Batch | None = None
+        self._last_raw: list[Any] = []
+        self._returned: dict[int, tuple[Any, Batch, int]] = {}  # of each env in mid-episode: (raw, batch, row)
         # What the envs were acted on with that have not answered yet; an asynchronous manager answers in later rounds.
-        self._obs: dict[int, tuple[Rows, int]] = {}
-        self._output: dict[int, Mapping[int, Any]] = {}
+        self._pending: dict[int, tuple[Batch, Mapping[int, Any]]] = {}
         self._stale: set[int] = set()  # envs that have yet to answer an actor that was replaced
         self._episodes: dict[int, _Episode] = {}  # the running ones
+        self._acted: tuple[Batch, Mapping[int, Any]] | None = None
         self._reset_count = getattr(env, "reset_count", None)
+        self._may_be_reset = False  # by somebody else, since the last round
 
     def plug(self, actor: Actor, listeners: Sequence[Listener]) -> None:
         """Go on with other plugs: the episodes go on, but steps that the former actor began are not recorded."""
         self.actor = actor
         self._listeners = tuple(listeners)
-        stale = {*self._stale, *self._output}
+        stale = {*self._stale, *self._pending}
         self._forget_actions()
         self._stale = stale
 
@@ -114,9 +114,24 @@ class Rollout:
         """Reset this env and the policy for it; its running episode is void."""
         self._env.reset({env_id: None})
         self.actor.reset([env_id])
+        self.void(env_id)
+
+    def void(self, env_id: int) -> None:
+        """The running episode of this env is void."""
         for listener in self._listeners:
             listener.on_abnormal(env_id)
-        self._drop(env_id)
+        self.forget(env_id)
+
+    def under_way(self) -> dict[int, tuple[Any, Any, int, float]]:
+        """`{env_id: (observation acted on last, what the policy returned, steps, seconds)}` of the running episodes."""
+        if self._acted is None:
+            return {}
+        obs, output = self._acted
+        return {
+            env_id: (row, output[env_id], self._episodes[env_id].steps, self._episodes[env_id].seconds)
+            for env_id, row in zip(obs.env_ids, obs.rows, strict=True)
+            if env_id in self._episodes
+        }
 
     def run(self, quota: Quota, policy_kwargs: Mapping[str, Any], before_act: Callable[[], None] | None = None) -> None:
         """Step rounds until `quota` is filled; a round is always finished.
@@ -127,10 +142,10 @@ class Rollout:
 
         Raises:
             RuntimeError: no env is ready that the quota could step.
-            FloatingPointError: an env returned NaN.
+            FloatingPointError: an env or the policy returned NaN.
         """
-        if getattr(self._env, "reset_count", None) != self._reset_count:
-            self._interrupt()  # somebody else reset envs since the last run
+        count = getattr(self._env, "reset_count", None)
+        self._may_be_reset = count is None or count != self._reset_count
         try:
             while not quota.is_filled():
                 self._round(quota, policy_kwargs, before_act)
@@ -139,13 +154,13 @@ class Rollout:
 
     def _forget_actions(self) -> None:
         """Record no answer to what the envs were acted on with."""
-        self._obs.clear()
-        self._output.clear()
+        self._pending.clear()
         self._stale.clear()
 
     def _interrupt(self) -> None:
-        """What the envs show next is not what followed the last step that was recorded."""
-        self._frames.clear()
+        """What the envs show next may not be what followed the last step that was recorded."""
+        self._last = None
+        self._returned.clear()
         for listener in self._listeners:
             listener.on_interrupt()
 
@@ -157,14 +172,52 @@ class Rollout:
             return
         if before_act is not None:
             before_act()
-        obs = self._frames.observe(chosen)
-        output, actions = self.actor.act(as_float_batch(obs) if self._float_obs else obs, kwargs)
+        obs = self._observe(chosen)
+        output, actions = self.actor.act(obs, kwargs)
+        self._acted = obs, output
         self._step(obs, output, actions, start)
+
+    def _observe(self, ready: Mapping[int, Any]) -> Batch:
+        """The observations `{env_id: obs}` that the env manager has ready, as one batch."""
+        last, env_ids = self._last, list(ready)
+        is_same_round = last is not None and last.env_ids == env_ids and not self._may_be_reset
+        if last is not None and is_same_round and all(map(is_, self._last_raw, ready.values())):
+            return last
+        batch = Batch.copied(env_ids, list(ready.values()))
+        batch.refuse_nan("the observation")
+        for row, (env_id, raw) in enumerate(ready.items()):
+            self._check_continuity(env_id, raw, batch.rows[row])
+        self._may_be_reset = False
+        return batch
+
+    def _check_continuity(self, env_id: int, raw: Any, obs: Any) -> None:
+        """Tell listeners where an env in mid-episode shows another observation than it returned."""
+        if env_id in self._pending:  # its answer is lost
+            self._restarted(env_id)
+            return
+        returned = self._returned.get(env_id)
+        if returned is None:
+            return
+        own_raw, batch, row = returned
+        if own_raw is raw and not self._may_be_reset:
+            return
+        is_continued = is_same(batch.rows[row], obs)
+        if self._may_be_reset and not (is_continued and (own_raw is raw or self._reset_count is None)):
+            self._restarted(env_id)
+        elif not is_continued:
+            for listener in self._listeners:
+                listener.on_gap(env_id)
+
+    def _restarted(self, env_id: int) -> None:
+        self.actor.reset([env_id])
+        for listener in self._listeners:
+            listener.on_restart(env_id)
+        self.forget(env_id)
 
     def _wait(self, start: float) -> None:
         """Wait for envs that have yet to answer, or that begin an episode: those that are ready are not wanted."""
-        if self._output or self._stale:
-            if not self._step(Rows([], None, list), {}, {}, start):
+        if self._pending or self._stale:
+            if not self._step(None, {}, {}, start):
                 self._forget_actions()  # somebody else has reset these envs
             return
         wait_another = getattr(self._env, "wait_another", None)
@@ -175,7 +228,7 @@ class Rollout:
                 f"done={getattr(self._env, 'done', '?')}"
             )
 
-    def _step(self, obs: Rows, output: Mapping[int, Any], actions: Mapping[int, Any], start: float) -> bool:
+    def _step(self, obs: Batch | None, output: Mapping[int, Any], actions: Mapping[int, Any], start: float) -> bool:
         """Step the envs of `actions` and record what has been answered; return whether anything has."""
         try:
             timesteps = self._env.step(actions)
@@ -185,50 +238,67 @@ class Rollout:
             raise
         return bool(timesteps)
 
-    def _take_in(self, timesteps: Mapping[int, Any], obs: Rows, output: Mapping[int, Any], start: float) -> None:
-        if self._obs or timesteps.keys() != obs.keys():
-            timesteps = self._without_unasked(timesteps, obs)
-            obs, output = self._answered(timesteps, obs, output)
-        timesteps = self._without_abnormal(timesteps)
-        if not timesteps:
+    def _take_in(
+        self, timesteps: Mapping[int, Any], obs: Batch | None, output: Mapping[int, Any], start: float
+    ) -> None:
+        if obs is None or self._pending or list(timesteps) != obs.env_ids:
+            if obs is not None:
+                self._pending.update(dict.fromkeys(obs.env_ids, (obs, output)))
+            timesteps = self._without_unasked(timesteps)
+            obs, output = self._answered(list(timesteps))
+        kept = self._without_abnormal(timesteps)
+        if not kept:
             return
-        steps = self._frames.keep(timesteps)
+        if len(kept) < len(timesteps):
+            obs = obs.of_envs(list(kept))
+        steps = Steps(kept, obs, output)
+        steps.next_obs.refuse_nan("the observation")
+        steps.rewards.refuse_nan("the reward")
+        self._remember(steps)
         for listener in self._listeners:
-            listener.on_steps(steps, obs, output)
-        seconds = (perf_counter() - start) / len(timesteps)
+            listener.on_steps(steps)
+        self._count(steps, (perf_counter() - start) / len(kept))
+
+    def _remember(self, steps: Steps) -> None:
+        self._last, self._last_raw = steps.next_obs, [step.obs for step in steps.raw]
+        for row, env_id in enumerate(steps.env_ids):
+            self._returned[env_id] = self._last_raw[row], steps.next_obs, row
+
+    def _count(self, steps: Steps, seconds: float) -> None:
         episodes = self._episodes
-        for env_id in timesteps:
+        for env_id in steps.env_ids:
             episode = episodes.get(env_id)
             if episode is None:
                 episode = episodes[env_id] = _Episode()
             episode.steps += 1
             episode.seconds += seconds
         if True in steps.ends:
-            for env_id, ended in zip(steps.env_ids, steps.ends, strict=True):
-                if ended:
-                    self._finish(env_id, timesteps[env_id])
+            for row, env_id in enumerate(steps.env_ids):
+                if steps.ends[row]:
+                    self._finish(env_id, steps.raw[row])
 
-    def _without_unasked(self, timesteps: Mapping[int, Any], obs: Rows) -> Mapping[int, Any]:
+    def _without_unasked(self, timesteps: Mapping[int, Any]) -> Mapping[int, Any]:
         """The timesteps of envs that the present actor acted on; the others answer an actor that was replaced."""
-        unasked = timesteps.keys() - obs.keys() - self._obs.keys()
+        unasked = timesteps.keys() - self._pending.keys()
         self._stale -= unasked
         for env_id in unasked:
             if is_abnormal(timesteps[env_id]):
                 self.restart(env_id)
             elif is_done(timesteps[env_id]):
-                self._drop(env_id)
+                self.forget(env_id)
         return {env_id: timestep for env_id, timestep in timesteps.items() if env_id not in unasked}
 
-    def _answered(
-        self, timesteps: Mapping[int, Any], obs: Rows, output: Mapping[int, Any]
-    ) -> tuple[Rows, Mapping[int, Any]]:
+    def _answered(self, env_ids: list[int]) -> tuple[Batch, Mapping[int, Any]]:
         """What the envs that answered had been acted on with, and what the policy returned for them then."""
-        for row, env_id in enumerate(obs.env_ids):
-            self._obs[env_id] = obs, row
-            self._output[env_id] = output
-        env_ids = list(timesteps)
-        answered = {env_id: self._output.pop(env_id)[env_id] for env_id in env_ids}
-        return Rows.gathered(env_ids, [self._obs.pop(env_id) for env_id in env_ids]), answered
+        asked = [self._pending.pop(env_id) for env_id in env_ids]
+        if not asked:
+            return Batch([], ()), {}
+        first, output = asked[0]
+        if all(obs is first for obs, _ in asked):
+            return first.of_envs(env_ids), output
+        sources = list(zip(env_ids, asked, strict=True))
+        items = [obs.rows[obs.env_ids.index(env_id)] for env_id, (obs, _) in sources]
+        return Batch.copied(env_ids, items), {env_id: outputs[env_id] for env_id, (_, outputs) in sources}
 
     def _without_abnormal(self, timesteps: Mapping[int, Any]) -> Mapping[int, Any]:
         """Restart the envs whose timestep is abnormal; return the timesteps of the others."""
@@ -251,13 +321,15 @@ class Rollout:
         for listener in self._listeners:
             listener.on_done(env_id, timestep, episode.steps, episode.seconds)
         self.actor.reset([env_id])
-        self._drop(env_id)
+        self.forget(env_id)
 
-    def _drop(self, env_id: int) -> None:
-        self._frames.forget(env_id)
+    def forget(self, env_id: int) -> None:
+        """Let a new episode of this env begin with what it shows next."""
         self._stale.discard(env_id)
-        for of_env in (self._obs, self._output, self._episodes):
+        for of_env in (self._returned, self._pending, self._episodes):
             of_env.pop(env_id, None)
+        if self._last is not None and env_id in self._last.env_ids:
+            self._last_raw[self._last.env_ids.index(env_id)] = _FORGOTTEN
 
 
 def is_abnormal(timestep: Any) -> bool:
@@ -269,18 +341,3 @@ def is_abnormal(timestep: Any) -> bool:
         if isinstance(player, (dict, Mapping)) and "abnormal" in player and player["abnormal"]:
             return True
     return False
-
-
-def as_float_batch(obs: EnvBatch) -> EnvBatch:
-    """The observations as float32 tensors, nested as they were."""
-    if obs.stacked is None:
-        return EnvBatch(obs, [to_tensor(item, torch.float32) for item in obs.values()])
-    stacked = to_tensor(obs.stacked, torch.float32)
-    return EnvBatch(obs, _rows(stacked, len(obs)), stacked)
-
-
-def _rows(stacked: Any, count: int) -> list[Any]:
-    if isinstance(stacked, dict):
-        columns = {key: _rows(value, count) for key, value in stacked.items()}
-        return [{key: column[i] for key, column in columns.items()} for i in range(count)]
-    return list(stacked.unbind(0))

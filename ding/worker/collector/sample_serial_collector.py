@@ -68,9 +68,12 @@ class SampleSerialCollector(SerialCollector):
             with_env_id=self._policy_cfg.type == "ngu_command",
             on_samples=self._statistics.on_samples,
         )
-        self._traj_buffer = self._cutter.buffers
-        self._actor = StateActor(policy) if self._policy_cfg.type == "dreamer_command" else SoloActor(policy)
+        make_actor = StateActor if self._policy_cfg.type == "dreamer_command" else SoloActor
+        self._actor = make_actor(policy, self._transform_obs)
         return self._actor, [self._cutter]
+
+    def _fragments_under_way(self, env_id: int) -> Any:
+        return self._cutter.under_way(env_id)
 
     def collect(
         self,
@@ -102,7 +105,7 @@ class SampleSerialCollector(SerialCollector):
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num)
         self._cutter.collect_iter = train_iter
         self._cutter.level_seeds = level_seeds
-        self._rollout.actor = SoloActor(self._policy) if random_collect else self._actor
+        self._rollout.actor = SoloActor(self._policy, self._transform_obs) if random_collect else self._actor
         self._rollout.run(SampleQuota([self._cutter], n_sample), policy_kwargs or {})
         samples, steps = self._cutter.take()
         self._count(steps, len(samples))

@@ -14,6 +14,7 @@ from ding.worker.collector.base_serial_collector import ISerialCollector
 from ding.worker.collector.rollout import Listener, Rollout
 from ding.worker.collector.serial_worker import SerialWorker
 from ding.worker.collector.statistics import STATISTICS, EpisodeStatistics
+from ding.worker.collector.trajectory import CachePool
 
 _ENV_FIRST = "set an env first (reset_env): the length of trajectory pieces depends on the number of envs"
 _REQUIRED = ("deepcopy_obs", "transform_obs", "collect_print_freq")
@@ -80,13 +81,17 @@ class SerialCollector(SerialWorker, ISerialCollector):
         self._is_live = True
 
     def reset_env(self, _env: Any = None) -> None:
-        """Take over and launch `_env`, closing the env manager it replaces; with None reset the present one."""
+        """Take over and launch `_env`, closing the env manager it replaces; with None reset the present one.
+
+        Episodes begin anew, and the policy is reset.
+        """
         if _env is None:
             self._env.reset()
         else:
             self._replace_env(_env)
         if self._policy is not None:
             self._prepare(begins_episodes=True)
+            self._reset_policies()
 
     def reset_policy(self, _policy: Any = None) -> None:
         """Take over `_policy`, throwing away what the old one has under way, and reset it; with None only reset.
@@ -151,8 +156,6 @@ class SerialCollector(SerialWorker, ISerialCollector):
             self._env,
             actor,
             [*listeners, self._statistics],
-            float_obs=self._transform_obs and self._players is None,
-            share_next_obs=not self._deepcopy_obs,
             info=self._logger.info,
         )
 
@@ -163,6 +166,50 @@ class SerialCollector(SerialWorker, ISerialCollector):
     @abstractmethod
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
         """Build who acts and what records; the statistics are there already."""
+
+    # --- what is under way, by the names that DI-engine gives it ---
+
+    @abstractmethod
+    def _fragments_under_way(self, env_id: int) -> Any:
+        """The transitions of this env that have not become samples yet; of several players a dict of them."""
+
+    @property
+    def _traj_buffer(self) -> dict[int, Any]:
+        """`{env_id: TrajBuffer}`, copies; of several players `{env_id: {player: TrajBuffer}}`."""
+        return {env_id: self._fragments_under_way(env_id) for env_id in range(self._env_num)}
+
+    @property
+    def _obs_pool(self) -> CachePool:
+        """What each running episode was acted on with last."""
+        pool = CachePool("obs", self._env_num)
+        pool.update({env_id: obs for env_id, (obs, _, _, _) in self._rollout.under_way().items()})
+        return pool
+
+    @property
+    def _policy_output_pool(self) -> CachePool:
+        """What the policy returned for it."""
+        pool = CachePool("policy_output", self._env_num)
+        pool.update({env_id: output for env_id, (_, output, _, _) in self._rollout.under_way().items()})
+        return pool
+
+    @property
+    def _env_info(self) -> dict[int, dict[str, Any]]:
+        """Seconds, steps and train samples of the running episode of each env."""
+        running, samples = self._rollout.under_way(), self._statistics.train_samples
+        infos = {}
+        for env_id in range(self._env_num):
+            _, _, steps, seconds = running.get(env_id, (None, None, 0, 0.0))
+            infos[env_id] = {"time": seconds, "step": steps, "train_sample": samples[env_id]}
+        return infos
+
+    @property
+    def _episode_info(self) -> list[dict[str, Any]]:
+        """The latest episodes that have ended since the last output."""
+        return list(self._statistics.latest)
+
+    def _reset_stat(self, env_id: int) -> None:
+        """Forget what is under way of this env."""
+        self._rollout.void(env_id)
 
     @property
     def envstep(self) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 import numpy as np
 import torch
 
+from ding.worker.collector.batch import entry_of
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.rows import entry_of
 
 
 def per(amount: float, of: float) -> float:
@@ -40,6 +40,9 @@ def episode_return(info: Any, env_id: int) -> float:
         return value
     return float(torch.mean(value.float()) if isinstance(value, torch.Tensor) else np.mean(value))
 
+
+# Episodes that are remembered one by one.
+_LATEST = 100
 
 STATISTICS = ("mean", "std", "max", "min")
 
@@ -82,6 +85,7 @@ class EpisodeStatistics(Listener):
         players: as given.
         reward_names: what the returns are called in the summary: `reward`, or `reward0`, `reward1`, ...
         train_samples: `{env_id: number}` of samples made of the episodes under way.
+        latest: the latest of the episodes in the summary: reward (of each player), time, step, train_sample.
         finished: number of episodes that ended since the last `take_finished`.
         seconds: their total duration.
     """
@@ -99,20 +103,25 @@ class EpisodeStatistics(Listener):
         self.train_samples[env_id] += number
 
     def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
-        if self.players is None:
-            self._returns[0].add(episode_return(timestep.info, env_id))
-        else:
-            # All are read before any is noted: an info that lacks its return leaves the summary whole.
-            values = [episode_return(entry_of(timestep.info, player), env_id) for player in range(self.players)]
-            for summary, value in zip(self._returns, values, strict=True):
-                summary.add(value)
+        info = timestep.info
+        infos = [info] if self.players is None else [entry_of(info, player) for player in range(self.players)]
+        # All are read before any is noted: an info that lacks its return leaves the summary whole.
+        values = [episode_return(info, env_id) for info in infos]
+        for summary, value in zip(self._returns, values, strict=True):
+            summary.add(value)
+        samples = self.train_samples.pop(env_id, 0)
+        returns = dict(zip(self.reward_names, values, strict=True))
+        self.latest.append({**returns, "time": seconds, "step": steps, "train_sample": samples})
         self._steps += steps
-        self._samples += self.train_samples.pop(env_id, 0)
+        self._samples += samples
         self._seconds += seconds
         self.finished += 1
         self.seconds += seconds
 
     def on_abnormal(self, env_id: int) -> None:
+        self.train_samples.pop(env_id, None)
+
+    def on_restart(self, env_id: int) -> None:
         self.train_samples.pop(env_id, None)
 
     def take_finished(self) -> tuple[int, float]:
@@ -124,6 +133,7 @@ class EpisodeStatistics(Listener):
     def clear_summary(self) -> None:
         """Begin a new summary."""
         self._returns = tuple(ReturnSummary() for _ in self.reward_names)
+        self.latest: deque[dict[str, Any]] = deque(maxlen=_LATEST)
         self._steps = 0
         self._samples = 0
         self._seconds = 0.0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ding.worker.collector.frames import StepBatch
+from ding.worker.collector.batch import Steps
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.rows import Rows
 from ding.worker.collector.statistics import episode_return, per
 
 
@@ -31,7 +30,7 @@ class TaskEpisodes(Listener):
         self._returns: dict[int, list[float]] = defaultdict(list)
         self._has_news = False
 
-    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
+    def on_steps(self, steps: Steps) -> None:
         self.steps += len(steps.env_ids)
 
     def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from ding.worker.collector.frames import StepBatch, is_done
+from ding.policy.modes import plain_output_keys
+from ding.torch_utils.data_helper import to_tensor
+from ding.utils.data.samples import SHARED_DTYPES, Column, Kind, Node, pack
+from ding.worker.collector.batch import Steps, as_tensor
+from ding.worker.collector.fragments import IN_COLUMN, Fragments, end_code, join_samples
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.rows import Rows
-from ding.worker.collector.stacking import as_tensor, tensor_rows
 
 INF = float("inf")
 
@@ -93,34 +95,12 @@ def to_tensor_transitions(data: list[dict[str, Any]], shallow_copy_next_obs: boo
     """
     if not data:
         raise IndexError("to_tensor_transitions needs at least one transition, got an empty list")
-    shared = [
-        shallow_copy_next_obs
-        and i + 1 < len(data)
-        and "obs" in data[i + 1]
-        and "next_obs" in row
-        and _is_alike(row["next_obs"], data[i + 1]["obs"])
-        for i, row in enumerate(data)
-    ]
-    return _tensor_rows(data, shared)
-
-
-def _tensor_rows(data: Sequence[dict[str, Any]], shared: Sequence[bool]) -> list[dict[str, Any]]:
-    """Convert the rows; where `shared`, `next_obs` is the `obs` of the row after."""
-    rows = [
-        {
-            key: value if type(value) in _AS_IT_IS else as_tensor(value)
-            for key, value in row.items()
-            if not (is_shared and key == "next_obs")
-        }
-        for row, is_shared in zip(data, shared, strict=True)
-    ]
-    for i, is_shared in enumerate(shared):
-        if is_shared:
-            rows[i]["next_obs"] = rows[i + 1]["obs"]
+    rows = [{key: as_tensor(value) for key, value in row.items()} for row in data]
+    if shallow_copy_next_obs:
+        for row, own, following, after in zip(data, rows, data[1:], rows[1:], strict=False):
+            if "obs" in after and "next_obs" in own and _is_alike(row["next_obs"], following["obs"]):
+                own["next_obs"] = after["obs"]
     return rows
-
-
-_AS_IT_IS = frozenset((torch.Tensor, bool, int, float, str, type(None)))
 
 
 def _is_alike(a: Any, b: Any) -> bool:
@@ -129,21 +109,11 @@ def _is_alike(a: Any, b: Any) -> bool:
     return bool(np.shape(a) == np.shape(b)) if not isinstance(a, torch.Tensor) else a.shape == np.shape(b)
 
 
-def output_rows(output: Mapping[int, Any], env_ids: list[int], key: str) -> Sequence[Any]:
-    """The entries `key` of what a policy returned, as tensors, in the order of `env_ids`; a batch is split at once."""
-    batch = getattr(output, "stacked", None)
-    column = batch.get(key) if isinstance(batch, dict) else None
-    if isinstance(column, torch.Tensor) and column.dim() > 0 and list(output.keys()) == env_ids:
-        return tensor_rows(column)
-    return [as_tensor(output[env_id][key]) for env_id in env_ids]
-
-
 class TrajectoryCutter(Listener):
-    """Builds each env's trajectory and cuts it into pieces, which the policy turns into train samples.
+    """Records each env's trajectory and cuts it into pieces, which the policy turns into train samples.
 
-    A piece ends with the episode or when it has `traj_len` transitions. Where `process_transition` is marked as plain
-    (`ding.policy.modes.plain_transition`), transitions are made from the batches of a round, without a call for each
-    env.
+    A piece ends with the episode or when it has `traj_len` transitions. Transitions are columns; the policy is asked
+    for those of each env where its `process_transition` is not declared as plain (`ding.policy.modes`).
 
     Args:
         policy: has `process_transition` and `get_train_sample`.
@@ -152,11 +122,12 @@ class TrajectoryCutter(Listener):
         share_next_obs: see `to_tensor_transitions`.
         with_env_id: pass the env id to `process_transition` as a fourth argument.
         on_samples: told `(env_id, number)` when a piece has become samples.
-        make_samples: given `(env_id, transitions)`, makes the samples of a piece instead of the policy.
+        make_samples: given `(env_id, transitions)`, makes what a piece adds to the data, instead of the policy; a piece
+            is then a whole episode.
 
     Attributes:
-        buffers: `{env_id: TrajBuffer}`, the pieces under way.
-        samples: the samples made and not yet taken.
+        pieces: what the pieces have added to the data and nobody has taken, piece by piece.
+        count: the number of samples in `pieces`.
         steps: the steps recorded since the last `take`.
     """
 
@@ -172,137 +143,148 @@ class TrajectoryCutter(Listener):
         make_samples: Callable[[int, list[dict[str, Any]]], list[Any]] | None = None,
     ) -> None:
         self._policy = policy
+        self._env_num = env_num
         self._traj_len = traj_len
-        self._share_next_obs = share_next_obs
         self._with_env_id = with_env_id
         self._on_samples = on_samples
         self._make_samples = make_samples
-        output_keys = getattr(policy.process_transition, "plain_output_keys", None)
-        self._is_plain = share_next_obs and output_keys is not None
-        self._output_keys = output_keys or ()  # of plain transitions, beside the action
-        self._empty_flushes = 0
-        self._altered: set[int] = set()  # envs in whose piece the policy put observations of its own
+        self._fragments = Fragments(env_num, traj_len, share_next_obs)
+        self._empty_pieces = 0
+        self._iterations = Column(Kind.INT, np.zeros(0, np.int64))  # a column of `collect_iter`
         self.collect_iter = 0
         self.level_seeds: Any = None
-        maxlen = None if traj_len == INF else traj_len
-        self.buffers = {env_id: TrajBuffer(maxlen) for env_id in range(env_num)}
-        self.samples: list[Any] = []
+        self.pieces: list[list[Any]] = []
+        self.count = 0
         self.steps = 0
+
+    def under_way(self, env_id: int) -> TrajBuffer:
+        """The transitions of this env that no piece was cut of yet, copies."""
+        return TrajBuffer(None, self._fragments.peek(env_id))
 
     def take(self, limit: int | None = None) -> tuple[list[Any], int]:
         """The samples and the number of steps since the last call; what an exception interrupted is not lost.
 
-        With a `limit`, samples beyond that number stay for the next call.
+        With a `limit`, pieces beyond that number stay for the next call.
         """
-        taken = self.samples[:limit], self.steps
-        self.samples, self.steps = [] if limit is None else self.samples[limit:], 0
-        return taken
+        taken, self.pieces = self.pieces[:limit], [] if limit is None else self.pieces[limit:]
+        self.count -= sum(map(len, taken))
+        steps, self.steps = self.steps, 0
+        return join_samples(taken), steps
+
+    def keep(self, number: int) -> None:
+        """Throw away the pieces after the first `number`."""
+        self.count -= sum(map(len, self.pieces[number:]))
+        del self.pieces[number:]
 
     def clear(self) -> None:
         """Throw away the pieces under way."""
-        for buffer in self.buffers.values():
-            buffer.clear()
-        self._altered.clear()
+        for env_id in range(self._env_num):
+            self._fragments.drop(env_id)
 
-    def on_step(self, env_id: int, obs: Any, output: Any, timestep: Any) -> None:
-        self._extend((env_id,), (self._ask(env_id, obs, output, timestep),), (timestep.info,), (is_done(timestep),))
-
-    def on_steps(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> None:
-        env_ids = steps.env_ids
-        transitions: Iterable[dict[str, Any]]
-        if self._is_plain:
-            transitions = self._plain_transitions(steps, obs, output)
-        else:  # asked one after the other: those before an exception are recorded
-            timesteps = zip(env_ids, steps.timesteps(), strict=True)
-            transitions = (self._ask(env_id, obs[env_id], output[env_id], step) for env_id, step in timesteps)
-        self._extend(env_ids, transitions, steps.infos(), steps.ends)
-
-    def _plain_transitions(self, steps: StepBatch, obs: Rows, output: Mapping[int, Any]) -> list[dict[str, Any]]:
-        env_ids, collect_iter = steps.env_ids, self.collect_iter
-        # One tensor for each observation: what an env arrived at is what it is acted on in the next round.
-        columns = (
-            obs.of_envs(env_ids).tensors(),
-            steps.obs.tensors(),
-            output_rows(output, env_ids, "action"),
-            steps.rewards.tensors(),
-            steps.dones(),
-        )
-        transitions = [
-            {
-                "obs": before,
-                "next_obs": after,
-                "action": action,
-                "reward": reward,
-                "done": done,
-                "collect_iter": collect_iter,
-            }
-            for before, after, action, reward, done in zip(*columns, strict=True)
-        ]
-        for key in self._output_keys:
-            for transition, entry in zip(transitions, output_rows(output, env_ids, key), strict=True):
-                transition[key] = entry
-        return transitions
-
-    def _ask(self, env_id: int, obs: Any, output: Any, timestep: Any) -> dict[str, Any]:
-        """The transition that the policy makes of a step."""
-        transition: dict[str, Any]
-        if self._with_env_id:
-            transition = self._policy.process_transition(obs, output, timestep, env_id)
+    def on_steps(self, steps: Steps) -> None:
+        env_ids, fragments = steps.env_ids, self._fragments
+        output_keys = plain_output_keys(self._policy.process_transition)
+        if output_keys is None:
+            dicts, columns = self._ask(steps), {}
         else:
-            transition = self._policy.process_transition(obs, output, timestep)
-        if transition.get("next_obs") is not timestep.obs or transition.get("obs") is not obs:
-            self._altered.add(env_id)
-        transition["collect_iter"] = self.collect_iter
-        return transition
-
-    def _extend(
-        self,
-        env_ids: Iterable[int],
-        transitions: Iterable[dict[str, Any]],
-        infos: Iterable[Any],
-        ends: Iterable[bool],
-    ) -> None:
-        """Record a transition of each of these envs, and cut the pieces that end with it."""
-        seeds, buffers, traj_len, append = self.level_seeds, self.buffers, self._traj_len, list.append
-        for env_id, transition, info, is_last in zip(env_ids, transitions, infos, ends, strict=True):
-            if seeds is not None:
-                transition["seed"] = seeds[env_id]
-            if "terminated" in info:
-                transition["terminated"] = bool(info["terminated"])
-            if "truncated" in info:
-                transition["truncated"] = bool(info["truncated"])
-            buffer = buffers[env_id]
-            append(buffer, transition)  # a piece is cut before it outgrows its buffer
-            self.steps += 1
-            if is_last or len(buffer) >= traj_len:
-                self._flush(env_id)
+            dicts, columns = None, self._plain_columns(steps, output_keys)
+            self.steps += len(env_ids)
+        codes = [end_code(info) for info in steps.infos()]
+        fragments.record(env_ids, steps.obs.node, steps.next_obs.node, columns, codes, dicts)
+        lengths, traj_len = fragments.lengths, self._traj_len
+        for env_id, ended in zip(env_ids, steps.ends, strict=True):
+            if ended or lengths[env_id] >= traj_len:
+                self._cut(env_id)
 
     def on_abnormal(self, env_id: int) -> None:
-        self.buffers[env_id].clear()
-        self._altered.discard(env_id)
+        self._fragments.drop(env_id)
+
+    def on_gap(self, env_id: int) -> None:
+        if self._make_samples is not None:
+            self._fragments.split(env_id)
+        elif self._fragments.lengths[env_id]:
+            self._cut(env_id)
+
+    def on_restart(self, env_id: int) -> None:
+        if self._make_samples is not None:
+            self._fragments.drop(env_id)  # no episode
+        else:
+            self.on_gap(env_id)
 
     def on_interrupt(self) -> None:
         self.clear()  # a piece with a gap would make wrong samples; those made before are kept
 
-    def _flush(self, env_id: int) -> None:
-        buffer = self.buffers[env_id]
-        if self._is_plain:
-            transitions = list(buffer)
-        else:
-            share = self._share_next_obs and env_id not in self._altered
-            transitions = _tensor_rows(buffer, [share] * (len(buffer) - 1) + [False])
-        buffer.clear()
-        self._altered.discard(env_id)
+    def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
+        """What the transitions of a round hold besides observations."""
+        env_ids = steps.env_ids
+        dones = steps.dones()
+        columns: dict[str, Node] = _output_columns(steps.output, env_ids, output_keys)
+        columns["reward"] = steps.rewards.node
+        columns["done"] = Column(Kind.BOOL, np.array(dones)) if set(map(type, dones)) == {bool} else pack(dones)
+        iterations = self._iterations.data
+        if len(iterations) != len(env_ids) or iterations[0] != self.collect_iter:
+            self._iterations = Column(Kind.INT, np.full(len(env_ids), self.collect_iter))
+        columns["collect_iter"] = self._iterations
+        if self.level_seeds is not None:
+            columns["seed"] = pack([self.level_seeds[env_id] for env_id in env_ids])
+        return columns
+
+    def _ask(self, steps: Steps) -> list[dict[str, Any]]:
+        """The transitions that the policy makes of a round."""
+        transitions = []
+        timesteps, output, seeds = steps.timesteps(), steps.output, self.level_seeds
+        for env_id, obs, timestep in zip(steps.env_ids, steps.obs.rows, timesteps, strict=True):
+            more = (env_id,) if self._with_env_id else ()
+            transition = dict(self._policy.process_transition(obs, output[env_id], timestep, *more))
+            for key, own in (("obs", obs), ("next_obs", timestep.obs)):
+                if transition.get(key) is own:
+                    transition[key] = IN_COLUMN
+            transition["collect_iter"] = self.collect_iter
+            if seeds is not None:
+                transition["seed"] = seeds[env_id]
+            transitions.append(transition)
+            self.steps += 1
+        return transitions
+
+    def _cut(self, env_id: int) -> None:
+        transitions = self._fragments.take(env_id)
         if self._make_samples is None:
             samples = self._policy.get_train_sample(transitions) or []
         else:
             samples = self._make_samples(env_id, transitions)
-        self.samples.extend(samples)
+        self.pieces.append(samples)
+        self.count += len(samples)
         if self._on_samples is not None:
             self._on_samples(env_id, len(samples))
-        self._empty_flushes = 0 if samples else self._empty_flushes + 1
-        if self._empty_flushes >= MAX_EMPTY_FLUSHES:
+        self._empty_pieces = 0 if samples else self._empty_pieces + 1
+        if self._empty_pieces >= MAX_EMPTY_FLUSHES:
             raise RuntimeError(
-                f"policy.get_train_sample made no sample of {self._empty_flushes} trajectory pieces in a row; "
+                f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "
                 "collecting would never end"
             )
+
+
+def _output_columns(output: Mapping[int, Any], env_ids: list[int], keys: Sequence[str]) -> dict[str, Node]:
+    """The entries `keys` of what a policy returned for these envs; a batch is taken as it is."""
+    stacked = getattr(output, "stacked", None)
+    if not isinstance(stacked, dict) or list(output) != env_ids:
+        stacked = {}
+    nodes = {key: _as_node(stacked.get(key)) for key in keys}
+    for key, node in nodes.items():
+        if node is None:
+            nodes[key] = pack([to_tensor(output[env_id][key], transform_scalar=False) for env_id in env_ids])
+    return nodes
+
+
+def _as_node(batch: Any) -> Node:
+    """A batch of tensors [E, ...], in dicts and lists, as columns; None where it is something else."""
+    if type(batch) is torch.Tensor and batch.dim() > 0 and batch.dtype in SHARED_DTYPES:
+        data = batch.numpy(force=True)
+        return Column(Kind.TENSOR, data[:, None] if data.ndim == 1 else data)
+    if isinstance(batch, dict):
+        parts = {key: _as_node(value) for key, value in batch.items()}
+        return None if any(part is None for part in parts.values()) else parts
+    if isinstance(batch, list | tuple):
+        nodes = [_as_node(value) for value in batch]
+        return None if any(node is None for node in nodes) else nodes
+    return None

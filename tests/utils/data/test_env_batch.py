@@ -5,18 +5,18 @@ import pickle
 
 import pytest
 
-from ding.utils.data.env_batch import EnvBatch, LazyEnvBatch
+from ding.utils.data.env_batch import EnvBatch
 
 ITEMS = {3: "row 10", 7: "row 20"}
 
 
 def lazy():
-    def split(stacked):
-        calls.append(stacked)
-        return [f"row {x}" for x in stacked]
+    def make():
+        calls.append("made")
+        return [f"row {x}" for x in (10, 20)]
 
     calls = []
-    return LazyEnvBatch([3, 7], [10, 20], split), calls
+    return EnvBatch([3, 7], make, [10, 20]), calls
 
 
 def test_the_keys_are_there_before_any_item():
@@ -49,7 +49,7 @@ def test_the_keys_are_there_before_any_item():
 def test_every_way_of_reading_gives_the_items(read):
     batch, calls = lazy()
     assert read(batch) == ITEMS
-    assert calls == [[10, 20]]
+    assert calls == ["made"]
 
 
 def test_another_dict_is_updated_with_the_items():
@@ -82,14 +82,21 @@ def test_the_items_are_made_once():
     assert len(calls) == 1
 
 
-def test_a_copy_is_a_plain_batch_with_the_same_stacked():
-    batch, _ = lazy()
-    twin = copy.copy(batch)
-    assert type(twin) is EnvBatch and twin.stacked is batch.stacked
+def test_once_an_item_was_looked_at_there_is_no_batch_any_more():
+    for batch in (lazy()[0], EnvBatch([3, 7], ["row 10", "row 20"], [10, 20])):
+        assert batch.stacked == [10, 20] and list(batch) == [3, 7] and batch.stacked == [10, 20]
+        batch[3] = "mine"
+        assert batch.stacked is None and batch == {3: "mine", 7: "row 20"}
+
+
+def test_a_copy_has_the_items_only():
+    twin = copy.copy(lazy()[0])
+    assert type(twin) is EnvBatch and twin.stacked is None and twin == ITEMS
 
 
 def test_a_batch_of_another_length_is_refused_and_stays_unread():
-    batch = LazyEnvBatch([1, 2], [0], list)
+    batch = EnvBatch([1, 2], [0], [0])
     for _ in range(2):
         with pytest.raises(ValueError, match="zip"):
             batch[1]
+        assert batch.stacked == [0]

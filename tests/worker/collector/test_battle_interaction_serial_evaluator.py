@@ -60,11 +60,11 @@ def test_each_policy_sees_its_side_as_float32_tensors(form):
             self.player = player
 
         def forward(self, obs):
+            assert obs.stacked is not None
             for item in obs.values():
                 tensors = list(item.values()) if isinstance(item, dict) else [item]
                 assert all(isinstance(t, torch.Tensor) and t.dtype == torch.float32 for t in tensors)
                 assert tensors[0][1] == self.player
-            assert obs.stacked is not None
             return super().forward(obs)
 
     build(policies=[Typed(0), Typed(1)], form=form)[0].eval()

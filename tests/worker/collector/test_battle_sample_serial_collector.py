@@ -30,7 +30,7 @@ def key(row):
 
 
 class PlainPlayer(Player):
-    @plain_transition
+    @plain_transition("action")
     def process_transition(self, obs, output, timestep):
         raise AssertionError("a plain transition is asked for")
 
@@ -214,7 +214,6 @@ def test_an_exception_loses_no_sample():
 def test_new_policies_do_not_finish_the_fragments_of_the_old_ones():
     collector, _, old = build(lengths=(99, 99), policies=[Player(n=8), Player(n=8)])
     collector.collect(2)
-    collector._trajectories.cutters[0].samples.clear()
     new = [Player(n=12), Player(n=12), Player(n=12)]
     with pytest.raises(ValueError, match="nothing for player 2"):
         collector.reset_policy(new)

@@ -41,6 +41,7 @@ def step_of(env_id, player, episode, step, action, done=False):
         "action": [action + 100 * player],
         "reward": [(1.0, -1.0)[player]],
         "done": done,
+        "terminated": False,
         "truncated": done,
         "collect_iter": (7, 3)[player],
     }
@@ -163,7 +164,13 @@ def test_each_policy_sees_float_tensors_of_its_own_side_and_the_envs_get_the_pai
     collector = make(sent, lengths=(2, 1), env={"form": form})
     observed = [[], []]
     for policy, mine in zip(collector.policy, observed, strict=True):
-        policy.forward = lambda obs, forward=policy.forward, mine=mine, **kw: (mine.append(obs), forward(obs, **kw))[1]
+
+        def watched(obs, forward=policy.forward, mine=mine, **kwargs):
+            assert obs.stacked is not None
+            mine.append(obs)
+            return forward(obs, **kwargs)
+
+        policy.forward = watched
     collector.start()
     for player, rounds in enumerate(observed):
         assert [{env_id: whole(obs) for env_id, obs in seen.items()} for seen in rounds] == [
@@ -174,7 +181,6 @@ def test_each_policy_sees_float_tensors_of_its_own_side_and_the_envs_get_the_pai
             part for seen in rounds for obs in seen.values() for part in (obs.values() if form == "dicts" else [obs])
         ]
         assert {(type(part), part.dtype) for part in parts} == {(torch.Tensor, torch.float32)}
-        assert all(seen.stacked is not None for seen in rounds)
     assert [policy.kwargs for policy in collector.policy] == [[{"eps": 0.5}] * 2] * 2
     assert [policy.resets for policy in collector.policy] == [[[1], [0]]] * 2
     actions = [[(type(action), action.tolist()) for action in env.actions] for env in ENVS[-2:]]

@@ -8,12 +8,11 @@ from easydict import EasyDict
 from ding.policy.dqn import DQNPolicy
 from ding.policy.modes import plain_transition
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.collector.stacking import tensor_rows
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 
 
 class PlainPolicy(ScriptedPolicy):
-    @plain_transition
+    @plain_transition("action")
     def process_transition(self, obs, output, timestep):
         raise AssertionError("a plain transition is asked for")
 
@@ -119,15 +118,6 @@ def test_each_answer_that_comes_late_is_stored_with_the_action_it_answers():
     assert len(mine) >= 4
     assert [row["action"].tolist() for row in mine] == [a.tolist() for a in env.envs[1].actions[: len(mine)]]
     assert [int(row["next_obs"][2]) - int(row["obs"][2]) for row in mine] == [1] * len(mine)
-
-
-@pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 4), (3, 2, 2), (3, 0), (1,)])
-def test_rows_of_a_batch_share_its_memory(shape):
-    for batch in (np.zeros(shape, np.float32), torch.zeros(shape)):
-        rows = tensor_rows(batch)
-        assert [tuple(row.shape) for row in rows] == [shape[1:] or (1,)] * shape[0]
-        batch[0] = 7.0
-        assert rows[0].eq(7.0).all() and (len(rows) == 1 or rows[1].eq(0.0).all())
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.uint8])

@@ -7,7 +7,7 @@ from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor
 from ding.worker.collector.episode_recorder import EpisodeRecorder
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.players import BattleActor, PlayerOutputs
-from ding.worker.collector.rollout import Listener, Rollout
+from ding.worker.collector.rollout import Rollout
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import LateManager
@@ -102,27 +102,6 @@ def test_a_reset_is_waited_for_when_the_ready_envs_have_played_their_share():
     env = LateManager([1, 2], late={}, slow_reset=(1,))
     assert evaluating(env, 4).eval()[1]["eval_episode_return"] == [1.0, 1.0, 2.0, 2.0]
     assert env.waits == [0, 1] and len(env.envs[0].actions) == 2
-
-
-def test_a_listener_may_ask_for_one_step_at_a_time():
-    class Watcher(Listener):
-        def __init__(self):
-            self.seen = []
-
-        def on_step(self, env_id, obs, output, timestep):
-            self.seen.append((env_id, obs.tolist(), output["action"].tolist(), timestep.obs.tolist(), timestep.done))
-
-    env, watcher = FakeManager([1, 3]), Watcher()
-    env.launch()
-    monitor = VectorEvalMonitor(2, 2)
-    recorder = EpisodeRecorder(monitor, 2)
-    Rollout(env, SoloActor(ScriptedPolicy()), [watcher, recorder]).run(recorder, {})
-    assert watcher.seen == [
-        (0, [0, 0, 0], [1], [0, 0, 1], True),
-        (1, [1, 0, 0], [1], [1, 0, 1], False),
-        (1, [1, 0, 1], [2], [1, 0, 2], False),
-        (1, [1, 0, 2], [3], [1, 0, 3], True),
-    ]
 
 
 def test_an_abnormal_step_needs_nobody_to_tell():

@@ -262,7 +262,7 @@ def test_transform_obs_shows_the_policy_float32_tensors():
 def test_observations_reach_the_policy_as_they_are_by_default():
     class Typed(ScriptedPolicy):
         def forward(self, obs, **kwargs):
-            assert all(isinstance(o, np.ndarray) for o in obs.values()) and obs.stacked.shape == (2, 3)
+            assert obs.stacked.shape == (2, 3) and all(isinstance(o, np.ndarray) for o in obs.values())
             return super().forward(obs, **kwargs)
 
     build(policy=Typed())[0].collect(4)
@@ -323,15 +323,14 @@ def test_samples_flushed_before_an_abnormal_step_are_kept():
 
 
 def test_a_new_policy_does_not_finish_the_fragments_of_the_old_one():
-    collector, _, _ = build(lengths=(99, 99, 99), policy=ScriptedPolicy(n_sample=9))
+    collector, _, _ = build(lengths=(1, 99, 99), policy=ScriptedPolicy(n_sample=9))
     collector.collect(1)
-    collector._cutter.on_step(
-        0, np.zeros(3), {"action": torch.tensor([0])}, Timestep(np.zeros(3), np.ones(1), False, {})
-    )
+    assert [len(buffer) for buffer in collector._traj_buffer.values()] == [0, 1, 1]
     other = ScriptedPolicy(n_sample=9)
     collector.reset_policy(other)
+    assert not any(collector._traj_buffer.values())
     rows = collector.collect(9)
-    assert all(len(piece) == 3 for piece in other.pieces) and len(rows) == 9
+    assert {len(piece) for piece in other.pieces} == {1, 3} and len(rows) == 9
 
 
 def test_reset_env_with_another_number_of_envs_rebuilds_and_closes_the_old_one():
