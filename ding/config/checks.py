@@ -145,15 +145,15 @@ class _KeyNames:
         self._is_env_open, self._is_model_open = is_env_open, is_model_open
 
     def check(self, user: Mapping[str, Any]) -> None:
-        self._check_near("", user, self._known)
+        self._check_near("", _unknown(user, self._known), self._known)
         for name in ("env", "policy"):
             if isinstance(user.get(name), Mapping):
                 self._check(name, user[name], self._known[name])
 
     def _check(self, path: str, section: Mapping[str, Any], names: _Names) -> None:
-        unknown = {key: value for key, value in section.items() if key not in names and key not in _EVERYWHERE}
+        unknown = _unknown(section, names)
         for key in unknown:
-            self._check_place(path, str(key))
+            self._check_place(path, key)
         if path in _WORKERS:
             return
         self._check_near(path, unknown, names)
@@ -164,15 +164,13 @@ class _KeyNames:
             if isinstance(value, Mapping) and names.get(key):
                 self._check(f"{path}.{key}", value, names[key])
 
-    def _check_near(self, path: str, section: Mapping[str, Any], names: _Names) -> None:
-        for key in section:
-            if key in names or key in _EVERYWHERE:
-                continue
-            meant = _similar(str(key), (*names, *_EVERYWHERE))
+    def _check_near(self, path: str, unknown: list[str], names: _Names) -> None:
+        where = f"{path}." if path else ""
+        for key in unknown:
+            meant = _similar(key, (*names, *_EVERYWHERE))
             if meant is not None:
-                where = f"{path}." if path else ""
                 raise ConfigError(
-                    f"unknown config key {where + str(key)!r}; did you mean {where + meant!r}? A key of your own with "
+                    f"unknown config key {where + key!r}; did you mean {where + meant!r}? A key of your own with "
                     f"such a name goes into {_own_place(path)}"
                 )
 
@@ -192,22 +190,22 @@ class _KeyNames:
         if path == "policy.model" and self._is_model_open:
             return
         for section, keys in _sections(names):
-            if key in keys and section != path and _may_mean(path, key, section):
+            if key in keys and _may_mean(path, key, section):
                 yield f"{section}.{key}"
+
+
+def _unknown(section: Mapping[str, Any], names: _Names) -> list[str]:
+    return [str(key) for key in section if key not in names and key not in _EVERYWHERE]
 
 
 def _may_mean(path: str, key: str, section: str) -> bool:
     """Whether `key` in the section `path` may well be the key of that name in `section`."""
     if path.startswith("env"):
-        return {"env": "env.manager", "env.manager": "env"}.get(path) == section and (section != "env" or key in _ENV)
+        return {path, section} == {"env", "env.manager"}
     if path in _WORKERS:
         return section in _OWN and key not in _WORKER_KEYS
-    if path == "policy.model" or section in _OWN:
-        return section in _OWN
-    if section == "env":
-        return key in _ENV
     # Short names, such as alpha, stand for different things in different sections.
-    return section != "env.manager" and (section.startswith(f"{path}.") or "_" in key)
+    return section in _OWN or section.startswith(f"{path}.") or "_" in key
 
 
 def _sections(names: _Names, path: str = "") -> Iterator[tuple[str, _Names]]:

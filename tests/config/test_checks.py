@@ -14,7 +14,7 @@ from ding.config.utils import (
     parallel_test_system_config,
 )
 from ding.envs import BaseEnv, DingEnvWrapper
-from ding.policy import DQNPolicy, PPOPolicy
+from ding.policy import DQNPolicy, Policy, PPOPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import MODEL_REGISTRY
@@ -102,6 +102,7 @@ def refusal(path, value=1, **kwargs):
         ("env.n_evaluator_episodes", "env.n_evaluator_episode"),
         ("env.env_di", "env.env_id"),
         ("env.max_episode_step", "env.max_episode_steps"),
+        ("policy.model.typ", "policy.model.type"),
         ("exp_nam", "exp_name"),
         ("polcy", "policy"),
     ],
@@ -170,6 +171,9 @@ def test_a_parallel_config_is_checked_in_the_same_way():
         ("policy.collect.collector_env_num", "'env.collector_env_num'"),
         ("env.step_timeout", "'env.manager.step_timeout'"),
         ("env.manager.stop_value", "'env.stop_value'"),
+        ("env.manager.env_id", "'env.env_id'"),
+        ("policy.step_timeout", "'env.manager.step_timeout'"),
+        ("policy.model.eval_freq", "'policy.eval.evaluator.eval_freq'"),
     ],
 )
 def test_a_key_in_the_wrong_section_is_sent_to_the_right_one(path, places):
@@ -241,13 +245,14 @@ def test_other_keys_of_env_model_and_the_top_pass(caplog):
 
 def test_short_names_of_other_meaning_are_not_misspelt(caplog):
     main = main_cfg()
-    for path in ("policy.other.eps.epoch", "policy.learn.mode", "policy.collect.seq", "policy.other.fps"):
+    others = ("policy.other.eps.epoch", "policy.eval.mode", "policy.other.seconds", "policy.collect.seq", "policy.alp")
+    for path in (*others, "policy.learn.learning_rate_xy", "policy.learn.alpha", "policy.other.fps"):
         with_value(main, path, 1)
     with pytest.raises(ConfigError, match=r"'policy.other.fps'; did you mean 'policy.other.eps'"):
         compiled(main)
     del main.policy.other["fps"]
     compiled(main)
-    assert len(caplog.messages) == 3
+    assert len(caplog.messages) == 7
 
 
 class OutsideEnv(BaseEnv):
@@ -287,6 +292,10 @@ def test_keys_of_an_envs_default_config_are_known():
     given = {"policy": FakePolicy, "env": FakeEnv, "env_manager": FakeManager, "save_cfg": False}
     with pytest.raises(ConfigError, match=r"'env.lenght'; did you mean 'env.length'"):
         compile_config(main, **given)
+    with pytest.raises(
+        ConfigError, match=r"'env.max_retry' has no effect there; it belongs to 'env.manager.max_retry'"
+    ):
+        compile_config(EasyDict(env={"max_retry": 3}, policy={}), **given)
 
 
 def test_a_policy_of_ones_own_is_known_by_its_config(caplog):
@@ -332,6 +341,33 @@ def test_a_model_that_takes_any_argument_takes_names_of_the_policy_too(models):
     assert model_of("config_open", learning_rate=1).learning_rate == 1
     with pytest.raises(ConfigError, match=r"'policy.model.learning_rate' .* belongs to 'policy.learn.learning_rate'"):
         model_of("config_closed", learning_rate=1)
+
+
+def test_a_default_model_that_depends_on_the_config_is_known():
+    main = EasyDict(env=main_cfg().env, policy={"model": {"critic_head_hidden_sizes": 32}})
+    with pytest.raises(ConfigError, match=r"did you mean 'policy.model.critic_head_hidden_size'"):
+        compiled(main, create_cfg("ppo_command"))
+    main.policy.multi_agent = True  # needs a model of one's own, with arguments that nobody knows
+    assert compiled(main, create_cfg("ppo_command")).policy.model.critic_head_hidden_sizes == 32
+
+
+def test_a_default_model_that_cannot_be_told_yet_is_left_alone():
+    class MyPolicy(FakePolicy):
+        def default_model(self):
+            return self._kind, []
+
+    class Unfinished(Policy):
+        config = {}
+
+    for policy in (MyPolicy, Unfinished):
+        main = EasyDict(policy={"model": {"anything": 2}})
+        assert compile_config(main, policy=policy, save_cfg=False).policy.model.anything == 2
+
+
+def test_a_section_of_a_worker_that_is_not_known_may_hold_anything(caplog):
+    main = EasyDict(policy={"collect": {"collector": {"n_sample": 3}}})
+    compile_config(main, policy=FakePolicy, save_cfg=False)
+    assert caplog.messages == []
 
 
 def test_the_arguments_of_a_model_are_known(models):
