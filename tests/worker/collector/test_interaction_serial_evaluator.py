@@ -38,6 +38,8 @@ def test_step_statistics_are_those_of_the_counted_episodes():
     values = {tag: value for tag, value, _ in tb.scalars}
     assert values["evaluator_iter/envstep_count"] == 11
     assert values["evaluator_iter/avg_envstep_per_episode"] == 5.5
+    rewards = {which: values[f"evaluator_iter/reward_{which}"] for which in ("mean", "std", "max", "min")}
+    assert rewards == {"mean": 5.5, "std": 3.5, "max": 9.0, "min": 2.0}
     assert values["evaluator_iter/avg_time_per_episode"] == values["evaluator_iter/evaluate_time"] / 2
 
 
@@ -334,6 +336,29 @@ def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monke
     evaluator, env, _ = build(tb=tb)
     assert env.calls == [] and evaluator._tb_logger is None
     assert evaluator.eval(train_iter=1) == (True, {"eval_episode_return": [5.0]})
+
+
+def test_rank_0_tells_the_others_its_result(monkeypatch):
+    sent = []
+    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: 0)
+    monkeypatch.setattr(
+        "ding.worker.collector.serial_evaluator.broadcast_object_list", lambda objects, src: sent.append((objects, src))
+    )
+    monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 1)
+    build()[0].eval(train_iter=1)
+    assert sent == []
+    monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
+    told = build(cfg={"stop_value": 3.0})[0].eval(train_iter=1)
+    assert told == (True, {"eval_episode_return": [2.0, 2.0, 4.0, 4.0], "eval_episode_return_mean": 3.0})
+    assert sent == [(list(told), 0)]
+
+
+@pytest.mark.parametrize(("rank", "calls"), [(0, ["launch", ("reset", None)]), (1, [])])
+def test_reset_env_without_an_env_resets_the_present_one_where_it_is_launched(monkeypatch, rank, calls):
+    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: rank)
+    evaluator, env, _ = build()
+    evaluator.reset_env()
+    assert env.calls == calls and evaluator.env is env
 
 
 def test_the_dreamer_policy_starts_every_evaluation_without_state():

@@ -516,6 +516,11 @@ def test_logged_keys_and_their_order():
     assert by_step == [name for name in order if name != "total_envstep_count"]
     values = {tag: value for tag, value, _ in tb.scalars}
     assert values["collector_iter/episode_count"] == 3 and values["collector_iter/envstep_count"] == 8
+    # Of 8 steps, 4 of each env in fragments of 4 or less, two episodes of 2 and one of 4 steps have ended.
+    assert values["collector_iter/train_sample_count"] == 8
+    assert values["collector_iter/avg_sample_per_episode"] == pytest.approx(8 / 3)
+    totals = {name: values[f"collector_iter/total_{name}_count"] for name in ("envstep", "train_sample", "episode")}
+    assert totals == {"envstep": 8, "train_sample": 8, "episode": 3}
     assert values["collector_iter/reward_mean"] == pytest.approx(8 / 3)
     assert values["collector_iter/reward_max"] == 4.0 and values["collector_iter/reward_min"] == 2.0
     assert {step for tag, _, step in tb.scalars if "_iter/" in tag} == {100}

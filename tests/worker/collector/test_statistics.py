@@ -39,6 +39,40 @@ def test_a_return_of_any_kind_counts_as_one_number(value):
     assert statistics.take_finished() == (1, 0.5) and statistics.take_finished() == (0, 0.0)
 
 
+def ended(value):
+    return Timestep(None, None, True, {"eval_episode_return": value})
+
+
+def test_the_samples_of_an_episode_count_once_it_has_ended():
+    statistics = EpisodeStatistics()
+    for env_id, number in ((0, 2), (1, 5), (0, 1)):
+        statistics.on_samples(env_id, number)
+    assert statistics.summary()["train_sample_count"] == 0
+    statistics.on_done(0, ended(1.0), 4, 0.5)
+    summary = statistics.summary()
+    assert (summary["train_sample_count"], summary["avg_sample_per_episode"]) == (3, 3.0)
+    assert summary["avg_train_sample_per_sec"] == 6.0
+    statistics.on_done(0, ended(1.0), 4, 0.5)  # an episode without samples, not the last one's again
+    statistics.on_done(1, ended(1.0), 4, 1.0)
+    summary = statistics.summary()
+    assert (summary["train_sample_count"], summary["avg_sample_per_episode"]) == (8, 8 / 3)
+    assert summary["avg_train_sample_per_sec"] == 4.0
+    statistics.on_samples(1, 7)
+    statistics.clear_summary()
+    assert statistics.summary()["train_sample_count"] == 0
+    statistics.on_done(1, ended(1.0), 4, 1.0)  # an episode that was under way at the last log
+    assert statistics.summary()["train_sample_count"] == 7
+
+
+def test_the_samples_of_a_void_episode_do_not_count():
+    statistics = EpisodeStatistics()
+    statistics.on_samples(0, 3)
+    statistics.on_abnormal(0)
+    statistics.on_samples(0, 2)
+    statistics.on_done(0, ended(1.0), 4, 0.5)
+    assert statistics.summary()["train_sample_count"] == 2
+
+
 def test_the_counters_of_all_ranks_are_summed_in_one_reduction(monkeypatch, own_folder):
     calls = []
 

@@ -1,6 +1,7 @@
 """Tasks find their way to workers as soon as they can begin, and none waits behind another."""
 
 import queue
+import threading
 
 import pytest
 
@@ -121,6 +122,68 @@ def test_a_task_that_waits_too_long_is_dropped(start):
     desk = FakeDesk(free=(0, 1), collector=["stuck"], blocked=["stuck"])
     start(desk, {"learner": 1e9, "collector": 0.05})
     desk.expect("drop", "collector", "stuck")
+
+
+def test_a_task_that_has_begun_after_a_wait_waits_no_more(start):
+    desk = FakeDesk(free=(0, 1), collector=["late"], blocked=["late"])
+    assigner = start(desk)
+    desk.expect("nothing", "collector")
+    assert assigner.waiting_counts() == {"learner": 0, "collector": 1}
+    desk.blocked.clear()
+    assigner.notify()
+    desk.expect("begin", "collector", "late")
+    for _ in range(2):
+        desk.free["collector"] = 1
+        assigner.notify()
+        desk.expect("nothing", "collector")  # and not "begin" once more
+    assert assigner.waiting_counts() == {"learner": 0, "collector": 0}
+
+
+def test_a_task_that_was_dropped_is_neither_dropped_nor_begun_again(start):
+    desk = FakeDesk(free=(0, 1), collector=["stuck"], blocked=["stuck"])
+    assigner = start(desk, {"learner": 1e9, "collector": 0.05})
+    desk.expect("drop", "collector", "stuck")
+    desk.expect("nothing", "collector")
+    desk.blocked.clear()
+    for _ in range(2):
+        assigner.notify()
+        desk.expect("nothing", "collector")
+    assert assigner.waiting_counts() == {"learner": 0, "collector": 0}
+
+
+@pytest.fixture
+def rests(monkeypatch):
+    """How long the assigner means to rest, in seconds, each time."""
+    seconds = queue.SimpleQueue()
+
+    class Noting(threading.Condition):
+        def wait_for(self, predicate, timeout=None):
+            seconds.put(timeout)
+            return super().wait_for(predicate, timeout)
+
+    monkeypatch.setattr("ding.worker.coordinator.task_assigner.threading.Condition", Noting)
+    return seconds
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "idle_s", "shortest", "longest"),
+    [
+        (1e9, 20.0, 20.0, 20.0),  # nothing is overdue before the commander is to be asked again
+        (30.0, 1e9, 1.0, 30.0),  # until the task that waits is overdue
+        (0.0, 1e9, 0.001, 0.001),  # it is overdue already; the processor is left to others all the same
+    ],
+)
+def test_it_rests_until_a_task_is_overdue_or_the_commander_is_to_be_asked(
+    start, rests, monkeypatch, timeout_s, idle_s, shortest, longest
+):
+    monkeypatch.setattr("ding.worker.coordinator.task_assigner._IDLE_S", idle_s)
+    start(FakeDesk(free=(0, 1), collector=["stuck"], blocked=["stuck"]), {"learner": 1e9, "collector": timeout_s})
+    assert shortest <= rests.get(timeout=PATIENCE_S) <= longest
+
+
+def test_without_a_task_that_waits_it_rests_until_the_commander_is_to_be_asked(start, rests):
+    start(FakeDesk())
+    assert rests.get(timeout=PATIENCE_S) == 1.0
 
 
 def test_a_task_that_no_worker_takes_after_all_waits(start):

@@ -222,6 +222,13 @@ def test_call_hook_with_an_unknown_position_is_a_key_error_and_hooks_keep_their_
         learner.call_hook("after_run")
 
 
+def test_an_envstep_of_0_is_taken():
+    learner = make_learner()
+    learner.collector_envstep = 640
+    learner.train([], envstep=0)
+    assert learner.collector_envstep == 0
+
+
 def test_the_envstep_is_kept_when_train_is_given_none():
     learner = make_learner()
     learner.collector_envstep = 640

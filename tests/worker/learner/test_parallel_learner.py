@@ -3,6 +3,7 @@
 import itertools
 import pathlib
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -75,6 +76,29 @@ def test_get_data_may_be_injected():
     learner.start()
     learner.close()
     assert policy.calls[0][0] == [{"obs": "injected"}] * 2
+
+
+@pytest.mark.parametrize(("chunk_size", "at_once"), [(1, "ab"), (2, "ac"), (None, "ac")])
+def test_a_job_of_a_worker_loads_as_many_samples_as_chunk_size_says_by_default_a_batch(chunk_size, at_once):
+    together = threading.Barrier(2, timeout=10)  # who waits here for another is in another thread
+    threads = {}
+
+    def load(name):
+        threads[name] = threading.get_ident()
+        if name in at_once:
+            together.wait()
+        return name
+
+    policy = FakePolicy()
+    dataloader = {"num_workers": 2, "chunk_size": chunk_size}
+    learner = make_learner(policy, changes={"train_iterations": 1, "dataloader": dataloader})
+    batches = iter([[partial(load, name) for name in "abcd"]])
+    learner.get_data = lambda batch_size: next(batches, [])
+    learner.setup_dataloader()
+    learner.start()
+    learner.close()
+    assert policy.calls[0][0] == ["a", "b", "c", "d"]
+    assert (threads["a"] == threads["b"]) is (chunk_size != 1)
 
 
 def test_an_exception_saves_a_checkpoint_and_reaches_the_caller():
