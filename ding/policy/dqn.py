@@ -155,7 +155,7 @@ class DQNPolicy(Policy):
         logged = [value.view(1) for value in (loss.detach(), _mean(q), _mean(target_q))]
         total_loss, q_value, target_q_value, *priority = torch.cat([*logged, error]).tolist()
         return {
-            "cur_lr": self._optimizer.defaults["lr"],
+            "cur_lr": self._optimizer.param_groups[0]["lr"],
             "total_loss": total_loss,
             "q_value": q_value,
             "target_q_value": target_q_value,

@@ -199,7 +199,7 @@ class PPOPolicy(ActorCriticPolicy):
                 total, logged = loss(output, minibatch)
                 self._backward_and_step(total, self._optimizer, self._model)
                 steps.append(torch.stack(logged))
-        cur_lr = float(self._optimizer.defaults["lr"])
+        cur_lr = float(self._optimizer.param_groups[0]["lr"])
         if self._lr_scheduler is not None:
             cur_lr = self._lr_scheduler.get_last_lr()[0]
             self._lr_scheduler.step()

@@ -174,6 +174,12 @@ def is_target_equal(policy):
     return all(torch.equal(value, model[key]) for key, value in policy._target_model.state_dict().items())
 
 
+def test_the_learning_rate_in_use_is_told():
+    policy = make_policy("learn")
+    policy._optimizer.param_groups[0]["lr"] = 0.25
+    assert policy.learn_mode.forward(make_batch(4))["cur_lr"] == 0.25
+
+
 def test_the_target_is_copied_every_so_many_iterations():
     policy = make_policy("learn", learn__target_update_freq=3)
     equal = []

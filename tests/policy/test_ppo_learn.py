@@ -355,6 +355,12 @@ def test_each_head_of_a_multi_discrete_action_has_its_mask():
 # --- learning rate, pretrained policy, value norm ---
 
 
+def test_the_learning_rate_in_use_is_told():
+    policy = make_policy()
+    policy._optimizer.param_groups[0]["lr"] = 0.25
+    assert {step["cur_lr"] for step in policy.learn_mode.forward(make_pieces(policy))} == {0.25}
+
+
 def test_the_learning_rate_falls_linearly_once_a_collection():
     policy = make_policy(learn__lr_scheduler={"epoch_num": 4, "min_lr_lambda": 0.5}, learn__learning_rate=0.1)
     rates = [policy.learn_mode.forward(make_pieces(policy))[-1]["cur_lr"] for _ in range(6)]
