@@ -559,7 +559,9 @@ def test_a_process_that_a_part_of_a_reply_was_read_from_is_ended(monkeypatch):
 def fork_and_die(env):
     """Die of SIGKILL, and leave a process that holds everything that this one had open for a while."""
     if os.fork() == 0:
-        time.sleep(3)
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)  # or whoever reads the output of the tests waits
+        time.sleep(10)
         os._exit(0)
     Die(signal.SIGKILL)(env)
 
@@ -570,7 +572,7 @@ def test_the_death_of_an_env_that_has_started_processes_is_noticed_at_once():
     start = time.monotonic()
     with pytest.raises(EnvDiedError, match="env 0 died in step: .*SIGKILL"):
         act(manager)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 8
 
 
 def test_a_process_takes_one_request_at_a_time():
