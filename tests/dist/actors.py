@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import select
 import signal
 import threading
 import time
@@ -19,6 +20,7 @@ from ding.entry.serial_entry import run_serial
 from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
 from ding.policy.dqn import DQNPolicy
 from ding.utils import pytorch_ddp_dist_helper as ddp
+from ding.utils.child_helper import descriptor_of
 from ding.utils.pytorch_ddp_dist_helper import DDPContext
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.learner.base_learner import BaseLearner
@@ -79,10 +81,14 @@ def fail(how, where, victim, context):
     """The `victim` ends in the way `how`, at a point that `where` names; all others train on for ever."""
     enter = DDPContext("gloo") if context else _JoinOnly()
     with enter:
-        _sum_up()
+        pid = [os.getpid()]
+        ddp.broadcast_object_list(pid, src=victim)
         if ddp.get_rank() == victim:
             _end(how, where)
         else:
+            end = descriptor_of(pid[0]) if where == "pending" else None
+            if end is not None:  # stay away until the victim has ended
+                select.select([end], [], [])
             while True:
                 _sum_up()
 
@@ -104,7 +110,7 @@ def _sum_up():
 def _end(how, where):
     if where == "after":
         _sum_up()
-    if where == "pending":  # an operation that the others never come to
+    if where == "pending":
         ddp.allreduce_async("x", torch.ones(1))
         ddp.allreduce_async("y", torch.ones(1))
     if how == "raise":
