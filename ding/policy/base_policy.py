@@ -15,7 +15,7 @@ from ding.model.common.utils import create_model
 from ding.policy import modes
 from ding.policy.settings import check_settings, setting
 from ding.policy.steps import PolicySteps
-from ding.utils.config_helper import ConfigError, Rule, boolean, integer
+from ding.utils.config_helper import Rule, boolean, integer
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -59,14 +59,13 @@ class Policy(PolicySteps, ABC):
 
     Args:
         cfg: the settings. `on_policy`, `cuda`, `multi_gpu`, `bp_update_sync` and `traj_len_inf` are filled in where
-            they are missing. Where `cfg.cuda` is set and there is no GPU, a policy that does not learn warns and runs
-            on the CPU.
+            they are missing. Where `cfg.cuda` is set and there is no GPU, the policy warns and runs on the CPU.
         model: the model to use; None makes one of `cfg.model`.
         enable_field: the modes to set up (None: all). A policy with only 'command' has no model.
 
     Raises:
         AssertionError: `enable_field` names an unknown mode.
-        ConfigError: a setting has a wrong type or range, or `cfg.cuda` is set for learning without a GPU.
+        ConfigError: a setting has a wrong type or range.
         RuntimeError: `model` is neither a module nor None.
     """
 
@@ -82,8 +81,6 @@ class Policy(PolicySteps, ABC):
         "learn": {"resume_training": False},
     }
     total_field: ClassVar[set[str]] = {"learn", "collect", "eval"}
-    # What a subclass calls `_act` is its own: nothing here calls it.
-    _forward_envs = PolicySteps._act
 
     # Set by the subclass: the model, wrapped for each mode, and its optimizer.
     _learn_model: Any
@@ -157,7 +154,7 @@ class Policy(PolicySteps, ABC):
             getattr(self, "_init_" + field)()
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        self._cuda = bool(self._cfg.cuda) and self._has_gpu(learns)
+        self._cuda = bool(self._cfg.cuda) and self._has_gpu()
         multi_gpu = bool(self._cfg.multi_gpu) and learns
         self._rank = get_rank() if multi_gpu else 0
         if self._cuda:
@@ -171,16 +168,13 @@ class Policy(PolicySteps, ABC):
         self._model = model
 
     @staticmethod
-    def _has_gpu(learns: bool) -> bool:
+    def _has_gpu() -> bool:
         if torch.cuda.is_available():
             return True
-        message = "policy.cuda = True, but torch finds no GPU (torch.cuda.is_available() is False)"
-        if learns:
-            raise ConfigError(
-                f"{message}; set policy.cuda = False to learn on the CPU, or install a build of torch with CUDA and a "
-                "driver that fits it"
-            )
-        one_time_warning(f"{message}; this policy does not learn and runs on the CPU")
+        one_time_warning(
+            "policy.cuda = True, but torch finds no GPU (torch.cuda.is_available() is False): it runs on the CPU; "
+            "set policy.cuda = False, or install a build of torch with CUDA and a driver that fits it"
+        )
         return False
 
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:

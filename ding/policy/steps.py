@@ -57,12 +57,11 @@ class PolicySteps:
 
         `model` holds the parameters of `optimizer`; None means just these.
         """
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        for parameter in parameters:
-            parameter.grad = None
+        optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         if self._cfg.multi_gpu:
-            self.sync_gradients(parameters if model is None else model)
+            own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            self.sync_gradients(own if model is None else model)
         optimizer.step()
 
     def _mode_of(self, module: nn.Module) -> ModuleMode:
@@ -72,7 +71,7 @@ class PolicySteps:
             mode = self._modes[id(module)] = ModuleMode(module)
         return mode
 
-    def _act(self, model: Any, data: dict[int, Any], **kwargs: Any) -> EnvBatch:
+    def _forward_envs(self, model: Any, data: dict[int, Any], **kwargs: Any) -> EnvBatch:
         """`{env_id: obs}` through the wrapped `model` in evaluation mode, without gradients; results are on the CPU.
 
         `kwargs` go to the model's forward.
