@@ -49,6 +49,10 @@ class GradientDescent:
         self.param_groups = [{"params": list(parameters)}]
         self.defaults = {"lr": lr}
 
+    def zero_grad(self):
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = None
+
     def step(self):
         with torch.no_grad():
             for parameter in self.param_groups[0]["params"]:
