@@ -234,6 +234,8 @@ def test_other_keys_of_env_model_and_the_top_pass(caplog):
         "env.fps",
         "env.time",
         "env.map_name",
+        "env.n_sample",
+        "env.obs_shape",
         "policy.model.anything",
         "bco.alpha",
         "mine",
@@ -279,6 +281,16 @@ def test_keys_that_an_env_class_lists_are_its_own(caplog, attribute):
         compiled(with_value(main, "env.stop_valuess", 1), env=env)
     with pytest.raises(ConfigError, match=r"'env.reset_timeout' has no effect there; it belongs to 'env.manager"):
         compiled(with_value(main_cfg(), "env.reset_timeout", 1), env=env)
+
+
+def test_an_env_with_a_default_config_says_what_it_reads():
+    class OwnEnv(OutsideEnv):
+        @classmethod
+        def default_config(cls):
+            return EasyDict(length=3)
+
+    with pytest.raises(ConfigError, match=r"'env.step_timeout' has no effect there"):
+        compiled(with_value(main_cfg(), "env.step_timeout", 3), env=OwnEnv)
 
 
 def test_keys_of_wrapped_envs_are_known():
