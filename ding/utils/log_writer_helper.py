@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 # Seconds between two flushes of tensorboardX's thread, and entries that may wait for it before an `add_*` blocks.
 _DEFAULTS = {"flush_secs": 10, "max_queue": 1000}
+_JOIN_S = 1.0
 _file_numbers = itertools.count()
 
 
@@ -50,6 +51,7 @@ class DistributedWriter:
         self._kwargs = kwargs
         self._summary: Any = None
         self._pid = 0
+        self._feeders: list[threading.Thread] = []
         self._lock = threading.RLock()
         self._router: Router | None = None
         self._is_writer = True
@@ -107,6 +109,9 @@ class DistributedWriter:
         with self._lock:
             if self._is_open():
                 self._summary.close()
+                # tensorboardX joins its own thread, but not those of its queues, which end a moment later.
+                for thread in self._feeders:
+                    thread.join(_JOIN_S)
             self._summary = None
 
     def __enter__(self) -> DistributedWriter:
@@ -135,7 +140,13 @@ class DistributedWriter:
             return
         with self._lock:
             summary = self._open()
+            # A queue starts its thread at its first entry; `add_scalars` makes further queues.
+            may_start = not self._feeders or method != "add_scalar"
+            before = set(threading.enumerate()) if may_start else set()
             getattr(summary, method)(*args, **kwargs)
+            if may_start:
+                started = [thread for thread in threading.enumerate() if thread not in before]
+                self._feeders += [thread for thread in started if thread.name == "QueueFeederThread"]
             # tensorboardX would keep the values of `add_scalars` for its JSON export, without end.
             summary.scalar_dict.clear()
 
@@ -150,6 +161,7 @@ class DistributedWriter:
     def _open(self) -> Any:
         if not self._is_open():
             self._pid = os.getpid()
+            self._feeders = []
             self._summary = _make_summary_writer(self._args, self._kwargs)
         return self._summary
 

@@ -5,6 +5,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -45,6 +46,16 @@ def test_entries_are_in_the_event_file_after_close(tmp_path):
     writer.add_scalar("loss", np.float32(0.25), global_step=2)
     writer.close()
     assert events(tmp_path) == [("loss", 1, 0.5), ("loss", 2, 0.25)]
+
+
+def test_no_thread_or_process_outlives_close(tmp_path):
+    before = threading.enumerate(), multiprocessing.active_children()
+    writer = DistributedWriter(str(tmp_path))
+    for _ in range(20):
+        writer.add_scalar("x", 1.0, 1)
+        writer.add_scalars("group", {"a": 1.0}, 1)
+        writer.close()
+        assert (threading.enumerate(), multiprocessing.active_children()) == before
 
 
 def test_more_entries_than_fit_into_the_queue_all_arrive_in_order(tmp_path):
