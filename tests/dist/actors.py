@@ -26,7 +26,7 @@ from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from tests.entry.fakes import TinyEnv, pair, setting
-from tests.policy.samples import GradientDescent, make_batch, make_config
+from tests.policy.samples import make_batch, make_config
 
 
 def every_operation():
@@ -322,7 +322,7 @@ def learn(steps, bp_update_sync, path):
         rank, size = ddp.get_rank(), ddp.get_world_size()
         torch.manual_seed(rank)
         policy = DQNPolicy(make_config(multi_gpu=True, bp_update_sync=bp_update_sync), enable_field=["learn"])
-        policy._optimizer = GradientDescent(policy._model.parameters())
+        policy._optimizer = torch.optim.SGD(policy._model.parameters(), lr=0.1)
         state = [copy_of(policy)]
         torch.manual_seed(100)
         for _ in range(steps):

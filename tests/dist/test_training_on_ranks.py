@@ -8,7 +8,7 @@ import torch
 
 from ding.entry.workers import evaluation_seed, rank_seed
 from ding.policy.dqn import DQNPolicy
-from tests.policy.samples import GradientDescent, make_batch, make_config
+from tests.policy.samples import make_batch, make_config
 from tests.ranks import run_ranks
 
 
@@ -169,7 +169,7 @@ def test_shares_of_a_batch_give_the_step_of_the_whole(tmp_path, bp_update_sync, 
     policy = DQNPolicy(make_config(), enable_field=["learn"])
     policy._model.load_state_dict(before)
     policy._target_net.load_state_dict(before)
-    policy._optimizer = GradientDescent(policy._model.parameters())
+    policy._optimizer = torch.optim.SGD(policy._model.parameters(), lr=0.1)
     torch.manual_seed(100)
     for _ in range(3):
         policy.learn_mode.forward(make_batch(8))

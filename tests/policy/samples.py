@@ -40,20 +40,3 @@ def make_sample(i, actions=2, **extra):
 
 def make_batch(size=8, **extra):
     return [make_sample(i, **extra) for i in range(size)]
-
-
-class GradientDescent:
-    """An optimizer whose steps are linear in the gradients."""
-
-    def __init__(self, parameters, lr=0.1):
-        self.param_groups = [{"params": list(parameters)}]
-        self.defaults = {"lr": lr}
-
-    def zero_grad(self):
-        for parameter in self.param_groups[0]["params"]:
-            parameter.grad = None
-
-    def step(self):
-        with torch.no_grad():
-            for parameter in self.param_groups[0]["params"]:
-                parameter -= self.defaults["lr"] * parameter.grad

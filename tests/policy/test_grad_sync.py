@@ -11,7 +11,7 @@ from torch import nn
 from ding.policy import steps
 from ding.policy.dqn import DQNPolicy
 from ding.policy.grad_sync import GradientSynchronizer
-from tests.policy.samples import GradientDescent, make_batch, make_config
+from tests.policy.samples import make_batch, make_config
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_an_optimizer_step_averages_the_parameters_of_its_optimizer(lone_group, 
     log_alpha = torch.zeros(1, requires_grad=True)
     synced = []
     monkeypatch.setattr(policy._synchronizer, "sync", synced.append)
-    policy._backward_and_step((log_alpha * 2).sum(), GradientDescent([log_alpha]))
+    policy._backward_and_step((log_alpha * 2).sum(), torch.optim.SGD([log_alpha], lr=0.1))
     assert synced == [[log_alpha]] and log_alpha.item() == pytest.approx(-0.2)
 
 
