@@ -53,7 +53,7 @@ setup(
         ],
         "docs": ["mkdocs>=1.6"],
         "browser": ["selenium>=4.20"],
-        "bench": ["stable-baselines3>=2.4"],
+        "bench": ["stable-baselines3>=2.4", "tianshou>=2.0", "cpprb>=11.0"],
         "plot": ["matplotlib>=3.8"],
         "atari": ["opencv-python-headless>=4.9"],
         "league": ["trueskill>=0.4.5"],

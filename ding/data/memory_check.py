@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,20 +12,19 @@ import numpy as np
 import psutil
 import torch
 
-# What a tensor takes beside its elements, the Python object and what torch keeps about it, and what more about a view
-# of another tensor. Measured.
-_TENSOR_BYTES, _VIEW_BYTES = 400, 300
-# Neighbours share arrays; so many of them tell how many.
-_MAX_LOOKED_AT = 256
+from ding.utils.data.samples import Kind, Samples, columns_of
 
-# Memory addresses, half-open.
-_Span = tuple[int, int]
+# What a tensor takes beside its elements: the Python object and what torch keeps about it. Measured.
+_TENSOR_BYTES = 400
+# Items that are looked at.
+_MAX_LOOKED_AT = 256
 
 
 class MemoryCheck:
     """Estimates, when the first items come, how much memory a full buffer takes, and warns where that is not free.
 
-    Arrays that several items share, or one item under several keys, count once; memory of GPUs is told apart.
+    Memory of GPUs is told apart. Arrays that several items share count for each of them, objects that are the same
+    once.
 
     Args:
         logger: gets the estimate, and the warning.
@@ -37,14 +37,21 @@ class MemoryCheck:
         self._logger = logger
         self.is_done = False
 
-    def look_at(self, items: Sequence[Any], capacity: int) -> None:
-        """Estimate the memory of `capacity` items like `items`. Does nothing but at the first call with items."""
+    def look_at(self, items: Sequence[Any], capacity: int, column_bytes: int = 0) -> None:
+        """Estimate the memory of `capacity` items like `items`. Does nothing but at the first call with items.
+
+        Args:
+            items: the first ones.
+            capacity: number of items.
+            column_bytes: what columns take when they are full. Of items in columns, objects alone count then.
+        """
         if self.is_done or not items:
             return
         self.is_done = True
         known = items[:_MAX_LOOKED_AT]
-        for device, known_bytes in memory_of(known).items():
-            full_bytes = known_bytes * capacity / len(known)
+        sizes = {device: size * capacity // len(known) for device, size in memory_of(_objects_of(known)).items()}
+        sizes["cpu"] += column_bytes
+        for device, full_bytes in sizes.items():
             self._logger.info(
                 "a full buffer, %d items like the first %d, takes up to about %s of %s",
                 capacity,
@@ -69,71 +76,41 @@ class MemoryCheck:
 
 
 def memory_of(items: Iterable[Any]) -> dict[str, int]:
-    """About how many bytes `items` and what they contain take, by device ("cpu", "cuda:0", ...).
-
-    What is there several times counts once: objects, and the memory that arrays and tensors share.
-    """
-    todo, seen, objects = list(items), set[int](), 0
-    spans: dict[str, list[_Span]] = {"cpu": []}
+    """About how many bytes `items` and what they contain take, by device ("cpu", "cuda:0", ...)."""
+    todo, seen = list(items), set[int]()
+    sizes = Counter({"cpu": 0})
     while todo:
         item = todo.pop()
         if item is None or id(item) in seen:
             continue
         seen.add(id(item))
         if isinstance(item, torch.Tensor):
-            objects += _TENSOR_BYTES + _VIEW_BYTES * item._is_view()
-            spans.setdefault(str(item.device), []).append(_span_of_tensor(item))
+            sizes["cpu"] += _TENSOR_BYTES
+            if item.layout is torch.strided:
+                sizes[str(item.device)] += item.numel() * item.element_size()
         elif isinstance(item, np.ndarray):
-            objects += sys.getsizeof(item) - (item.nbytes if item.base is None else 0)
-            spans["cpu"].append(_span_of_array(item))
-            if item.dtype.hasobject:
-                todo.extend(item.ravel().tolist())
+            sizes["cpu"] += sys.getsizeof(item) + (item.nbytes if item.base is not None else 0)
+            todo.extend(item.ravel().tolist() if item.dtype.hasobject else ())
+        elif isinstance(item, Samples) and item.columns is not None:
+            arrays = {id(column.data): column.data for column in columns_of(item.columns)}
+            todo.extend(arrays.values())
         else:
-            objects += sys.getsizeof(item)
-            if isinstance(item, Mapping):
-                todo.extend(item.values())
-            elif isinstance(item, (list, tuple)):
-                todo.extend(item)
-    sizes = {device: _length_of_union(of_device) for device, of_device in spans.items()}
-    sizes["cpu"] += objects
-    return sizes
+            sizes["cpu"] += sys.getsizeof(item)
+            if isinstance(item, (Mapping, list, tuple)):
+                todo.extend(item.values() if isinstance(item, Mapping) else item)
+    return dict(sizes)
 
 
-def _span_of_array(array: np.ndarray) -> _Span:
-    start: int = array.__array_interface__["data"][0]
-    if array.size == 0:
-        return start, start
-    reach = [(count - 1) * stride for count, stride in zip(array.shape, array.strides, strict=True)]
-    low, high = sum(step for step in reach if step < 0), sum(step for step in reach if step > 0)
-    return start + low, start + high + array.itemsize
-
-
-def _span_of_tensor(tensor: torch.Tensor) -> _Span:
-    if tensor.layout is not torch.strided or tensor.device.type == "meta":
-        return 0, 0
-    start = tensor.data_ptr()
-    if tensor.numel() == 0:
-        return start, start
-    last = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (last + 1) * tensor.element_size()
-
-
-def _length_of_union(spans: list[_Span]) -> int:
-    length = end = 0
-    for start, stop in sorted(spans):
-        length += max(0, stop - max(start, end))
-        end = max(end, stop)
-    return length
-
-
-def free_memory() -> int:
-    """Bytes of host memory that can be taken without swapping."""
-    return int(psutil.virtual_memory().available)
+def _objects_of(items: Sequence[Any]) -> Sequence[Any]:
+    if not isinstance(items, Samples) or items.columns is None:
+        return items
+    columns = [column for column in columns_of(items.columns) if column.kind is Kind.OBJECT]
+    return [value for column in columns for value in column.items()]
 
 
 def _free_on(device: str) -> int | None:
     if device == "cpu":
-        return free_memory()
+        return int(psutil.virtual_memory().available)
     if device.startswith("cuda"):
         return int(torch.cuda.mem_get_info(device)[0])
     return None

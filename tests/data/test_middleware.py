@@ -333,14 +333,6 @@ def test_batched_updates_skip_records_that_are_gone():
     assert [r.meta["priority"] for r in buffer] == [3.0, 1.0, 1.0, 1.0] and per.max_priority == 3.0 + 1e-5
 
 
-def test_many_writes_without_a_draw_take_bounded_memory(monkeypatch):
-    monkeypatch.setattr("ding.data.priority_index._MAX_PENDING", 10)
-    index = PriorityIndex(4, alpha=1.0)
-    for i in range(100):
-        index.set(np.array([i % 4]), np.array([float(i)]))
-    assert index._pending_count <= 10 and index.total == 96 + 97 + 98 + 99
-
-
 def test_draws_within_ranges_stay_within_them():
     index, rng = PriorityIndex(8, alpha=1.0), np.random.default_rng(0)
     index.set(np.array([1, 2, 5, 6]), np.array([0.1, 0.2, 0.3, 0.7]))

@@ -105,6 +105,8 @@ def _collate_columns(columns: Mapping[Any, Node], cat_1dim: bool, ignore: tuple[
         try:
             if isinstance(key, str) and key.startswith(ignore):
                 result[key] = node_items(node)
+            elif isinstance(node, Column):
+                result[key] = _collate_column(node, cat_1dim)
             else:
                 result[key] = _collate_node(node, cat_1dim)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -133,20 +135,15 @@ def _collate_column(column: Column, cat_1dim: bool) -> Any:
 
 def _as_batch(column: Column, cat_1dim: bool) -> torch.Tensor:
     """The values of a column of numbers as one tensor [N, *shape] of its own, or [N, steps, *shape]."""
-    values = column.values()
-    batch = torch.from_numpy(values)
-    if column.kind is Kind.FLOAT:
-        batch = batch.to(torch.float32)
-    elif column.rows is None:  # the array of the column itself
-        batch = batch.clone()
-    if (
-        cat_1dim
-        and column.kind in (Kind.TENSOR, Kind.ARRAY)
-        and batch.ndim == 2 + column.steps
-        and batch.shape[-1] == 1
-    ):
-        return batch.squeeze(-1)
-    return batch
+    values, kind = column.values(), column.kind
+    if cat_1dim and values.ndim == 2 + column.steps and values.shape[-1] == 1 and kind in _SHAPED:
+        values = values[..., 0]
+    if kind is Kind.FLOAT:
+        return torch.from_numpy(values).to(torch.float32)
+    return torch.from_numpy(values.copy() if column.rows is None else values)
+
+
+_SHAPED = (Kind.TENSOR, Kind.ARRAY)
 
 
 def _collate_nested_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool) -> dict[Any, Any]:

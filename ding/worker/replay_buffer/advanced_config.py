@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ding.utils.config_helper import boolean, integer, number
+from ding.worker.replay_buffer.column_buffer import STORAGE_CONFIG, STORAGE_RULES
 
 ADVANCED_CONFIG: dict[str, Any] = {
     "type": "advanced",
@@ -20,6 +21,7 @@ ADVANCED_CONFIG: dict[str, Any] = {
     # Delete the file `data_id` of an item that leaves.
     "enable_track_used_data": False,
     "deepcopy": False,
+    **STORAGE_CONFIG,
     "thruput_controller": {
         # Bounds on items pushed / items sampled, over a window that fades.
         "push_sample_rate_limit": {"max": math.inf, "min": 0},
@@ -42,6 +44,7 @@ ADVANCED_RULES = {
     "anneal_step": integer(0),
     "enable_track_used_data": boolean,
     "deepcopy": boolean,
+    **STORAGE_RULES,
     "thruput_controller.push_sample_rate_limit.max": number(0),
     "thruput_controller.push_sample_rate_limit.min": number(0),
     "thruput_controller.window_seconds": number(1e-3),

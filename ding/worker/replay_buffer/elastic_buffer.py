@@ -81,7 +81,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
             self._current_buffer_size = size
 
     def _drawable_count(self) -> int:
-        return int(min(self._ring.valid_count, self._current_buffer_size))
+        return int(min(self._store.valid_count, self._current_buffer_size))
 
     def _draw(self, size: int, sample_range: slice | None, replace: bool) -> IntArray:
         if sample_range is not None:
@@ -89,17 +89,10 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         return super()._draw(size, slice(-self._drawable_count(), None), replace)
 
     def state_dict(self) -> dict[str, Any]:
-        """A snapshot: the items by slot (not copied), the counters, the random state and the current size."""
+        """A snapshot: the items, the counters, the random state and the current size."""
         with self._lock:
             return {**super().state_dict(), "current_buffer_size": self._current_buffer_size}
 
-    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Take over a state; one with `data` alone is a list of items to push.
-
-        Raises:
-            AssertionError: `data` is missing.
-            ValueError: the state is of a buffer of another size.
-        """
-        with self._lock:
-            super().load_state_dict(_state_dict)
-            self._current_buffer_size = _state_dict.get("current_buffer_size", self._current_buffer_size)
+    def _restore(self, state: dict[str, Any]) -> None:
+        super()._restore(state)
+        self._current_buffer_size = state.get("current_buffer_size", self._current_buffer_size)

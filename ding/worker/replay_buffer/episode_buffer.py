@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import BUFFER_REGISTRY
-from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer, shallow_copies
+from ding.worker.replay_buffer.column_store import own_samples
+from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
 
 @BUFFER_REGISTRY.register("episode")
 class EpisodeReplayBuffer(NaiveReplayBuffer):
     """Naive buffer of whole episodes: an item is a list of transitions. Thread-safe.
 
-    A list that is pushed is a list of episodes, so one episode goes in as `push([episode], envstep)`. Sampled episodes
-    are lists of the caller's own, with copies of the transition dicts that share tensors and arrays with the stored
-    ones. For pieces of episodes, override `sample`.
+    A list that is pushed is a list of episodes, so one episode goes in as `push([episode], envstep)`. The transitions
+    of an episode are stored in columns. Sampled episodes are lists of the caller's own. For pieces of episodes,
+    override `sample`.
 
     Example:
         >>> import os, tempfile
@@ -33,7 +37,8 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
     def episode_len(self) -> list[int]:
         """The lengths of the stored episodes, in the order of their slots; empty slots are left out."""
         with self._lock:
-            return [len(episode) for episode in self._ring.slots if episode is not None]
+            slots = np.flatnonzero(self._store.held)
+            return [len(episode) for episode in self._store.read(slots)]
 
     def _note(self, items: list[Any]) -> None:
         if not self._has_warned and isinstance(items[0], Mapping):
@@ -43,7 +48,14 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
                 "push one episode as push([episode], envstep), and collect with a collector of episodes"
             )
 
-    def _hand_out(self, items: list[Any]) -> list[Any]:
-        if self._deepcopy:
-            return super()._hand_out(items)
-        return [shallow_copies(item) if isinstance(item, list) else item for item in shallow_copies(items)]
+    def _put(self, items: list[Any]) -> tuple[int, Sequence[Any]]:
+        return super()._put([_packed(item) for item in items])
+
+    def _set_slot(self, slot: int, item: Any) -> None:
+        super()._set_slot(slot, _packed(item))
+
+
+def _packed(episode: Any) -> Any:
+    """An episode in columns of its own, where it is a list of dicts that fit together."""
+    samples = Samples.of(episode) if isinstance(episode, list) else None
+    return episode if samples is None else own_samples(samples)

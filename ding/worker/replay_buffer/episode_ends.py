@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from ding.utils.data.samples import Column, Kind, Samples, node_items
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.ring import Ring
-
-BoolArray = npt.NDArray[np.bool_]
+from ding.worker.replay_buffer.ring import BoolArray, Ring
 
 
 class EpisodeEnds:
@@ -28,9 +26,9 @@ class EpisodeEnds:
     Example:
         >>> ring = Ring(8)
         >>> ends = EpisodeEnds(ring, max_length=3)
-        >>> for items in ([{"done": False}] * 4, [{"done": True}] * 1):
-        ...     ends.expect(items)
-        ...     _ = ring.put(items)
+        >>> for done in (np.zeros(4, np.bool_), np.ones(1, np.bool_)):
+        ...     ends.expect(done)
+        ...     ring.advance(len(done))
         >>> [length.tolist() for length in ends.episodes()]
         [[0, 3, 5], [3, 2, 0]]
     """
@@ -40,28 +38,26 @@ class EpisodeEnds:
         self.is_last: BoolArray = np.zeros(ring.size, dtype=np.bool_)
         self.steps = 0
 
-    def expect(self, items: list[Any]) -> None:
-        """Mark the slots that the ring's next `put` will write `items` (at least one, at most its size) to."""
-        self.is_last[self._ring.next_slots(len(items))] = self._find(items)
+    def expect(self, done: BoolArray) -> None:
+        """Mark the slots that the ring writes next, for items of which `done` [n] says whether their episode ends."""
+        self.is_last[self._ring.next_slots(len(done))] = self._find(done)
 
-    def find_all(self) -> None:
-        """Mark all slots anew, as if the ring's items were just coming."""
+    def mark_all(self, done: BoolArray) -> None:
+        """Mark the occupied slots anew, for items of which `done` [n] says whether their episode ends."""
         self.clear()
-        slots = self._ring.positions_to_slots(np.arange(self._ring.filled))
-        if slots.size:
-            self.is_last[slots] = self._find([self._ring.slots[slot] for slot in slots.tolist()])
+        if len(done):
+            self.is_last[self._ring.occupied()] = self._find(done)
 
-    def _find(self, items: list[Any]) -> BoolArray:
-        """Which of `items` [n], that follow on those before, are the last of an episode."""
-        count, max_length = len(items), self._max_length
-        is_last = np.fromiter(map(ends_episode, items), dtype=np.bool_, count=count)
-        order = np.arange(count)
-        begins = np.where(np.concatenate(([False], is_last[:-1])), order, -self.steps)
+    def _find(self, done: BoolArray) -> BoolArray:
+        """Which of n items, that follow on those before, are the last of an episode."""
+        max_length, order = self._max_length, np.arange(len(done))
+        begins = np.where(np.concatenate(([False], done[:-1])), order, -self.steps)
         lengths = order - np.maximum.accumulate(begins) + 1  # of each item's episode, up to this item
-        self.steps = 0 if is_last[-1] else int(lengths[-1])
+        self.steps = 0 if done[-1] else int(lengths[-1])
+        is_last: BoolArray = done.copy()
         if max_length is not None:
-            is_last |= lengths % max_length == 0
             self.steps %= max_length
+            is_last |= lengths % max_length == 0
         return is_last
 
     def cut(self) -> None:
@@ -103,12 +99,9 @@ class EpisodeEnds:
         A slot that was emptied by hand parts an episode in two.
         """
         ring = self._ring
-        slots = ring.ranges(slice(None))
-        is_last = np.concatenate([self.is_last[start:stop] for start, stop in slots] or [self.is_last[:0]])
-        is_empty = np.zeros(ring.filled, dtype=np.bool_)
-        if ring.valid_count != ring.filled:
-            is_empty[:] = [item is None for start, stop in slots for item in ring.slots[start:stop]]
-            is_last |= is_empty
+        slots = ring.positions_to_slots(np.arange(ring.filled))
+        is_empty = ~ring.held[slots]
+        is_last = self.is_last[slots] | is_empty
         stops = np.append(np.flatnonzero(is_last) + 1, ring.filled)
         starts = np.append(0, stops[:-1])
         lengths = stops - starts
@@ -127,7 +120,20 @@ class EpisodeEnds:
         return self._ring.positions_to_slots(first[:, None] + np.arange(length))
 
 
+def done_flags(items: Sequence[Any]) -> BoolArray:
+    """Whether each of `items` [n] ends an episode; see `ends_episode`."""
+    columns = items.columns if isinstance(items, Samples) else None
+    if columns is None:
+        return np.fromiter(map(ends_episode, items), np.bool_, len(items))
+    done = columns.get("done")
+    if isinstance(done, Column) and done.kind is not Kind.OBJECT:
+        flags: BoolArray = np.all(np.asarray(done.values(), np.bool_).reshape(len(items), -1), axis=1)
+        return flags
+    done_items = [None] * len(items) if done is None else node_items(done)
+    return np.fromiter((ends_episode({"done": value}) for value in done_items), np.bool_, len(items))
+
+
 def ends_episode(item: Any) -> bool:
     """Whether `item` is a dict with a true `done`; with a flag for each player, whether all are."""
-    done = item.get("done", False) if isinstance(item, Mapping) else False
-    return done if type(done) is bool else bool(torch.as_tensor(done).all())
+    done = item.get("done") if isinstance(item, Mapping) else None
+    return bool(done) if done is None or type(done) is bool else bool(torch.as_tensor(done).all())

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ding.data.random_source import generator_state, set_generator_state
 from ding.utils.config_helper import boolean, integer, number
+from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.ring_buffer import RingBuffer
-
-BoolArray = npt.NDArray[np.bool_]
+from ding.worker.replay_buffer.column_buffer import STORAGE_CONFIG, STORAGE_RULES, ColumnBuffer
+from ding.worker.replay_buffer.ring import BoolArray
 
 NAIVE_RULES = {
     "replay_buffer_size": integer(1),
     "deepcopy": boolean,
     "enable_track_used_data": boolean,
     "periodic_thruput_seconds": number(1e-3),
+    **STORAGE_RULES,
 }
 
 # What DI-engine has in its module of this name, and what is built here on the naive buffer.
@@ -32,10 +32,11 @@ _ELSEWHERE = {
 
 
 @BUFFER_REGISTRY.register("naive")
-class NaiveReplayBuffer(RingBuffer):
-    """Replay buffer without priorities: a ring of items of any type, drawn uniformly. Thread-safe.
+class NaiveReplayBuffer(ColumnBuffer):
+    """Replay buffer without priorities: items of any type, drawn uniformly. Thread-safe.
 
-    Sampled items are the stored objects themselves unless `deepcopy` is on.
+    Items that are dicts are stored in columns; who pushed them and who samples them may change theirs. Items of other
+    types are handed out as they were pushed, unless `deepcopy` is on.
 
     Example:
         >>> import os, tempfile
@@ -53,6 +54,7 @@ class NaiveReplayBuffer(RingBuffer):
         "deepcopy": False,
         "enable_track_used_data": False,
         "periodic_thruput_seconds": 60,
+        **STORAGE_CONFIG,
     }
     config_rules = NAIVE_RULES
 
@@ -61,24 +63,25 @@ class NaiveReplayBuffer(RingBuffer):
 
         `cur_collector_envstep` is not used.
         """
+        items = self._prepare(data)
         with self._lock:
-            self._take_in(self._prepare(data))
+            self._take_in(items)
 
     def _take_in(self, items: list[Any]) -> int:
-        ring = self._ring
-        replaced_count = 0
-        for start in range(0, len(items), ring.size):
-            chunk = items[start : start + ring.size]
+        store = self._store
+        replaced = 0
+        for start in range(0, len(items), store.size):
+            chunk = items[start : start + store.size] if len(items) > store.size else items
             self._note(chunk)
-            replaced = ring.put(chunk)
-            ring.valid_count += len(chunk) - len(replaced)
-            replaced_count += len(replaced)
-            self._drop(replaced)
-        self._count_thruput(pushed=len(items), removed=replaced_count)
+            gone, dropped = self._put(chunk)
+            store.valid_count += len(chunk) - gone
+            replaced += gone
+            self._drop(dropped)
+        self._count_thruput(pushed=len(items), removed=replaced)
         return len(items)
 
     def _note(self, items: list[Any]) -> None:
-        """Take note of the items that the ring takes in next."""
+        """Take note of the items that the buffer takes in next."""
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -101,31 +104,33 @@ class NaiveReplayBuffer(RingBuffer):
             return []
         with self._lock:
             have = self._drawable_count()
+            items: Sequence[Any] | None = None
             if have >= size or (replace and have > 0):
-                slots = self._draw(size, sample_range, replace)
-                items: list[Any] = [self._ring.slots[slot] for slot in slots.tolist()]
+                items = self._store.read(self._draw(size, sample_range, replace))
                 self._count_thruput(sampled=size)
-            else:
-                items = []
-        if not items:
+        if items is None:
             self._logger.info("too few items to sample: %d are there, %d are asked for", have, size)
             return None
         return self._hand_out(items)
 
     def _drawable_count(self) -> int:
         """How many items `sample` draws from, when no range is given."""
-        return self._ring.valid_count
+        return self._store.valid_count
 
-    def _hand_out(self, items: list[Any]) -> list[Any]:
-        """Stored items as the caller gets them; called without the lock."""
-        return copy.deepcopy(items) if self._deepcopy else items
+    def _hand_out(self, items: Sequence[Any]) -> list[Any]:
+        """Items as the caller gets them; called without the lock."""
+        if isinstance(items, Samples):
+            return items
+        return copy.deepcopy(list(items)) if self._deepcopy else list(items)
 
     def _draw(self, size: int, sample_range: slice | None, replace: bool) -> IntArray:
         if sample_range is None:
+            if self._store.valid_count == self._store.filled == self._store.size:  # any order will do
+                return self._choose(self._store.size, size, slice(None), replace)
             sample_range = slice(None)
         elif not isinstance(sample_range, slice):
             raise TypeError(f"sample_range = {sample_range!r} is not allowed; it must be a slice or None")
-        ring = self._ring
+        ring = self._store
         if ring.valid_count == ring.filled:
             positions = range(ring.filled)[sample_range]
             chosen = self._choose(len(positions), size, sample_range, replace)
@@ -146,13 +151,16 @@ class NaiveReplayBuffer(RingBuffer):
 
     def _remove(self, slots: IntArray) -> None:
         # The others move together, for a ring with gaps is drawn from slowly.
-        ring, occupied = self._ring, self._ring.occupied()
+        store, occupied = self._store, self._store.occupied()
         is_kept = ~np.isin(occupied, slots)
-        removed = [ring.slots[slot] for slot in slots.tolist()]
         self._note_kept(occupied, is_kept)
-        ring.refill([ring.slots[slot] for slot in occupied[is_kept].tolist()])
-        self._drop(removed)
-        self._count_thruput(removed=len(removed))
+        kept, push_count = store.read(occupied[is_kept]), store.push_count
+        self._take_out(slots)
+        store.reset()
+        if kept:
+            store.put(kept)
+        store.valid_count, store.push_count = len(kept), push_count
+        self._count_thruput(removed=len(slots))
 
     def _note_kept(self, slots: IntArray, is_kept: BoolArray) -> None:
         """Take note that of the items in `slots` [n] only some are kept, and move to the first slots."""
@@ -160,45 +168,11 @@ class NaiveReplayBuffer(RingBuffer):
     def clear(self) -> None:
         """Drop all items and start `push_count` at 0 again."""
         with self._lock:
-            dropped = [item for item in self._ring.slots if item is not None]
-            self._ring.clear()
-            self._ring.push_count = 0
-            self._drop(dropped)
-            self._count_thruput(removed=len(dropped))
-
-    def state_dict(self) -> dict[str, Any]:
-        """A snapshot: the items by slot (not copied), the counters and the random state."""
-        with self._lock:
-            return {
-                "data": list(self._ring.slots),
-                "tail": self._ring.tail,
-                "valid_count": self._ring.valid_count,
-                "push_count": self._ring.push_count,
-                "rng": generator_state(self._rng),
-            }
-
-    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Take over a state; one with `data` alone is a list of items to push.
-
-        Raises:
-            AssertionError: `data` is missing.
-            ValueError: the state is of a buffer of another size.
-        """
-        if "data" not in _state_dict:
-            raise AssertionError(f"a buffer state needs the key 'data'; it has {sorted(_state_dict)}")
-        state = _state_dict
-        with self._lock:
-            if set(state) == {"data"}:
-                self._take_in([item for item in state["data"] if item is not None])
-                return
-            self._ring.load(state["data"], state["tail"], state["valid_count"], state["push_count"])
-            if "rng" in state:
-                set_generator_state(self._rng, state["rng"])
-
-
-def shallow_copies(items: list[Any]) -> list[Any]:
-    """`items` with each dict copied; the copies share what the dicts hold."""
-    return [item.copy() if isinstance(item, dict) else item for item in items]
+            removed = self._store.occupied()
+            self._take_out(removed)
+            self._store.reset()
+            self._store.push_count = 0
+            self._count_thruput(removed=len(removed))
 
 
 def __getattr__(name: str) -> Any:

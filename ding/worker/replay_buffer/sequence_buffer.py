@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any
 
 from ding.utils.config_helper import integer
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.episode_ends import BoolArray, EpisodeEnds
-from ding.worker.replay_buffer.naive_buffer import NAIVE_RULES, NaiveReplayBuffer, shallow_copies
+from ding.worker.replay_buffer.episode_ends import EpisodeEnds, done_flags
+from ding.worker.replay_buffer.naive_buffer import NAIVE_RULES, NaiveReplayBuffer
+from ding.worker.replay_buffer.ring import BoolArray
 
 
 @BUFFER_REGISTRY.register("sequence")
@@ -47,7 +48,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         super().__init__(cfg, tb_logger, exp_name, instance_name)
         length = self._cfg.episode_length
         self._episode_length = None if length is None else int(length)
-        self._ends = EpisodeEnds(self._ring, self._episode_length)
+        self._ends = EpisodeEnds(self._store, self._episode_length)
 
     def sample(  # type: ignore[override]  # the documented signature
         self,
@@ -60,8 +61,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         """Draw `batch` windows; None (and a log line) when there are too few transitions, or no episode is long enough.
 
         For each window an episode is drawn uniformly among those that are long enough, then the window within it. So
-        windows may overlap or come up again; the dicts in them are copies, which share tensors and arrays with the
-        stored ones.
+        windows may overlap or come up again; each is the caller's own.
 
         Args:
             batch: number of windows.
@@ -92,7 +92,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
     def _check_windows(self, batch: int, sequence: int, replace: bool) -> tuple[int, int]:
         batch, sequence = index(batch), index(sequence)
-        longest = min(self._ring.size, self._episode_length or self._ring.size)
+        longest = min(self._store.size, self._episode_length or self._store.size)
         if batch < 0 or not 1 <= sequence <= longest:
             raise ValueError(
                 f"{batch} windows of {sequence} transitions are not allowed; windows must be of 1 to {longest}, the "
@@ -101,23 +101,19 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         self._check_size(batch * sequence, can_exceed=replace)
         return batch, sequence
 
-    def _draw_windows(self, batch: int, sequence: int, replace: bool) -> tuple[list[list[Any]] | None, str]:
-        """Windows of stored transitions; or None, and why."""
-        have, needed = self._ring.valid_count, batch * sequence
+    def _draw_windows(self, batch: int, sequence: int, replace: bool) -> tuple[list[Sequence[Any]] | None, str]:
+        """Windows of transitions; or None, and why."""
+        have, needed = self._store.valid_count, batch * sequence
         if have < needed and not replace:
             return None, f"{have} transitions are there, {needed} are needed"
         slots = self._ends.draw(batch, sequence, self._rng)
         if slots is None:
             return None, f"the longest episode there has {max(self._ends.episodes()[1])}"
         self._count_thruput(sampled=batch)
-        stored = self._ring.slots
-        return [[stored[slot] for slot in row] for row in slots.tolist()], ""
-
-    def _hand_out(self, items: list[Any]) -> list[Any]:
-        return super()._hand_out(items) if self._deepcopy else shallow_copies(items)
+        return [self._store.read(row) for row in slots], ""
 
     def _note(self, items: list[Any]) -> None:
-        self._ends.expect(items)
+        self._ends.expect(done_flags(items))
 
     def _note_kept(self, slots: IntArray, is_kept: BoolArray) -> None:
         self._ends.keep(slots, is_kept)
@@ -129,7 +125,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             self._ends.clear()
 
     def _notes_to_save(self) -> dict[str, Any]:
-        return {"episode_ends": self._ends.is_last[self._ring.occupied()]}
+        return {"episode_ends": self._ends.is_last[self._store.occupied()]}
 
     def _take_in_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
         # What comes from a file neither goes on with the episode under way, nor is it gone on with.
@@ -140,24 +136,16 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             self._ends.mark_newest(notes["episode_ends"])
 
     def state_dict(self) -> dict[str, Any]:
-        """A snapshot: the transitions by slot (not copied), where episodes end, the counters and the random state."""
+        """A snapshot: the transitions, where episodes end, the counters and the random state."""
         with self._lock:
             own = {"episode_ends": self._ends.is_last.copy(), "episode_steps": self._ends.steps}
             return {**super().state_dict(), **own}
 
-    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Take over a state; one with `data` alone is a list of transitions to push.
-
-        Where the state does not tell where episodes end, it is found out as for transitions that are pushed.
-
-        Raises:
-            AssertionError: `data` is missing.
-            ValueError: the state is of a buffer of another size.
-        """
-        with self._lock:
-            super().load_state_dict(_state_dict)
-            if "episode_ends" in _state_dict:
-                self._ends.is_last[:] = _state_dict["episode_ends"]
-                self._ends.steps = int(_state_dict["episode_steps"])
-            elif set(_state_dict) != {"data"}:
-                self._ends.find_all()
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Take over a state; where it does not tell where episodes end, it is found out as at a push."""
+        super()._restore(state)
+        if "episode_ends" in state:
+            self._ends.is_last[:] = state["episode_ends"]
+            self._ends.steps = int(state["episode_steps"])
+        else:
+            self._ends.mark_all(done_flags(self._store.read(self._store.occupied())))

@@ -349,7 +349,7 @@ def test_the_chunks_that_are_there_are_those_that_are_needed(kind, max_use, step
             else:
                 room.close_buffer("b")
                 room.open("b", room.cfg)
-            stored = [item for item in room.buffers["b"]._ring.slots if item is not None]
+            stored = [item for item in room.buffers["b"]._data if item is not None]
             needed = {row["data_id"] for rows in [stored, *under_way] for row in rows}
             assert room.store.names == needed
     finally:
@@ -395,4 +395,4 @@ def test_collectors_and_learners_at_work_never_lose_a_chunk_they_need(make_room,
     for thread in learners:
         thread.join(60)
     assert errors == []
-    assert len(room.store.names) == len({item["data_id"] for item in room.buffers["b"]._ring.slots})
+    assert len(room.store.names) == len({item["data_id"] for item in room.buffers["b"]._data})

@@ -529,7 +529,7 @@ def test_unknown_steps_are_not_logged(make_advanced, tb):
 
 
 def test_other_ranks_have_no_tb_logger(monkeypatch, tb):
-    monkeypatch.setattr("ding.worker.replay_buffer.ring_buffer.get_rank", lambda: 1)
+    monkeypatch.setattr("ding.worker.replay_buffer.column_buffer.get_rank", lambda: 1)
     with AdvancedReplayBuffer({}, tb, "exp") as buffer:
         buffer.push(items(0, 2), 5)
         buffer.sample(1, 5)

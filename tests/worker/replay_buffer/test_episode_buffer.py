@@ -62,7 +62,8 @@ def test_what_is_handed_out_is_the_callers(make_episode):
     first.pop()
     assert len(second) == 2 and "adv" not in second[0]
     assert buffer.episode_len == [2] and "adv" not in buffer._data[0][0]
-    assert second[1]["obs"] is buffer._data[0][1]["obs"]
+    second[1]["obs"] += 5
+    assert buffer._data[0][1]["obs"].tolist() == [0, 1]
 
 
 def test_deepcopy_separates_tensors_too(make_episode):

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.worker.replay_buffer.episode_ends import EpisodeEnds, ends_episode
+from ding.utils.data.samples import Samples
+from ding.worker.replay_buffer.episode_ends import EpisodeEnds, done_flags, ends_episode
 from ding.worker.replay_buffer.ring import Ring
 
 
@@ -31,11 +32,11 @@ class History:
         return [kept.count(episode) for episode in sorted(set(kept))]
 
 
-def put(ring: Ring, ends: EpisodeEnds, items: list[dict]) -> None:
-    for start in range(0, len(items), ring.size):
-        chunk = items[start : start + ring.size]
+def put(ring: Ring, ends: EpisodeEnds, dones: list[bool]) -> None:
+    for start in range(0, len(dones), ring.size):
+        chunk = np.array(dones[start : start + ring.size])
         ends.expect(chunk)
-        ring.valid_count += len(chunk) - len(ring.put(chunk))
+        ring.advance(len(chunk))
 
 
 pushes = st.lists(st.lists(st.booleans(), min_size=1, max_size=20), max_size=12)
@@ -47,7 +48,7 @@ def test_episodes_are_those_of_the_history(size, max_length, all_dones):
     ring = Ring(size)
     ends, history = EpisodeEnds(ring, max_length), History(max_length)
     for dones in all_dones:
-        put(ring, ends, [{"done": done} for done in dones])
+        put(ring, ends, dones)
         history.push(dones)
         starts, lengths = ends.episodes()
         assert [n for n in lengths.tolist() if n] == history.lengths(size)
@@ -62,7 +63,7 @@ def test_windows_lie_within_one_episode_and_all_of_them_come_up(size, all_dones,
     ends = EpisodeEnds(ring, None)
     episodes = History(None)
     for dones in all_dones:
-        put(ring, ends, [{"done": done, "n": n + i} for i, done in enumerate(dones)])
+        put(ring, ends, dones)
         episodes.push(dones)
         n += len(dones)
     first = max(0, n - size)
@@ -71,7 +72,9 @@ def test_windows_lie_within_one_episode_and_all_of_them_come_up(size, all_dones,
     if slots is None:
         assert possible == set()
         return
-    windows = [[ring.slots[slot]["n"] for slot in row] for row in slots.tolist()]
+    numbers = np.zeros(size, np.int64)
+    numbers[np.arange(first, n) % size] = np.arange(first, n)
+    windows = numbers[slots].tolist()
     assert all(window == list(range(window[0], window[0] + length)) for window in windows)
     assert {window[0] for window in windows} == possible
 
@@ -79,7 +82,7 @@ def test_windows_lie_within_one_episode_and_all_of_them_come_up(size, all_dones,
 def test_an_episode_is_drawn_uniformly_whatever_its_length():
     ring, rng = Ring(100), np.random.default_rng(0)
     ends = EpisodeEnds(ring, None)
-    put(ring, ends, [{"done": i in (9, 99)} for i in range(100)])
+    put(ring, ends, [i in (9, 99) for i in range(100)])
     slots = ends.draw(4000, 5, rng)
     assert np.mean(slots[:, 0] < 10) == pytest.approx(0.5, abs=0.03)
 
@@ -87,10 +90,8 @@ def test_an_episode_is_drawn_uniformly_whatever_its_length():
 def test_an_emptied_slot_parts_an_episode_in_two():
     ring = Ring(8)
     ends = EpisodeEnds(ring, None)
-    put(ring, ends, [{"done": i == 5} for i in range(8)])
-    for slot in (2, 7):
-        ring.slots[slot] = None
-        ring.valid_count -= 1
+    put(ring, ends, [i == 5 for i in range(8)])
+    ring.release(np.array([2, 7]))
     starts, lengths = ends.episodes()
     assert list(zip(starts.tolist(), lengths.tolist(), strict=True)) == [(0, 2), (3, 3), (6, 1), (8, 0)]
 
@@ -100,23 +101,24 @@ def test_cut_ends_the_episode_under_way():
     ends = EpisodeEnds(ring, 5)
     ends.cut()
     assert not ends.is_last.any()
-    put(ring, ends, [{"done": False}] * 3)
+    put(ring, ends, [False] * 3)
     ends.cut()
     ends.cut()
-    put(ring, ends, [{"done": False}] * 5)
+    put(ring, ends, [False] * 5)
     assert ends.episodes()[1].tolist() == [3, 5, 0]
 
 
 def test_marks_can_be_found_anew_from_the_items():
     ring = Ring(8)
     ends = EpisodeEnds(ring, 4)
-    put(ring, ends, [{"done": i == 6} for i in range(12)])
+    dones = [i == 6 for i in range(12)]
+    put(ring, ends, dones)
     ends.steps = 9
-    ends.find_all()
+    ends.mark_all(np.array(dones[4:]))
     assert ends.episodes()[1].tolist() == [3, 4, 1]
     assert ends.steps == 1
-    ring.clear()
-    ends.find_all()
+    ring.reset()
+    ends.mark_all(np.array([], np.bool_))
     assert ends.episodes()[1].tolist() == [0]
 
 
@@ -135,3 +137,7 @@ def test_marks_can_be_found_anew_from_the_items():
 )
 def test_done_flags_of_every_kind_are_understood(item, is_last):
     assert ends_episode(item) is is_last
+    assert done_flags([item, item]).tolist() == [is_last, is_last]
+    samples = Samples.of([item, item])
+    if samples is not None:
+        assert done_flags(samples).tolist() == [is_last, is_last] and samples.columns is not None

@@ -81,12 +81,12 @@ def test_a_frozen_state_stays_as_it_is_while_the_buffer_goes_on(kind):
     buffer.close()
 
 
-def test_a_frozen_item_is_the_one_that_was_pushed():
+def test_a_frozen_state_has_columns_of_the_items_that_are_there_alone():
     buffer = make("advanced")
     play(buffer, "advanced", [("push", 2)])
     frozen = buffer.freeze()
-    assert frozen["data"] == [{"n": 0, "collect_iter": 0}, {"n": 1, "collect_iter": 0}] + [None] * (SIZE - 2)
-    assert frozen["books"]["slots"].tolist() == [0, 1] and len(frozen["books"]["priorities"]) == 2
+    assert frozen["data"]["slots"].tolist() == [0, 1] and frozen["priorities"].tolist() == [1.0, 1.0]
+    assert [array.tolist() for array in frozen["data"]["arrays"]] == [[0, 1], [0, 0]]
     buffer.close()
 
 
@@ -98,7 +98,7 @@ def test_retired_items_stay_retired():
     other.load_state_dict(buffer.freeze())
     assert other.count() == buffer.count() == 4 - len({item["n"] for item in batch})
     slots = [item["replay_buffer_idx"] for item in batch]
-    assert other._store.book.priorities.priorities[slots].tolist() == [0.0] * 2
+    assert [other._data[slot]["priority"] for slot in slots] == [0.0] * 2
     assert {item["n"] for item in other.sample(2, 0)}.isdisjoint(item["n"] for item in batch)
     for each in (buffer, other):
         each.close()

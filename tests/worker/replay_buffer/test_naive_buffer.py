@@ -55,12 +55,21 @@ def test_none_is_refused(make_naive):
         make_naive(4).push([{"n": 0}, None], 0)
 
 
-def test_sampling_hands_out_distinct_stored_objects(make_naive):
+def test_sampled_items_are_distinct_and_the_callers(make_naive):
     buffer = make_naive(64)
-    buffer.push(items(0, 64), 0)
+    buffer.push([{"n": i, "obs": torch.tensor([i, i])} for i in range(64)], 0)
     batch = buffer.sample(32, 0)
     assert len({item["n"] for item in batch}) == 32
-    assert all(item is buffer._data[item["n"]] for item in batch)
+    for item in batch:
+        item["obs"] += 100
+        item["seen"] = True
+    assert all(set(item) == {"n", "obs"} and item["obs"].tolist() == [item["n"]] * 2 for item in buffer._data)
+
+
+def test_items_that_are_no_dicts_are_handed_out_as_they_were_pushed(make_naive):
+    buffer, pushed = make_naive(4), [object(), [1, 2], "text"]
+    buffer.push(pushed, 0)
+    assert sorted(map(id, buffer.sample(3, 0))) == sorted(map(id, pushed))
     assert buffer.sample(0, 0) == []
 
 
@@ -308,6 +317,9 @@ def test_the_default_configuration():
         "deepcopy": False,
         "enable_track_used_data": False,
         "periodic_thruput_seconds": 60,
+        "share_frames": False,
+        "storage": "memory",
+        "storage_path": None,
         "cfg_type": "NaiveReplayBufferDict",
     }
 

@@ -123,7 +123,8 @@ def test_what_is_handed_out_is_the_callers(make_sequence):
     first, second = buffer.sample(2, 1, 0)
     first[0]["seen"] = True
     first.append("more")
-    assert first[0]["obs"] is obs and "seen" not in second[0]
+    first[0]["obs"] += 5
+    assert obs == second[0]["obs"] == 0 and "seen" not in second[0]
     assert all("seen" not in item for item in buffer._data[:2])
 
 

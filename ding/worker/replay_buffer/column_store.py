@@ -1,0 +1,472 @@
+"""Where buffers keep their items: typed columns of the capacity, written round and round."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ding.utils.data.samples import (
+    END_FLAGS,
+    Column,
+    Kind,
+    Node,
+    Samples,
+    columns_of,
+    is_same_structure,
+    map_node,
+    node_items,
+    with_end_flags,
+)
+from ding.utils.fast_copy import fastcopy
+from ding.utils.segment_tree import IntArray
+from ding.worker.replay_buffer.ring import Ring
+from ding.worker.replay_buffer.row_ring import Array, RowRing, shared_rows
+
+# Objects of these types cannot be changed, so they need no copies.
+_IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes))
+
+
+class ColumnStore(Ring):
+    """Slots of items that are dicts with the same keys, as typed columns; of any other items as they are.
+
+    The columns are those of the first items. A `next_obs` that is the `obs` of another item is stored once. A value
+    that does not fit its column makes that a column of objects, an item with other keys makes all items objects; each
+    is told once in a warning. What is stored belongs to the store, and what is read to who reads it. Not thread-safe.
+
+    Args:
+        size: number of slots.
+        logger: gets the warnings.
+        folder: of the files that the columns are mapped to; None for memory. Objects are always in memory.
+        share_frames: whether to store frames that successive image observations [C, ...] have in common once.
+    """
+
+    def __init__(
+        self, size: int, logger: logging.Logger, folder: str | None = None, share_frames: bool = False
+    ) -> None:
+        super().__init__(size)
+        self._logger, self._folder, self._share_frames = logger, folder, share_frames
+        self._columns: dict[str, Node] | None = None
+        self._rings: list[RowRing] = []
+        self._objects: list[Any] | None = None  # the items by slot, where there are no columns
+        self._files: list[str] = []
+        self._file_numbers = itertools.count()
+
+    # ---- the contents
+
+    @property
+    def columns(self) -> dict[str, Node] | None:
+        """The columns [size] by key; None where there are none. Their contents are of meaning in `held` slots."""
+        return self._columns
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was stored yet, so that neither columns nor objects are there."""
+        return self._columns is None and self._objects is None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns when all slots are in use, without what objects refer to."""
+        shared = {id(column) for ring in self._rings for column in (ring.obs, ring.next_obs)}
+        own = [column for column in columns_of(self._columns or {}) if id(column) not in shared]
+        arrays = sum(column.data.nbytes for column in own if column.kind is not Kind.OBJECT)
+        pointers = sum(column.kind is Kind.OBJECT for column in own) + (self._objects is not None)
+        return int(arrays + 8 * pointers * self.size + sum(ring.nbytes for ring in self._rings) + self.held.nbytes)
+
+    def put(self, items: Sequence[Any]) -> None:
+        """Write at most `size` items to the next slots, over what is there."""
+        count = len(items)
+        slots = self.next_slots(count)
+        self.held[slots] = False
+        self._write(slots, items)
+        self.advance(count)
+
+    def replace(self, slot: int, item: Any) -> None:
+        """Write one item to `slot`, or empty it for None; the counters stay."""
+        self.held[slot] = False
+        if item is None:
+            self._forget_objects(np.array([slot]))
+        else:
+            self._write(slice(slot, slot + 1), [item])
+            self.held[slot] = True
+
+    def read(self, slots: IntArray) -> Sequence[Any]:
+        """The items in `slots` [n], all of which hold one: `Samples`, or a list of objects."""
+        if self._columns is not None:
+            return Samples(self.gather(slots))
+        objects = self._objects or []
+        return [own_item(objects[slot]) for slot in slots.tolist()]
+
+    def gather(self, slots: IntArray) -> dict[str, Node]:
+        """The columns of the items in `slots` [n], copied. Needs `columns`."""
+        assert self._columns is not None
+        return {
+            key: own_column(node, slots) if isinstance(node, Column) else own_node(node, slots)
+            for key, node in self._columns.items()
+        }
+
+    def remove(self, slots: IntArray) -> None:
+        """Empty `slots`."""
+        self.release(slots)
+        self._forget_objects(slots)
+
+    def reset(self) -> None:
+        """Empty all slots and forget the columns; `push_count` stays."""
+        super().reset()
+        self._columns, self._objects, self._rings = None, None, []
+        self.delete_files()
+
+    def delete_files(self) -> None:
+        """Delete the files that columns are mapped to."""
+        for name in self._files:
+            os.remove(name)
+        self._files.clear()
+
+    # ---- writing
+
+    def _write(self, slots: IntArray | slice, items: Sequence[Any]) -> None:
+        if self._objects is None:
+            columns = _columns_of_items(items)
+            if self._columns is None and columns is not None:
+                self._make_columns(columns)
+            pairs = None if columns is None else self._conform(columns)
+            if pairs is not None:
+                self._write_columns(slots, pairs)
+                return
+            self._make_objects(items)
+        objects = self._objects
+        assert objects is not None
+        for slot, item in zip(_numbers(slots), items, strict=True):
+            objects[slot] = own_item(item)
+
+    def _write_columns(self, slots: IntArray | slice, pairs: list[tuple[Column, Column]]) -> None:
+        new = {id(stored): column for stored, column in pairs}
+        for ring in self._rings:
+            ring.write(slots, new.pop(id(ring.obs)), new.pop(id(ring.next_obs)), self.held)
+        for stored, column in pairs:
+            if id(stored) not in new:
+                continue
+            if stored.kind is not Kind.OBJECT:
+                stored.data[slots] = column.values()
+                continue
+            for slot, value in zip(_numbers(slots), own_objects(column.items()), strict=True):
+                stored.data[slot] = value
+
+    def _make_columns(self, columns: dict[str, Node]) -> None:
+        made = {id(column): ring_column for column, ring_column in self._make_rings(columns)}
+
+        def make(column: Column) -> Column:
+            return made[id(column)] if id(column) in made else self._make_column(column)
+
+        self._columns = {key: map_node(make, node) for key, node in columns.items()}
+
+    def _make_rings(self, columns: dict[str, Node]) -> Iterator[tuple[Column, Column]]:
+        obs, next_obs = columns.get("obs"), columns.get("next_obs")
+        if obs is None or next_obs is None or not is_same_structure(obs, next_obs):
+            return
+        for pair in zip(columns_of(obs), columns_of(next_obs), strict=True):
+            has_frames = self._share_frames and len(_shape_of(pair[0])) >= 3 and _shape_of(pair[0])[0] > 1
+            if _can_share(*pair, by_frames=has_frames):
+                ring = RowRing(self.size, pair, self._allocate, has_frames)
+                self._rings.append(ring)
+                yield from zip(pair, (ring.obs, ring.next_obs), strict=True)
+
+    def _make_column(self, column: Column) -> Column:
+        if column.kind is Kind.OBJECT:
+            return Column(Kind.OBJECT, [None] * self.size)
+        data = self._allocate((self.size, *_shape_of(column)), column.data.dtype)
+        return Column(column.kind, data, None, column.steps)
+
+    def _allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """An array; the system finds memory for its parts when they are written."""
+        if self._folder is None:
+            return np.empty(shape, dtype)
+        os.makedirs(self._folder, exist_ok=True)
+        name = os.path.join(self._folder, f"{os.getpid()}_{id(self):x}_{next(self._file_numbers)}.column")
+        self._files.append(name)
+        return np.asarray(np.memmap(name, dtype, "w+", shape=shape))
+
+    # ---- values that do not fit
+
+    def _conform(self, columns: dict[str, Node]) -> list[tuple[Column, Column]] | None:
+        """Each stored column with the one of `columns` that fits it; None where the keys are others."""
+        stored = self._columns
+        assert stored is not None
+        if columns.keys() != stored.keys():
+            flags = [flag for flag in END_FLAGS if flag in columns or flag in stored]
+            columns, extended = with_end_flags(columns, flags), with_end_flags(stored, flags)
+            if columns.keys() != extended.keys():
+                return None
+            self._columns = stored = extended
+        pairs: list[tuple[Column, Column]] = []
+        for key in list(stored):
+            pairs += self._conform_node(key, stored[key], columns[key])
+        return pairs
+
+    def _conform_node(self, key: str, stored: Node, node: Node) -> list[tuple[Column, Column]]:
+        assert self._columns is not None
+        if not is_same_structure(stored, node):
+            if not (isinstance(stored, Column) and stored.kind is Kind.OBJECT):
+                self._warn(key, _told(stored), _told(node))
+                self._unshare(columns_of(stored))
+                self._columns[key] = stored = Column(Kind.OBJECT, self._as_objects(stored))
+            return [(stored, Column(Kind.OBJECT, node_items(node)))]
+        pairs = []
+        for old, new in zip(columns_of(stored), columns_of(node), strict=True):
+            if not _fits(old, new):
+                if old.kind is not Kind.OBJECT:
+                    self._warn(key, _told(old), _told(new))
+                    self._unshare([old])
+                    old.kind, old.data, old.steps = Kind.OBJECT, self._as_objects(old), False
+                new = new.as_objects()
+            pairs.append((old, new))
+        return pairs
+
+    def _as_objects(self, node: Node) -> list[Any]:
+        """What is stored, by slot."""
+        slots, objects = self.occupied(), [None] * self.size
+        for slot, value in zip(slots.tolist(), node_items(own_node(node, slots)), strict=True):
+            objects[slot] = value
+        return objects
+
+    def _unshare(self, columns: Iterable[Column]) -> None:
+        """Store `obs` and `next_obs` apart, where one of `columns` is among them."""
+        for column in columns:
+            for ring in [ring for ring in self._rings if column in (ring.obs, ring.next_obs)]:
+                self._rings.remove(ring)
+                slots = self.occupied()
+                for each in (ring.obs, ring.next_obs):
+                    values = own_column(each, slots).values()
+                    each.data, each.rows = self._allocate((self.size, *values.shape[1:]), values.dtype), None
+                    each.data[slots] = values
+
+    def _make_objects(self, items: Sequence[Any]) -> None:
+        """Keep whole items from now on, of which some of `items` have no place in the columns."""
+        keys: Any = self._columns.keys() if self._columns is not None else getattr(items[0], "keys", list)()
+        other = next((item for item in items if isinstance(item, dict) and item.keys() != keys), None)
+        if self._columns is not None or other is not None:
+            got = items[0] if other is None else sorted(map(str, other))
+            self._logger.warning(
+                "items of a buffer should be dicts with the same keys: expected %s, got %.200s; "
+                "from now on all items are stored as Python objects, which takes more memory and time",
+                sorted(map(str, keys)),
+                got,
+            )
+        objects: list[Any] = [None] * self.size
+        if self._columns is not None:
+            slots = self.occupied()
+            for slot, item in zip(slots.tolist(), self.read(slots), strict=True):
+                objects[slot] = item
+        self._columns, self._rings, self._objects = None, [], objects
+        self.delete_files()
+
+    def _warn(self, key: str, expected: str, got: str) -> None:
+        self._logger.warning(
+            "the values of %r should be alike: expected %s, got %s; "
+            "from now on they are stored as Python objects, which takes more memory and time",
+            key,
+            expected,
+            got,
+        )
+
+    def _forget_objects(self, slots: IntArray) -> None:
+        lists = [column.data for column in columns_of(self._columns or {}) if column.kind is Kind.OBJECT]
+        for objects in [*lists, *([] if self._objects is None else [self._objects])]:
+            for slot in slots.tolist():
+                objects[slot] = None
+
+    # ---- states
+
+    def snapshot(self) -> dict[str, Any]:
+        """The items in plain values and arrays: `slots` [n] in order, and `columns` with `arrays`, or `items`."""
+        slots = self.occupied()
+        if self._columns is not None:
+            return {"size": self.size, "slots": slots, **packed_columns(self._with_shared_rows(slots))}
+        items = list(self.read(slots))
+        packed = [i for i, item in enumerate(items) if isinstance(item, Samples) and item.columns]
+        for i in packed:
+            items[i] = packed_columns(items[i].columns)
+        return {"size": self.size, "slots": slots, "items": items, "packed": packed}
+
+    def load(self, snapshot: dict[str, Any], tail: int, valid_count: int, push_count: int, head: int | None) -> None:
+        """Hold what `snapshot` has told, and nothing else.
+
+        Raises:
+            ValueError: it is of a store of another size.
+        """
+        if snapshot["size"] != self.size or not 0 <= tail < self.size:
+            raise ValueError(
+                f"a state of {snapshot['size']} slots with tail {tail} does not fit a buffer of {self.size}; "
+                "construct the buffer with the replay_buffer_size of the state"
+            )
+        slots = np.asarray(snapshot["slots"], np.int64)
+        items: Sequence[Any]
+        if "columns" in snapshot:
+            items = Samples(unpacked_columns(snapshot))
+        else:
+            items = list(snapshot["items"])
+            for i in snapshot.get("packed", ()):
+                items[i] = Samples(unpacked_columns(items[i]))
+        self.reset()
+        if len(slots):
+            self._write(slots, items)
+        self.restore(slots, tail, valid_count, push_count, head)
+
+    def _with_shared_rows(self, slots: IntArray) -> dict[str, Node]:
+        """The columns of the items in `slots`, copied; observations that are stored once are so again."""
+        assert self._columns is not None
+        shared: dict[int, Column] = {}
+        for ring in self._rings:
+            obs, next_obs = ring.snapshot(slots)
+            shared.update({id(ring.obs): obs, id(ring.next_obs): next_obs})
+        copied: dict[str, Node] = map_node(
+            lambda column: shared[id(column)] if id(column) in shared else own_column(column, slots), self._columns
+        )
+        return copied
+
+
+# ---- copies
+
+
+def own_node(node: Node, slots: IntArray) -> Node:
+    """The values of a node at `slots`, copied."""
+    return map_node(lambda column: own_column(column, slots), node)
+
+
+def own_column(column: Column, slots: IntArray) -> Column:
+    """The values of a column at `slots`, copied."""
+    if column.kind is Kind.OBJECT:
+        data = column.data
+        return Column(Kind.OBJECT, own_objects([data[slot] for slot in slots.tolist()]))
+    rows = slots if column.rows is None else column.rows.take(slots, axis=0)
+    return Column(column.kind, column.data.take(rows, axis=0), None, column.steps)
+
+
+def own_objects(values: list[Any]) -> list[Any]:
+    """Copies of objects; of those that cannot be changed, and of foreign types, the objects themselves."""
+    return values if _IMMUTABLE.issuperset(map(type, values)) else [fastcopy.copy(value) for value in values]
+
+
+def own_item(item: Any) -> Any:
+    """A copy of an item that is a dict, or is samples; any other item itself."""
+    if type(item) is dict:
+        return fastcopy.copy(item)
+    if isinstance(item, Samples) and item.columns is not None:
+        return Samples({key: map_node(_own_if_objects, node) for key, node in item.columns.items()})
+    return copy.copy(item) if isinstance(item, dict) else item
+
+
+def own_samples(samples: Samples) -> Samples:
+    """The same samples in arrays that hold nothing else; observations are still stored once. Needs `columns`."""
+    columns = samples.columns or {}
+    obs, next_obs = columns.get("obs"), columns.get("next_obs")
+    pairs: list[tuple[Column, Column]] = []
+    if obs is not None and next_obs is not None and is_same_structure(obs, next_obs):
+        pairs = list(zip(columns_of(obs), columns_of(next_obs), strict=True))
+    shared = {
+        id(old): new for pair in pairs if _can_share(*pair) for old, new in zip(pair, shared_rows(*pair), strict=True)
+    }
+    everything = np.arange(len(samples))
+
+    def own(column: Column) -> Column:
+        return shared[id(column)] if id(column) in shared else own_column(column, everything)
+
+    return Samples({key: map_node(own, node) for key, node in columns.items()})
+
+
+def _own_if_objects(column: Column) -> Column:
+    return Column(Kind.OBJECT, own_objects(column.items())) if column.kind is Kind.OBJECT else column
+
+
+# ---- what fits together
+
+
+def _columns_of_items(items: Sequence[Any]) -> dict[str, Node] | None:
+    """The columns of dicts with the same keys, but for end flags that some lack; None for other items."""
+    samples = Samples.of(items)
+    if samples is None and all(type(item) is dict and item for item in items):
+        groups = [list(group) for _, group in itertools.groupby(items, dict.keys)]
+        parts = [Samples.of(group) for group in groups]
+        samples = Samples.joined([part for part in parts if part is not None])
+    return None if samples is None else samples.columns
+
+
+def _can_share(obs: Column, next_obs: Column, by_frames: bool = False) -> bool:
+    if obs.kind is Kind.OBJECT or obs.steps or obs is next_obs or not _fits(obs, next_obs):
+        return False
+    return by_frames or (obs.data is next_obs.data and obs.rows is not None and next_obs.rows is not None)
+
+
+def _fits(stored: Column, column: Column) -> bool:
+    """Whether values of `column` can be written to `stored`."""
+    if stored.kind is not column.kind or stored.steps is not column.steps:
+        return False
+    if stored.kind is Kind.OBJECT:
+        return True
+    return bool(stored.data.dtype == column.data.dtype and _shape_of(stored) == _shape_of(column))
+
+
+def _shape_of(column: Column) -> tuple[int, ...]:
+    """The shape of one value; that of its frames, too, where it refers to several."""
+    frames: tuple[int, ...] = () if column.rows is None else column.rows.shape[1:]
+    shape: tuple[int, ...] = column.data.shape[1:]
+    return frames + shape
+
+
+def _told(node: Node) -> str:
+    """What a node is, in words for a warning."""
+    if not isinstance(node, Column):
+        return f"a {type(node).__name__} of {sorted(map(str, node)) if isinstance(node, dict) else len(node)}"
+    if node.kind is Kind.OBJECT:
+        return "an object"
+    shape = f"of shape {list(_shape_of(node))}" if _shape_of(node) else ""
+    return " ".join(filter(None, (node.kind.value, str(node.data.dtype), shape)))
+
+
+def _numbers(slots: IntArray | slice) -> Iterable[int]:
+    return range(slots.start, slots.stop) if isinstance(slots, slice) else slots.tolist()
+
+
+# ---- columns in plain values
+
+
+def packed_columns(columns: dict[str, Node]) -> dict[str, Any]:
+    """Columns as plain values and arrays, that `unpacked_columns` knows; an array of several columns once."""
+    arrays: dict[int, Array] = {}
+
+    def pack(node: Node) -> Any:
+        if isinstance(node, dict):
+            return {"keys": list(node), "nodes": [pack(value) for value in node.values()]}
+        if type(node) in (list, tuple):
+            return {"type": type(node).__name__, "nodes": [pack(value) for value in node]}
+        if not isinstance(node, Column):  # a namedtuple
+            node = Column(Kind.OBJECT, node_items(node))
+        if node.kind is Kind.OBJECT:
+            return {"kind": node.kind.value, "values": node.items()}
+        arrays[id(node.data)] = node.data
+        place = list(arrays).index(id(node.data))
+        return {"kind": node.kind.value, "array": place, "rows": node.rows, "steps": node.steps}
+
+    return {"columns": pack(dict(columns)), "arrays": list(arrays.values())}
+
+
+def unpacked_columns(packed: dict[str, Any]) -> dict[str, Node]:
+    """The columns that `packed_columns` was given."""
+    arrays = packed["arrays"]
+
+    def unpack(node: dict[str, Any]) -> Node:
+        if "keys" in node:
+            return dict(zip(node["keys"], map(unpack, node["nodes"]), strict=True))
+        if "nodes" in node:
+            return {"list": list, "tuple": tuple}[node["type"]](map(unpack, node["nodes"]))
+        if "values" in node:
+            return Column(Kind(node["kind"]), list(node["values"]))
+        return Column(Kind(node["kind"]), arrays[node["array"]], node["rows"], node["steps"])
+
+    columns: dict[str, Node] = unpack(packed["columns"])
+    return columns

@@ -1,0 +1,149 @@
+"""Observations that several samples refer to, stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ding.utils.data.samples import Column
+from ding.utils.segment_tree import IntArray
+
+Array = npt.NDArray[np.generic]
+# Makes an array of a shape and dtype, whose contents do not matter.
+Allocate = Callable[[tuple[int, ...], np.dtype], Array]
+
+# More room than the first push asks for, and how much is added when there is not enough.
+_SPARE, _GROWTH = 1.03, 1.12
+
+
+class RowRing:
+    """Rows written round and round, which the columns `obs` and `next_obs` of a store refer to. Not thread-safe.
+
+    A row stays while a slot that holds an item refers to it. With `share_frames` a row is a frame: an observation
+    [C, ...] refers to C of them, and those that it has in common with the observation before it are stored once.
+
+    Args:
+        size: slots of the store.
+        first: the values of the first push, `obs` and `next_obs`; their number of rows for each item is expected of
+            later ones, too. Where there are more, the ring grows.
+        allocate: makes arrays.
+        share_frames: whether to store frames.
+
+    Attributes:
+        obs, next_obs: the columns of the store; `rows` are int32 [size], or [size, C].
+    """
+
+    def __init__(self, size: int, first: tuple[Column, Column], allocate: Allocate, share_frames: bool) -> None:
+        units, obs_rows, _ = _units_of(*first, share_frames)
+        self._allocate, self._share_frames = allocate, share_frames
+        needed = _SPARE * len(units) / len(obs_rows) * size
+        self._capacity = int(min(needed, 2 * size * obs_rows[0].size)) + len(units)
+        self._data = allocate((self._capacity, *units.shape[1:]), units.dtype)
+        self._next = self._used = 0
+        shape = (size, *obs_rows.shape[1:])
+        self._numbers: list[Any] = [allocate(shape, np.dtype(np.int32)) for _ in first]
+        self.obs, self.next_obs = (
+            Column(column.kind, self._data, numbers) for column, numbers in zip(first, self._numbers, strict=True)
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows and of the numbers of both columns, when the ring is full."""
+        return int(self._data.nbytes + sum(numbers.nbytes for numbers in self._numbers))
+
+    def write(self, slots: IntArray | slice, obs: Column, next_obs: Column, held: npt.NDArray[np.bool_]) -> None:
+        """Store values in `slots`, which are not among those that `held` [size] says to hold an item."""
+        units, obs_rows, next_rows = _units_of(obs, next_obs, self._share_frames)
+        places = self._put(units, held)
+        for numbers, rows in zip(self._numbers, (obs_rows, next_rows), strict=True):
+            numbers[slots] = places[rows]
+
+    def snapshot(self, slots: IntArray) -> tuple[Column, Column]:
+        """The values in `slots` as columns of an array of their own, in which they are stored once, too."""
+        data = self._data[(self._first + np.arange(self._used)) % self._capacity]
+        obs_rows, next_rows = ((numbers[slots] - self._first) % self._capacity for numbers in self._numbers)
+        return Column(self.obs.kind, data, obs_rows), Column(self.next_obs.kind, data, next_rows)
+
+    @property
+    def _first(self) -> int:
+        """Where the oldest row is."""
+        return (self._next - self._used) % self._capacity
+
+    def _put(self, units: Array, held: npt.NDArray[np.bool_]) -> IntArray:
+        count = len(units)
+        if self._capacity - self._used < count:
+            self._reclaim(held)
+            if self._capacity - self._used < max(count, self._capacity // 64):  # else it would be short again at once
+                self._grow(max(int(_GROWTH * self._capacity), self._used + count))
+        places = (self._next + np.arange(count)) % self._capacity
+        self._data[places] = units
+        self._next = (self._next + count) % self._capacity
+        self._used += count
+        return places
+
+    def _reclaim(self, held: npt.NDArray[np.bool_]) -> None:
+        """Give up the rows before the first one that is referred to."""
+        ages = [(numbers[held] - self._first) % self._capacity for numbers in self._numbers]
+        self._used -= min((int(age.min()) for age in ages if age.size), default=self._used)
+
+    def _grow(self, capacity: int) -> None:
+        data = self._allocate((capacity, *self._data.shape[1:]), self._data.dtype)
+        first = self._first
+        data[: self._used] = self._data[(first + np.arange(self._used)) % self._capacity]
+        for column, numbers in zip((self.obs, self.next_obs), self._numbers, strict=True):
+            numbers[:] = (numbers - first) % self._capacity
+            column.data = data
+        self._data, self._capacity, self._next = data, capacity, self._used
+
+
+def _units_of(obs: Column, next_obs: Column, share_frames: bool) -> tuple[Array, IntArray, IntArray]:
+    """What to store, and which of it each `obs` and each `next_obs` is: [N], or [N, C] frames."""
+    rows, obs_rows, next_rows = _rows_of(obs, next_obs)
+    if not share_frames:
+        return rows, obs_rows, next_rows
+    frames, numbers = _frames_of(rows)
+    return frames, numbers[obs_rows], numbers[next_rows]
+
+
+def _rows_of(obs: Column, next_obs: Column) -> tuple[Array, IntArray, IntArray]:
+    """The different rows, in order, and which of them each `obs` and each `next_obs` is."""
+    if obs.data is not next_obs.data or obs.rows is None or next_obs.rows is None or obs.rows.ndim > 1:
+        values = np.stack([obs.values(), next_obs.values()], axis=1)
+        numbers = np.arange(0, 2 * len(values), 2)
+        return values.reshape(-1, *values.shape[2:]), numbers, numbers + 1
+    first = int(min(obs.rows.min(), next_obs.rows.min()))
+    stop = int(max(obs.rows.max(), next_obs.rows.max())) + 1
+    is_used = np.zeros(stop - first, np.bool_)
+    is_used[obs.rows - first] = is_used[next_obs.rows - first] = True
+    numbers = is_used.cumsum() - 1
+    rows = obs.data[first:stop] if is_used.all() else obs.data[first:stop][is_used]
+    return rows, numbers[obs.rows - first], numbers[next_obs.rows - first]
+
+
+def shared_rows(obs: Column, next_obs: Column) -> tuple[Column, Column]:
+    """The same values, as rows of an array that holds nothing else."""
+    rows, obs_rows, next_rows = _rows_of(obs, next_obs)
+    data = rows.copy()
+    return Column(obs.kind, data, obs_rows), Column(next_obs.kind, data, next_rows)
+
+
+def _frames_of(rows: Array) -> tuple[Array, IntArray]:
+    """The different frames of `rows` [M, C, ...], in order, and which of them each row has, [M, C].
+
+    A row that has all but its last frame in common with the row before it brings one frame, an equal one none.
+    """
+    stack = rows.shape[1]
+    count = np.full(len(rows), stack)
+    axes = tuple(range(1, rows.ndim))
+    count[1:][(rows[1:, :-1] == rows[:-1, 1:]).all(axis=axes)] = 1
+    count[1:][(rows[1:] == rows[:-1]).all(axis=axes)] = 0
+    is_brought = np.arange(stack) >= stack - count[:, None]
+    brought = rows[is_brought]
+    is_new = np.ones(len(brought), np.bool_)  # an episode begins with the same frame several times
+    is_new[1:] = (brought[1:] != brought[:-1]).any(axis=axes[:-1])
+    numbers = is_new.cumsum() - 1
+    last = count.cumsum() - 1
+    return brought[is_new], numbers[last[:, None] + np.arange(1 - stack, 1)]
