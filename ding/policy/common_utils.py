@@ -91,7 +91,10 @@ def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: b
     if ignore_done:
         return torch.zeros_like(done, dtype=torch.float32)
     if "terminated" in batch:  # all samples tell it, and nothing else counts
-        told = {"terminated": batch["terminated"]}
+        terminated: Tensor = batch["terminated"]
+        if terminated.dtype is torch.bool and terminated.shape == done.shape:
+            return terminated.float()
+        told = {"terminated": terminated}
     else:
         told = {flag: column for flag in END_FLAGS if (column := flag_column(data, flag)) is not None}
     return (~bootstrap_mask(done, **told)).float() if told else done.float()

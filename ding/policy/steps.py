@@ -12,6 +12,7 @@ from ding.policy.env_forward import model_input, split_output, stack_observation
 from ding.policy.grad_sync import GradientSynchronizer
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.module_mode import ModuleMode
+from ding.torch_utils.thread_count import flushed_denormals
 from ding.utils.data.env_batch import EnvBatch
 
 
@@ -62,7 +63,8 @@ class PolicySteps:
         if self._cfg.multi_gpu:
             own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             self.sync_gradients(own if model is None else model)
-        optimizer.step()
+        with flushed_denormals():
+            optimizer.step()
 
     def _mode_of(self, module: nn.Module) -> ModuleMode:
         """The switch between training and evaluation of a module of this policy."""
