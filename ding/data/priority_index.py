@@ -66,6 +66,7 @@ class PriorityIndex:
     Args:
         size: number of slots.
         alpha: exponent in [0, 1]; 0 draws uniformly.
+        priorities: float64 [size] to keep the priorities in, all 0; by default an array is made.
 
     Attributes:
         priorities: float64 [size]; stale where the weight is 0.
@@ -79,21 +80,19 @@ class PriorityIndex:
         (4.0, [2, 2])
     """
 
-    def __init__(self, size: int, alpha: float) -> None:
+    def __init__(self, size: int, alpha: float, priorities: FloatArray | None = None) -> None:
         self.alpha = alpha
         self.max_priority = 1.0
-        self.priorities = np.zeros(size)
-        # By level: the weights, then the sums of blocks of the level below; and the smallest weight of each block.
+        self.priorities = np.zeros(size) if priorities is None else priorities
+        # By level: the weights, then the sums of blocks of the level below.
         self._sums: list[FloatArray] = [np.zeros(_padded(size))]
-        self._minima: list[FloatArray] = []
-        while not self._minima or len(self._sums[-1]) > _MAX_TOP:
-            blocks = _padded(len(self._sums[-1]) // _BLOCK)
-            self._sums.append(np.zeros(blocks))
-            self._minima.append(np.full(blocks, np.inf))
+        while len(self._sums) == 1 or len(self._sums[-1]) > _MAX_TOP:
+            self._sums.append(np.zeros(_padded(len(self._sums[-1]) // _BLOCK)))
         self.weights = self._sums[0][:size]
         self._is_changed = np.zeros(len(self._sums[1]), np.bool_)  # blocks whose sum is not computed yet
         self._running = np.zeros(len(self._sums[-1]) + 1)  # sums of the highest level before each block
-        self._least = math.inf  # the smallest weight
+        self._strata = np.zeros(0)  # where the strata of the newest draw began
+        self._least: float | None = math.inf  # the smallest weight above 0; None where it is not known
 
     @property
     def sum_tree(self) -> SumSegmentTree:
@@ -106,7 +105,7 @@ class PriorityIndex:
     def min_tree(self) -> MinSegmentTree:
         """A tree of the weights of the slots in use, made anew."""
         tree = MinSegmentTree(_power_of_two(len(self.weights)))
-        tree.set_batch(np.arange(len(self.weights)), _without_zeros(self.weights))
+        tree.set_batch(np.arange(len(self.weights)), np.where(self.weights > 0, self.weights, np.inf))
         return tree
 
     @property
@@ -122,9 +121,13 @@ class PriorityIndex:
         self.priorities[slots] = priorities
         self.set_weights(slots, priorities**self.alpha)
 
-    def set_weights(self, slots: Slots, weights: FloatArray | float) -> None:
-        """Write weights as they are; 0 takes a slot out of the draw."""
+    def set_weights(self, slots: Slots, weights: FloatArray) -> None:
+        """Write weights [n] as they are; 0 takes a slot out of the draw."""
+        if self._least is not None and (self.weights[slots] == self._least).any():
+            self._least = None
         self.weights[slots] = weights
+        if self._least is not None and weights.size and weights.min() < self._least:
+            self._least = min(self._least, _least_of(self.weights[slots]))  # of a slot that repeats, the last counts
         if isinstance(slots, slice):
             self._is_changed[slots.start // _BLOCK : (slots.stop - 1) // _BLOCK + 1] = True
         else:
@@ -132,14 +135,12 @@ class PriorityIndex:
 
     def remove(self, slots: Slots) -> None:
         """Take `slots` out of the draw."""
-        self.set_weights(slots, 0.0)
+        self.set_weights(slots, np.zeros(len(self.weights[slots])))
 
     def clear(self) -> None:
         """Take out all slots and forget the largest priority."""
         for sums in self._sums:
             sums.fill(0.0)
-        for minima in self._minima:
-            minima.fill(np.inf)
         self._is_changed.fill(False)
         self._running.fill(0.0)
         self._least, self.max_priority = math.inf, 1.0
@@ -157,7 +158,11 @@ class PriorityIndex:
         Raises:
             ValueError: no slot with weight is there, or lies in `ranges`.
         """
-        strata = (np.arange(size) + rng.random(size)) / size
+        if size != len(self._strata):
+            self._strata = np.arange(size) / size
+        strata = rng.random(size)
+        strata /= size
+        strata += self._strata
         if ranges is not None:
             slots = np.concatenate([np.arange(start, stop) for start, stop in ranges] or [np.arange(0)])
             return slots[_search(np.append(0.0, self.weights[slots].cumsum()), strata)[0]]
@@ -169,28 +174,27 @@ class PriorityIndex:
 
     def importance(self, slots: IntArray, beta: float) -> FloatArray:
         """Importance weights [n]: (N P_i) ** -beta over their maximum, so (smallest weight / weight_i) ** beta."""
-        self._settle()
+        if self._least is None:
+            self._least = _least_of(self.weights)
         result: FloatArray = (self._least / self.weights[slots]) ** beta
         return result
 
     def _settle(self) -> None:
-        """Compute the sums and minima of blocks that changed."""
+        """Compute the sums of blocks that changed."""
         changed = self._is_changed.nonzero()[0]
         if not changed.size:
             return
         self._is_changed[changed] = False
-        if changed.size == 1:
-            changed = changed.repeat(2)  # `sum` rounds differently where it is given a single block
-        for level, minima in enumerate(self._minima):
+        for level, (parts, sums) in enumerate(zip(self._sums, self._sums[1:], strict=False)):
             if level:
                 changed = changed // _BLOCK
                 changed = changed[np.append(True, changed[1:] != changed[:-1])]
-            parts = _parts(self._sums[level], changed)
-            least = _parts(self._minima[level - 1], changed) if level else _without_zeros(parts)
-            minima[changed] = least.min(axis=0)
-            self._sums[level + 1][changed] = parts.sum(axis=0)
-        self._least = float(self._minima[-1].min())
-        self._sums[-1].cumsum(out=self._running[1:])
+            # Each row is summed by itself, so a sum does not depend on which others are computed with it.
+            sums[changed] = np.einsum("ij->i", parts.reshape(-1, _BLOCK).take(changed, axis=0))
+        # As `cumsum`, in less time: running sums within blocks, and what comes before each block.
+        within, running = self._sums[-1].reshape(-1, _BLOCK) @ _RUNNING, self._running[1:].reshape(-1, _BLOCK)
+        running[0] = within[0]
+        np.add(within[1:], within[:-1, -1].cumsum()[:, None], out=running[1:])
 
 
 def _padded(count: int) -> int:
@@ -201,13 +205,10 @@ def _power_of_two(count: int) -> int:
     return 1 << max(0, (count - 1).bit_length())
 
 
-def _without_zeros(weights: FloatArray) -> FloatArray:
-    return weights if weights.all() else np.where(weights > 0, weights, np.inf)
-
-
-def _parts(values: FloatArray, blocks: IntArray) -> FloatArray:
-    """The values [_BLOCK, n] of n blocks; reductions of the first axis are faster than those of the last."""
-    return np.ascontiguousarray(values.reshape(-1, _BLOCK).take(blocks, axis=0).T)
+def _least_of(weights: FloatArray) -> float:
+    """The smallest weight above 0; inf where there is none."""
+    least = float(weights.min(initial=np.inf))
+    return least if least > 0 else float(weights[weights > 0].min(initial=np.inf))
 
 
 def _search(running: FloatArray, strata: FloatArray) -> tuple[IntArray, FloatArray]:

@@ -101,49 +101,46 @@ def collate_samples(
 
 def _collate_columns(columns: Mapping[Any, Node], cat_1dim: bool, ignore: tuple[str, ...]) -> dict[Any, Any]:
     result: dict[Any, Any] = {}
-    for key, node in columns.items():
-        try:
+    key: Any = None
+    try:
+        for key, node in columns.items():
             if isinstance(key, str) and key.startswith(ignore):
                 result[key] = node_items(node)
-            elif isinstance(node, Column):
-                result[key] = _collate_column(node, cat_1dim)
+            elif type(node) is Column and node.kind is not Kind.OBJECT and not node.steps:
+                result[key] = _as_batch(node, cat_1dim)
             else:
                 result[key] = _collate_node(node, cat_1dim)
-        except (TypeError, ValueError, RuntimeError) as error:
-            if type(error) not in (TypeError, ValueError, RuntimeError):
-                raise
-            raise type(error)(f"in {key!r}: {error}") from error
+    except (TypeError, ValueError, RuntimeError) as error:
+        if type(error) not in (TypeError, ValueError, RuntimeError):
+            raise
+        raise type(error)(f"in {key!r}: {error}") from error
     return result
 
 
 def _collate_node(node: Node, cat_1dim: bool) -> Any:
     if isinstance(node, Column):
-        return _collate_column(node, cat_1dim)
+        if node.kind is Kind.OBJECT:
+            objects = node.items()
+            return _COLLATE[type(objects[0])](objects, cat_1dim)
+        batch = _as_batch(node, cat_1dim)
+        return [batch[:, i].clone() for i in range(batch.shape[1])] if node.steps else batch
     if isinstance(node, dict):
         return _collate_columns(node, cat_1dim, tuple(_KEEP_LIST_PREFIX))
     parts = [_collate_node(part, cat_1dim) for part in node]
     return type(node)(*parts) if is_namedtuple(type(node)) else parts
 
 
-def _collate_column(column: Column, cat_1dim: bool) -> Any:
-    if column.kind is Kind.OBJECT:
-        objects = column.items()
-        return _COLLATE[type(objects[0])](objects, cat_1dim)
-    batch = _as_batch(column, cat_1dim)
-    return [batch[:, i].clone() for i in range(batch.shape[1])] if column.steps else batch
-
-
 def _as_batch(column: Column, cat_1dim: bool) -> torch.Tensor:
     """The values of a column of numbers as one tensor [N, *shape] of its own, or [N, steps, *shape]."""
-    values, kind = column.values(), column.kind
-    if cat_1dim and values.ndim == 2 + column.steps and values.shape[-1] == 1 and kind in _SHAPED:
+    values, kind, rows = column.data, column.kind, column.rows
+    if rows is not None:
+        values = values.take(rows, axis=0)
+    shape = values.shape
+    if cat_1dim and len(shape) == 2 + column.steps and shape[-1] == 1 and (kind is Kind.TENSOR or kind is Kind.ARRAY):
         values = values[..., 0]
     if kind is Kind.FLOAT:
         return torch.from_numpy(values).to(torch.float32)
-    return torch.from_numpy(values.copy() if column.rows is None else values)
-
-
-_SHAPED = (Kind.TENSOR, Kind.ARRAY)
+    return torch.from_numpy(values.copy() if rows is None else values)
 
 
 def _collate_nested_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool) -> dict[Any, Any]:

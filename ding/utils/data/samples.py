@@ -195,6 +195,7 @@ class Samples(list[Any]):
         columns: `{key: column}`, or nested nodes where a value is itself a dict or list; all of one length.
         chained: where `next_obs` and the `obs` of the item after are the same row of an array, the items have the same
             object there, as the transitions of a trajectory do.
+        size: that length, where it is known.
 
     Example:
         >>> done = Column(Kind.BOOL, np.array([False, True]))
@@ -205,11 +206,11 @@ class Samples(list[Any]):
 
     __slots__ = ("_chained", "_columns", "_size")
 
-    def __init__(self, columns: Mapping[str, Node], chained: bool = False) -> None:
+    def __init__(self, columns: Mapping[str, Node], *, chained: bool = False, size: int | None = None) -> None:
         super().__init__()
         self._chained = chained
         self._columns: dict[str, Node] | None = dict(columns)
-        self._size = next((len(column) for column in columns_of(self._columns)), 0)
+        self._size = next((len(column) for column in columns_of(self._columns)), 0) if size is None else size
 
     @classmethod
     def of(cls, items: Sequence[Any]) -> Samples | None:
@@ -246,7 +247,7 @@ class Samples(list[Any]):
             return None
         blocks: dict[tuple[int, ...], tuple[Any, IntArray]] = {}
         is_chained = all(part._chained for part in parts)
-        return cls(map_node(lambda *parts: _joined(parts, blocks), first, *told[1:]), is_chained)
+        return cls(map_node(lambda *parts: _joined(parts, blocks), first, *told[1:]), chained=is_chained)
 
     @property
     def columns(self) -> dict[str, Node] | None:
@@ -257,12 +258,12 @@ class Samples(list[Any]):
         """The samples at `index` (positions [K], or a slice). Needs `columns`."""
         assert self._columns is not None, "take() needs the columns; an item has been looked at"
         is_chained = self._chained and isinstance(index, slice)
-        return Samples(map_node(lambda column: column.take(index), self._columns), is_chained)
+        return Samples(map_node(lambda column: column.take(index), self._columns), chained=is_chained)
 
     def with_columns(self, **columns: Node) -> Samples:
         """The same samples with these columns added or replaced. Needs `columns`."""
         assert self._columns is not None, "with_columns() needs the columns; an item has been looked at"
-        return Samples({**self._columns, **columns}, self._chained)
+        return Samples({**self._columns, **columns}, chained=self._chained)
 
     def set_column(self, key: str, column: Node | None) -> None:
         """Add or replace a column of these samples, in place; None takes it out. Needs `columns`."""
@@ -300,13 +301,9 @@ class Samples(list[Any]):
         return list(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
-        if self._columns is not None:
-            copied = Samples(
-                self._columns, self._chained
-            )  # columns are not changed in place, items are made anew for each
-            objects = any(column.kind is Kind.OBJECT for column in columns_of(self._columns))
-            if not objects:
-                return copied
+        columns = self._columns
+        if columns is not None and all(column.kind is not Kind.OBJECT for column in columns_of(columns)):
+            return Samples(columns, chained=self._chained)  # each makes items of its own, columns do not change
         self._look()
         return [copy.deepcopy(item, memo) for item in list.__iter__(self)]
 

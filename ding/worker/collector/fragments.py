@@ -169,7 +169,7 @@ class Fragments:
             columns[key] = _copied(node, start, start + count)
         if codes.any():
             columns.update(_end_flags(codes, columns["done"]))
-        return [_Block(Samples(columns, self._chained))]
+        return [_Block(Samples(columns, chained=self._chained))]
 
 
 class _Block:
@@ -267,7 +267,7 @@ def _from_dicts(
     whole = {key for key in columns if all(item.get(key) is IN_COLUMN for item in items)}
     observed = None
     if any(item.get(key) is IN_COLUMN for key in columns.keys() - whole for item in items):
-        whole, observed = set(), list(Samples(columns, chained))
+        whole, observed = set(), list(Samples(columns, chained=chained))
     rest = [
         {
             key: observed[i][key] if value is IN_COLUMN and observed else as_tensor(_unshared(value))
@@ -278,9 +278,9 @@ def _from_dicts(
     ]
     packed = Samples.of(rest)
     if packed is not None and packed.columns is not None:
-        return Samples({key: columns[key] if key in whole else packed.columns[key] for key in items[0]}, chained)
+        return Samples({key: columns[key] if key in whole else packed.columns[key] for key in items[0]}, chained=chained)
     if whole:
-        for item, own in zip(list(Samples({key: columns[key] for key in whole}, chained)), rest, strict=True):
+        for item, own in zip(list(Samples({key: columns[key] for key in whole}, chained=chained)), rest, strict=True):
             own.update(item)
     return rest
 

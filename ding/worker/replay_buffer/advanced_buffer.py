@@ -75,9 +75,9 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._eps = PRIORITY_EPS
         self._cur_collector_envstep = -1
         # The bookkeeping, by slot. A weight of 0 in the index means that the slot cannot be drawn.
-        self._index = PriorityIndex(self._store.size, float(own.alpha))
-        self._unique_ids = np.zeros(self._store.size, np.int64)
-        self._use_count = np.zeros(self._store.size, np.int64)
+        self._books = np.zeros(self._store.size, [("unique_id", np.int64), ("use", np.int64), ("priority", np.float64)])
+        self._unique_ids, self._use_count = self._books["unique_id"], self._books["use"]
+        self._index = PriorityIndex(self._store.size, float(own.alpha), self._books["priority"])
         self._next_unique_id = 0
         self._odd_iters: IntArray | None = None  # `collect_iter` where the column of that name has no plain ints
         self._oldest_iter = math.inf  # no item was collected before
@@ -262,17 +262,18 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return batch
 
     def _bookkeeping(self, slots: IntArray) -> dict[str, Column]:
+        books = self._books.take(slots)
         return {
-            "replay_unique_id": Column(Kind.OBJECT, UniqueIds(self._instance_name, self._unique_ids[slots])),
+            "replay_unique_id": Column(Kind.OBJECT, UniqueIds(self._instance_name, books["unique_id"])),
             "replay_buffer_idx": Column(Kind.INT, slots),
-            "priority": Column(Kind.FLOAT, self._index.priorities[slots]),
-            "use": Column(Kind.INT, self._use_count[slots]),
+            "priority": Column(Kind.FLOAT, books["priority"]),
+            "use": Column(Kind.INT, books["use"]),
         }
 
     def _with_columns(self, slots: IntArray, added: dict[str, Column]) -> list[Any]:
         """The items in `slots` with these columns added."""
         if self._store.columns is not None:
-            return Samples({**self._store.gather(slots), **added})
+            return Samples({**self._store.gather(slots), **added}, size=len(slots))
         items = list(self._store.read(slots))
         for key, column in added.items():
             for item, value in zip(items, column.items(), strict=True):

@@ -98,17 +98,17 @@ class ColumnStore(Ring):
     def read(self, slots: IntArray) -> Sequence[Any]:
         """The items in `slots` [n], all of which hold one: `Samples`, or a list of objects."""
         if self._columns is not None:
-            return Samples(self.gather(slots))
+            return Samples(self.gather(slots), size=len(slots))
         objects = self._objects or []
         return [own_item(objects[slot]) for slot in slots.tolist()]
 
     def gather(self, slots: IntArray) -> dict[str, Node]:
         """The columns of the items in `slots` [n], copied. Needs `columns`."""
         assert self._columns is not None
-        return {
-            key: own_column(node, slots) if isinstance(node, Column) else own_node(node, slots)
-            for key, node in self._columns.items()
-        }
+        shared: dict[int, Column] = {}
+        for ring in self._rings:
+            shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.gather(slots)
+        return _gathered(self._columns, slots, shared)
 
     def remove(self, slots: IntArray) -> None:
         """Empty `slots`."""
@@ -322,15 +322,20 @@ class ColumnStore(Ring):
         assert self._columns is not None
         shared: dict[int, Column] = {}
         for ring in self._rings:
-            obs, next_obs = ring.snapshot(slots)
-            shared.update({id(ring.obs): obs, id(ring.next_obs): next_obs})
-        copied: dict[str, Node] = map_node(
-            lambda column: shared[id(column)] if id(column) in shared else own_column(column, slots), self._columns
-        )
-        return copied
+            shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.snapshot(slots)
+        return _gathered(self._columns, slots, shared)
 
 
 # ---- copies
+
+
+def _gathered(columns: dict[str, Node], slots: IntArray, shared: dict[int, Column]) -> dict[str, Node]:
+    """The values of columns at `slots`, copied; some of them, by the id of the column, are in `shared` already."""
+
+    def own(column: Column) -> Column:
+        return shared[id(column)] if id(column) in shared else own_column(column, slots)
+
+    return {key: own(node) if isinstance(node, Column) else map_node(own, node) for key, node in columns.items()}
 
 
 def own_node(node: Node, slots: IntArray) -> Node:
@@ -343,7 +348,7 @@ def own_column(column: Column, slots: IntArray) -> Column:
     if column.kind is Kind.OBJECT:
         data = column.data
         return Column(Kind.OBJECT, own_objects([data[slot] for slot in slots.tolist()]))
-    rows = slots if column.rows is None else column.rows.take(slots, axis=0)
+    rows = slots if column.rows is None else column.rows[slots]
     return Column(column.kind, column.data.take(rows, axis=0), None, column.steps)
 
 

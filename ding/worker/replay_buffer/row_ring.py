@@ -43,29 +43,32 @@ class RowRing:
         self._capacity = int(min(needed, 2 * size * obs_rows[0].size)) + len(units)
         self._data = allocate((self._capacity, *units.shape[1:]), units.dtype)
         self._next = self._used = 0
-        shape = (size, *obs_rows.shape[1:])
-        self._numbers: list[Any] = [allocate(shape, np.dtype(np.int32)) for _ in first]
-        self.obs, self.next_obs = (
-            Column(column.kind, self._data, numbers) for column, numbers in zip(first, self._numbers, strict=True)
-        )
+        # For each slot the rows of its obs and those of its next_obs, side by side.
+        self._numbers: Any = allocate((size, 2, *obs_rows.shape[1:]), np.dtype(np.int32))
+        self.obs, self.next_obs = (Column(column.kind, self._data, self._numbers[:, i]) for i, column in enumerate(first))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the rows and of the numbers of both columns, when the ring is full."""
-        return int(self._data.nbytes + sum(numbers.nbytes for numbers in self._numbers))
+        return int(self._data.nbytes + self._numbers.nbytes)
 
     def write(self, slots: IntArray | slice, obs: Column, next_obs: Column, held: npt.NDArray[np.bool_]) -> None:
         """Store values in `slots`, which are not among those that `held` [size] says to hold an item."""
         units, obs_rows, next_rows = _units_of(obs, next_obs, self._share_frames)
         places = self._put(units, held)
-        for numbers, rows in zip(self._numbers, (obs_rows, next_rows), strict=True):
-            numbers[slots] = places[rows]
+        self._numbers[slots, 0] = places[obs_rows]
+        self._numbers[slots, 1] = places[next_rows]
+
+    def gather(self, slots: IntArray) -> tuple[Column, Column]:
+        """The values in `slots`, copied."""
+        values = self._data.take(self._numbers.take(slots, axis=0), axis=0)
+        return Column(self.obs.kind, values[:, 0]), Column(self.next_obs.kind, values[:, 1])
 
     def snapshot(self, slots: IntArray) -> tuple[Column, Column]:
         """The values in `slots` as columns of an array of their own, in which they are stored once, too."""
         data = self._data[(self._first + np.arange(self._used)) % self._capacity]
-        obs_rows, next_rows = ((numbers[slots] - self._first) % self._capacity for numbers in self._numbers)
-        return Column(self.obs.kind, data, obs_rows), Column(self.next_obs.kind, data, next_rows)
+        rows = (self._numbers[slots] - self._first) % self._capacity
+        return Column(self.obs.kind, data, rows[:, 0]), Column(self.next_obs.kind, data, rows[:, 1])
 
     @property
     def _first(self) -> int:
@@ -86,16 +89,15 @@ class RowRing:
 
     def _reclaim(self, held: npt.NDArray[np.bool_]) -> None:
         """Give up the rows before the first one that is referred to."""
-        ages = [(numbers[held] - self._first) % self._capacity for numbers in self._numbers]
-        self._used -= min((int(age.min()) for age in ages if age.size), default=self._used)
+        ages = (self._numbers[held] - self._first) % self._capacity
+        self._used -= int(ages.min(initial=self._used))
 
     def _grow(self, capacity: int) -> None:
         data = self._allocate((capacity, *self._data.shape[1:]), self._data.dtype)
         first = self._first
         data[: self._used] = self._data[(first + np.arange(self._used)) % self._capacity]
-        for column, numbers in zip((self.obs, self.next_obs), self._numbers, strict=True):
-            numbers[:] = (numbers - first) % self._capacity
-            column.data = data
+        self._numbers[:] = (self._numbers - first) % self._capacity
+        self.obs.data = self.next_obs.data = data
         self._data, self._capacity, self._next = data, capacity, self._used
 
 
