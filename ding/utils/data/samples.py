@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 
 IntArray = npt.NDArray[np.int64]
+Rows = npt.NDArray[Any]  # of integers
 Index: TypeAlias = "IntArray | slice"
 
 # dtypes that a tensor and a numpy array can share memory in
@@ -48,14 +49,14 @@ class Column:
     Args:
         kind: what an item is.
         data: array [M, *shape]; for `Kind.OBJECT` a list of M objects.
-        rows: int64 [N], which rows of `data` the values are; None for all in order. Two columns whose `data` is the
+        rows: integers [N], which rows of `data` the values are; None for all in order. Two columns whose `data` is the
             same object store what they have in common once: the `next_obs` of a sample is the `obs` of the one after.
         steps: whether an item is a list, whose entries are of `kind`: `data` is then [M, L, *shape].
     """
 
     __slots__ = ("data", "kind", "rows", "steps")
 
-    def __init__(self, kind: Kind, data: Any, rows: IntArray | None = None, steps: bool = False) -> None:
+    def __init__(self, kind: Kind, data: Any, rows: Rows | None = None, steps: bool = False) -> None:
         self.kind = kind
         self.data = data
         self.rows = rows
@@ -521,12 +522,14 @@ class _PlainWriter:
     def _column(self, column: Column) -> list[Any]:
         if column.kind is Kind.OBJECT:
             return ["objects", column.items()]
-        if column.rows is not None and not len(column) <= len(column.data) <= 2 * len(column) + 1:
+        rows = column.rows
+        if rows is not None and (rows.ndim > 1 or not len(rows) <= len(column.data) <= 2 * len(rows) + 1):
             column = column.compact()
         number = self._numbers.setdefault(id(column.data), len(self.blocks))
         if number == len(self.blocks):
             self.blocks.append(column.data)
-        return ["column", column.kind.value, column.steps, number, column.rows]
+        rows = None if column.rows is None else column.rows.astype(np.int64, copy=False)
+        return ["column", column.kind.value, column.steps, number, rows]
 
 
 _MAX_DEPTH = 32

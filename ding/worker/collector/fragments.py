@@ -278,7 +278,9 @@ def _from_dicts(
     ]
     packed = Samples.of(rest)
     if packed is not None and packed.columns is not None:
-        return Samples({key: columns[key] if key in whole else packed.columns[key] for key in items[0]}, chained=chained)
+        return Samples(
+            {key: columns[key] if key in whole else packed.columns[key] for key in items[0]}, chained=chained
+        )
     if whole:
         for item, own in zip(list(Samples({key: columns[key] for key in whole}, chained=chained)), rest, strict=True):
             own.update(item)

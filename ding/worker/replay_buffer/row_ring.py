@@ -45,7 +45,9 @@ class RowRing:
         self._next = self._used = 0
         # For each slot the rows of its obs and those of its next_obs, side by side.
         self._numbers: Any = allocate((size, 2, *obs_rows.shape[1:]), np.dtype(np.int32))
-        self.obs, self.next_obs = (Column(column.kind, self._data, self._numbers[:, i]) for i, column in enumerate(first))
+        self.obs, self.next_obs = (
+            Column(column.kind, self._data, self._numbers[:, i]) for i, column in enumerate(first)
+        )
 
     @property
     def nbytes(self) -> int:
