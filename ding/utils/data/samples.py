@@ -193,10 +193,11 @@ class Samples(list[Any]):
     reads `columns` and never makes them. Once an item was looked at, `columns` is None and the items are all there is.
 
     Args:
-        columns: `{key: column}`, or nested nodes where a value is itself a dict or list; all of one length.
+        columns: `{key: column}`, or nested nodes where a value is itself a dict or list; all of one length. Or a
+            function that returns them, called when they are first needed.
         chained: where `next_obs` and the `obs` of the item after are the same row of an array, the items have the same
             object there, as the transitions of a trajectory do.
-        size: that length, where it is known.
+        size: that length; needed with a function, else only where it is known already.
 
     Example:
         >>> done = Column(Kind.BOOL, np.array([False, True]))
@@ -205,13 +206,23 @@ class Samples(list[Any]):
         (2, False, True, True)
     """
 
-    __slots__ = ("_chained", "_columns", "_size")
+    __slots__ = ("is_chained", "_held", "_size")
 
-    def __init__(self, columns: Mapping[str, Node], *, chained: bool = False, size: int | None = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Node] | Callable[[], dict[str, Node]],
+        *,
+        chained: bool = False,
+        size: int | None = None,
+    ) -> None:
         super().__init__()
-        self._chained = chained
-        self._columns: dict[str, Node] | None = dict(columns)
-        self._size = next((len(column) for column in columns_of(self._columns)), 0) if size is None else size
+        self.is_chained = chained
+        self._held: Any = columns  # None once an item was looked at
+        if not callable(columns):
+            self._held = dict(columns)
+            if size is None:
+                size = next((len(column) for column in columns_of(self._held)), 0)
+        self._size = size or 0
 
     @classmethod
     def of(cls, items: Sequence[Any]) -> Samples | None:
@@ -246,8 +257,8 @@ class Samples(list[Any]):
         first = told[0]
         if not all(is_same_structure(first, part) for part in told[1:]):
             return None
-        blocks: dict[tuple[int, ...], tuple[Any, IntArray]] = {}
-        is_chained = all(part._chained for part in parts)
+        blocks: dict[tuple[int, ...], tuple[Any, dict[int, int]]] = {}
+        is_chained = all(part.is_chained for part in parts)
         return cls(map_node(lambda *parts: _joined(parts, blocks), first, *told[1:]), chained=is_chained)
 
     @property
@@ -255,35 +266,71 @@ class Samples(list[Any]):
         """`{key: node}` as long as nobody has looked at an item, else None. Not to be changed in place."""
         return self._columns
 
+    @property
+    def has_columns(self) -> bool:
+        """Whether `columns` is not None; asking this makes nothing."""
+        return self._held is not None
+
+    @property
+    def _columns(self) -> dict[str, Node] | None:
+        if callable(self._held):
+            self._held = self._held()
+        columns: dict[str, Node] | None = self._held
+        return columns
+
     def take(self, index: Index) -> Samples:
         """The samples at `index` (positions [K], or a slice). Needs `columns`."""
         assert self._columns is not None, "take() needs the columns; an item has been looked at"
-        is_chained = self._chained and isinstance(index, slice)
+        is_chained = self.is_chained and isinstance(index, slice)
         return Samples(map_node(lambda column: column.take(index), self._columns), chained=is_chained)
 
     def with_columns(self, **columns: Node) -> Samples:
         """The same samples with these columns added or replaced. Needs `columns`."""
         assert self._columns is not None, "with_columns() needs the columns; an item has been looked at"
-        return Samples({**self._columns, **columns}, chained=self._chained)
+        return Samples({**self._columns, **columns}, chained=self.is_chained)
 
     def set_column(self, key: str, column: Node | None) -> None:
         """Add or replace a column of these samples, in place; None takes it out. Needs `columns`."""
         assert self._columns is not None, "set_column() needs the columns; an item has been looked at"
         columns = {**self._columns, key: column}
-        self._columns = {key: column for key, column in columns.items() if column is not None}
+        self._held = {key: column for key, column in columns.items() if column is not None}
+
+    def compact(self) -> Samples:
+        """The same samples in arrays that hold nothing else; what columns share stays stored once. Needs `columns`."""
+        assert self._columns is not None, "compact() needs the columns; an item has been looked at"
+        rows_of: dict[int, list[IntArray]] = {}
+        for column in columns_of(self._columns):
+            if column.rows is not None:
+                rows_of.setdefault(id(column.data), []).append(column.rows)
+        gathered: dict[int, tuple[Any, IntArray]] = {}
+
+        def compact(column: Column) -> Column:
+            if column.rows is None or len(rows_of[id(column.data)]) == 1 or column.kind is Kind.OBJECT:
+                return column.compact()
+            known = gathered.get(id(column.data))
+            if known is None:
+                kept = np.unique(np.concatenate(rows_of[id(column.data)]))
+                if len(kept) == len(column.data):
+                    return column
+                new_rows = np.zeros(len(column.data), np.int64)
+                new_rows[kept] = np.arange(len(kept))
+                known = gathered[id(column.data)] = column.data.take(kept, axis=0), new_rows
+            return Column(column.kind, known[0], known[1][column.rows], column.steps)
+
+        return Samples(map_node(compact, self._columns), chained=self.is_chained)
 
     def _look(self) -> None:
         """Make the items, once."""
         columns = self._columns
         if columns is not None:
             items = node_items(columns) if columns else []
-            if self._chained:
+            if self.is_chained:
                 _chain(items, columns)
-            self._columns = None
+            self._held = None
             list.extend(self, items)
 
     def __len__(self) -> int:
-        return list.__len__(self) if self._columns is None else self._size
+        return list.__len__(self) if self._held is None else self._size
 
     def __bool__(self) -> bool:
         return len(self) > 0
@@ -304,7 +351,7 @@ class Samples(list[Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
         columns = self._columns
         if columns is not None and all(column.kind is not Kind.OBJECT for column in columns_of(columns)):
-            return Samples(columns, chained=self._chained)  # each makes items of its own, columns do not change
+            return Samples(columns, chained=self.is_chained)  # each makes items of its own, columns do not change
         self._look()
         return [copy.deepcopy(item, memo) for item in list.__iter__(self)]
 
@@ -456,22 +503,21 @@ def _pack_sequences(values: list[Any]) -> Node:
     return kind(*nodes) if hasattr(kind, "_fields") else kind(nodes)
 
 
-def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, IntArray]]) -> Column:
+def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, dict[int, int]]]) -> Column:
     """One column of the values of several, in order; `blocks` remembers arrays that were joined already."""
     first = parts[0]
     if first.kind is Kind.OBJECT or not all(first.matches(part) for part in parts[1:]):
         return Column(Kind.OBJECT, [item for part in parts for item in part.items()])
-    key = tuple(id(part.data) for part in parts)
+    arrays = {id(part.data): part.data for part in parts}
+    key = tuple(arrays)
     if key not in blocks:
-        starts = np.cumsum([0] + [len(part.data) for part in parts[:-1]])
-        blocks[key] = np.concatenate([part.data for part in parts]), starts
+        sizes = [len(data) for data in arrays.values()]
+        starts = dict(zip(key, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
+        blocks[key] = first.data if len(sizes) == 1 else np.concatenate(list(arrays.values())), starts
     data, starts = blocks[key]
-    if all(part.rows is None for part in parts):
+    if all(part.rows is None for part in parts) and len(arrays) == len(parts):
         return Column(first.kind, data, None, first.steps)
-    rows = [
-        start + (np.arange(len(part.data)) if part.rows is None else part.rows)
-        for start, part in zip(starts.tolist(), parts, strict=True)
-    ]
+    rows = [starts[id(part.data)] + (np.arange(len(part.data)) if part.rows is None else part.rows) for part in parts]
     return Column(first.kind, data, np.concatenate(rows), first.steps)
 
 

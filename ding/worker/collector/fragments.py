@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
 
-from ding.utils.data.samples import Column, Kind, Node, Samples, map_node, node_items, pack
+from ding.utils.data.samples import END_FLAGS, Column, Kind, Node, Samples, columns_of, map_node, node_items, pack
 from ding.worker.collector.batch import as_tensor, tensorised
 
-# Rows of an env that wait in the shared arrays; a longer trajectory is copied out in blocks of so many.
-BLOCK = 64
+# Size of a log: so many bytes, within these bounds on the number of rounds. What is under way when a log is full is
+# copied out of it.
+LOG_BYTES = 1 << 22
+LOG_ROUNDS = 64, 1024
 
 # In a transition dict: the observation that the env was acted on with, or that it returned, which is in a column.
 IN_COLUMN = object()
 
-# What the info of a step tells, see `end_code`.
+# What the info of a step tells, see `_end_code`.
 _TERMINATED_TOLD, _TERMINATED, _TRUNCATED_TOLD, _TRUNCATED = 1, 2, 4, 8
+_TOLD = _TERMINATED_TOLD | _TRUNCATED_TOLD
 
 
-def end_code(info: Any) -> int:
+def _end_code(info: Any) -> int:
     """The flags `terminated` and `truncated` of an info, and whether it has them, as one small number."""
     code = 0
     if "terminated" in info:
@@ -34,31 +39,27 @@ def end_code(info: Any) -> int:
 class Fragments:
     """Transitions of each env, in the order of its steps, until they are taken.
 
-    A row is written for all envs of a round at once. Observations have one row more than the rest: `next_obs` of a
-    transition is the row after that of its `obs`.
+    Rounds are appended to a log, an array for each key; the transitions of an env are rows of it. The observation that
+    an env returns is also the one that it is acted on with next: it is written once.
 
     Args:
         env_num: number of envs; their ids are below it.
-        length: how many transitions of an env there will be before they are taken, if that is known.
         chained: let the `next_obs` of a transition be the very object that is the `obs` of the one after.
 
     Attributes:
         lengths: number of transitions of each env.
     """
 
-    def __init__(self, env_num: int, length: float, chained: bool = True) -> None:
-        self._block = int(min(length, BLOCK))
-        self._width = self._block + 1
+    def __init__(self, env_num: int, chained: bool = True) -> None:
+        self._env_num = env_num
         self._chained = chained
-        # Arrays [envs * width, *shape].
-        self._obs: Node = ()
-        self._columns: dict[str, Node] = {}
-        self._codes = np.zeros(env_num * self._width, np.uint8)
-        self._written: Node = None  # the observations that are in `_obs` already when the next round begins
-        self._has_dicts = False  # instead of columns
+        self._log: _Log | None = None
+        # Of each env: its rows in the log, the rows of its observations (one more, as soon as there is one), and what
+        # its policy has put together instead of columns.
+        self._rows: list[list[int]] = [[] for _ in range(env_num)]
+        self._obs_rows: list[list[int]] = [[] for _ in range(env_num)]
         self._dicts: list[list[dict[str, Any]]] = [[] for _ in range(env_num)]
-        self._counts = [0] * env_num  # rows in the arrays
-        self._blocks: list[list[_Block]] = [[] for _ in range(env_num)]  # those that were copied out before
+        self._blocks: list[list[_Block]] = [[] for _ in range(env_num)]  # those of logs that are full
         self.lengths = [0] * env_num
 
     def record(
@@ -67,53 +68,58 @@ class Fragments:
         obs: Node,
         next_obs: Node,
         columns: Mapping[str, Node],
-        codes: Sequence[int],
+        infos: Sequence[Any],
         dicts: Sequence[dict[str, Any]] | None = None,
     ) -> None:
-        """Write a transition of each of these envs.
+        """Add a transition of each of these envs.
 
         Args:
             obs: the observations before the step.
             next_obs: those after it.
             columns: the rest of the transitions.
-            codes: see `end_code`.
+            infos: hold the end flags, if the envs tell them.
             dicts: the rest of the transitions where a policy has put them together; then `columns` is empty.
         """
         if not _is_alike(obs, next_obs):
-            obs, next_obs = _as_objects(obs), _as_objects(next_obs)
-        if not self._fits(obs, columns, dicts is not None):
-            self._allocate(obs, columns, dicts is not None)
-        width, counts = self._width, self._counts
-        starts = [counts[env_id] for env_id in env_ids]
-        rows = np.array([env_id * width + start for env_id, start in zip(env_ids, starts, strict=True)])
-        for key, node in columns.items():
-            _write(self._columns[key], node, rows)
-        if obs is not self._written or 0 in starts:
-            _write(self._obs, obs, rows)
-        self._codes[rows] = codes
-        rows += 1
-        _write(self._obs, next_obs, rows)
-        self._written = next_obs
+            obs, next_obs = (Column(Kind.OBJECT, node_items(node)) for node in (obs, next_obs))
+        log = self._log
+        if log is None or not log.has_room(len(env_ids)) or not log.fits(obs, columns, dicts is not None):
+            log = self._begin_log(obs, columns, dicts is not None)
+        rows, obs_rows, lengths = self._rows, self._obs_rows, self.lengths
+        unknown = [i for i, env_id in enumerate(env_ids) if not obs_rows[env_id]]
+        if unknown:
+            for row, i in enumerate(unknown, log.add_obs(obs, unknown, len(env_ids))):
+                obs_rows[env_ids[i]].append(row)
+        next_row = log.add_obs(next_obs, (), len(env_ids))
+        row = log.add(columns, infos)
+        for env_id in env_ids:
+            rows[env_id].append(row)
+            obs_rows[env_id].append(next_row)
+            lengths[env_id] += 1
+            row += 1
+            next_row += 1
         if dicts is not None:
             for env_id, transition in zip(env_ids, dicts, strict=True):
                 self._dicts[env_id].append(transition)
-        lengths, block = self.lengths, self._block
-        for env_id in env_ids:
-            lengths[env_id] += 1
-            counts[env_id] += 1
-            if counts[env_id] == block:
-                self._copy_out(env_id)
 
-    def take(self, env_id: int) -> list[Any]:
-        """The transitions of this env, as `Samples` where they are alike; they are here no more."""
-        self._copy_out(env_id)
-        blocks, self._blocks[env_id] = self._blocks[env_id], []
-        self.lengths[env_id] = 0
-        return _joined(blocks, self._chained)
+    def take(self, env_id: int, goes_on: bool) -> list[Any]:
+        """The transitions of this env, as `Samples` where they are alike; they are here no more.
+
+        Args:
+            goes_on: whether the env will be acted on with the observation that it returned last.
+        """
+        last = self._obs_rows[env_id][-1:] if goes_on else []
+        taken = self.peek(env_id)
+        self.drop(env_id)
+        self._obs_rows[env_id] = last
+        return taken
 
     def peek(self, env_id: int) -> list[Any]:
         """The transitions of this env, which stay."""
-        return _joined([*self._blocks[env_id], *self._rows_of(env_id)], self._chained)
+        blocks = self._blocks[env_id]
+        if not blocks:
+            return self._from_log(env_id)
+        return _joined([*blocks, _Block(self._from_log(env_id))] if self._rows[env_id] else blocks, self._chained)
 
     def split(self, env_id: int) -> None:
         """What this env shows next is not the observation that it returned last."""
@@ -123,53 +129,182 @@ class Fragments:
 
     def drop(self, env_id: int) -> None:
         """Throw the transitions of this env away."""
-        self._blocks[env_id] = []
+        self._rows[env_id] = []
+        self._obs_rows[env_id] = []
         self._dicts[env_id] = []
-        self._counts[env_id] = self.lengths[env_id] = 0
+        self._blocks[env_id] = []
+        self.lengths[env_id] = 0
 
-    def _fits(self, obs: Node, columns: Mapping[str, Node], has_dicts: bool) -> bool:
-        own = self._columns
-        if own.keys() != columns.keys() or self._has_dicts is not has_dicts or not _is_alike(self._obs, obs):
+    def _begin_log(self, obs: Node, columns: Mapping[str, Node], has_dicts: bool) -> _Log:
+        for env_id in range(self._env_num):
+            self._copy_out(env_id)
+        row_bytes = sum(column.itemsize for node in (obs, obs, *columns.values()) for column in columns_of(node))
+        rounds = LOG_BYTES // (self._env_num * max(row_bytes, 1))
+        least, most = LOG_ROUNDS
+        self._log = _Log(obs, columns, has_dicts, self._env_num * min(max(rounds, least), most))
+        return self._log
+
+    def _copy_out(self, env_id: int) -> None:
+        """Give the transitions of this env that are in the log a block of their own."""
+        if self._rows[env_id]:
+            self._blocks[env_id].append(_Block(compacted(self._from_log(env_id))))
+        self._rows[env_id] = []
+        self._obs_rows[env_id] = []
+        self._dicts[env_id] = []
+
+    def _from_log(self, env_id: int) -> list[Any]:
+        log, rows, obs_rows = self._log, self._rows[env_id], self._obs_rows[env_id]
+        if log is None or not rows:
+            return []
+        if log.has_dicts:
+            observations = log.observations(obs_rows)
+            return _from_dicts(self._dicts[env_id], observations, log.codes[rows], self._chained)
+        return _Logged(log, rows, obs_rows, self._chained)
+
+
+class _Log:
+    """Rounds one after the other, in arrays of a fixed capacity; what is written stays.
+
+    Attributes:
+        has_dicts: whether the transitions are somewhere else, but for observations and end flags.
+        codes: see `_end_code`.
+    """
+
+    def __init__(self, obs: Node, columns: Mapping[str, Node], has_dicts: bool, capacity: int) -> None:
+        self.has_dicts = has_dicts
+        self._capacity = capacity
+        # What fits: nodes without rows.
+        self._obs_like = map_node(_emptied, obs)
+        self._columns_like = {key: map_node(_emptied, node) for key, node in columns.items()}
+        self._obs = map_node(lambda column: _array(column, 2 * capacity), obs)
+        self._columns = {key: map_node(lambda column: _array(column, capacity), node) for key, node in columns.items()}
+        self._size = self._obs_size = 0
+        self.codes = np.zeros(capacity, np.uint8)
+        self._flags = {flag: np.zeros(capacity, np.bool_) for flag in END_FLAGS}
+        self._told_by_all, self._told_by_any = _TOLD, 0
+
+    def has_room(self, count: int) -> bool:
+        """Whether a round of so many envs can be added."""
+        return self._size + count <= self._capacity
+
+    def fits(self, obs: Node, columns: Mapping[str, Node], has_dicts: bool) -> bool:
+        """Whether such a round can be added."""
+        like = self._columns_like
+        if self.has_dicts is not has_dicts or like.keys() != columns.keys() or not _is_alike(self._obs_like, obs):
             return False
         for key, node in columns.items():  # noqa: SIM110 (a generator doubles the time)
-            if not _is_alike(own[key], node):
+            if not _is_alike(like[key], node):
                 return False
         return True
 
-    def _allocate(self, obs: Node, columns: Mapping[str, Node], has_dicts: bool) -> None:
-        """Make arrays for rows of these kinds; the rows of others are copied out before."""
-        for env_id in range(len(self._counts)):
-            self._copy_out(env_id)
-        size = len(self._counts) * self._width
-        self._obs = map_node(lambda column: _empty(column, size), obs)
-        self._columns = {key: map_node(lambda column: _empty(column, size), node) for key, node in columns.items()}
-        self._has_dicts = has_dicts
+    def add_obs(self, obs: Node, some: Sequence[int], count: int) -> int:
+        """Append observations of `count` envs, or `some` of them; return the row of the first."""
+        start = self._obs_size
+        if 0 < len(some) < count:
+            index = np.array(some)
+            obs = map_node(lambda column: column.take(index).compact(), obs)
+            count = len(some)
+        self._obs_size = start + count
+        _write(self._obs, obs, start, start + count)
+        return start
 
-    def _copy_out(self, env_id: int) -> None:
-        """Give the rows of this env that are in the arrays a block of their own."""
-        self._blocks[env_id].extend(self._rows_of(env_id))
-        self._dicts[env_id] = []
-        self._counts[env_id] = 0
+    def add(self, columns: Mapping[str, Node], infos: Sequence[Any]) -> int:
+        """Append the rest of a round; return its first row."""
+        start, stop = self._size, self._size + len(infos)
+        for key, node in columns.items():
+            _write(self._columns[key], node, start, stop)
+        codes = [_end_code(info) for info in infos]
+        for code in codes:
+            self._told_by_all &= code
+            self._told_by_any |= code
+        if self._told_by_any:
+            row_codes = self.codes[start:stop]
+            row_codes[:] = codes
+            self._flags["terminated"][start:stop] = row_codes & _TERMINATED
+            self._flags["truncated"][start:stop] = row_codes & _TRUNCATED
+        self._size = stop
+        return start
 
-    def _rows_of(self, env_id: int) -> list[_Block]:
-        """The block of what is in the arrays of this env, if there is anything."""
-        count, start = self._counts[env_id], env_id * self._width
-        if not count:
-            return []
-        obs = _copied(self._obs, start, start + count + 1)
-        before, after = np.arange(count), np.arange(1, count + 1)
-        columns = {
-            "obs": map_node(lambda column: column.take(before), obs),
-            "next_obs": map_node(lambda column: column.take(after), obs),
-        }
-        codes = self._codes[start : start + count]
-        if self._has_dicts:
-            return [_Block(_from_dicts(self._dicts[env_id], columns, codes, self._chained))]
-        for key, node in self._columns.items():
-            columns[key] = _copied(node, start, start + count)
-        if codes.any():
-            columns.update(_end_flags(codes, columns["done"]))
-        return [_Block(Samples(columns, chained=self._chained))]
+    def observations(self, rows: Sequence[int]) -> dict[str, Node]:
+        """The columns `obs` and `next_obs` of a trajectory whose observations are these rows."""
+        obs = self._obs
+        if type(obs) is Column and obs.kind is Kind.TENSOR:
+            index = np.array(rows)
+            before, after = (Column(obs.kind, obs.data, part, obs.steps) for part in (index[:-1], index[1:]))
+            return {"obs": before, "next_obs": after}
+        return _shifted(_read(obs, np.array(rows)), np.arange(len(rows) - 1), np.arange(1, len(rows)))
+
+    def columns(self, rows: Sequence[int], obs_rows: Sequence[int]) -> dict[str, Node]:
+        """The columns of a trajectory, which may be views of the log."""
+        columns = self.observations(obs_rows)
+        index = np.array(rows)
+        for key, store in self._columns.items():
+            columns[key] = _read(store, index)
+        self._add_flags(index, columns)
+        return columns
+
+    def gathered(self, pieces: Sequence[_Logged]) -> dict[str, Node]:
+        """The columns of several trajectories, copied out."""
+        rows: list[int] = []
+        obs_rows: list[int] = []
+        before: list[int] = []  # where in `obs_rows` the observations are
+        after: list[int] = []
+        ends: dict[int, int] = {}  # the last observation of a piece is often the first one of another
+        for piece in pieces:
+            rows += piece.rows
+            first, *others = piece.obs_rows
+            place = ends.get(first)
+            if place is None:
+                place = len(obs_rows)
+                obs_rows.append(first)
+            start = len(obs_rows)
+            obs_rows += others
+            stop = len(obs_rows)
+            before.append(place)
+            before += range(start, stop - 1)
+            after += range(start, stop)
+            ends[others[-1]] = stop - 1
+        index = np.array(rows)
+        columns = _shifted(_copied(self._obs, np.array(obs_rows)), np.array(before), np.array(after))
+        for key, store in self._columns.items():
+            columns[key] = _copied(store, index)
+        self._add_flags(index, columns)
+        return columns
+
+    def _add_flags(self, rows: np.ndarray, columns: dict[str, Node]) -> None:
+        if self._told_by_all & _TOLD == _TOLD:
+            for flag, data in self._flags.items():
+                columns[flag] = Column(Kind.BOOL, data[rows])
+        elif self._told_by_any:
+            codes = self.codes[rows]
+            if codes.any():
+                columns.update(_end_flags(codes, columns["done"]))
+
+
+class _Logged(Samples):
+    """Transitions that are rows of a log, which is None once a column was set."""
+
+    __slots__ = ("log", "obs_rows", "rows")
+
+    def __init__(self, log: _Log, rows: list[int], obs_rows: list[int], chained: bool) -> None:
+        super().__init__(partial(log.columns, rows, obs_rows), chained=chained, size=len(rows))
+        self.log: _Log | None = log
+        self.rows, self.obs_rows = rows, obs_rows
+
+    def set_column(self, key: str, column: Node | None) -> None:
+        super().set_column(key, column)
+        self.log = None
+
+    def compact(self) -> Samples:
+        return super().compact() if self.log is None else Samples(self.log.gathered([self]), chained=self.is_chained)
+
+
+def _shifted(obs: Node, before: np.ndarray, after: np.ndarray) -> dict[str, Node]:
+    """The columns `obs` and `next_obs`, both rows of the same arrays."""
+    return {
+        "obs": map_node(lambda column: column.take(before), obs),
+        "next_obs": map_node(lambda column: column.take(after), obs),
+    }
 
 
 class _Block:
@@ -187,13 +322,39 @@ class _Block:
         self.goes_on = True
 
 
+def compacted(items: list[Any]) -> list[Any]:
+    """The same items; where they are `Samples`, in arrays that hold nothing else."""
+    return items.compact() if isinstance(items, Samples) and items.has_columns else items
+
+
 def join_samples(parts: Sequence[list[Any]]) -> list[Any]:
-    """All samples of `parts` in order: as `Samples` where all are such, alike, and nobody has looked at them."""
-    if len(parts) == 1:
-        return parts[0]
-    samples = [part for part in parts if isinstance(part, Samples)]
-    joined = Samples.joined(samples) if samples and len(samples) == len(parts) else None
-    return [item for part in parts for item in part] if joined is None else joined
+    """All samples of `parts` in order: as `Samples` where all are such, alike, and nobody has looked at them.
+
+    The result shares no memory with a log.
+    """
+    parts = [part for part in parts if len(part)]
+    samples = [part for part in parts if isinstance(part, Samples) and part.has_columns]
+    if samples and len(samples) == len(parts):
+        # Those of one log are gathered together, so that no array is copied for a few of its rows.
+        groups = [_gathered(list(group)) for _, group in groupby(samples, _source)]
+        alike = [group for group in groups if group is not None]
+        joined = Samples.joined(alike) if len(alike) == len(groups) else None
+        if joined is not None:
+            return joined
+    return [item for part in parts for item in part]
+
+
+def _source(samples: Samples) -> int:
+    log = samples.log if isinstance(samples, _Logged) else None
+    return id(next(columns_of(samples.columns)).data if log is None else log)
+
+
+def _gathered(group: Sequence[Samples]) -> Samples | None:
+    logged = [samples for samples in group if isinstance(samples, _Logged) and samples.log is not None]
+    if len(logged) == len(group) and logged[0].log is not None:
+        return Samples(logged[0].log.gathered(logged), chained=logged[0].is_chained)
+    joined = Samples.joined(group)
+    return None if joined is None else joined.compact()
 
 
 def _joined(blocks: list[_Block], chained: bool) -> list[Any]:
@@ -214,7 +375,7 @@ def _joined(blocks: list[_Block], chained: bool) -> list[Any]:
 
 
 def _is_alike(one: Node, other: Node) -> bool:
-    """Whether rows of `other` may be written into the arrays of `one`."""
+    """Whether the rows of two nodes may stand in one array."""
     if type(one) is Column and type(other) is Column:
         if one.kind is not other.kind or one.steps is not other.steps:
             return False
@@ -229,32 +390,42 @@ def _is_alike(one: Node, other: Node) -> bool:
     return len(one) == len(other) and all(map(_is_alike, one, other))
 
 
-def _as_objects(node: Node) -> Node:
-    return Column(Kind.OBJECT, node_items(node))
+def _emptied(column: Column) -> Column:
+    return Column(column.kind, [] if column.kind is Kind.OBJECT else column.data[:0].copy(), None, column.steps)
 
 
-def _empty(column: Column, size: int) -> Column:
+def _array(column: Column, size: int) -> Column:
+    """An array for `size` such rows, as they are in samples: those of arrays become tensors, of float64 of float32."""
     if column.kind is Kind.OBJECT:
         return Column(Kind.OBJECT, [None] * size)
-    return Column(column.kind, np.empty((size, *column.data.shape[1:]), column.data.dtype), None, column.steps)
+    is_array = column.kind is Kind.ARRAY
+    dtype = np.float32 if is_array and column.data.dtype == np.float64 else column.data.dtype
+    data = np.empty((size, *column.data.shape[1:]), dtype)
+    return Column(Kind.TENSOR if is_array else column.kind, data, None, column.steps)
 
 
-def _write(store: Node, node: Node, rows: np.ndarray) -> None:
+def _write(store: Node, node: Node, start: int, stop: int) -> None:
     if type(store) is Column:
-        if store.kind is Kind.OBJECT:
-            for row, value in zip(rows.tolist(), node.data, strict=True):
-                store.data[row] = value
-        else:
-            store.data[rows] = node.data
+        store.data[start:stop] = node.data
         return
     for key in store if isinstance(store, dict) else range(len(store)):
-        _write(store[key], node[key], rows)
+        _write(store[key], node[key], start, stop)
 
 
-def _copied(store: Node, start: int, stop: int) -> Node:
-    """These rows of the arrays as tensors, in arrays of their own."""
-    rows = map_node(lambda column: Column(column.kind, column.data[start:stop], None, column.steps), store)
-    return map_node(lambda column: Column(column.kind, column.data.copy(), None, column.steps), tensorised(rows))
+def _copied(store: Node, rows: np.ndarray) -> Node:
+    """These rows, as they are in samples, in arrays of their own."""
+    if type(store) is Column and store.kind is Kind.TENSOR:
+        return Column(Kind.TENSOR, store.data.take(rows, axis=0), None, store.steps)
+    return map_node(Column.compact, _read(store, rows))
+
+
+def _read(store: Node, rows: np.ndarray) -> Node:
+    """These rows, as they are in samples."""
+    if type(store) is Column and (store.kind is Kind.TENSOR or (store.kind is not Kind.OBJECT and not store.steps)):
+        return Column(store.kind, store.data, rows, store.steps)
+    if isinstance(store, dict):
+        return {key: _read(value, rows) for key, value in store.items()}
+    return tensorised(map_node(lambda column: column.take(rows).compact(), store))
 
 
 def _from_dicts(

@@ -93,7 +93,8 @@ class Rollout:
         # What was returned last, and what the envs returned that is copied there.
         self._last: Batch | None = None
         self._last_raw: list[Any] = []
-        self._returned: dict[int, tuple[Any, Batch, int]] = {}  # of each env in mid-episode: (raw, batch, row)
+        # The same of envs in mid-episode that answered before: (raw, batch, row).
+        self._returned: dict[int, tuple[Any, Batch, int]] = {}
         # What the envs were acted on with that have not answered yet; an asynchronous manager answers in later rounds.
         self._pending: dict[int, tuple[Batch, Mapping[int, Any]]] = {}
         self._stale: set[int] = set()  # envs that have yet to answer an actor that was replaced
@@ -185,28 +186,39 @@ class Rollout:
             return last
         batch = Batch.copied(env_ids, list(ready.values()))
         batch.refuse_nan("the observation")
+        may_be_reset, self._may_be_reset = self._may_be_reset, False
         for row, (env_id, raw) in enumerate(ready.items()):
-            self._check_continuity(env_id, raw, batch.rows[row])
-        self._may_be_reset = False
+            if self._pending and env_id in self._pending:
+                self._restarted(env_id)  # its answer is lost
+                continue
+            returned = self._returned_by(env_id, row)
+            if returned is not None and (returned[0] is not raw or may_be_reset):
+                self._check_continuity(env_id, raw, batch.rows[row], returned, may_be_reset)
         return batch
 
-    def _check_continuity(self, env_id: int, raw: Any, obs: Any) -> None:
+    def _check_continuity(
+        self, env_id: int, raw: Any, obs: Any, returned: tuple[Any, Batch, int], may_be_reset: bool
+    ) -> None:
         """Tell listeners where an env in mid-episode shows another observation than it returned."""
-        if env_id in self._pending:  # its answer is lost
-            self._restarted(env_id)
-            return
-        returned = self._returned.get(env_id)
-        if returned is None:
-            return
         own_raw, batch, row = returned
-        if own_raw is raw and not self._may_be_reset:
-            return
         is_continued = is_same(batch.rows[row], obs)
-        if self._may_be_reset and not (is_continued and (own_raw is raw or self._reset_count is None)):
+        if may_be_reset and not (is_continued and (own_raw is raw or self._reset_count is None)):
             self._restarted(env_id)
         elif not is_continued:
             for listener in self._listeners:
                 listener.on_gap(env_id)
+
+    def _returned_by(self, env_id: int, row: int) -> tuple[Any, Batch, int] | None:
+        """What an env in mid-episode returned last: (the object, the batch that has the copy, the row there)."""
+        last = self._last
+        if last is not None:
+            env_ids = last.env_ids
+            if row >= len(env_ids) or env_ids[row] != env_id:  # usually it is in its place
+                row = env_ids.index(env_id) if env_id in env_ids else -1
+            if row >= 0:
+                raw = self._last_raw[row]
+                return None if raw is _FORGOTTEN else (raw, last, row)
+        return self._returned.get(env_id)
 
     def _restarted(self, env_id: int) -> None:
         self.actor.reset([env_id])
@@ -260,9 +272,12 @@ class Rollout:
         self._count(steps, (perf_counter() - start) / len(kept))
 
     def _remember(self, steps: Steps) -> None:
+        last = self._last
+        if last is not None and last.env_ids != steps.env_ids:
+            for row, env_id in enumerate(last.env_ids):
+                if self._last_raw[row] is not _FORGOTTEN:
+                    self._returned[env_id] = self._last_raw[row], last, row
         self._last, self._last_raw = steps.next_obs, [step.obs for step in steps.raw]
-        for row, env_id in enumerate(steps.env_ids):
-            self._returned[env_id] = self._last_raw[row], steps.next_obs, row
 
     def _count(self, steps: Steps, seconds: float) -> None:
         episodes = self._episodes

@@ -13,7 +13,7 @@ from ding.policy.modes import plain_output_keys
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.data.samples import SHARED_DTYPES, Column, Kind, Node, pack
 from ding.worker.collector.batch import Steps, as_tensor
-from ding.worker.collector.fragments import IN_COLUMN, Fragments, end_code, join_samples
+from ding.worker.collector.fragments import IN_COLUMN, Fragments, compacted, join_samples
 from ding.worker.collector.rollout import Listener
 
 INF = float("inf")
@@ -148,7 +148,7 @@ class TrajectoryCutter(Listener):
         self._with_env_id = with_env_id
         self._on_samples = on_samples
         self._make_samples = make_samples
-        self._fragments = Fragments(env_num, traj_len, share_next_obs)
+        self._fragments = Fragments(env_num, share_next_obs)
         self._empty_pieces = 0
         self._iterations = Column(Kind.INT, np.zeros(0, np.int64))  # a column of `collect_iter`
         self.collect_iter = 0
@@ -189,21 +189,20 @@ class TrajectoryCutter(Listener):
         else:
             dicts, columns = None, self._plain_columns(steps, output_keys)
             self.steps += len(env_ids)
-        codes = [end_code(info) for info in steps.infos()]
-        fragments.record(env_ids, steps.obs.node, steps.next_obs.node, columns, codes, dicts)
+        fragments.record(env_ids, steps.obs.node, steps.next_obs.node, columns, steps.infos(), dicts)
         lengths, traj_len = fragments.lengths, self._traj_len
         for env_id, ended in zip(env_ids, steps.ends, strict=True):
             if ended or lengths[env_id] >= traj_len:
-                self._cut(env_id)
+                self._cut(env_id, goes_on=not ended)
 
     def on_abnormal(self, env_id: int) -> None:
         self._fragments.drop(env_id)
 
     def on_gap(self, env_id: int) -> None:
-        if self._make_samples is not None:
+        if self._make_samples is None and self._fragments.lengths[env_id]:
+            self._cut(env_id, goes_on=False)
+        else:
             self._fragments.split(env_id)
-        elif self._fragments.lengths[env_id]:
-            self._cut(env_id)
 
     def on_restart(self, env_id: int) -> None:
         if self._make_samples is not None:
@@ -246,12 +245,12 @@ class TrajectoryCutter(Listener):
             self.steps += 1
         return transitions
 
-    def _cut(self, env_id: int) -> None:
-        transitions = self._fragments.take(env_id)
+    def _cut(self, env_id: int, goes_on: bool) -> None:
+        transitions = self._fragments.take(env_id, goes_on)
         if self._make_samples is None:
             samples = self._policy.get_train_sample(transitions) or []
         else:
-            samples = self._make_samples(env_id, transitions)
+            samples = self._make_samples(env_id, compacted(transitions))
         self.pieces.append(samples)
         self.count += len(samples)
         if self._on_samples is not None:
