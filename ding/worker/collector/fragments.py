@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.utils.data.samples import END_FLAGS, Column, Kind, Node, Samples, columns_of, map_node, node_items, pack
+from ding.utils.data.samples import END_FLAGS, Column, Kind, Node, Samples, columns_of, map_node, node_items
 from ding.worker.collector.batch import as_tensor, tensorised
 
 # Size of a log: so many bytes, within these bounds on the number of rounds. What is under way when a log is full is
@@ -441,45 +441,52 @@ def _from_dicts(
         whole, observed = set(), list(Samples(columns, chained=chained))
     rest = [
         {
-            key: observed[i][key] if value is IN_COLUMN and observed else as_tensor(_unshared(value))
+            key: observed[i][key] if value is IN_COLUMN and observed else as_tensor(value)
             for key, value in item.items()
             if key not in whole
         }
         for i, item in enumerate(items)
     ]
     packed = Samples.of(rest)
+    copies: dict[int, Any] = {}
     if packed is not None and packed.columns is not None:
-        return Samples(
-            {key: columns[key] if key in whole else packed.columns[key] for key in items[0]}, chained=chained
-        )
+        own = map_node(lambda column: _with_copies(column, copies), packed.columns)
+        return Samples({key: columns[key] if key in whole else own[key] for key in items[0]}, chained=chained)
+    rest = [{key: _copy(value, copies) for key, value in item.items()} for item in rest]
     if whole:
-        for item, own in zip(list(Samples({key: columns[key] for key in whole}, chained=chained)), rest, strict=True):
-            own.update(item)
+        for item, observation in zip(rest, list(Samples({key: columns[key] for key in whole}, chained=chained)), strict=True):
+            item.update(observation)
     return rest
 
 
-def _unshared(value: Any) -> Any:
-    """`value` without memory that it shares with others, which would live as long as it does."""
-    if isinstance(value, np.ndarray):
-        return value if value.base is None else value.copy()
-    if isinstance(value, torch.Tensor):
-        is_view = value.layout is torch.strided and value.untyped_storage().nbytes() > value.nbytes
-        return value.detach().clone() if is_view else value
+def _with_copies(column: Column, copies: dict[int, Any]) -> Column:
+    """A column whose objects share no memory with a batch, which would live as long as they do."""
+    return column if column.kind is not Kind.OBJECT else Column(column.kind, [_copy(v, copies) for v in column.data])
+
+
+def _copy(value: Any, copies: dict[int, Any]) -> Any:
+    """A copy of nested data with tensors and arrays of its own; `copies` are those that were made before."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        if id(value) not in copies:
+            copies[id(value)] = value.copy() if isinstance(value, np.ndarray) else value.detach().clone()
+        return copies[id(value)]
     if isinstance(value, dict):
-        return {key: _unshared(part) for key, part in value.items()}
+        return {key: _copy(part, copies) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        parts = [_unshared(part) for part in value]
+        parts = [_copy(part, copies) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 
 def _note_end_flags(items: Sequence[dict[str, Any]], codes: np.ndarray) -> None:
-    flags = _end_flags(codes, pack([item["done"] for item in items]))
-    is_told = {"terminated": codes & _TERMINATED_TOLD, "truncated": codes & _TRUNCATED_TOLD}
-    for flag, column in flags.items():
-        for item, value, told in zip(items, column.items(), is_told[flag], strict=True):
-            if told or flag not in item:
-                item[flag] = value
+    """Put the flags that were told into transitions, and into the others what follows from `done`."""
+    for item, code in zip(items, codes.tolist(), strict=True):
+        if code & _TRUNCATED_TOLD or "truncated" not in item:
+            item["truncated"] = bool(code & _TRUNCATED)
+        if code & _TERMINATED_TOLD:
+            item["terminated"] = bool(code & _TERMINATED)
+        elif "terminated" not in item:
+            item["terminated"] = bool(np.all(item["done"])) and not item["truncated"]
 
 
 def _end_flags(codes: np.ndarray, done: Node) -> dict[str, Column]:

@@ -113,7 +113,9 @@ class Rollout:
 
     def restart(self, env_id: int) -> None:
         """Reset this env and the policy for it; its running episode is void."""
+        self._notice_resets()
         self._env.reset({env_id: None})
+        self._reset_count = getattr(self._env, "reset_count", None)
         self.actor.reset([env_id])
         self.void(env_id)
 
@@ -145,13 +147,15 @@ class Rollout:
             RuntimeError: no env is ready that the quota could step.
             FloatingPointError: an env or the policy returned NaN.
         """
+        if self._reset_count is None:  # the env manager does not tell
+            self._may_be_reset = True
+        while not quota.is_filled():
+            self._round(quota, policy_kwargs, before_act)
+
+    def _notice_resets(self) -> None:
         count = getattr(self._env, "reset_count", None)
-        self._may_be_reset = count is None or count != self._reset_count
-        try:
-            while not quota.is_filled():
-                self._round(quota, policy_kwargs, before_act)
-        finally:
-            self._reset_count = getattr(self._env, "reset_count", None)
+        if count != self._reset_count:
+            self._reset_count, self._may_be_reset = count, True
 
     def _forget_actions(self) -> None:
         """Record no answer to what the envs were acted on with."""
@@ -167,6 +171,7 @@ class Rollout:
 
     def _round(self, quota: Quota, kwargs: Mapping[str, Any], before_act: Callable[[], None] | None) -> None:
         start = perf_counter()
+        self._notice_resets()
         chosen = quota.choose(self._env.ready_obs)
         if not chosen:
             self._wait(start)

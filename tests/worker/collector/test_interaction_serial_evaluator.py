@@ -249,6 +249,48 @@ def test_logged_tags():
     assert by_step == [name.split("/")[1] for name in names]
 
 
+def test_logged_values():
+    tb = FakeWriter()
+    evaluator, _, _ = build(lengths=(1, 4), tb=tb)
+    evaluator.eval(train_iter=4, envstep=40, n_episode=3)
+    values = {tag.split("/")[1]: value for tag, value, _ in tb.scalars if tag.startswith("evaluator_iter/")}
+    names = ("episode_count", "envstep_count", "avg_envstep_per_episode")
+    assert [values[name] for name in names] == [3, 6, 2.0]
+    names = ("reward_mean", "reward_std", "reward_max", "reward_min", "eval_episode_return_mean")
+    assert [values[name] for name in names] == [2.0, pytest.approx(np.std([1, 1, 4])), 4.0, 1.0, 2.0]
+    assert values["avg_time_per_episode"] == pytest.approx(values["evaluate_time"] / 3)
+    assert values["avg_envstep_per_sec"] == pytest.approx(6 / values["evaluate_time"])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_resetting_the_env_alone_is_done_where_it_runs(monkeypatch, rank):
+    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: rank)
+    evaluator, env, policy = build()
+    evaluator.reset_env()
+    assert env.calls == ["launch", ("reset", None)][: 2 * (rank == 0)] and evaluator.env is env
+    other = FakeManager([1])
+    evaluator.reset_env(other)
+    assert other.calls == ["launch"][: rank == 0] and env.calls[-1] == "close" and evaluator._env_num == 1
+    assert policy.resets in ([], [None])
+
+
+def test_an_env_that_somebody_else_resets_plays_its_episode_anew():
+    class Resetting(FakeManager):
+        reset_count = 0
+
+        def step(self, actions):
+            timesteps = super().step(actions)
+            if len(self.envs[0].actions) == 2:
+                self.reset({0: None})
+                self.reset_count += 1
+            return timesteps
+
+    evaluator, _, policy = build()
+    evaluator.env = Resetting([3, 9])
+    assert evaluator.eval(n_episode=2)[1]["eval_episode_return"] == [3.0, 9.0]
+    assert evaluator.last_eval.lengths == [3, 9] and policy.resets == [None, None, [0], [0], [1]]
+
+
 def test_the_number_of_episodes_comes_from_the_call_the_config_or_nowhere():
     evaluator, _, _ = build(cfg={"n_episode": None})
     with pytest.raises(AssertionError, match="eval needs n_episode"):

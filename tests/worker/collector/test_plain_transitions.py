@@ -1,4 +1,7 @@
-"""Transitions made from whole batches equal those that the policy is asked for one by one."""
+"""Transitions made from whole batches equal those that the policy is asked for one by one, which it is where it may
+make others."""
+
+import functools
 
 import numpy as np
 import pytest
@@ -6,6 +9,7 @@ import torch
 from easydict import EasyDict
 
 from ding.policy.dqn import DQNPolicy
+from ding.policy.env_forward import stack_observations
 from ding.policy.modes import plain_transition
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
@@ -132,3 +136,157 @@ def test_observations_of_any_dtype_and_shape_become_the_same_tensors(dtype, shap
     ours, theirs = run(PlainPolicy), run(ScriptedPolicy)
     assert ours[0]["obs"].shape == shape
     assert_same(ours, theirs)
+
+
+# What a user overrides, wraps or patches is called.
+
+
+def with_mark(process_transition):
+    @functools.wraps(process_transition)
+    def marked(*args):
+        return {**process_transition(*args), "mark": torch.ones(2)}
+
+    return marked
+
+
+def dqn(policy_cls=DQNPolicy, nstep=1, n_sample=6):
+    cfg = policy_cls.default_config()
+    cfg.model = EasyDict(obs_shape=3, action_shape=2, encoder_hidden_size_list=[8])
+    cfg.nstep, cfg.collect.n_sample = nstep, n_sample
+    return policy_cls(cfg, enable_field=["collect"])
+
+
+class Decorated(DQNPolicy):
+    _process_transition = with_mark(DQNPolicy._process_transition)
+
+
+class Overridden(DQNPolicy):
+    def _process_transition(self, obs, policy_output, timestep):
+        return {**super()._process_transition(obs, policy_output, timestep), "mark": torch.ones(2)}
+
+
+class Mode:
+    """A policy that forwards to a collect mode, and may be patched."""
+
+    def __init__(self, mode):
+        for name in mode._fields:
+            setattr(self, name, getattr(mode, name))
+
+
+def decorated(**kwargs):
+    return dqn(Decorated, **kwargs).collect_mode
+
+
+def overridden(**kwargs):
+    return dqn(Overridden, **kwargs).collect_mode
+
+
+def patched_instance(**kwargs):
+    policy = dqn(**kwargs)
+    policy._process_transition = with_mark(policy._process_transition)
+    return policy.collect_mode
+
+
+def patched_mode(**kwargs):
+    mode = dqn(**kwargs).collect_mode
+    return mode._replace(process_transition=with_mark(mode.process_transition))
+
+
+def partial_mode(**kwargs):
+    mode = dqn(**kwargs).collect_mode
+
+    def process_transition(mark, *args):
+        return {**mode.process_transition(*args), "mark": mark}
+
+    return mode._replace(process_transition=functools.partial(process_transition, torch.ones(2)))
+
+
+@pytest.mark.parametrize("make", [decorated, overridden, patched_instance, patched_mode, partial_mode])
+@pytest.mark.parametrize("nstep", [1, 2])
+def test_a_key_that_a_users_transition_adds_arrives(make, nstep):
+    rows, _ = collect(make(nstep=nstep), FakeManager([3, 5, 4], mark=mark), policy_kwargs={"eps": 0.5})
+    assert len(rows) >= 24 and all(row["mark"].tolist() == [1, 1] for row in rows)
+
+
+def test_a_patched_class_is_asked(monkeypatch):
+    monkeypatch.setattr(DQNPolicy, "_process_transition", with_mark(DQNPolicy._process_transition))
+    rows, _ = collect(dqn().collect_mode, FakeManager([3, 5, 4]), policy_kwargs={"eps": 0.5})
+    assert all("mark" in row for row in rows)
+
+
+def test_a_transition_changed_later_is_asked_for_from_then_on():
+    policy = Mode(dqn().collect_mode)
+    own = policy.process_transition
+    collector = SampleSerialCollector(
+        SampleSerialCollector.default_config(), FakeManager([99, 99, 99]), policy, FakeWriter(), "exp"
+    )
+    kwargs = {"policy_kwargs": {"eps": 0.5}, "drop_extra": False}
+    before = collector.collect(3, **kwargs)
+    policy.process_transition = with_mark(own)
+    during = collector.collect(6, **kwargs)
+    policy.process_transition = own
+    after = collector.collect(6, **kwargs)
+    counts = [["mark" in row for row in rows] for rows in (before, during, after)]
+    assert counts == [[False] * 6, [True] * 6, [False] * 6]
+
+
+def test_a_transition_changed_later_within_a_piece_is_asked_for_from_that_round_on():
+    class Changing(Mode):
+        def __init__(self, mode):
+            super().__init__(mode)
+            self.rounds, self.plain_forward, self.forward = 0, self.forward, self.count
+
+        def count(self, obs, **kwargs):
+            self.rounds += 1
+            if self.rounds == 3:
+                self.process_transition = with_mark(self.process_transition)
+            return self.plain_forward(obs, **kwargs)
+
+    policy = Changing(dqn(n_sample=5).collect_mode)
+    policy.get_train_sample = list
+    cfg = SampleSerialCollector.default_config()
+    collector = SampleSerialCollector(cfg, FakeManager([5]), policy, FakeWriter(), "exp")
+    rows = collector.collect(5, policy_kwargs={"eps": 0.5})
+    assert ["mark" in row for row in rows] == [False, False, True, True, True]
+    assert [int(row["obs"][2]) for row in rows] == [0, 1, 2, 3, 4]
+
+
+def test_a_policy_changed_later_makes_the_transitions():
+    collector = SampleSerialCollector(
+        SampleSerialCollector.default_config(), FakeManager([9, 9]), dqn().collect_mode, FakeWriter(), "exp"
+    )
+    kwargs = {"policy_kwargs": {"eps": 0.5}}
+    assert not any("mark" in row for row in collector.collect(6, **kwargs))
+    collector.reset_policy(decorated())
+    assert all("mark" in row for row in collector.collect(6, **kwargs))
+
+
+def test_what_a_policy_changes_in_its_output_is_what_is_done_and_stored():
+    class Zero(DQNPolicy):
+        def _forward_collect(self, data, eps):
+            output = super()._forward_collect(data, eps)
+            for out in output.values():
+                out["action"] = torch.zeros_like(out["action"])
+            return output
+
+    rows, env = collect(dqn(Zero).collect_mode, FakeManager([3, 5, 4]), policy_kwargs={"eps": 1.0})
+    assert {row["action"].item() for row in rows} == {0}
+    assert {action.item() for one in env.envs for action in one.actions} == {0}
+
+
+def test_what_a_policy_makes_of_the_observations_it_is_given_is_what_it_acts_on_and_not_stored():
+    class Shifted(DQNPolicy):
+        def _forward_collect(self, data, eps):
+            for env_id in data:
+                data[env_id] = data[env_id] + 100
+            acted_on.extend(float(obs.min()) for obs in data.values())
+            return super()._forward_collect(data, eps)
+
+        def _act(self, model, data, **kwargs):
+            inputs.append(float(stack_observations(data).min()))
+            return super()._act(model, data, **kwargs)
+
+    acted_on, inputs = [], []
+    rows, _ = collect(dqn(Shifted).collect_mode, FakeManager([3, 5, 4]), policy_kwargs={"eps": 1.0})
+    assert min(acted_on) >= 100 and min(inputs) >= 100
+    assert max(int(row["obs"].max()) for row in rows) < 20

@@ -2,16 +2,21 @@
 
 import gc
 import logging
+import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from easydict import EasyDict
 
+from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy, Timestep
+from tests.worker.collector.memory import held_bytes, own_bytes
 
 
 def build(lengths=(5, 5), policy=None, cfg=(), tb=None, env=None, **env_kwargs):
@@ -622,3 +627,241 @@ def test_a_done_flag_of_numpy_or_one_per_player_ends_the_episode():
         collector, _, _ = build(lengths=(3,), policy=policy, after_step=after_step)
         collector.collect(3)
         assert len(policy.pieces[0]) == 3
+
+
+# Envs that somebody else resets
+
+
+class CountedManager(FakeManager):
+    """Tells how often it was reset, as the managers of this package do."""
+
+    reset_count = 0
+
+    def reset(self, reset_param=None):
+        self.reset_count += 1
+        super().reset(reset_param)
+
+
+def lengths_logged(tb):
+    return [value for tag, value, _ in tb.scalars if tag == "collector_iter/avg_envstep_per_episode"]
+
+
+@pytest.mark.parametrize("manager", [FakeManager, CountedManager])
+@pytest.mark.parametrize("reuse", [False, True])
+def test_an_episode_that_somebody_else_ends_is_not_counted_into_the_next(manager, reuse):
+    policy, tb = ScriptedPolicy(n_sample=8), FakeWriter()
+    collector, env, _ = build(policy=policy, tb=tb, env=manager([10, 10], reuse=reuse))
+    first = collector.collect(16)
+    env.reset()
+    rows = collector.collect(24, train_iter=100)
+    assert lengths_logged(tb) == [10.0] and policy.resets[1:] == [[0], [1], [0], [1]]
+    assert [key(row)[1:3] for row in first if row["obs"][0] == 0] == [(0, step) for step in range(8)]
+    assert [key(row)[1:3] for row in rows if row["obs"][0] == 0][:11] == [(1, step) for step in range(10)] + [(2, 0)]
+
+
+def test_the_steps_before_a_reset_by_somebody_else_are_a_piece_of_their_own():
+    policy = ScriptedPolicy(n_sample=8)
+    collector, env, _ = build(policy=policy, env=CountedManager([10, 10]))
+    collector.collect(1)
+    collector.collect(8, drop_extra=False)
+    env.reset({1: None})
+    collector.collect(8)
+    pieces = [[key(row)[:3] for row in piece] for piece in policy.pieces]
+    assert all(len({(env_id, episode) for env_id, episode, _ in piece}) == 1 for piece in pieces)
+    steps = [step for piece in pieces for step in piece if step[:2] == (1, 0)]
+    assert steps == [(1, 0, step) for step in range(8)]
+
+
+def test_only_the_envs_that_were_reset_begin_anew():
+    policy, tb = ScriptedPolicy(n_sample=6), FakeWriter()
+    collector, env, _ = build(policy=policy, tb=tb, env=CountedManager([10, 10]))
+    collector.collect(10, drop_extra=False)
+    env.reset({1: None})
+    collector.collect(12, train_iter=100)
+    assert policy.resets[1:] == [[1], [0]] and lengths_logged(tb) == [10.0]
+    assert collector._env_info[1]["step"] == 7
+
+
+def test_a_reset_that_shows_the_same_observation_again_is_one_all_the_same():
+    class Blind(CountedManager):
+        def __init__(self, lengths):
+            super().__init__(lengths)
+            for one in self.envs:
+                one._arrays = lambda: (np.zeros(3, np.float32), np.ones(1, np.float32))
+
+    policy = ScriptedPolicy(n_sample=4)
+    collector, env, _ = build(policy=policy, env=Blind([10, 10]))
+    collector.collect(4)
+    env.reset({0: None})
+    collector.collect(4)
+    assert policy.resets == [None, [0]]
+
+
+def test_resetting_the_env_of_a_collector_begins_episodes_and_resets_the_policy():
+    policy, tb = ScriptedPolicy(n_sample=8), FakeWriter()
+    collector, env, _ = build(policy=policy, tb=tb, env=CountedManager([10, 10]))
+    collector.collect(12, drop_extra=False)
+    collector.reset_env()
+    assert policy.resets == [None, None] and collector._env_info[0] == {"time": 0.0, "step": 0, "train_sample": 0}
+    collector.collect(20, train_iter=100)
+    assert lengths_logged(tb) == [10.0]
+
+
+def test_latent_states_do_not_cross_a_reset_by_somebody_else():
+    class Dreamer(ScriptedPolicy):
+        def forward(self, obs, reset=None, state=None, **kwargs):
+            seen.append(reset.tolist())
+            return {i: {**out, "state": 0} for i, out in super().forward(obs, **kwargs).items()}
+
+    seen = []
+    collector, env, _ = build(policy=Dreamer(n_sample=2, type="dreamer_command"), env=CountedManager([9, 9]))
+    collector.collect(4)
+    env.reset({1: None})
+    collector.collect(4)
+    assert seen == [[False, False]] * 2 + [[False, True], [False, False]]
+
+
+def test_a_piece_ends_where_an_env_shows_another_observation_than_it_returned():
+    class Renormalising(FakeManager):
+        """From step 3 on, what is ready has grown by 100."""
+
+        @property
+        def ready_obs(self):
+            return {i: obs + 100 if self.envs[i].count == 3 else obs.copy() for i, obs in self._obs.items()}
+
+    policy, tb = ScriptedPolicy(n_sample=10), FakeWriter()
+    collector, _, _ = build(policy=policy, tb=tb, env=Renormalising([5]))
+    rows = collector.collect(10, train_iter=100)
+    assert [len(piece) for piece in policy.pieces] == [3, 2, 3, 2] and policy.resets == [None, [0], [0]]
+    assert [int(row["obs"][2]) for row in rows] == [0, 1, 2, 103, 4] * 2
+    assert [int(row["next_obs"][2]) for row in rows] == [1, 2, 3, 4, 5] * 2
+    assert lengths_logged(tb) == [5.0]
+
+
+# What envs and policies return
+
+
+def test_envs_may_tell_how_an_episode_ended_at_its_last_step_only():
+    def mark(env_id, episode, step):
+        return (
+            {"truncated": True}
+            if (env_id, step) == (0, 3)
+            else {"terminated": True}
+            if (env_id, step) == (1, 2)
+            else {}
+        )
+
+    collector, _, _ = build(lengths=(3, 2), policy=ScriptedPolicy(n_sample=6), mark=mark)
+    rows = collector.collect(6)
+    flags = {key(row)[:3]: (row["done"], row["terminated"], row["truncated"]) for row in rows}
+    assert flags[0, 0, 2] == (True, False, True) and flags[1, 0, 1] == (True, True, False)
+    assert flags[0, 0, 0] == flags[1, 0, 0] == (False, False, False)
+
+
+def test_a_nan_of_the_policy_is_reported_as_its_own():
+    for batched in (True, False):
+        policy = ScriptedPolicy(batched=batched)
+        act = policy.forward
+
+        def forward(obs, act=act, batched=batched):
+            output = act(obs)
+            if not batched:
+                return {**output, 1: {"action": torch.tensor([float("nan")])}}
+            output.stacked = {"action": torch.zeros(2), "logit": torch.tensor([[0.0], [float("nan")]])}
+            return output
+
+        policy.forward = forward
+        name = "logit" if batched else "action"
+        collector, env, _ = build(policy=policy)
+        with pytest.raises(FloatingPointError, match=f"the policy returned NaN in '{name}' for env 1"):
+            collector.collect(2)
+        assert not env.envs[1].actions
+
+
+def test_integer_actions_and_infinite_logits_are_no_nan():
+    policy = ScriptedPolicy()
+    act = policy.forward
+
+    def forward(obs):
+        output = act(obs)
+        output.stacked["logit"] = torch.full((2, 3), -float("inf"))
+        return output
+
+    policy.forward = forward
+    assert len(build(policy=policy)[0].collect(4)) == 4
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("unroll_len", [1, 4])
+def test_a_sample_of_many_envs_holds_and_pickles_its_own_bytes(asked, unroll_len):
+    def observed(env):
+        return np.full((84, 84, 4), env.count, np.uint8), np.ones(1, np.float32)
+
+    def make():
+        envs = FakeManager([50] * 16)
+        for one in envs.envs:
+            one._arrays = partial(observed, one)
+        cfg = DQNPolicy.default_config()
+        cfg.model = EasyDict(obs_shape=1, action_shape=2, encoder_hidden_size_list=[8])
+        cfg.collect.update(n_sample=64, unroll_len=unroll_len)
+        policy = (AskedDQN if asked else DQNPolicy)(cfg, enable_field=["collect"])
+        mode = policy.collect_mode._replace(forward=ScriptedPolicy().forward)
+        return build(policy=mode, env=envs)[0].collect()[5]
+
+    gc.collect()
+    sample, held = held_bytes(make)
+    assert own_bytes(sample) >= 2 * unroll_len * 84 * 84 * 4
+    assert held <= 1.5 * own_bytes(sample) + 65536  # a logger and the like are made along
+    assert len(pickle.dumps(sample)) <= 1.5 * own_bytes(sample) + 8192
+
+
+class AskedDQN(DQNPolicy):
+    def _process_transition(self, obs, policy_output, timestep):
+        return dict(super()._process_transition(obs, policy_output, timestep))
+
+
+# What is under way, by the names of DI-engine
+
+
+def test_what_is_under_way_can_be_seen_by_its_old_names():
+    collector, env, _ = build(lengths=(9, 2), policy=ScriptedPolicy(n_sample=8))
+    collector.collect(1)
+    collector.collect(1)
+    assert [key(row)[:3] for row in collector._traj_buffer[0]] == []
+    obs, output = collector._obs_pool, collector._policy_output_pool
+    assert obs[0].tolist() == [0, 0, 3] and output[0]["action"].tolist() == [4] and obs[1] is None
+    info = collector._env_info
+    assert (info[0]["step"], info[0]["train_sample"], info[1]["step"]) == (4, 4, 0) and info[0]["time"] > 0
+    episodes = collector._episode_info
+    assert [(one["reward"], one["step"], one["train_sample"]) for one in episodes] == [(2.0, 2, 2)] * 2
+    collector._reset_stat(0)
+    assert collector._env_info[0]["step"] == 0 and collector._obs_pool[0] is None
+
+
+def test_the_transitions_under_way_of_an_env_can_be_thrown_away():
+    collector, _, policy = build(lengths=(1, 9), policy=ScriptedPolicy(n_sample=8))
+    collector.collect(1)
+    assert [key(row)[:3] for row in collector._traj_buffer[1]] == [(1, 0, 0)]
+    collector._reset_stat(1)
+    assert collector._traj_buffer[1] == []
+    collector.collect(8)
+    assert [key(piece[0])[:3] for piece in policy.pieces if piece[0]["obs"][0] == 1] == [(1, 0, 1)]
+
+
+def test_the_latest_episodes_only_are_remembered():
+    collector, _, _ = build(lengths=(1, 1))
+    collector.collect(300)
+    assert len(collector._episode_info) == 100 and collector._statistics.summary_count == 300
+    collector.collect(2, train_iter=100)
+    assert collector._episode_info == []
+
+
+def test_train_samples_are_counted_to_the_episode_that_they_are_of():
+    tb = FakeWriter()
+    policy = ScriptedPolicy(n_sample=6, sample=lambda piece: piece[:1])
+    collector, env, _ = build(lengths=(4, 6), policy=policy, tb=tb)
+    collector.collect(8, train_iter=100)
+    values = {tag.split("/")[1]: value for tag, value, step in tb.scalars if step == 100}
+    # Each piece of up to three steps makes one sample, so an episode of 4 steps makes two, and one of 6 steps too.
+    assert (values["episode_count"], values["train_sample_count"], values["avg_sample_per_episode"]) == (3, 6, 2.0)
+    assert values["total_train_sample_count"] == 8 and values["avg_train_sample_per_sec"] > 0

@@ -1,0 +1,282 @@
+"""Trajectories under way, as columns: whatever envs and policies give, the transitions are those of the steps."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from ding.utils.data.samples import Samples, columns_of, pack
+from ding.worker.collector import fragments
+from ding.worker.collector.fragments import IN_COLUMN, Fragments, join_samples
+from tests.worker.collector.memory import held_bytes, own_bytes
+
+
+class Twin:
+    """`Fragments` and, beside them, what they are to hold."""
+
+    def __init__(self, env_num=3, shape=(2,), dtype=np.float32, **kwargs):
+        self.fragments = Fragments(env_num, **kwargs)
+        self.shape, self.dtype = shape, dtype
+        self.now = {env_id: self.obs(env_id, 0, 0) for env_id in range(env_num)}
+        self.at = dict.fromkeys(range(env_num), (0, 0))
+        self.expected = {env_id: [] for env_id in range(env_num)}
+
+    def obs(self, env_id, episode, step):
+        return np.full(self.shape, env_id * 10_000 + episode * 1_000 + step, self.dtype)
+
+    def step(self, env_ids, dicts=False, info=lambda env_id, step: {}):
+        before = [self.now[env_id] for env_id in env_ids]
+        for env_id in env_ids:
+            episode, step = self.at[env_id]
+            self.at[env_id] = episode, step + 1
+            self.now[env_id] = self.obs(env_id, episode, step + 1)
+        after = [self.now[env_id] for env_id in env_ids]
+        steps = [self.at[env_id][1] for env_id in env_ids]
+        infos = [info(env_id, step) for env_id, step in zip(env_ids, steps, strict=True)]
+        rest = [{"step": step, "done": False} for step in steps]
+        columns = {} if dicts else {"step": pack(steps), "done": pack([False] * len(steps))}
+        if dicts:
+            rest = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, **own, "mine": [own["step"]]} for own in rest]
+        self.fragments.record(env_ids, pack(before), pack(after), columns, infos, rest if dicts else None)
+        for env_id, b, a, own in zip(env_ids, before, after, rest, strict=True):
+            mine = {"mine": [own["step"]]} if dicts else {}
+            self.expected[env_id].append({"step": own["step"], "obs": b.tolist(), "next_obs": a.tolist(), **mine})
+
+    def reset(self, env_id):
+        self.at[env_id] = self.at[env_id][0] + 1, 0
+        self.now[env_id] = self.obs(env_id, *self.at[env_id])
+
+    def take(self, env_id, goes_on=True):
+        if not goes_on:
+            self.reset(env_id)
+        expected, self.expected[env_id] = self.expected[env_id], []
+        return self.fragments.take(env_id, goes_on), expected
+
+
+def listed(items):
+    keys = ("step", "obs", "next_obs", "mine")
+    return [
+        {key: item[key].tolist() if isinstance(item[key], torch.Tensor) else item[key] for key in keys if key in item}
+        for item in items
+    ]
+
+
+def is_chain(items):
+    return all(a["next_obs"] is b["obs"] for a, b in zip(items, items[1:], strict=False))
+
+
+def test_transitions_are_those_of_the_env_whoever_steps_with_it():
+    twin = Twin()
+    for env_ids in ([0, 1, 2], [2, 0], [1], [0, 1, 2], [1, 2, 0]):
+        twin.step(env_ids)
+    for env_id in (2, 0, 1):
+        items, expected = twin.take(env_id)
+        assert len(items) == len(expected) and listed(items) == expected and is_chain(items)
+        assert twin.fragments.lengths[env_id] == 0 and list(twin.fragments.take(env_id, True)) == []
+
+
+@pytest.mark.parametrize("dicts", [False, True])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_trajectory_may_be_longer_than_a_log(monkeypatch, dicts, mixed):
+    monkeypatch.setattr(fragments, "LOG_ROUNDS", (4, 4))
+    twin = Twin(2)
+    for i in range(11):
+        twin.step([0, 1] if i % 3 or not mixed else [1, 0], dicts)
+    items, expected = twin.take(0)
+    assert isinstance(items, Samples) and listed(items) == expected and is_chain(items)
+    twin.step([0, 1], dicts)
+    assert [len(twin.take(env_id)[0]) for env_id in (0, 1)] == [1, 12]
+
+
+def test_a_next_observation_is_stored_once():
+    twin = Twin(1, shape=(1000,))
+    for _ in range(10):
+        twin.step([0])
+    samples = join_samples([twin.take(0)[0]])
+    arrays = {
+        id(column.data): column.data for key in ("obs", "next_obs") for column in columns_of(samples.columns[key])
+    }
+    assert [len(data) for data in arrays.values()] == [11]
+
+
+def test_the_pieces_of_an_env_share_the_observation_between_them():
+    twin = Twin(2, shape=(1000,))
+    pieces = []
+    for _ in range(3):
+        for _ in range(2):
+            twin.step([0, 1])
+        pieces += [twin.take(0)[0], twin.take(1, goes_on=False)[0]]
+    samples = join_samples(pieces)
+    assert len(samples.columns["obs"].data) == 7 + 9
+    assert [int(row["next_obs"][0] - row["obs"][0]) for row in samples] == [1] * 12
+
+
+def test_another_episode_begins_with_its_own_observation():
+    twin = Twin(1)
+    for goes_on in (True, False, True):
+        twin.step([0])
+        items, expected = twin.take(0, goes_on)
+        assert listed(items) == expected
+
+
+def test_what_was_dropped_does_not_come_back():
+    twin = Twin(2)
+    twin.step([0, 1])
+    twin.fragments.drop(0)
+    twin.expected[0].clear()
+    twin.reset(0)
+    twin.step([0, 1])
+    items, expected = twin.take(0)
+    assert listed(items) == expected and len(items) == 1 and len(twin.take(1)[0]) == 2
+
+
+def test_a_gap_is_none_between_the_observations_of_a_transition():
+    twin = Twin(1)
+    twin.step([0])
+    twin.fragments.split(0)
+    twin.reset(0)
+    twin.step([0])
+    twin.step([0])
+    items, expected = twin.take(0)
+    assert listed(items) == expected
+    assert [a["next_obs"] is b["obs"] for a, b in zip(items, items[1:], strict=False)] == [False, True]
+
+
+def test_what_is_looked_at_stays():
+    twin = Twin(1)
+    twin.step([0])
+    assert listed(twin.fragments.peek(0)) == twin.expected[0]
+    twin.step([0])
+    items, expected = twin.take(0)
+    assert listed(items) == expected and len(items) == 2
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
+def test_observations_may_change_their_shape_or_dtype_on_the_way(shape):
+    twin = Twin(2)
+    twin.step([0, 1])
+    twin.shape = shape
+    twin.step([0, 1])
+    twin.dtype = np.int64
+    twin.step([0, 1])
+    twin.step([0, 1])
+    items, expected = twin.take(0)
+    assert listed(items) == expected
+    assert [item["next_obs"].dtype for item in items] == [torch.float32] * 2 + [torch.int64] * 2
+    assert [item["obs"].dtype for item in items] == [torch.float32] * 3 + [torch.int64]
+
+
+def test_float64_is_float32_in_samples():
+    twin = Twin(1, dtype=np.float64)
+    twin.step([0])
+    items, expected = twin.take(0)
+    assert items[0]["obs"].dtype is torch.float32 and listed(items) == expected
+
+
+def test_a_policy_may_begin_or_cease_to_put_transitions_together():
+    twin = Twin(1)
+    for dicts in (False, True, True, False):
+        twin.step([0], dicts)
+    items, expected = twin.take(0)
+    assert listed(items) == expected
+
+
+def test_without_chaining_no_two_transitions_share_memory():
+    twin = Twin(1, chained=False)
+    for _ in range(3):
+        twin.step([0])
+    items = twin.take(0)[0]
+    items[1]["obs"].fill_(-1)
+    assert [int(item["next_obs"][0]) for item in items] == [1, 2, 3]
+
+
+# End flags
+
+
+def flags_of(items):
+    return [(item.get("terminated"), item.get("truncated")) for item in items]
+
+
+@pytest.mark.parametrize("dicts", [False, True])
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        (lambda env_id, step: {}, [(None, None)] * 3),
+        (lambda env_id, step: {"terminated": step == 3, "truncated": False}, [(False, False)] * 2 + [(True, False)]),
+        (lambda env_id, step: {"truncated": np.bool_(step == 3)}, [(False, False)] * 2 + [(False, True)]),
+        (lambda env_id, step: {"truncated": True} if step == 3 else {}, [(False, False)] * 2 + [(False, True)]),
+        (lambda env_id, step: {"terminated": True} if step == 3 else {}, [(False, False)] * 2 + [(True, False)]),
+    ],
+)
+def test_end_flags_are_those_that_were_told(info, expected, dicts):
+    twin = Twin(1)
+    for _ in range(3):
+        twin.step([0], dicts, info)
+    assert flags_of(twin.take(0)[0]) == expected
+
+
+def test_an_end_of_which_nothing_is_told_is_terminal():
+    twin = Fragments(1)
+    obs = pack([np.zeros(1)])
+    for done, info in ((False, {"terminated": False}), (True, {}), (True, {"truncated": True})):
+        twin.record([0], obs, obs, {"done": pack([done])}, [info])
+    assert flags_of(twin.take(0, True)) == [(False, False), (True, False), (False, True)]
+
+
+def test_a_flag_that_the_policy_has_put_into_its_transitions_counts_where_the_env_tells_none():
+    twin = Fragments(1)
+    obs = pack([np.zeros(1)])
+    for own, info in ((True, {}), (True, {"truncated": False}), (False, {})):
+        twin.record([0], obs, obs, {}, [info], [{"done": True, "truncated": own}])
+    assert flags_of(twin.take(0, True)) == [(False, True), (True, False), (True, False)]
+
+
+# Memory
+
+
+@pytest.mark.parametrize("dicts", [False, True])
+def test_a_sample_holds_its_own_bytes_and_not_its_round(dicts):
+    def make():
+        fragments, images = Fragments(16), np.zeros((16, 84, 84, 4), np.uint8)
+        for _ in range(3):
+            rest = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN} for _ in images] if dicts else None
+            fragments.record(list(range(16)), pack(list(images)), pack(list(images)), {}, [{}] * 16, rest)
+        return list(join_samples([fragments.take(0, True)]))[0]
+
+    item, held = held_bytes(make)
+    assert own_bytes(item) == 2 * 84 * 84 * 4
+    assert held <= 1.5 * own_bytes(item) + 8192 and len(pickle.dumps(item)) <= 1.5 * own_bytes(item) + 8192
+
+
+def test_objects_that_do_not_stack_hold_no_round_either():
+    def make():
+        fragments, obs = Fragments(2), pack([np.zeros(1)] * 2)
+        batch = np.zeros((2, 50_000))
+        for n in (3, 4):
+            dicts = [{"ragged": torch.from_numpy(r[:n]), "array": {"in": r[:n]}, "list": [r[:n], "x"]} for r in batch]
+            fragments.record([0, 1], obs, obs, {}, [{}, {}], dicts)
+        return list(fragments.take(0, True))
+
+    items, held = held_bytes(make)
+    assert [item["ragged"].shape for item in items] == [(3,), (4,)]
+    assert held <= 16384 and all(len(pickle.dumps(item)) <= 8192 for item in items)
+
+
+def test_transitions_with_different_keys_are_a_list_of_dicts():
+    twin = Fragments(1)
+    obs = pack([np.zeros(1)])
+    for i in range(3):
+        more = {"extra": torch.zeros(1)} if i == 1 else {}
+        twin.record([0], obs, obs, {}, [{}], [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, "i": i, **more}])
+    items = twin.take(0, True)
+    assert [(item["i"], "extra" in item, item["obs"].tolist()) for item in items] == [
+        (0, False, [0]),
+        (1, True, [0]),
+        (2, False, [0]),
+    ]
+    assert is_chain(items)
+
+
+def test_joining_nothing_is_an_empty_list():
+    assert join_samples([]) == [] and join_samples([[], []]) == [] and join_samples([[1], [], [2]]) == [1, 2]
