@@ -1,8 +1,7 @@
-"""Replay buffers: prioritized sample + update, push, plain sample, each against a goal.
+"""Replay buffers against those of Tianshou, cpprb and Stable-Baselines3: draws to tensors, updates, pushes, bytes.
 
-Items are transitions of CartPole, each with tensors of its own. The floor is what no list of dicts can avoid: copying
-256 scattered dicts and writing their bookkeeping into the copies. It is measured in turn with ours, so it is loaded
-the same. `python -m tests.benchmarks.buffer`
+Transitions of CartPole. A batch counts when it is tensors, on both sides. Blocks of rounds of ours and of the peers
+take turns, so they are loaded the same. `python -m tests.benchmarks.buffer`; the peers come with the extra `bench`.
 """
 
 from __future__ import annotations
@@ -20,10 +19,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ding.utils.data.collate_fn import collate_samples
+from ding.utils.data.samples import Column, Kind, Samples
 from ding.worker.replay_buffer import AdvancedReplayBuffer, DequeBufferWrapper, IBuffer, NaiveReplayBuffer
 from tests.benchmarks.report import Report
 
-BATCH, ROUNDS, LIST = 256, 300, 64
+BATCH, BLOCKS, BLOCK, LIST, ENVS = 256, 60, 20, 64, 8
+KEYS = ("obs", "next_obs", "action", "reward", "done", "IS")
+Round = Callable[[], Any]
 
 
 class NoTb:
@@ -36,115 +39,227 @@ class NoTb:
         """Nothing is kept."""
 
 
-def transitions(count: int) -> list[dict[str, Any]]:
-    rows = torch.rand(count, 4)
-    action, reward = torch.tensor([1]), torch.tensor([1.0])
-    return [
-        {"obs": a, "next_obs": b, "action": action, "reward": reward, "done": False, "collect_iter": 0}
-        for a, b in zip(rows.unbind(0), (rows + 1).unbind(0), strict=True)
-    ]
+def transitions(count: int) -> Samples:
+    """What a round of a collector with 8 envs brings: a fragment of each env."""
+    length = count // ENVS
+    obs = np.random.default_rng(0).random((ENVS * (length + 1), 4), np.float32)
+    rows = (np.arange(ENVS)[:, None] * (length + 1) + np.arange(length)).ravel()
+    return Samples(
+        {
+            "obs": Column(Kind.TENSOR, obs, rows),
+            "next_obs": Column(Kind.TENSOR, obs, rows + 1),
+            "action": Column(Kind.TENSOR, np.ones((count, 1), np.int64)),
+            "reward": Column(Kind.TENSOR, np.ones((count, 1), np.float32)),
+            "done": Column(Kind.BOOL, np.zeros(count, np.bool_)),
+            "collect_iter": Column(Kind.INT, np.zeros(count, np.int64)),
+        }
+    )
 
 
-def push_us(buffer: IBuffer, items: list[dict[str, Any]]) -> float:
-    """Median microseconds an item, in lists of 64."""
+def filled(cls: type, capacity: int) -> Any:
+    buffer = cls({"replay_buffer_size": capacity}, NoTb(), "bench", f"{cls.__name__}{capacity}")
+    part = transitions(1000)
+    for _ in range(capacity // 1000 + 1):
+        buffer.push(part, 0)
+    return buffer
+
+
+# ---- rounds: each ends with tensors, and with new priorities where there are any
+
+
+def advanced_round(buffer: Any, rng: np.random.Generator) -> Round:
+    def one_round() -> Any:
+        samples = buffer.sample(BATCH, 5)
+        batch = collate_samples(samples, KEYS)
+        info = {key: samples.columns[key].values() for key in ("replay_unique_id", "replay_buffer_idx")}
+        buffer.update({**info, "priority": rng.random(BATCH)})
+        return batch
+
+    return one_round
+
+
+def advanced_list_round(buffer: Any, rng: np.random.Generator) -> Round:
+    """The same for who looks at the dicts."""
+
+    def one_round() -> Any:
+        samples = list(buffer.sample(BATCH, 5))
+        info = {key: [item[key] for item in samples] for key in ("replay_unique_id", "replay_buffer_idx")}
+        buffer.update({**info, "priority": rng.random(BATCH).tolist()})
+
+    return one_round
+
+
+def tianshou_buffer(capacity: int, prioritized: bool) -> Any:
+    from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
+
+    rng = np.random.default_rng(0)
+    buffer: Any = PrioritizedReplayBuffer(capacity, alpha=0.6, beta=0.4) if prioritized else ReplayBuffer(capacity)
+    obs, obs_next = rng.random(4).astype("f4"), rng.random(4).astype("f4")
+    item = Batch(obs=obs, act=1, rew=1.0, terminated=False, truncated=False, obs_next=obs_next)
+    for _ in range(capacity):
+        buffer.add(item)
+    return buffer
+
+
+def tianshou_round(capacity: int, rng: np.random.Generator, prioritized: bool) -> Round:
+    buffer = tianshou_buffer(capacity, prioritized)
+    keys = ("obs", "obs_next", "act", "rew", "terminated", *(("weight",) if prioritized else ()))
+
+    def one_round() -> Any:
+        samples, indices = buffer.sample(BATCH)
+        batch = [torch.from_numpy(np.asarray(samples[key])) for key in keys]
+        if prioritized:
+            buffer.update_weight(indices, rng.random(BATCH))
+        return batch
+
+    return one_round
+
+
+def cpprb_round(capacity: int, rng: np.random.Generator) -> Round:
+    from cpprb import PrioritizedReplayBuffer
+
+    fields = {"obs": {"shape": 4}, "act": {"dtype": np.int64}, "rew": {}, "next_obs": {"shape": 4}, "done": {}}
+    buffer = PrioritizedReplayBuffer(capacity, fields, alpha=0.6)
+    for _ in range(capacity // 1000):
+        obs, ones = rng.random((2, 1000, 4)), np.ones(1000)
+        buffer.add(obs=obs[0], next_obs=obs[1], act=ones, rew=ones, done=np.zeros(1000))
+
+    def one_round() -> Any:
+        samples = buffer.sample(BATCH, beta=0.4)
+        batch = [torch.from_numpy(value) for key, value in samples.items() if key != "indexes"]
+        buffer.update_priorities(samples["indexes"], rng.random(BATCH))
+        return batch
+
+    return one_round
+
+
+def sb3_round(capacity: int) -> Round:
+    from gymnasium import spaces
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    buffer = ReplayBuffer(capacity, spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2), device="cpu")
+    buffer.observations[:], buffer.next_observations[:], buffer.full = 0.5, 0.5, True
+    return lambda: buffer.sample(BATCH)
+
+
+# ---- measures
+
+
+def medians_us(rounds: dict[str, Round]) -> dict[str, float]:
+    """Median microseconds of each; blocks of them take turns."""
+    times: dict[str, list[float]] = {name: [] for name in rounds}
+    gc.collect()
+    for _ in range(BLOCKS):
+        for name, one_round in rounds.items():
+            for i in range(BLOCK + 2):
+                begin = time.perf_counter()
+                one_round()
+                if i >= 2:  # the caches are the peer's before
+                    times[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(values) * 1e6 for name, values in times.items()}
+
+
+def against(report: Report, what: str, ours: Round, peers: dict[str, Callable[[], Round]]) -> float:
+    """A line with the ratio to the faster of the peers that are installed; returns our microseconds."""
+    rounds = {"ours": ours}
+    for name, make in peers.items():
+        try:
+            rounds[name] = make()
+        except ImportError:
+            continue
+    medians = medians_us(rounds)
+    mine = medians.pop("ours")
+    fastest = min(medians, key=medians.__getitem__, default=" or ".join(peers))
+    report.line(what, "us", mine, fastest, medians.get(fastest), at_most=1.0)
+    return mine
+
+
+def push_us(buffer: IBuffer, items: list[Any], count: int = 400) -> float:
+    """Median microseconds an item."""
     times = []
-    for start in range(0, len(items), LIST):
-        chunk = items[start : start + LIST]
+    for _ in range(count):
         begin = time.perf_counter()
-        buffer.push(chunk, cur_collector_envstep=start)
-        times.append((time.perf_counter() - begin) / len(chunk))
+        buffer.push(items, 0)
+        times.append((time.perf_counter() - begin) / len(items))
     return statistics.median(times) * 1e6
 
 
-def prioritized_round(buffer: IBuffer, rng: np.random.Generator) -> Callable[[], float]:
-    """One sample and one update as a learner does them; the seconds of the two calls."""
-    keys = ("replay_unique_id", "replay_buffer_idx")
+def resident_bytes() -> int:
+    import psutil
 
-    def one_round() -> float:
-        priorities = rng.random(BATCH).tolist()
-        begin = time.perf_counter()
-        batch = buffer.sample(BATCH, 5)
-        sampled = time.perf_counter()
-        assert batch is not None
-        info: dict[str, Any] = {key: [item.get(key) for item in batch] for key in keys}
-        resumed = time.perf_counter()
-        buffer.update({**info, "priority": priorities})
-        return time.perf_counter() - resumed + sampled - begin
-
-    return one_round
-
-
-def copies_of(items: list[dict[str, Any]], rng: np.random.Generator) -> Callable[[], float]:
-    """The floor of a sample: fill copies of scattered dicts."""
-
-    def one_round() -> float:
-        picked = np.sort(rng.integers(0, len(items), BATCH)).tolist()
-        begin = time.perf_counter()
-        batch = []
-        for slot in picked:
-            item = items[slot].copy()
-            item["replay_unique_id"] = f"buffer_{slot}"
-            item["replay_buffer_idx"] = item["staleness"] = item["use"] = slot
-            item["priority"] = item["IS"] = 1.0
-            batch.append(item)
-        return time.perf_counter() - begin
-
-    return one_round
-
-
-def timed(call: Callable[[], Any]) -> Callable[[], float]:
-    def one_round() -> float:
-        begin = time.perf_counter()
-        call()
-        return time.perf_counter() - begin
-
-    return one_round
-
-
-def medians_us(*rounds: Callable[[], float]) -> list[float]:
-    """Median microseconds of each, run in turn."""
-    for one_round in rounds * 10:
-        one_round()
     gc.collect()
-    times = [[one_round() for one_round in rounds] for _ in range(ROUNDS)]
-    return [statistics.median(column) * 1e6 for column in zip(*times, strict=True)]
+    return int(psutil.Process().memory_info().rss)
 
 
-def measure_advanced(report: Report, capacity: int, items: list[dict[str, Any]]) -> float:
+def measure_prioritized(report: Report) -> None:
     rng = np.random.default_rng(0)
-    begin = time.perf_counter()
-    buffer = AdvancedReplayBuffer({"replay_buffer_size": capacity}, NoTb(), "bench", "buffer")
-    report.line(f"advanced {capacity}: construct", "s", time.perf_counter() - begin, "allowed", 1.0, at_most=1.0)
-    push = push_us(buffer, items)
-    report.line(f"advanced {capacity}: push, an item in lists of {LIST}", "us", push, "allowed", 3.0, at_most=1.0)
-    ours, floor = medians_us(prioritized_round(buffer, rng), copies_of(items, rng))
-    label = f"advanced {capacity}: sample {BATCH} + update {BATCH}"
-    report.line(label, "us", ours, "filled copies of 256 dicts", floor, at_most=4.0)
-    if capacity == 100_000:
-        report.line(label, "us", ours, "allowed", 600.0, at_most=1.0)
-        single = statistics.median(timed(lambda: buffer.push(items[0], 0))() for _ in range(2000)) * 1e6
-        report.line(f"advanced {capacity}: push of a single item", "us", single, "allowed", 20.0, at_most=1.0)
+    what = f"prioritized sample {BATCH} -> tensors -> update {BATCH}, capacity"
+    small, large = filled(AdvancedReplayBuffer, 100_000), filled(AdvancedReplayBuffer, 1_000_000)
+    peers = {
+        "tianshou": lambda: tianshou_round(100_000, rng, True),
+        "cpprb": lambda: cpprb_round(100_000, rng),
+    }
+    against(report, f"{what} 100000", advanced_round(small, rng), peers)
+    medians = medians_us({"small": advanced_round(small, rng), "large": advanced_round(large, rng)})
+    report.line(f"{what} 1000000", "us", medians["large"], "at 100000", medians["small"], at_most=1.7)
+    listed = medians_us({"list": advanced_list_round(small, rng)})["list"]
+    report.line(f"{what} 100000, as a list of dicts", "us", listed, "allowed", 2000.0, at_most=1.0)
+    for buffer in (small, large):
+        buffer.close()
+
+
+def measure_uniform(report: Report) -> None:
+    rng = np.random.default_rng(0)
+    buffer = filled(NaiveReplayBuffer, 1_000_000)
+    peers = {
+        "stable-baselines3": lambda: sb3_round(1_000_000),
+        "tianshou": lambda: tianshou_round(1_000_000, rng, False),
+    }
+    ours = lambda: collate_samples(buffer.sample(BATCH, 0), KEYS[:-1])  # noqa: E731
+    against(report, f"uniform sample {BATCH} of 1000000 -> tensors", ours, peers)
     buffer.close()
-    return ours
 
 
-def measure_others(report: Report, items: list[dict[str, Any]]) -> None:
-    rng, size = np.random.default_rng(0), {"replay_buffer_size": len(items)}
-    naive = NaiveReplayBuffer(size, NoTb(), "bench", "naive")
-    plain = DequeBufferWrapper(size, NoTb())
-    prioritized = DequeBufferWrapper({**size, "priority": True, "priority_IS_weight": True}, NoTb())
-    for name, buffer, allowed in (("naive", naive, 3.0), ("deque", plain, 3.0), ("deque priority", prioritized, 10.0)):
-        push = push_us(buffer, items)
-        report.line(
-            f"{name} {len(items)}: push, an item in lists of {LIST}", "us", push, "allowed", allowed, at_most=1.0
-        )
-    rounds = [timed(lambda b=b: b.sample(BATCH, 5)) for b in (naive, plain)]  # type: ignore[misc]
-    *plain_us, priority_us = medians_us(*rounds, prioritized_round(prioritized, rng))
-    for name, ours, allowed in zip(("naive", "deque"), plain_us, (150.0, 300.0), strict=True):
-        report.line(f"{name} {len(items)}: sample {BATCH}", "us", ours, "allowed", allowed, at_most=1.0)
-    label = f"deque priority {len(items)}: sample {BATCH} + update {BATCH}"
-    report.line(label, "us", priority_us, "allowed", 2000.0, at_most=1.0)
-    naive.close()
+def measure_bytes(report: Report) -> None:
+    for cls in (NaiveReplayBuffer, AdvancedReplayBuffer):
+        before = resident_bytes()
+        buffer = filled(cls, 1_000_000)
+        each = (resident_bytes() - before) / 1_000_000
+        report.line(f"{cls.__name__}: resident bytes of a transition of 48", "B", each, "allowed", 120.0, at_most=1.0)
+        buffer.close()
+        del buffer
+    frames = np.random.default_rng(0).integers(0, 256, (2003, 84, 84), np.uint8)
+    obs = np.lib.stride_tricks.sliding_window_view(frames, 4, axis=0).transpose(0, 3, 1, 2)
+    columns = {
+        "obs": Column(Kind.TENSOR, obs, np.arange(1999)),
+        "next_obs": Column(Kind.TENSOR, obs, np.arange(1, 2000)),
+        "done": Column(Kind.BOOL, np.zeros(1999, np.bool_)),
+    }
+    before = resident_bytes()
+    buffer = NaiveReplayBuffer({"replay_buffer_size": 20_000, "share_frames": True}, NoTb(), "bench", "frames")
+    samples = Samples(columns)
+    for _ in range(11):
+        for start in range(0, 1999, 100):
+            buffer.push(samples[start : start + 100], 0)
+    each = (resident_bytes() - before) / 20_000
+    report.line("share_frames: bytes of a transition of 84x84x4", "B", each, "one frame", 84.0 * 84, at_most=1.3)
+    buffer.close()
+
+
+def measure_pushes(report: Report) -> None:
+    samples, items = transitions(LIST), list(transitions(LIST))
+    for name, cls, allowed in (
+        ("advanced", AdvancedReplayBuffer, 2.0),
+        ("naive", NaiveReplayBuffer, 2.0),
+        ("deque", DequeBufferWrapper, 3.0),
+    ):
+        buffer = cls({"replay_buffer_size": 100_000}, NoTb(), "bench", name)
+        us = push_us(buffer, items)
+        report.line(f"{name}: push of a list of {LIST} dicts, an item", "us", us, "allowed", allowed, at_most=1.0)
+        if name != "deque":
+            as_columns = push_us(buffer, samples)
+            report.line(f"{name}: push of {LIST} samples, an item", "us", as_columns, "as dicts", us, at_most=0.5)
+        buffer.close()
 
 
 def main() -> int:
@@ -153,11 +268,10 @@ def main() -> int:
     report = Report()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        items = transitions(1_000_000)
-        small = measure_advanced(report, 100_000, items[:100_000])
-        large = measure_advanced(report, 1_000_000, items)
-        report.line(f"advanced 1000000: sample {BATCH} + update {BATCH}", "us", large, "at 100000", small, at_most=1.7)
-        measure_others(report, items[:100_000])
+        measure_bytes(report)
+        measure_prioritized(report)
+        measure_uniform(report)
+        measure_pushes(report)
         os.chdir("/")
     return report.exit_status()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import enum
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -235,7 +236,8 @@ class Samples(list[Any]):
             return items
         if not items or not _have_same_keys(items):
             return None
-        columns = {key: pack([item[key] for item in items]) for key in items[0] if key not in ("obs", "next_obs")}
+        others = (key for key in items[0] if key not in ("obs", "next_obs"))
+        columns = {key: pack(list(map(operator.itemgetter(key), items))) for key in others}
         columns.update(_pack_observations(items))
         return cls({key: columns[key] for key in items[0]})
 
@@ -408,8 +410,7 @@ def _have_same_keys(items: Sequence[Any]) -> bool:
     first = items[0]
     if type(first) is not dict or not first:
         return False
-    keys = first.keys()
-    return all(type(item) is dict and item.keys() == keys for item in items)
+    return set(map(type, items)) == {dict} and all(map(first.keys().__eq__, map(dict.keys, items)))
 
 
 def _pack_observations(items: Sequence[dict[str, Any]]) -> dict[str, Node]:
@@ -417,20 +418,19 @@ def _pack_observations(items: Sequence[dict[str, Any]]) -> dict[str, Node]:
     if "obs" not in items[0] or "next_obs" not in items[0]:
         return {key: pack([item[key] for item in items]) for key in ("obs", "next_obs") if key in items[0]}
     obs, next_obs = [item["obs"] for item in items], [item["next_obs"] for item in items]
-    values, rows, next_rows = [obs[0]], [0], []
-    for following, after in zip(obs[1:] + [None], next_obs, strict=True):
-        values.append(after)
-        next_rows.append(len(values) - 1)
-        if following is not after and following is not None:
-            values.append(following)
-        rows.append(len(values) - 1)
-    if len(values) == 2 * len(items):
+    is_end = np.array([*map(operator.is_not, obs[1:], next_obs), True])
+    if is_end.all():
         return {"obs": pack(obs), "next_obs": pack(next_obs)}
+    values, start = [], 0
+    for stop in (np.flatnonzero(is_end) + 1).tolist():
+        values += obs[start:stop]
+        values.append(next_obs[stop - 1])
+        start = stop
     node = pack(values)
-    index, next_index = np.array(rows[:-1]), np.array(next_rows)
+    rows = np.arange(len(items)) + is_end.cumsum() - is_end
     return {
-        "obs": map_node(lambda column: column.take(index), node),
-        "next_obs": map_node(lambda column: column.take(next_index), node),
+        "obs": map_node(lambda column: column.take(rows), node),
+        "next_obs": map_node(lambda column: column.take(rows + 1), node),
     }
 
 
@@ -438,7 +438,7 @@ def pack(values: list[Any]) -> Node:
     """The values of one key, N >= 1, as a node; what does not stack becomes a column of objects."""
     first = values[0]
     kind = type(first)
-    if any(type(value) is not kind for value in values):
+    if len(set(map(type, values))) > 1:
         return Column(Kind.OBJECT, values)
     if issubclass(kind, torch.Tensor):
         return _pack_tensors(values)
@@ -472,21 +472,23 @@ def _pack_numbers(how: tuple[Kind, Any], values: list[Any]) -> Column:
 
 def _pack_tensors(values: list[torch.Tensor]) -> Column:
     first = values[0]
-    dtype, shape = first.dtype, first.shape
     if (
-        dtype in SHARED_DTYPES
-        and type(first) is torch.Tensor
-        and first.layout is torch.strided
-        and all(value.dtype is dtype and value.shape == shape and value.device.type == "cpu" for value in values)
+        type(first) is not torch.Tensor
+        or first.dtype not in SHARED_DTYPES
+        or first.layout is not torch.strided
+        or not first.is_cpu
+        or len({value.dtype for value in values}) > 1
     ):
+        return Column(Kind.OBJECT, values)
+    try:
         return Column(Kind.TENSOR, torch.stack(values).detach().numpy())
-    return Column(Kind.OBJECT, values)
+    except RuntimeError:  # shapes, layouts or devices differ
+        return Column(Kind.OBJECT, values)
 
 
 def _pack_arrays(values: list[np.ndarray]) -> Column:
-    first = values[0]
-    dtype, shape = first.dtype, first.shape
-    if dtype.kind in _NUMBER_KINDS and all(value.dtype == dtype and value.shape == shape for value in values):
+    is_alike = len({value.dtype for value in values}) == 1 and len({value.shape for value in values}) == 1
+    if values[0].dtype.kind in _NUMBER_KINDS and is_alike:
         return Column(Kind.ARRAY, np.array(values))
     return Column(Kind.OBJECT, values)
 

@@ -454,7 +454,9 @@ def _from_dicts(
         return Samples({key: columns[key] if key in whole else own[key] for key in items[0]}, chained=chained)
     rest = [{key: _copy(value, copies) for key, value in item.items()} for item in rest]
     if whole:
-        for item, observation in zip(rest, list(Samples({key: columns[key] for key in whole}, chained=chained)), strict=True):
+        for item, observation in zip(
+            rest, list(Samples({key: columns[key] for key in whole}, chained=chained)), strict=True
+        ):
             item.update(observation)
     return rest
 

@@ -295,6 +295,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 self._odd_iters = np.full(self._store.size, _NO_ITER)
             collected = self._odd_iters
             collected[slots] = [_least(item.get("collect_iter")) for item in items]
+        if math.isinf(self._max_staleness):
+            return
         known = collected[slots]
         self._oldest_iter = min(self._oldest_iter, known.min(initial=np.iinfo(np.int64).max, where=known != _NO_ITER))
 

@@ -259,9 +259,12 @@ class ColumnBuffer(IBuffer):
         items = data if isinstance(data, list) else [data]
         if isinstance(items, Samples) and items.columns is not None:
             return items
+        samples = Samples.of(items)
+        if samples is not None:
+            return samples
         if any(item is None for item in items):
             raise ValueError("None cannot be pushed into a buffer: it marks an empty slot; leave it out of the data")
-        return Samples.of(items) or (copy.deepcopy(items) if self._deepcopy else items)
+        return copy.deepcopy(items) if self._deepcopy else items
 
     def _put(self, items: list[Any]) -> tuple[int, Sequence[Any]]:
         """Write at most as many items as there are slots.

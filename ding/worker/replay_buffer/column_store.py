@@ -210,6 +210,8 @@ class ColumnStore(Ring):
 
     def _conform_node(self, key: str, stored: Node, node: Node) -> list[tuple[Column, Column]]:
         assert self._columns is not None
+        if isinstance(stored, Column) and isinstance(node, Column) and _fits(stored, node):
+            return [(stored, node)]
         if not is_same_structure(stored, node):
             if not (isinstance(stored, Column) and stored.kind is Kind.OBJECT):
                 self._warn(key, _told(stored), _told(node))

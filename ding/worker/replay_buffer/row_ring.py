@@ -40,7 +40,7 @@ class RowRing:
         units, obs_rows, _ = _units_of(*first, share_frames)
         self._allocate, self._share_frames = allocate, share_frames
         needed = _SPARE * len(units) / len(obs_rows) * size
-        self._capacity = int(min(needed, 2 * size * obs_rows[0].size)) + len(units)
+        self._capacity = max(int(min(needed, 2 * size * obs_rows[0].size)), len(units))
         self._data = allocate((self._capacity, *units.shape[1:]), units.dtype)
         self._next = self._used = 0
         # For each slot the rows of its obs and those of its next_obs, side by side.

@@ -286,6 +286,16 @@ def test_a_push_between_the_sample_and_the_wait_is_not_missed(make_room):
     room.wait_for_push("t", float("inf"))
 
 
+def test_closing_ends_a_wait_for_samples(make_room):
+    room = make_room()
+    assert room.sample("t", "b", 1, 0) is None
+    waiter = threading.Thread(target=room.wait_for_push, args=("t", 30))
+    waiter.start()
+    room.close()
+    waiter.join(10)
+    assert not waiter.is_alive()
+
+
 def test_a_wait_for_samples_has_an_end(make_room):
     room = make_room()
     room.sample("t", "b", 1, 0)

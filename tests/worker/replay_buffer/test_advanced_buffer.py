@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import pickle
 import threading
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from easydict import EasyDict
 
 from ding.data.priority_index import PriorityError
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.replay_buffer import AdvancedReplayBuffer
 
 ADDED = {"replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS"}
@@ -566,8 +569,6 @@ def test_a_state_rebuilds_the_buffer_and_its_random_draws(make_advanced, deepcop
 
 
 def test_a_state_is_plain_data_that_code_free_files_hold(make_advanced):
-    from ding.utils.msgpack_helper import pack, unpack
-
     buffer, other = make_advanced(8), make_advanced(8)
     buffer.push([{"obs": torch.zeros(2), "n": i} for i in range(5)], 0)
     buffer.sample(2, 0)
@@ -657,3 +658,169 @@ def test_samples_updates_and_pushes_from_many_threads_keep_the_books_right(make_
     assert failures == []
     assert buffer.push_count == 4 * 60 * 8
     assert_consistent(buffer)
+
+
+# ---- columns
+
+
+def columns_of(count: int, **more) -> Samples:
+    numbers = np.arange(count)
+    return Samples({"n": Column(Kind.INT, numbers), "collect_iter": Column(Kind.INT, numbers), **more})
+
+
+def test_samples_are_pushed_and_drawn_as_columns(make_advanced):
+    buffer = make_advanced(8)
+    buffer.push(columns_of(6, priority=Column(Kind.FLOAT, np.arange(1.0, 7.0))), 0)
+    batch = buffer.sample(4, 9)
+    assert batch.columns is not None and set(batch.columns) == {"n", "collect_iter"} | ADDED
+    assert batch.columns["priority"].data.tolist() == (batch.columns["n"].data + 1.0).tolist()
+    assert batch.columns["staleness"].data.tolist() == (9 - batch.columns["n"].data).tolist()
+    assert_consistent(buffer)
+
+
+def test_an_update_takes_the_columns_of_a_sample(make_advanced):
+    buffer = make_advanced(8, name="with_underscore")
+    buffer.push(columns_of(8), 0)
+    columns = buffer.sample(8, 0).columns
+    ids = columns["replay_unique_id"].values()
+    assert list(ids) == [f"with_underscore_{n}" for n in range(8)]
+    slots = columns["replay_buffer_idx"].values()
+    buffer.push([{"n": 8, "collect_iter": 0}], 0)
+    buffer.update({"replay_unique_id": ids, "replay_buffer_idx": slots, "priority": torch.arange(8) + 2})
+    assert [item["priority"] for item in buffer._data] == [1.0, *[n + 2 + 1e-5 for n in range(1, 8)]]
+    other = make_advanced(8, name="other")  # whose items have the same numbers and other names
+    other.push(columns_of(8), 0)
+    other.update({"replay_unique_id": ids, "replay_buffer_idx": slots, "priority": np.ones(8) * 3})
+    assert all(item["priority"] == 1.0 for item in other._data)
+
+
+def test_ids_are_a_sequence_of_strings(make_advanced):
+    buffer = make_advanced(4)
+    buffer.push(columns_of(3), 0)
+    ids = buffer.sample(3, 0).columns["replay_unique_id"].values()
+    assert ids[1] == "demo_1" and ids[-1] == "demo_2" and ids[1:] == ["demo_1", "demo_2"] and len(ids) == 3
+    assert "demo_0" in ids and pickle.loads(pickle.dumps(ids)) == ["demo_0", "demo_1", "demo_2"] == list(ids)
+    assert buffer.sample(3, 0)[1:].columns["replay_unique_id"].items() == ["demo_1", "demo_2"]
+
+
+def test_a_check_is_asked_of_items_in_columns_too(make_advanced):
+    buffer = make_advanced(8)
+    buffer.check_list.append(lambda item: item["n"] % 2 == 1)
+    buffer.push(columns_of(6), 0)
+    assert [item["n"] for item in buffer._data if item is not None] == [1, 3, 5]
+
+
+def test_of_items_that_bring_bookkeeping_the_priority_counts(make_advanced):
+    buffer, other = make_advanced(4, name="one"), make_advanced(4, name="other")
+    buffer.push([{"n": 0, "priority": 2.0}, {"n": 1, "priority": 3.0}], 0)
+    other.push(buffer.sample(2, 0), 0)
+    other.push([item for item in buffer._data if item is not None], 0)
+    shown = [(item["replay_unique_id"], item["priority"], item["use"]) for item in other._data]
+    assert shown == [(f"other_{i}", 2.0 + i % 2, 0) for i in range(4)]
+    assert set(other._data[0]) == {"n", "replay_unique_id", "replay_buffer_idx", "priority", "use"}
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_no_item_as_old_as_max_staleness_is_handed_out_whatever_its_place(make_advanced, as_list):
+    buffer = make_advanced(16, max_staleness=5)
+    iters = [9, 2, 7, 3, 3, 8, 5, 4]
+    buffer.push([{"collect_iter": [k, k + 5] if as_list else k} for k in iters], 0)
+    drawn = {item["replay_buffer_idx"] for _ in range(30) for item in buffer.sample(4, 9)}
+    assert drawn == {0, 2, 5, 6} and buffer.count() == 4
+    buffer.push([{"collect_iter": [1] if as_list else 1}, {"collect_iter": [9] if as_list else 9}], 0)
+    assert max(item["staleness"] for _ in range(30) for item in buffer.sample(4, 9)) == 4
+    assert buffer.count() == 5 and buffer.sample(5, 10) is None and buffer.count() == 4
+    assert_consistent(buffer)
+
+
+def test_items_without_an_age_are_never_stale(make_advanced):
+    buffer = make_advanced(8, max_staleness=2)
+    buffer.push([{"n": 0}, {"n": 1, "collect_iter": None}, {"n": 2, "collect_iter": 0}], 0)
+    assert {item["n"] for _ in range(20) for item in buffer.sample(2, 50)} == {0, 1}
+
+
+def test_a_state_replaces_items_weights_and_priorities(make_advanced):
+    buffer, other = make_advanced(8), make_advanced(8)
+    buffer.push([{"n": n, "priority": 1.0} for n in range(3)], 0)
+    other.push([{"n": n, "priority": 1e6} for n in range(8)], 0)
+    other.update(info_of(other.sample(2, 0), [1e7, 1e7]))
+    other.load_state_dict(buffer.state_dict())
+    assert other.count() == 3 and other._max_priority == 1.0
+    assert {item["n"] for _ in range(30) for item in other.sample(3, 0)} == {0, 1, 2}
+    assert_consistent(other)
+
+
+@pytest.mark.parametrize("through_file", [False, True])
+def test_items_that_max_use_retired_are_not_drawn_after_a_round_trip(make_advanced, through_file):
+    cfg = {"max_use": 1, "enable_track_used_data": True}
+    buffer, other = make_advanced(6, **cfg), make_advanced(6, name="other", **cfg)
+    buffer.push([{"n": n, "data_id": f"no_such_file_{n}"} for n in range(6)], 0)
+    used = {item["n"] for item in buffer.sample(3, 0)}
+    state = buffer.state_dict()
+    other.load_state_dict(unpack(pack(state)) if through_file else state)
+    assert other.count() == buffer.count() == 6 - len(used)
+    assert [item["priority"] for item in other._data] == [0.0 if n in used else 1.0 for n in range(6)]
+    assert {item["n"] for item in other.sample(other.count(), 0)}.isdisjoint(used)
+
+
+def test_a_state_that_lists_its_items_by_slot_is_taken_over(make_advanced):
+    buffer = make_advanced(4)
+    shown = [
+        {"n": 0, "collect_iter": 2, "replay_unique_id": "demo_4", "replay_buffer_idx": 0, "priority": 3.0, "use": 2},
+        {"n": 1, "collect_iter": 3, "replay_unique_id": "demo_5", "replay_buffer_idx": 1, "priority": 0.0, "use": 9},
+        None,
+        {"n": 3, "collect_iter": 1, "replay_unique_id": "demo_3", "replay_buffer_idx": 3, "priority": 1.0, "use": 0},
+    ]
+    state = {"data": shown, "tail": 2, "head": 3, "valid_count": 2, "push_count": 6, "next_unique_id": 6, "beta": 0.5}
+    buffer.load_state_dict({**state, "max_priority": 3.0, "anneal_step": 10})
+    assert list(buffer._data) == shown
+    assert (buffer.count(), buffer.push_count, buffer._head, buffer._next_unique_id, buffer.beta) == (2, 6, 3, 6, 0.5)
+    assert {item["n"]: item["staleness"] for _ in range(20) for item in buffer.sample(2, 5)} == {0: 3, 3: 4}
+
+
+def test_an_update_of_good_bad_and_repeated_slots_sets_the_good_ones(make_advanced):
+    buffer = make_advanced(8)
+    buffer.push(items(0, 8), 0)
+    info = info_of(buffer._data, [float(n + 2) for n in range(8)])
+    buffer.push(items(8, 10), 0)
+    buffer._data[4] = None
+    buffer._valid_count -= 1
+    info = {key: values + values[5:6] for key, values in info.items()}
+    info["priority"][-1] = 50.0
+    info["replay_unique_id"][6] = "other_6"
+    buffer.update(info)
+    shown = [None if item is None else item["priority"] for item in buffer._data]
+    assert shown == [1.0, 1.0, 4 + 1e-5, 5 + 1e-5, None, 50 + 1e-5, 1.0, 9 + 1e-5]
+    assert buffer._max_priority == buffer.max_priority == 50.0
+    assert_consistent(buffer)
+
+
+def test_the_throughput_report_counts_each_item_that_left(make_advanced):
+    buffer = make_advanced(6, max_use=2, max_staleness=4)
+    monitor = buffer._periodic_thruput_monitor
+    buffer.push([{"collect_iter": n % 3} for n in range(6)], 0)
+    assert (monitor.push_data_count, monitor.remove_data_count, monitor.valid_count) == (6, 0, 6)
+    buffer.push([{"collect_iter": 3}] * 2, 0)
+    assert (monitor.push_data_count, monitor.remove_data_count, monitor.valid_count) == (8, 2, 6)
+    buffer.sample(2, 4)  # one of iteration 0 is left, and it is too old now
+    assert (monitor.remove_data_count, monitor.valid_count) == (3, 5)
+    while buffer.sample(1, 4) is not None:
+        assert monitor.valid_count == buffer.count() == 8 - monitor.remove_data_count
+    assert (monitor.remove_data_count, monitor.valid_count) == (8, 0)
+    buffer.push([{"collect_iter": 9}] * 9, 0)
+    assert (monitor.push_data_count, monitor.remove_data_count, monitor.valid_count) == (17, 11, 6)
+    buffer.clear()
+    assert (monitor.remove_data_count, monitor.valid_count) == (17, 0)
+
+
+def test_the_view_of_slots_deep_copies_and_compares_as_a_list(make_advanced):
+    buffer = make_advanced(3)
+    buffer.push([{"obs": torch.zeros(2)}, {"obs": torch.ones(2)}], 0)
+    copied = copy.deepcopy(buffer._data)
+    assert type(copied) is list and copied[2] is None and type(copied[0]) is dict
+    copied[1]["obs"] += 1
+    assert buffer._data[1]["obs"].tolist() == [1, 1] and len(buffer._data) == 3
+    numbers = make_advanced(2, name="numbers")
+    numbers.push(items(0, 2), 0)
+    assert numbers._data == list(numbers._data) and numbers._data == copy.deepcopy(numbers._data)
+    assert numbers._data != [None, None]

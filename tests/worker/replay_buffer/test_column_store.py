@@ -1,0 +1,348 @@
+"""The column store against a list of dicts, and what it stores once, maps to files or cannot store in columns."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.msgpack_helper import pack, unpack
+from ding.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer, create_buffer
+from ding.worker.replay_buffer.column_store import ColumnStore
+from tests.worker.replay_buffer.conftest import FakeTb
+
+LOGGER = logging.getLogger("ding")
+
+
+def store_of(size: int, **more) -> ColumnStore:
+    return ColumnStore(size, LOGGER, **more)
+
+
+def nested_obs(n: int) -> dict:
+    return {"image": torch.full((2, 3), n % 250, dtype=torch.uint8), "vector": (np.full(2, float(n)), n)}
+
+
+def fragment(first: int, length: int, nested: bool = False, shares: bool = True) -> list[dict]:
+    """`length` transitions in a row, whose observations tell their number."""
+    make = nested_obs if nested else lambda n: torch.tensor([float(n), -float(n)])
+    obs = [make(n) for n in range(first, first + length + 1)]
+    return [
+        {
+            "obs": obs[i],
+            "next_obs": obs[i + 1] if shares else make(first + i + 1),
+            "action": torch.tensor([n % 3]),
+            "reward": np.float32(n / 2),
+            "done": i == length - 1,
+            "collect_iter": n,
+            "name": f"n{n}",
+        }
+        for i, n in enumerate(range(first, first + length))
+    ]
+
+
+def as_samples(items: list[dict]) -> list[dict]:
+    samples = Samples.of(items)
+    return items if samples is None else samples
+
+
+def shown(items) -> list[str]:
+    return [repr(item) for item in items]
+
+
+class Twin:
+    """Slots as a list of dicts."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.slots, self.tail = size, [None] * size, 0
+
+    def put(self, items: list[dict]) -> None:
+        for item in copy.deepcopy(items):
+            self.slots[self.tail] = item
+            self.tail = (self.tail + 1) % self.size
+
+
+def assert_alike(store: ColumnStore, twin: Twin) -> None:
+    held = [slot for slot, item in enumerate(twin.slots) if item is not None]
+    assert np.flatnonzero(store.held).tolist() == held
+    assert shown(store.read(np.array(held, np.int64))) == shown(twin.slots[slot] for slot in held)
+
+
+operations = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["fragment", "apart", "samples", "shuffled", "other", "remove", "reset", "state", "packed state"]
+        ),
+        st.integers(1, 9),
+        st.randoms(use_true_random=False),
+    ),
+    max_size=14,
+)
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.integers(1, 20), operations, st.booleans(), st.booleans())
+def test_any_series_of_operations_leaves_the_items_of_the_twin(size, series, nested, frames):
+    store, twin, number = store_of(size, share_frames=frames), Twin(size), 0
+    for name, count, random in series:
+        if name in ("fragment", "apart", "samples", "shuffled", "other"):
+            items = fragment(number, min(count, size), nested, shares=name != "apart")
+            number += count
+            if name == "other":
+                for item in items:
+                    item["reward"], item["action"] = number, torch.zeros(random.randint(1, 2))
+            pushed = as_samples(items) if name in ("samples", "shuffled") else items
+            if name == "shuffled":
+                order = random.sample(range(len(items)), len(items))
+                pushed, items = pushed.take(np.array(order)), [items[i] for i in order]
+            store.put(pushed)
+            twin.put(items)
+        elif name == "remove":
+            held = [slot for slot, item in enumerate(twin.slots) if item is not None]
+            gone = random.sample(held, min(count, len(held)))
+            store.remove(np.array(gone, np.int64))
+            for slot in gone:
+                twin.slots[slot] = None
+        elif name == "reset":
+            store.reset()
+            twin = Twin(size)
+        else:
+            state = store.snapshot() if name == "state" else unpack(pack(store.snapshot()))
+            other = store_of(size, share_frames=frames)
+            other.put(fragment(500, min(size, 3), nested))
+            other.load(state, store.tail, 0, store.push_count, store.head)
+            store = other
+        assert_alike(store, twin)
+
+
+# ---- what is stored once
+
+
+def test_observations_of_neighbours_are_stored_once():
+    store, apart = store_of(1000), store_of(1000)
+    for first in range(0, 5000, 50):
+        store.put(fragment(first, 50))
+        apart.put(fragment(first, 50, shares=False))
+    assert_numbers(store, 4000)
+    assert_numbers(apart, 4000)
+    assert store.nbytes < apart.nbytes - 1000 * 8 * 0.85 + 8 * 1000  # numbers of rows come instead
+
+
+def assert_numbers(store: ColumnStore, first: int) -> None:
+    items = store.read(store.occupied())
+    assert [item["obs"][0].item() for item in items] == list(range(first, first + len(items)))
+    assert [item["next_obs"][0].item() for item in items] == list(range(first + 1, first + len(items) + 1))
+
+
+def test_more_rows_than_the_first_push_had_find_room():
+    store, twin = store_of(60), Twin(60)
+    for first, length in [(0, 30), *((100 + 10 * i, 1) for i in range(70)), (1000, 7), (2000, 60)]:
+        items = fragment(first, length, shares=length > 1)
+        store.put(items)
+        twin.put(items)
+        assert_alike(store, twin)
+
+
+def stacked(first: int, length: int, channels: int = 4, size: int = 32) -> list[dict]:
+    """Transitions of one episode whose observations are the last `channels` frames; it begins with equal ones."""
+    rng = np.random.default_rng(first)
+    frames = rng.integers(0, 256, (length + 1, size, size), dtype=np.uint8)
+    frames = np.concatenate([np.repeat(frames[:1], channels - 1, axis=0), frames])
+    obs = [torch.from_numpy(frames[i : i + channels].copy()) for i in range(length + 1)]
+    return [{"obs": obs[i], "next_obs": obs[i + 1], "done": i == length - 1} for i in range(length)]
+
+
+def test_frames_that_observations_share_are_stored_once_and_come_back_as_they_were():
+    store, whole, twin = store_of(200, share_frames=True), store_of(200), Twin(200)
+    for first in range(12):
+        items = stacked(first, 40)
+        for each in (store, whole):
+            each.put(items)
+        twin.put(items)
+        assert_alike(store, twin)
+    frame = 32 * 32
+    assert store.nbytes < 1.3 * 200 * frame and whole.nbytes > 4 * 200 * frame
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy], ids=["array", "tensor"])
+def test_frames_that_do_not_overlap_are_all_stored(make):
+    rng, store, twin = np.random.default_rng(0), store_of(30, share_frames=True), Twin(30)
+    for _ in range(5):
+        images = [make(rng.integers(0, 2, (3, 2, 2), dtype=np.uint8)) for _ in range(11)]
+        items = [{"obs": images[i], "next_obs": images[i + 1]} for i in range(10)]
+        store.put(items)
+        twin.put(items)
+        assert_alike(store, twin)
+
+
+def test_frames_are_shared_by_a_buffer_that_is_told_to():
+    cfg = {"replay_buffer_size": 100, "share_frames": True}
+    with NaiveReplayBuffer(cfg, FakeTb(), "exp") as buffer, NaiveReplayBuffer(cfg, FakeTb(), "exp", "other") as other:
+        buffer.push(stacked(0, 150), 0)
+        other.load_state_dict(unpack(pack(buffer.state_dict())))
+        for each in (buffer, other):
+            assert shown(each._data) == shown(buffer._data)
+            assert each._store.nbytes < 1.3 * 100 * 32 * 32
+
+
+# ---- files
+
+
+@pytest.mark.parametrize("name", ["naive", "advanced", "sequence"])
+def test_columns_that_are_mapped_to_files_hold_what_columns_in_memory_hold(name, tmp_path):
+    folder = tmp_path / "columns"
+    cfg = {"type": name, "replay_buffer_size": 50}
+    mapped = create_buffer({**cfg, "storage": "memmap", "storage_path": str(folder)}, exp_name="exp")
+    plain = create_buffer(cfg, exp_name="exp")
+    for first in range(0, 120, 8):
+        for buffer in (mapped, plain):
+            buffer.push(fragment(first, 8), 0)
+    assert shown(mapped._data) == shown(plain._data)
+    assert list(folder.iterdir())
+    mapped.load_state_dict(plain.state_dict())
+    assert shown(mapped._data) == shown(plain._data)
+    sampled = mapped.sample(2, 4, 0) if name == "sequence" else mapped.sample(8, 0)
+    before = shown(sampled)
+    mapped.close()
+    assert list(folder.iterdir()) == [] and shown(sampled) == before
+    plain.close()
+
+
+def test_two_buffers_may_map_their_columns_to_one_folder(tmp_path):
+    cfg = {"replay_buffer_size": 20, "storage": "memmap", "storage_path": str(tmp_path)}
+    one, other = (NaiveReplayBuffer(cfg, FakeTb(), "exp", name) for name in ("one", "other"))
+    one.push(fragment(0, 20), 0)
+    other.push(fragment(100, 20), 0)
+    one.close()
+    assert_numbers(other._store, 100)
+    other.close()
+    assert list(tmp_path.glob("*.column")) == []
+
+
+def test_without_a_folder_the_files_lie_beside_the_log():
+    with NaiveReplayBuffer({"replay_buffer_size": 4, "storage": "memmap"}, FakeTb(), "exp", "big") as buffer:
+        buffer.push(fragment(0, 2), 0)
+        assert list(Path("exp/log/big/columns").glob("*.column"))
+        buffer.clear()
+        assert not list(Path("exp/log/big/columns").glob("*.column"))
+        buffer.push(fragment(5, 2), 0)
+        assert_numbers(buffer._store, 5)
+
+
+# ---- what does not fit
+
+
+def warnings_of(caplog) -> list[str]:
+    return [record.message for record in caplog.records if record.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected", "got"),
+    [
+        ("reward", 3, "numpy scalar float32", "int int64"),
+        ("action", torch.zeros(2), "tensor int64 of shape [1]", "tensor float32 of shape [2]"),
+        ("obs", torch.zeros(3), "tensor float32 of shape [2]", "tensor float32 of shape [3]"),
+        ("done", None, "bool", "an object"),
+        ("obs", {"image": 1}, "tensor float32 of shape [2]", "a dict of ['image']"),
+    ],
+)
+def test_a_value_that_does_not_fit_makes_objects_of_its_column_with_one_warning(caplog, key, value, expected, got):
+    store, twin = store_of(6), Twin(6)
+    for items in (fragment(0, 4), [{**item, key: value} for item in fragment(4, 1)]):
+        store.put(items)
+        twin.put(items)
+    (warning,) = warnings_of(caplog)
+    assert repr(key) in warning and expected in warning and got in warning
+    for items in (fragment(5, 3), [{**item, key: value} for item in fragment(8, 2)]):
+        store.put(items)
+        twin.put(items)
+    assert_alike(store, twin)
+    assert len(warnings_of(caplog)) == 1 and store.columns is not None
+
+
+@pytest.mark.parametrize("other", [{"n": 1, "more": 2}, {"m": 1}, 7, "text", [{"n": 1}]])
+def test_an_item_that_differs_makes_objects_of_all_items_with_one_warning(caplog, other):
+    store, items = store_of(6), [{"n": 0}, {"n": 1}, other, {"n": 2}]
+    for item in items:
+        store.put([item])
+    assert list(store.read(store.occupied())) == items and store.columns is None
+    (warning,) = warnings_of(caplog)
+    assert "expected ['n']" in warning
+    store.put([{"n": 3}] * 4)
+    assert list(store.read(store.occupied())) == [other, {"n": 2}, *[{"n": 3}] * 4]
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_items_of_other_types_are_no_surprise_where_there_are_no_others(caplog):
+    store = store_of(3)
+    store.put([1, "a"])
+    store.put([[2]])
+    assert list(store.read(store.occupied())) == [1, "a", [2]] and warnings_of(caplog) == []
+
+
+@pytest.mark.parametrize("told_first", [True, False])
+def test_end_flags_that_some_items_lack_are_filled_in(caplog, told_first):
+    told = [{"done": True, "terminated": False, "truncated": True}]
+    untold = [{"done": True}, {"done": False}]
+    store = store_of(8)
+    for items in (told, untold) if told_first else (untold, told):
+        store.put(items)
+    store.put(told + untold)
+    seen = [(item["terminated"], item["truncated"]) for item in store.read(store.occupied())]
+    filled = [(True, False), (False, False)]
+    assert seen == ([(False, True), *filled] if told_first else [*filled, (False, True)]) + [(False, True), *filled]
+    assert store.columns is not None and warnings_of(caplog) == []
+
+
+# ---- whose memory it is
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2), np.zeros(2), [1, 2], {"x": torch.zeros(1)}], ids=repr)
+@pytest.mark.parametrize("ragged", [False, True])
+def test_who_pushed_an_item_and_who_sampled_it_change_theirs_alone(value, ragged):
+    def change(item: dict) -> None:
+        item["new"] = 1
+        if isinstance(item["x"], list):
+            item["x"].append(5)
+        elif isinstance(item["x"], dict):
+            item["x"]["x"] += 1
+        else:
+            item["x"] += 1
+
+    with NaiveReplayBuffer({"replay_buffer_size": 4}, FakeTb(), "exp") as buffer:
+        items = [{"x": copy.deepcopy(value)}, {"x": [0] if ragged else copy.deepcopy(value)}]
+        before = shown(items)
+        buffer.push(items, 0)
+        change(items[0])
+        for item in buffer.sample(2, 0):
+            change(item)
+        for item in buffer.sample(4, 0, replace=True):
+            change(item)
+        assert shown(buffer._data[:2]) == before
+
+
+def test_a_sampled_item_holds_and_pickles_to_its_own_bytes():
+    obs = np.zeros((1000, 500), np.float32)
+    columns = {"obs": Column(Kind.TENSOR, obs), "done": Column(Kind.BOOL, np.zeros(1000, np.bool_))}
+    for cls in (NaiveReplayBuffer, AdvancedReplayBuffer):
+        with cls({"replay_buffer_size": 2000}, FakeTb(), "exp") as buffer:
+            buffer.push(Samples(columns), 0)
+            batch = buffer.sample(64, 0)
+            assert len(pickle.dumps(batch)) < 64 * (1.5 * 2000 + 8192)
+            item = buffer.sample(64, 0)[5]
+            assert item["obs"].untyped_storage().nbytes() == 2000 and len(pickle.dumps(item)) < 1.5 * 2000 + 8192
+
+
+def test_samples_that_were_drawn_stay_as_they_were_while_the_buffer_goes_on():
+    with NaiveReplayBuffer({"replay_buffer_size": 8}, FakeTb(), "exp") as buffer:
+        buffer.push(fragment(0, 8), 0)
+        batch = buffer.sample(8, 0)
+        buffer.push(fragment(100, 8), 0)
+        assert sorted(item["obs"][0].item() for item in batch) == list(range(8))
