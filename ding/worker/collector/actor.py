@@ -86,7 +86,8 @@ def env_actions(output: Mapping[int, Any]) -> dict[int, Any]:
         else:
             is_broken = any(_entry_has_nan(out, key) for out in output.values())
         if is_broken:
-            raise _nan_error(output, key)
+            env_id = next(env_id for env_id, out in output.items() if _entry_has_nan(out, key))
+            raise _nan_error(env_id, key, output[env_id][key])
     batch = stacked.get("action") if isinstance(stacked, dict) else None
     if type(batch) is torch.Tensor and batch.ndim > 0:
         actions = batch.numpy(force=True).copy()
@@ -97,12 +98,20 @@ def env_actions(output: Mapping[int, Any]) -> dict[int, Any]:
 _NEVER_NAN = ("action", "logit")
 
 
-def _nan_error(output: Mapping[int, Any], key: str) -> FloatingPointError:
-    """The error that names the first env for which a policy's `output` holds NaN under `key`."""
-    env_id = next(env_id for env_id, out in output.items() if _entry_has_nan(out, key))
+def refuse_nan(action: Any, env_id: int) -> None:
+    """Check the action that a policy returned for an env.
+
+    Raises:
+        FloatingPointError: it holds a NaN.
+    """
+    if _has_nan(action):
+        raise _nan_error(env_id, "action", action)
+
+
+def _nan_error(env_id: int, key: str, value: Any) -> FloatingPointError:
     return FloatingPointError(
-        f"the policy returned NaN for env {env_id}: {key} = {output[env_id][key]!r}; the observation holds none, so "
-        "look for NaN in the policy's parameters (lower the learning rate, clip gradients) and for huge observations"
+        f"the policy returned NaN for env {env_id}: {key} = {value!r}; the observation holds none, so look for NaN in "
+        "the policy's parameters (lower the learning rate, clip gradients) and for huge observations"
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any
 
 import numpy as np
 import torch
 
-from ding.utils.data.samples import END_FLAGS, Column, Kind, Node, Samples, columns_of, map_node, node_items
+from ding.utils.data.samples import Column, Kind, Node, Samples, columns_of, map_node, node_items, pack
 from ding.worker.collector.batch import as_tensor, tensorised
 
 # Size of a log: so many bytes, within these bounds on the number of rounds. What is under way when a log is full is
@@ -24,6 +24,9 @@ IN_COLUMN = object()
 # What the info of a step tells, see `_end_code`.
 _TERMINATED_TOLD, _TERMINATED, _TRUNCATED_TOLD, _TRUNCATED = 1, 2, 4, 8
 _TOLD = _TERMINATED_TOLD | _TRUNCATED_TOLD
+
+
+_BOOL = {bool}
 
 
 def _end_code(info: Any) -> int:
@@ -68,7 +71,9 @@ class Fragments:
         obs: Node,
         next_obs: Node,
         columns: Mapping[str, Node],
+        dones: Sequence[Any],
         infos: Sequence[Any],
+        collect_iter: int,
         dicts: Sequence[dict[str, Any]] | None = None,
     ) -> None:
         """Add a transition of each of these envs.
@@ -76,12 +81,19 @@ class Fragments:
         Args:
             obs: the observations before the step.
             next_obs: those after it.
-            columns: the rest of the transitions.
+            columns: the rest of the transitions, but for `done`, end flags and `collect_iter`.
+            dones: whether the episodes have ended; bools, or what else the envs have as such.
             infos: hold the end flags, if the envs tell them.
-            dicts: the rest of the transitions where a policy has put them together; then `columns` is empty.
+            collect_iter: the iteration of the policy.
+            dicts: transitions that a policy has put together, with `IN_COLUMN` for `obs` and `next_obs`; end flags are
+                added to them, and of the rest nothing is recorded.
         """
         if not _is_alike(obs, next_obs):
             obs, next_obs = (Column(Kind.OBJECT, node_items(node)) for node in (obs, next_obs))
+        if dicts is not None:
+            columns = {}
+        elif set(map(type, dones)) != _BOOL:
+            columns = {**columns, "done": pack(list(dones))}
         log = self._log
         if log is None or not log.has_room(len(env_ids)) or not log.fits(obs, columns, dicts is not None):
             log = self._begin_log(obs, columns, dicts is not None)
@@ -91,13 +103,11 @@ class Fragments:
             for row, i in enumerate(unknown, log.add_obs(obs, unknown, len(env_ids))):
                 obs_rows[env_ids[i]].append(row)
         next_row = log.add_obs(next_obs, (), len(env_ids))
-        row = log.add(columns, infos)
-        for env_id in env_ids:
-            rows[env_id].append(row)
-            obs_rows[env_id].append(next_row)
+        row = log.add(columns, dones, infos, collect_iter)
+        for env_id, of_step, of_obs in zip(env_ids, count(row), count(next_row)):
+            rows[env_id].append(of_step)
+            obs_rows[env_id].append(of_obs)
             lengths[env_id] += 1
-            row += 1
-            next_row += 1
         if dicts is not None:
             for env_id, transition in zip(env_ids, dicts, strict=True):
                 self._dicts[env_id].append(transition)
@@ -109,7 +119,7 @@ class Fragments:
             goes_on: whether the env will be acted on with the observation that it returned last.
         """
         last = self._obs_rows[env_id][-1:] if goes_on else []
-        taken = self.peek(env_id)
+        taken = self.peek(env_id) if self._blocks[env_id] else self._from_log(env_id)
         self.drop(env_id)
         self._obs_rows[env_id] = last
         return taken
@@ -179,13 +189,15 @@ class _Log:
         self._obs = map_node(lambda column: _array(column, 2 * capacity), obs)
         self._columns = {key: map_node(lambda column: _array(column, capacity), node) for key, node in columns.items()}
         self._size = self._obs_size = 0
+        # Where nothing is written it is false.
         self.codes = np.zeros(capacity, np.uint8)
-        self._flags = {flag: np.zeros(capacity, np.bool_) for flag in END_FLAGS}
+        self._done, self._terminated, self._truncated = (np.zeros(capacity, np.bool_) for _ in range(3))
         self._told_by_all, self._told_by_any = _TOLD, 0
+        self._iterations: list[tuple[int, int]] = []  # (row, collect_iter from there on)
 
-    def has_room(self, count: int) -> bool:
+    def has_room(self, number: int) -> bool:
         """Whether a round of so many envs can be added."""
-        return self._size + count <= self._capacity
+        return self._size + number <= self._capacity
 
     def fits(self, obs: Node, columns: Mapping[str, Node], has_dicts: bool) -> bool:
         """Whether such a round can be added."""
@@ -197,32 +209,37 @@ class _Log:
                 return False
         return True
 
-    def add_obs(self, obs: Node, some: Sequence[int], count: int) -> int:
-        """Append observations of `count` envs, or `some` of them; return the row of the first."""
+    def add_obs(self, obs: Node, some: Sequence[int], number: int) -> int:
+        """Append observations of so many envs, or `some` of them; return the row of the first."""
         start = self._obs_size
-        if 0 < len(some) < count:
+        if 0 < len(some) < number:
             index = np.array(some)
             obs = map_node(lambda column: column.take(index).compact(), obs)
-            count = len(some)
-        self._obs_size = start + count
-        _write(self._obs, obs, start, start + count)
+            number = len(some)
+        self._obs_size = start + number
+        _write(self._obs, obs, start, start + number)
         return start
 
-    def add(self, columns: Mapping[str, Node], infos: Sequence[Any]) -> int:
+    def add(self, columns: Mapping[str, Node], dones: Sequence[Any], infos: Sequence[Any], collect_iter: int) -> int:
         """Append the rest of a round; return its first row."""
         start, stop = self._size, self._size + len(infos)
+        self._size = stop
         for key, node in columns.items():
             _write(self._columns[key], node, start, stop)
+        if not self._iterations or self._iterations[-1][1] != collect_iter:
+            self._iterations.append((start, collect_iter))
+        if True in dones and "done" not in columns and not self.has_dicts:
+            self._done[start:stop] = dones
         codes = [_end_code(info) for info in infos]
-        for code in codes:
+        for code in set(codes):
             self._told_by_all &= code
             self._told_by_any |= code
+            if code & (_TERMINATED | _TRUNCATED):
+                for row, own in enumerate(codes, start):
+                    self._terminated[row] = own & _TERMINATED
+                    self._truncated[row] = own & _TRUNCATED
         if self._told_by_any:
-            row_codes = self.codes[start:stop]
-            row_codes[:] = codes
-            self._flags["terminated"][start:stop] = row_codes & _TERMINATED
-            self._flags["truncated"][start:stop] = row_codes & _TRUNCATED
-        self._size = stop
+            self.codes[start:stop] = codes
         return start
 
     def observations(self, rows: Sequence[int]) -> dict[str, Node]:
@@ -240,7 +257,7 @@ class _Log:
         index = np.array(rows)
         for key, store in self._columns.items():
             columns[key] = _read(store, index)
-        self._add_flags(index, columns)
+        self._add_rest(index, columns)
         return columns
 
     def gathered(self, pieces: Sequence[_Logged]) -> dict[str, Node]:
@@ -268,13 +285,17 @@ class _Log:
         columns = _shifted(_copied(self._obs, np.array(obs_rows)), np.array(before), np.array(after))
         for key, store in self._columns.items():
             columns[key] = _copied(store, index)
-        self._add_flags(index, columns)
+        self._add_rest(index, columns)
         return columns
 
-    def _add_flags(self, rows: np.ndarray, columns: dict[str, Node]) -> None:
+    def _add_rest(self, rows: np.ndarray, columns: dict[str, Node]) -> None:
+        if "done" not in columns:
+            columns["done"] = Column(Kind.BOOL, self._done.take(rows))
+        starts, iterations = np.array(self._iterations).T
+        columns["collect_iter"] = Column(Kind.INT, iterations[starts.searchsorted(rows, side="right") - 1])
         if self._told_by_all & _TOLD == _TOLD:
-            for flag, data in self._flags.items():
-                columns[flag] = Column(Kind.BOOL, data[rows])
+            columns["terminated"] = Column(Kind.BOOL, self._terminated.take(rows))
+            columns["truncated"] = Column(Kind.BOOL, self._truncated.take(rows))
         elif self._told_by_any:
             codes = self.codes[rows]
             if codes.any():

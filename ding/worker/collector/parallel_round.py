@@ -13,7 +13,7 @@ import torch
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
 from ding.utils.data.env_batch import EnvBatch
-from ding.worker.collector.actor import env_actions
+from ding.worker.collector.actor import env_actions, refuse_nan
 from ding.worker.collector.batch import Steps
 from ding.worker.collector.rollout import Listener
 
@@ -77,6 +77,8 @@ class CollectorActor:
         if output is None:
             output = {env_id: collector._bare_output(action) for env_id, action in actions.items()}
         if all(type(action) is np.ndarray for action in actions.values()):
+            for env_id, action in actions.items():
+                refuse_nan(action, env_id)
             return output, actions
         return output, env_actions({env_id: {"action": action} for env_id, action in actions.items()})
 

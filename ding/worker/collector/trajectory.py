@@ -150,7 +150,6 @@ class TrajectoryCutter(Listener):
         self._make_samples = make_samples
         self._fragments = Fragments(env_num, share_next_obs)
         self._empty_pieces = 0
-        self._iterations = Column(Kind.INT, np.zeros(0, np.int64))  # a column of `collect_iter`
         self.collect_iter = 0
         self.level_seeds: Any = None
         self.pieces: list[list[Any]] = []
@@ -189,7 +188,8 @@ class TrajectoryCutter(Listener):
         else:
             dicts, columns = None, self._plain_columns(steps, output_keys)
             self.steps += len(env_ids)
-        fragments.record(env_ids, steps.obs.node, steps.next_obs.node, columns, steps.infos(), dicts)
+        obs, next_obs = steps.obs.node, steps.next_obs.node
+        fragments.record(env_ids, obs, next_obs, columns, steps.dones(), steps.infos(), self.collect_iter, dicts)
         lengths, traj_len = fragments.lengths, self._traj_len
         for env_id, ended in zip(env_ids, steps.ends, strict=True):
             if ended or lengths[env_id] >= traj_len:
@@ -214,18 +214,11 @@ class TrajectoryCutter(Listener):
         self.clear()  # a piece with a gap would make wrong samples; those made before are kept
 
     def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
-        """What the transitions of a round hold besides observations."""
-        env_ids = steps.env_ids
-        dones = steps.dones()
-        columns: dict[str, Node] = _output_columns(steps.output, env_ids, output_keys)
+        """What policy and env return of a round besides observations and ends."""
+        columns: dict[str, Node] = _output_columns(steps.output, steps.env_ids, output_keys)
         columns["reward"] = steps.rewards.node
-        columns["done"] = Column(Kind.BOOL, np.array(dones)) if set(map(type, dones)) == {bool} else pack(dones)
-        iterations = self._iterations.data
-        if len(iterations) != len(env_ids) or iterations[0] != self.collect_iter:
-            self._iterations = Column(Kind.INT, np.full(len(env_ids), self.collect_iter))
-        columns["collect_iter"] = self._iterations
         if self.level_seeds is not None:
-            columns["seed"] = pack([self.level_seeds[env_id] for env_id in env_ids])
+            columns["seed"] = pack([self.level_seeds[env_id] for env_id in steps.env_ids])
         return columns
 
     def _ask(self, steps: Steps) -> list[dict[str, Any]]:
@@ -248,14 +241,15 @@ class TrajectoryCutter(Listener):
     def _cut(self, env_id: int, goes_on: bool) -> None:
         transitions = self._fragments.take(env_id, goes_on)
         if self._make_samples is None:
-            samples = self._policy.get_train_sample(transitions) or []
+            samples = self._policy.get_train_sample(transitions)
         else:
             samples = self._make_samples(env_id, compacted(transitions))
-        self.pieces.append(samples)
-        self.count += len(samples)
+        number = 0 if samples is None else len(samples)
+        self.pieces.append([] if samples is None else samples)
+        self.count += number
         if self._on_samples is not None:
-            self._on_samples(env_id, len(samples))
-        self._empty_pieces = 0 if samples else self._empty_pieces + 1
+            self._on_samples(env_id, number)
+        self._empty_pieces = 0 if number else self._empty_pieces + 1
         if self._empty_pieces >= MAX_EMPTY_FLUSHES:
             raise RuntimeError(
                 f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "
@@ -266,9 +260,10 @@ class TrajectoryCutter(Listener):
 def _output_columns(output: Mapping[int, Any], env_ids: list[int], keys: Sequence[str]) -> dict[str, Node]:
     """The entries `keys` of what a policy returned for these envs; a batch is taken as it is."""
     stacked = getattr(output, "stacked", None)
-    if not isinstance(stacked, dict) or list(output) != env_ids:
-        stacked = {}
-    nodes = {key: _as_node(stacked.get(key)) for key in keys}
+    nodes = dict.fromkeys(keys)
+    if isinstance(stacked, dict) and list(output.keys()) == env_ids:
+        for key in keys:
+            nodes[key] = _as_node(stacked.get(key))
     for key, node in nodes.items():
         if node is None:
             nodes[key] = pack([to_tensor(output[env_id][key], transform_scalar=False) for env_id in env_ids])

@@ -126,6 +126,16 @@ def test_nan_is_refused():
         Plain(cfg(), FakeManager([2, 3], after_step=after_step)).start()
 
 
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_nan_of_the_inference_is_reported_as_that_of_the_policy(make):
+    class Ruined(Plain):
+        def _policy_inference(self, obs):
+            return {env_id: make([float("nan") if env_id == 1 else 0.0]) for env_id in obs}
+
+    with pytest.raises(FloatingPointError, match="the policy returned NaN for env 1: action = "):
+        Ruined(cfg()).start()
+
+
 def test_rounds_are_measured():
     collector = Plain(cfg())
     collector.start()

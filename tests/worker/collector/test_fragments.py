@@ -35,10 +35,11 @@ class Twin:
         steps = [self.at[env_id][1] for env_id in env_ids]
         infos = [info(env_id, step) for env_id, step in zip(env_ids, steps, strict=True)]
         rest = [{"step": step, "done": False} for step in steps]
-        columns = {} if dicts else {"step": pack(steps), "done": pack([False] * len(steps))}
+        columns = {} if dicts else {"step": pack(steps)}
         if dicts:
             rest = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, **own, "mine": [own["step"]]} for own in rest]
-        self.fragments.record(env_ids, pack(before), pack(after), columns, infos, rest if dicts else None)
+        dones = [False] * len(steps)
+        self.fragments.record(env_ids, pack(before), pack(after), columns, dones, infos, 7, rest if dicts else None)
         for env_id, b, a, own in zip(env_ids, before, after, rest, strict=True):
             mine = {"mine": [own["step"]]} if dicts else {}
             self.expected[env_id].append({"step": own["step"], "obs": b.tolist(), "next_obs": a.tolist(), **mine})
@@ -220,7 +221,7 @@ def test_an_end_of_which_nothing_is_told_is_terminal():
     twin = Fragments(1)
     obs = pack([np.zeros(1)])
     for done, info in ((False, {"terminated": False}), (True, {}), (True, {"truncated": True})):
-        twin.record([0], obs, obs, {"done": pack([done])}, [info])
+        twin.record([0], obs, obs, {}, [done], [info], 0)
     assert flags_of(twin.take(0, True)) == [(False, False), (True, False), (False, True)]
 
 
@@ -228,7 +229,7 @@ def test_a_flag_that_the_policy_has_put_into_its_transitions_counts_where_the_en
     twin = Fragments(1)
     obs = pack([np.zeros(1)])
     for own, info in ((True, {}), (True, {"truncated": False}), (False, {})):
-        twin.record([0], obs, obs, {}, [info], [{"done": True, "truncated": own}])
+        twin.record([0], obs, obs, {}, [True], [info], 0, [{"done": True, "truncated": own}])
     assert flags_of(twin.take(0, True)) == [(False, True), (True, False), (True, False)]
 
 
@@ -241,7 +242,9 @@ def test_a_sample_holds_its_own_bytes_and_not_its_round(dicts):
         fragments, images = Fragments(16), np.zeros((16, 84, 84, 4), np.uint8)
         for _ in range(3):
             rest = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN} for _ in images] if dicts else None
-            fragments.record(list(range(16)), pack(list(images)), pack(list(images)), {}, [{}] * 16, rest)
+            fragments.record(
+                list(range(16)), pack(list(images)), pack(list(images)), {}, [False] * 16, [{}] * 16, 0, rest
+            )
         return list(join_samples([fragments.take(0, True)]))[0]
 
     item, held = held_bytes(make)
@@ -255,7 +258,7 @@ def test_objects_that_do_not_stack_hold_no_round_either():
         batch = np.zeros((2, 50_000))
         for n in (3, 4):
             dicts = [{"ragged": torch.from_numpy(r[:n]), "array": {"in": r[:n]}, "list": [r[:n], "x"]} for r in batch]
-            fragments.record([0, 1], obs, obs, {}, [{}, {}], dicts)
+            fragments.record([0, 1], obs, obs, {}, [False] * 2, [{}, {}], 0, dicts)
         return list(fragments.take(0, True))
 
     items, held = held_bytes(make)
@@ -268,7 +271,7 @@ def test_transitions_with_different_keys_are_a_list_of_dicts():
     obs = pack([np.zeros(1)])
     for i in range(3):
         more = {"extra": torch.zeros(1)} if i == 1 else {}
-        twin.record([0], obs, obs, {}, [{}], [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, "i": i, **more}])
+        twin.record([0], obs, obs, {}, [False], [{}], 0, [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, "i": i, **more}])
     items = twin.take(0, True)
     assert [(item["i"], "extra" in item, item["obs"].tolist()) for item in items] == [
         (0, False, [0]),

@@ -96,6 +96,25 @@ def test_plain_and_asked_transitions_are_equal(manager, batched, reuse):
     assert any(shared(ours))
 
 
+@pytest.mark.parametrize("done", [np.bool_, lambda flag: (flag, flag), lambda flag: np.array([flag]), int])
+def test_a_done_flag_of_another_kind_is_what_the_policy_would_have_stored(done):
+    def after_step(timesteps):
+        return {i: ts._replace(done=done(ts.done)) for i, ts in timesteps.items()}
+
+    def run(policy_cls):
+        return collect(policy_cls(n_sample=12), FakeManager([3, 5, 4], mark=mark, after_step=after_step))[0]
+
+    ours, theirs = run(PlainPolicy), run(ScriptedPolicy)
+    for mine, other in zip(ours, theirs, strict=True):
+        for row in (mine, other):
+            row["done"] = listed(row["done"])
+    assert_same(ours, theirs)
+
+
+def listed(done):
+    return (type(done), done.dtype, done.tolist()) if isinstance(done, torch.Tensor) else (type(done), done)
+
+
 @pytest.mark.parametrize("nstep", [1, 3])
 @pytest.mark.parametrize("action_shape", [2, [2, 3]])
 def test_a_dqn_that_defines_its_own_transition_collects_the_same(nstep, action_shape):
@@ -282,9 +301,9 @@ def test_what_a_policy_makes_of_the_observations_it_is_given_is_what_it_acts_on_
             acted_on.extend(float(obs.min()) for obs in data.values())
             return super()._forward_collect(data, eps)
 
-        def _act(self, model, data, **kwargs):
+        def _forward_envs(self, model, data, **kwargs):
             inputs.append(float(stack_observations(data).min()))
-            return super()._act(model, data, **kwargs)
+            return super()._forward_envs(model, data, **kwargs)
 
     acted_on, inputs = [], []
     rows, _ = collect(dqn(Shifted).collect_mode, FakeManager([3, 5, 4]), policy_kwargs={"eps": 1.0})

@@ -12,6 +12,7 @@ from easydict import EasyDict
 
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.env_batch import EnvBatch
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
@@ -758,37 +759,28 @@ def test_envs_may_tell_how_an_episode_ended_at_its_last_step_only():
     assert flags[0, 0, 0] == flags[1, 0, 0] == (False, False, False)
 
 
-def test_a_nan_of_the_policy_is_reported_as_its_own():
-    for batched in (True, False):
-        policy = ScriptedPolicy(batched=batched)
-        act = policy.forward
-
-        def forward(obs, act=act, batched=batched):
-            output = act(obs)
-            if not batched:
-                return {**output, 1: {"action": torch.tensor([float("nan")])}}
-            output.stacked = {"action": torch.zeros(2), "logit": torch.tensor([[0.0], [float("nan")]])}
-            return output
-
-        policy.forward = forward
-        name = "logit" if batched else "action"
-        collector, env, _ = build(policy=policy)
-        with pytest.raises(FloatingPointError, match=f"the policy returned NaN in '{name}' for env 1"):
-            collector.collect(2)
-        assert not env.envs[1].actions
-
-
-def test_integer_actions_and_infinite_logits_are_no_nan():
-    policy = ScriptedPolicy()
-    act = policy.forward
-
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("make", [lambda values: values, lambda values: {"kind": torch.zeros(2), "args": values}])
+def test_a_nan_action_is_reported_as_the_policys(batched, make):
     def forward(obs):
-        output = act(obs)
-        output.stacked["logit"] = torch.full((2, 3), -float("inf"))
-        return output
+        rows = [{"action": make(values)} for values in torch.tensor([[0.0], [float("nan")]])]
+        if batched:
+            return EnvBatch(obs, rows, {"action": torch.tensor([[0.0], [float("nan")]])})
+        return dict(zip(obs, rows, strict=True))
 
+    policy = ScriptedPolicy()
     policy.forward = forward
-    assert len(build(policy=policy)[0].collect(4)) == 4
+    collector, env, _ = build(policy=policy)
+    with pytest.raises(FloatingPointError, match="the policy returned NaN for env 1: action = "):
+        collector.collect(2)
+    assert not env.envs[0].actions and not env.envs[1].actions
+
+
+def test_infinite_actions_are_no_nan():
+    policy = ScriptedPolicy()
+    action = torch.full((2, 1), -float("inf"))
+    policy.forward = lambda obs: EnvBatch(obs, [{"action": row} for row in action], {"action": action})
+    assert len(build(policy=policy)[0].collect(2, drop_extra=False)) == 8
 
 
 @pytest.mark.parametrize("asked", [False, True])
