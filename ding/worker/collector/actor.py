@@ -52,24 +52,28 @@ class StateActor(SoloActor):
 
     `forward` gets `state` = the states the policy returned last for these envs, in order (None when none of them has
     one), and `reset` = a bool array [E] that is true where an episode begins.
+
+    Attributes:
+        states: `{env_id: state}`, what the policy returned last.
+        ended: the envs whose episode has ended since.
     """
 
     def __init__(self, policy: Any, float_obs: bool = False) -> None:
         super().__init__(policy, float_obs)
-        self._states: dict[int, Any] = {}
-        self._ended: set[int] = set()
+        self.states: dict[int, Any] = {}
+        self.ended: set[int] = set()
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
-        states = [self._states.get(env_id) for env_id in obs.env_ids]
-        resets = np.array([env_id in self._ended for env_id in obs.env_ids])
-        self._ended.difference_update(obs.env_ids)
+        states = [self.states.get(env_id) for env_id in obs.env_ids]
+        resets = np.array([env_id in self.ended for env_id in obs.env_ids])
+        self.ended.difference_update(obs.env_ids)
         state = None if all(s is None for s in states) else states
         output = self._policy.forward(obs.seen(self._float_obs), **kwargs, reset=resets, state=state)
-        self._states.update((env_id, out["state"]) for env_id, out in output.items())
+        self.states.update((env_id, out["state"]) for env_id, out in output.items())
         return output, env_actions(output)
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
-        self._ended.update(self._states if env_ids is None else env_ids)
+        self.ended.update(self.states if env_ids is None else env_ids)
         super().reset(env_ids)
 
 

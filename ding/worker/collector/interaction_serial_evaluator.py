@@ -124,9 +124,9 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
     ) -> None:
         monitor = recorder.monitor
         make_actor = StateActor if self._policy_cfg.type == "dreamer_command" else SoloActor
-        actor = make_actor(self._policy, float_obs=True)
+        self._actor = make_actor(self._policy, float_obs=True)
         film = (lambda: monitor.update_video(self._env.ready_imgs)) if render else None
-        seconds = self._play(recorder, actor, policy_kwargs, film)
+        seconds = self._play(recorder, self._actor, policy_kwargs, film)
         self._summarise(recorder, train_iter, envstep, seconds)
         if render:
             tag = f"{self._instance_name}_{self._render.mode}/"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import numpy as np
 import torch
 
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, get_rank, get_world_size
+from ding.worker.collector.actor import StateActor
 from ding.worker.worker_log import WorkerLog
 
 
@@ -19,6 +21,7 @@ class SerialWorker:
     _env_num = 0
     _policy: Any = None
     _log: WorkerLog | None = None
+    _actor: Any = None
     _rank = 0
     _world_size = 1
 
@@ -42,6 +45,18 @@ class SerialWorker:
         self._env = env
         self._env_num = env.env_num
         self._end_flag = False
+
+    @property
+    def _states(self) -> list[Any] | None:
+        """The latent states by env of a policy that is handed its own (Dreamer's contract); None of others."""
+        states = self._actor.states if isinstance(self._actor, StateActor) else {}
+        return [states.get(env_id) for env_id in range(self._env_num)] if states else None
+
+    @property
+    def _resets(self) -> np.ndarray:
+        """Whether the next step of each env begins an episode, as such a policy is told."""
+        ended = self._actor.ended if isinstance(self._actor, StateActor) else ()
+        return np.array([env_id in ended for env_id in range(self._env_num)])
 
     def _acting_policies(self) -> list[Any]:
         """The policies that act, one for each player."""

@@ -286,3 +286,24 @@ def test_the_config_and_the_factory():
     cfg.type = "sample_1v1"
     kwargs = {"env": BattleManager([1]), "tb_logger": FakeWriter(), "exp_name": "exp"}
     assert type(create_serial_collector(cfg, **kwargs)) is BattleSampleSerialCollector
+
+
+def test_a_reset_by_somebody_else_begins_new_pieces_for_every_player():
+    class Counted(BattleManager):
+        reset_count = 0
+
+        def reset(self, reset_param=None):
+            self.reset_count += 1
+            super().reset(reset_param)
+
+    tb, policies = FakeWriter(), [Player(n=8), Player(n=8)]
+    collector, env, _ = build(policies=policies, tb=tb, env=Counted([9, 9]))
+    collector.collect(2)
+    collector.collect(6)
+    env.reset({1: None})
+    collector.collect(24, train_iter=100)
+    for policy in policies:
+        assert all(len({key(row)[:3] for row in piece}) == 1 for piece in policy.pieces)
+        assert policy.resets[1:3] == [[1], [0]]
+    lengths = [value for tag, value, _ in tb.scalars if tag == "collector_iter/avg_envstep_per_episode"]
+    assert lengths == [9.0]

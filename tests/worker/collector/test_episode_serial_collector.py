@@ -405,3 +405,43 @@ def test_garbage_collecting_a_collector_closes_its_env_and_no_shared_writer():
         assert env.closed and tb.closed == 0
     finally:
         gc.enable()
+
+
+def test_an_episode_goes_on_where_its_env_shows_another_observation_than_it_returned():
+    class Renormalising(FakeManager):
+        """At step 3, what is ready has grown by 100."""
+
+        @property
+        def ready_obs(self):
+            return {i: obs + 100 if self.envs[i].count == 3 else obs.copy() for i, obs in self._obs.items()}
+
+    collector, _, policy = build(env=Renormalising([5]))
+    (episode,) = collector.collect(1)
+    assert [int(row["obs"][2]) for row in episode] == [0, 1, 2, 103, 4]
+    assert [int(row["next_obs"][2]) for row in episode] == [1, 2, 3, 4, 5]
+    assert policy.resets == [None, [0]]
+
+
+def test_an_episode_that_somebody_else_resets_is_played_anew():
+    class Resetting(FakeManager):
+        reset_count = 0
+
+        def step(self, actions):
+            timesteps = super().step(actions)
+            if len(self.envs[0].actions) == 2:
+                self.reset({0: None})
+                self.reset_count += 1
+            return timesteps
+
+    collector, _, policy = build(env=Resetting([3, 9]))
+    assert [which(episode) for episode in collector.collect(2)] == [(0, 1, 3), (1, 0, 9)]
+    assert policy.resets == [None, [0], [0], [1]]
+
+
+def test_an_episode_may_be_longer_than_what_is_kept_together_on_the_way(monkeypatch):
+    monkeypatch.setattr("ding.worker.collector.fragments.LOG_ROUNDS", (16, 16))
+    collector, _, _ = build(lengths=(100, 7))
+    episodes = collector.collect(4)
+    longest = max(episodes, key=len)
+    assert [int(row["obs"][2]) for row in longest] == list(range(100))
+    assert all(a["next_obs"] is b["obs"] for a, b in zip(longest, longest[1:], strict=False))

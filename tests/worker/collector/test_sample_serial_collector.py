@@ -613,6 +613,7 @@ def test_the_dreamer_policy_is_handed_its_states_by_env():
     assert calls[0] == ([0, 1], [False, False], None)
     assert calls[1] == ([0, 1], [False, False], ["s0-1", "s1-1"])
     assert calls[2] == ([0, 1], [True, False], ["s0-2", "s1-2"])
+    assert collector._states == ["s0-3", "s1-3"] and collector._resets.tolist() == [False, True]
     calls.clear()
     collector.collect(2, random_collect=True)
     assert calls[0] == ([0, 1], None, None)
