@@ -57,7 +57,10 @@ class EpisodeSeeds:
         """The seed of the current episode, None if there is none."""
         if self._root is None:
             return None
-        return int(np.random.SeedSequence([*self._root, self._episode]).generate_state(1)[0])
+        numbers: Any = (*self._root, self._episode)
+        if max(numbers) < 2**32:
+            numbers = np.array(numbers, np.uint32)  # what numpy makes of them, at a third of the cost
+        return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
     def advance(self) -> None:
         """Make the next episode the current one."""
