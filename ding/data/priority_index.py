@@ -18,6 +18,8 @@ PRIORITY_EPS = 1e-5
 # and updates of 256: binary trees take three times as long.
 _BLOCK = 16
 _MAX_TOP = 8192
+# After so many writes their sums are computed, read or not.
+_MAX_CHANGED = 256
 # A matrix product with it gives the running sums of rows of a block; several times faster than `cumsum` along rows.
 _RUNNING = np.triu(np.ones((_BLOCK, _BLOCK)))
 
@@ -42,7 +44,7 @@ def as_priorities(values: Any) -> FloatArray:
     elif not isinstance(values, np.ndarray):
         values = [v if isinstance(v, float) else _as_float(v) for v in values]
     priorities = np.asarray(values, dtype=np.float64).reshape(-1)
-    if priorities.size and not (priorities.min() >= 0 and priorities.max() < math.inf):  # nor where one is NaN
+    if priorities.size and not (np.minimum.reduce(priorities) >= 0 and np.maximum.reduce(priorities) < math.inf):
         wrong = ~((priorities >= 0) & np.isfinite(priorities))
         raise PriorityError(f"priority = {priorities[wrong][0]} is not allowed; it must be finite and >= 0")
     return priorities
@@ -89,7 +91,7 @@ class PriorityIndex:
         while len(self._sums) == 1 or len(self._sums[-1]) > _MAX_TOP:
             self._sums.append(np.zeros(_padded(len(self._sums[-1]) // _BLOCK)))
         self.weights = self._sums[0][:size]
-        self._is_changed = np.zeros(len(self._sums[1]), np.bool_)  # blocks whose sum is not computed yet
+        self._changed: list[IntArray] = []  # blocks whose sum is not computed yet
         self._running = np.zeros(len(self._sums[-1]) + 1)  # sums of the highest level before each block
         self._strata = np.zeros(0)  # where the strata of the newest draw began
         self._least: float | None = math.inf  # the smallest weight above 0; None where it is not known
@@ -129,9 +131,11 @@ class PriorityIndex:
         if self._least is not None and weights.size and weights.min() < self._least:
             self._least = min(self._least, _least_of(self.weights[slots]))  # of a slot that repeats, the last counts
         if isinstance(slots, slice):
-            self._is_changed[slots.start // _BLOCK : (slots.stop - 1) // _BLOCK + 1] = True
+            self._changed.append(np.arange(slots.start // _BLOCK, (slots.stop - 1) // _BLOCK + 1))
         else:
-            self._is_changed[slots // _BLOCK] = True
+            self._changed.append(slots // _BLOCK)
+        if len(self._changed) > _MAX_CHANGED:
+            self._settle()
 
     def remove(self, slots: Slots) -> None:
         """Take `slots` out of the draw."""
@@ -141,14 +145,14 @@ class PriorityIndex:
         """Take out all slots and forget the largest priority."""
         for sums in self._sums:
             sums.fill(0.0)
-        self._is_changed.fill(False)
+        self._changed.clear()
         self._running.fill(0.0)
         self._least, self.max_priority = math.inf, 1.0
 
     def note_max(self, priorities: FloatArray) -> None:
         """Raise `max_priority` to the largest of `priorities`."""
         if priorities.size:
-            self.max_priority = max(self.max_priority, float(priorities.max()))
+            self.max_priority = max(self.max_priority, float(np.maximum.reduce(priorities)))
 
     def draw(self, size: int, rng: np.random.Generator, ranges: Sequence[Range] | None = None) -> IntArray:
         """`size` slots, one from each of `size` equal strata of the total weight, in ascending strata.
@@ -181,20 +185,16 @@ class PriorityIndex:
 
     def _settle(self) -> None:
         """Compute the sums of blocks that changed."""
-        changed = self._is_changed.nonzero()[0]
-        if not changed.size:
+        if not self._changed:
             return
-        self._is_changed[changed] = False
+        changed = self._changed[0] if len(self._changed) == 1 else np.unique(np.concatenate(self._changed))
+        self._changed.clear()
         for level, (parts, sums) in enumerate(zip(self._sums, self._sums[1:], strict=False)):
             if level:
-                changed = changed // _BLOCK
-                changed = changed[np.append(True, changed[1:] != changed[:-1])]
+                changed = np.unique(changed // _BLOCK)
             # Each row is summed by itself, so a sum does not depend on which others are computed with it.
             sums[changed] = np.einsum("ij->i", parts.reshape(-1, _BLOCK).take(changed, axis=0))
-        # As `cumsum`, in less time: running sums within blocks, and what comes before each block.
-        within, running = self._sums[-1].reshape(-1, _BLOCK) @ _RUNNING, self._running[1:].reshape(-1, _BLOCK)
-        running[0] = within[0]
-        np.add(within[1:], within[:-1, -1].cumsum()[:, None], out=running[1:])
+        self._sums[-1].cumsum(out=self._running[1:])
 
 
 def _padded(count: int) -> int:

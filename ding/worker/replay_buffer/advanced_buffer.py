@@ -23,6 +23,8 @@ from ding.worker.replay_buffer.utils.unique_id import UniqueIds, parse_id
 
 # The keys that `sample` adds. Of an item that brings some of them, the priority alone counts.
 _BOOKKEEPING = ("replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS")
+# The number in the id of a slot without an item.
+_NO_ID = -1
 # Stands for "the item has no collect_iter"; its staleness is -1.
 _NO_ITER = np.iinfo(np.int64).min
 
@@ -77,6 +79,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         # The bookkeeping, by slot. A weight of 0 in the index means that the slot cannot be drawn.
         self._books = np.zeros(self._store.size, [("unique_id", np.int64), ("use", np.int64), ("priority", np.float64)])
         self._unique_ids, self._use_count = self._books["unique_id"], self._books["use"]
+        self._unique_ids.fill(_NO_ID)
         self._index = PriorityIndex(self._store.size, float(own.alpha), self._books["priority"])
         self._next_unique_id = 0
         self._odd_iters: IntArray | None = None  # `collect_iter` where the column of that name has no plain ints
@@ -359,6 +362,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         live = self._count_live(slots)
         self._store.valid_count -= live
         self._index.remove(slots)
+        self._unique_ids[slots] = _NO_ID
         self._take_out(slots)
         self._count_thruput(removed=live)
 
@@ -398,14 +402,14 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     def _is_live(self, slots: IntArray, unique_ids: Sequence[str]) -> BoolArray:
         """Whether each of `slots` can be drawn and still holds the item of that id."""
-        live: BoolArray = self._index.weights[slots] > 0
         held = self._unique_ids[slots]
+        live: BoolArray
         if isinstance(unique_ids, UniqueIds) and unique_ids.name == self._instance_name:
-            live &= held == unique_ids.numbers
+            live = held == unique_ids.numbers
         else:
             shown = UniqueIds(self._instance_name, held)
-            live &= np.fromiter(map(operator.eq, shown, unique_ids), np.bool_, len(slots))
-        return live
+            live = np.fromiter(map(operator.eq, shown, unique_ids), np.bool_, len(slots))
+        return live & (self._index.weights[slots] > 0) if self._enable_track_used_data else live
 
     def clear(self) -> None:
         """Drop all items and forget the largest priority; `push_count`, ids and beta go on."""
@@ -419,6 +423,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def _forget_books(self) -> None:
         self._index.clear()
         self._use_count.fill(0)
+        self._unique_ids.fill(_NO_ID)
         self._odd_iters, self._oldest_iter = None, math.inf
 
     # ---- states
@@ -496,6 +501,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         if item is None:
             self._store.replace(slot, None)
             self._index.remove(np.array([slot]))
+            self._unique_ids[slot] = _NO_ID
             return
         self._store.replace(slot, _without_bookkeeping([item])[0])
         self._note_collect_iters(np.array([slot]), [item])
@@ -588,7 +594,7 @@ def _read_priority_info(info: dict[str, Any], size: int) -> tuple[Sequence[str],
             f"{len(unique_ids)} replay_unique_id, {len(slots)} replay_buffer_idx and {len(priorities)} priority "
             "are not one for each item; give lists of one length"
         )
-    if len(slots) and (slots.min() < 0 or slots.max() >= size):
+    if len(slots) and np.maximum.reduce(slots.view(np.uint64)) >= size:  # a negative one is very large then
         raise IndexError(f"replay_buffer_idx must be in [0, {size}), got {slots.min()} to {slots.max()}")
     return unique_ids, slots, priorities
 

@@ -28,6 +28,8 @@ from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.ring import Ring
 from ding.worker.replay_buffer.row_ring import Array, RowRing, shared_rows
 
+# Values of up to so many bytes lie in a record for each slot: a draw waits for memory once for all of them.
+_RECORD_BYTES = 64
 # Objects of these types cannot be changed, so they need no copies.
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes))
 
@@ -53,6 +55,8 @@ class ColumnStore(Ring):
         self._logger, self._folder, self._share_frames = logger, folder, share_frames
         self._columns: dict[str, Node] | None = None
         self._rings: list[RowRing] = []
+        self._records: Any = None  # an array of records [size]
+        self._fields: list[tuple[str, Column]] = []  # the columns whose values are in the records, by field
         self._objects: list[Any] | None = None  # the items by slot, where there are no columns
         self._files: list[str] = []
         self._file_numbers = itertools.count()
@@ -105,10 +109,17 @@ class ColumnStore(Ring):
     def gather(self, slots: IntArray) -> dict[str, Node]:
         """The columns of the items in `slots` [n], copied. Needs `columns`."""
         assert self._columns is not None
-        shared: dict[int, Column] = {}
+        copied = self._gather_records(slots)
         for ring in self._rings:
-            shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.gather(slots)
-        return _gathered(self._columns, slots, shared)
+            copied[id(ring.obs)], copied[id(ring.next_obs)] = ring.gather(slots)
+        return _gathered(self._columns, slots, copied)
+
+    def _gather_records(self, slots: IntArray) -> dict[int, Column]:
+        """The columns in the records, copied, by the id of the stored column."""
+        if self._records is None:
+            return {}
+        records = self._records.take(slots)
+        return {id(column): Column(column.kind, records[name], None, column.steps) for name, column in self._fields}
 
     def remove(self, slots: IntArray) -> None:
         """Empty `slots`."""
@@ -118,7 +129,11 @@ class ColumnStore(Ring):
     def reset(self) -> None:
         """Empty all slots and forget the columns; `push_count` stays."""
         super().reset()
-        self._columns, self._objects, self._rings = None, None, []
+        self._reset_columns()
+
+    def _reset_columns(self) -> None:
+        self._columns = self._objects = self._records = None
+        self._rings, self._fields = [], []
         self.delete_files()
 
     def delete_files(self) -> None:
@@ -160,6 +175,8 @@ class ColumnStore(Ring):
     def _make_columns(self, columns: dict[str, Node]) -> None:
         made = {id(column): ring_column for column, ring_column in self._make_rings(columns)}
 
+        made.update(self._make_records(column for column in columns_of(columns) if id(column) not in made))
+
         def make(column: Column) -> Column:
             return made[id(column)] if id(column) in made else self._make_column(column)
 
@@ -175,6 +192,19 @@ class ColumnStore(Ring):
                 ring = RowRing(self.size, pair, self._allocate, has_frames)
                 self._rings.append(ring)
                 yield from zip(pair, (ring.obs, ring.next_obs), strict=True)
+
+    def _make_records(self, columns: Iterable[Column]) -> Iterator[tuple[int, Column]]:
+        small = [column for column in columns if 0 < column.itemsize <= _RECORD_BYTES]
+        if not small:
+            return
+        small.sort(key=lambda column: -column.data.itemsize)  # leaves no gaps between the fields
+        fields = [(f"f{i}", column.data.dtype, column.data.shape[1:]) for i, column in enumerate(small)]
+        records: Any = self._allocate((self.size,), np.dtype(fields, align=True))
+        self._records = records
+        for (name, _, _), column in zip(fields, small, strict=True):
+            stored = Column(column.kind, records[name], None, column.steps)
+            self._fields.append((name, stored))
+            yield id(column), stored
 
     def _make_column(self, column: Column) -> Column:
         if column.kind is Kind.OBJECT:
@@ -225,6 +255,7 @@ class ColumnStore(Ring):
                     self._warn(key, _told(old), _told(new))
                     self._unshare([old])
                     old.kind, old.data, old.steps = Kind.OBJECT, self._as_objects(old), False
+                    self._fields = [(name, column) for name, column in self._fields if column is not old]
                 new = new.as_objects()
             pairs.append((old, new))
         return pairs
@@ -264,8 +295,8 @@ class ColumnStore(Ring):
             slots = self.occupied()
             for slot, item in zip(slots.tolist(), self.read(slots), strict=True):
                 objects[slot] = item
-        self._columns, self._rings, self._objects = None, [], objects
-        self.delete_files()
+        self._reset_columns()
+        self._objects = objects
 
     def _warn(self, key: str, expected: str, got: str) -> None:
         self._logger.warning(
@@ -322,20 +353,20 @@ class ColumnStore(Ring):
     def _with_shared_rows(self, slots: IntArray) -> dict[str, Node]:
         """The columns of the items in `slots`, copied; observations that are stored once are so again."""
         assert self._columns is not None
-        shared: dict[int, Column] = {}
+        copied = self._gather_records(slots)
         for ring in self._rings:
-            shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.snapshot(slots)
-        return _gathered(self._columns, slots, shared)
+            copied[id(ring.obs)], copied[id(ring.next_obs)] = ring.snapshot(slots)
+        return _gathered(self._columns, slots, copied)
 
 
 # ---- copies
 
 
-def _gathered(columns: dict[str, Node], slots: IntArray, shared: dict[int, Column]) -> dict[str, Node]:
-    """The values of columns at `slots`, copied; some of them, by the id of the column, are in `shared` already."""
+def _gathered(columns: dict[str, Node], slots: IntArray, copied: dict[int, Column]) -> dict[str, Node]:
+    """The values of columns at `slots`, copied; some of them, by the id of the column, are in `copied` already."""
 
     def own(column: Column) -> Column:
-        return shared[id(column)] if id(column) in shared else own_column(column, slots)
+        return copied[id(column)] if id(column) in copied else own_column(column, slots)
 
     return {key: own(node) if isinstance(node, Column) else map_node(own, node) for key, node in columns.items()}
 
@@ -351,7 +382,7 @@ def own_column(column: Column, slots: IntArray) -> Column:
         data = column.data
         return Column(Kind.OBJECT, own_objects([data[slot] for slot in slots.tolist()]))
     rows = slots if column.rows is None else column.rows[slots]
-    return Column(column.kind, column.data.take(rows, axis=0), None, column.steps)
+    return Column(column.kind, column.data[rows], None, column.steps)
 
 
 def own_objects(values: list[Any]) -> list[Any]:
@@ -455,7 +486,7 @@ def packed_columns(columns: dict[str, Node]) -> dict[str, Any]:
             node = Column(Kind.OBJECT, node_items(node))
         if node.kind is Kind.OBJECT:
             return {"kind": node.kind.value, "values": node.items()}
-        arrays[id(node.data)] = node.data
+        arrays.setdefault(id(node.data), np.ascontiguousarray(node.data))
         place = list(arrays).index(id(node.data))
         return {"kind": node.kind.value, "array": place, "rows": node.rows, "steps": node.steps}
 
