@@ -172,6 +172,10 @@ class EnvProcess:
         if self.request is not None and self._limit is None:
             self._begin(self.request, self._method, limit, self._reset_limit)
 
+    def __reduce__(self) -> Any:
+        # A copy would close the connections of this one with its own.
+        raise TypeError(f"the process of env {self.env_id} can be neither copied nor pickled; close the manager first")
+
     def end(self, at_once: bool = False) -> None:
         """End the process, whose env may close itself before unless `at_once` is set or it works on something."""
         if self.is_dead:

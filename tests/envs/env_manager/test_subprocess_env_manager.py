@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import math
 import os
@@ -575,6 +576,16 @@ def test_a_closed_manager_can_be_copied_and_pickled():
             assert lists(twin.ready_obs) == {0: [0, 0, 0]}
     with pytest.raises(AttributeError):
         _ = SyncSubprocessEnvManager.__new__(SyncSubprocessEnvManager)._anything
+
+
+@pytest.mark.parametrize("copies", [copy.deepcopy, pickle.dumps])
+def test_an_open_manager_refuses_to_be_copied_and_goes_on(copies):
+    with sync({}) as manager:
+        manager.launch()
+        with pytest.raises(TypeError, match="can be neither copied nor pickled; close the manager first"):
+            copies(manager)
+        gc.collect()
+        assert act(manager)[0].obs.tolist() == [0, 0, 1]
 
 
 def test_what_an_env_prints_logs_and_warns_reaches_this_process_stderr(capfd):
