@@ -389,9 +389,9 @@ class BaseEnvManager:
         if self._closed:
             return
         self._closed = True
-        self._ready_obs.clear()
-        errors = self._close_envs()
+        self._ready_obs = {}
         self._env_states.update(dict.fromkeys(range(self._env_num), EnvState.VOID))
+        errors = self._close_envs()
         if errors:
             raise errors[0]
 

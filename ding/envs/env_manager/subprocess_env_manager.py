@@ -9,8 +9,10 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from multiprocessing.util import Finalize
 from typing import Any
@@ -23,6 +25,7 @@ from ding.envs.env_manager.base_env_manager import (
     BaseEnvManagerV2,
     EnvNotReadyError,
     EnvState,
+    ManagerStateError,
     exhausted,
     is_done,
 )
@@ -68,6 +71,13 @@ _logger = logging.getLogger("ding")
 _GRACE_S = 0.5
 
 
+class _Processes(dict[int, EnvProcess]):
+    """`{env_id: process}`; ids are checked before, so one is missing only after another thread closed the manager."""
+
+    def __missing__(self, env_id: int) -> EnvProcess:
+        raise ManagerStateError(f"the env manager was closed while env {env_id} was in use")
+
+
 @ENV_MANAGER_REGISTRY.register("async_subprocess")
 class AsyncSubprocessEnvManager(BaseEnvManager):
     """Steps each env in a process of its own, and goes on with those that are ready.
@@ -81,7 +91,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     state ERROR, until `reset({env_id: None})`.
 
     No process outlives the manager: `close`, the end of the program and the garbage collector end them, and they end by
-    themselves when this process is killed.
+    themselves when this process is killed. Another thread may `close` it: what waits for envs then raises an error.
 
     Args:
         env_fn: one function without arguments for each env; see `BaseEnvManager`. Lambdas and closures will do.
@@ -135,7 +145,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     def _clear(self) -> None:
         """Forget the processes and everything that they were asked."""
-        self._processes: dict[int, EnvProcess] = {}
+        self._processes = _Processes()
         self._finalizer: Finalize | None = None
         self._starts = dict.fromkeys(range(self._env_num), 0)  # of its process; each has its own random numbers
         self._shared_obs: dict[int, SharedObs] = {}
@@ -148,6 +158,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._answers: dict[int, Reply] = {}  # to the calls that are under way
         # An error that is not raised before everything that came with it, such as timesteps, has been handed over.
         self._failure: Exception | None = None
+        # An RLock while there are processes: whoever reads from them, starts them or closes them all holds it.
+        self._lock: AbstractContextManager[Any] = nullcontext()
 
     def _set_limits(self) -> None:
         self._connect_limit = connect = Limit(self._connect_timeout, f"connect_timeout = {self._connect_timeout} s")
@@ -210,6 +222,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             for env_id, action in actions.items():
                 self._send_step(env_id, action)
             self._await_steps()
+            self._check_open()  # another thread may have closed the manager
         except BaseException:
             self._ignore_steps(actions)
             raise
@@ -314,9 +327,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         if self._retry_at:
             left = max(0.0, min(self._retry_at.values()) - time.monotonic())
             timeout_s = left if timeout_s is None else min(timeout_s, left)
-        for reply in wait_for_replies(self._processes.values(), timeout_s):
-            self._take_in(reply)
-        self._retry_resets()
+        with self._lock:
+            self._check_open()
+            for reply in wait_for_replies(self._processes.values(), timeout_s):
+                self._take_in(reply)
+            self._retry_resets()
 
     def _take_in(self, reply: Reply) -> None:
         env_id, request, error = reply.env_id, reply.request, reply.error
@@ -393,11 +408,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     def _ignore_steps(self, env_ids: Iterable[int]) -> None:
         """Hand over no timesteps of these envs; what they say of the state of their envs still counts."""
-        for env_id in env_ids:
-            self._arrived.pop(env_id, None)
-            if env_id in self._awaited:
-                self._awaited.discard(env_id)
-                self._processes[env_id].set_limit(self._connect_limit)
+        with self._lock:
+            for env_id in env_ids:
+                self._arrived.pop(env_id, None)
+                if env_id in self._awaited:
+                    self._awaited.discard(env_id)
+                    self._processes[env_id].set_limit(self._connect_limit)
 
     def _fail_step(self, env_id: int, error: Exception) -> None:
         if env_id not in self._discarded:
@@ -484,9 +500,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             # At exit this comes before multiprocessing ends the processes itself, which would not close the envs.
             self._finalizer = Finalize(self, _close_forgotten, (self._processes,), exitpriority=10)
             self._random_words = words_of_numpy()
+            self._lock = threading.RLock()
         space = self._observation_space if self._shared_memory else None
-        self._shared_obs[env_id] = SharedObs.for_space(space, self._copy_on_get)
-        self._start_process(env_id)
+        with self._lock:
+            self._check_open()
+            self._shared_obs[env_id] = SharedObs.for_space(space, self._copy_on_get)
+            self._start_process(env_id)
 
     def _start_process(self, env_id: int) -> None:
         env_fn = self._env_fn[env_id]
@@ -506,11 +525,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._seeds.renew(env_id)
 
     def _close_envs(self) -> list[Exception]:
-        processes, finalizer = self._processes, self._finalizer
-        self._clear()
-        if finalizer is not None:
-            finalizer.cancel()
-        return close_all(processes.values())
+        with self._lock:  # a thread that waits lets go of it soon, and then sees that the manager is closed
+            processes, finalizer = self._processes, self._finalizer
+            self._clear()
+            if finalizer is not None:
+                finalizer.cancel()
+            return close_all(processes.values())
 
     def _ask(self, env_ids: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
         """What the method of each of these envs returns, once they have done what they are busy with."""

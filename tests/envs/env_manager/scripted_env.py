@@ -197,6 +197,17 @@ class Touch:
         self.path.with_suffix(f".{env.number}").touch()
 
 
+class Announce:
+    """A deed that writes to a named pipe, once it is open for reading, and then takes its time."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+
+    def __call__(self, env: ScriptedEnv) -> None:
+        self.path.write_text("here")
+        time.sleep(60)
+
+
 class Die:
     """A deed that ends the process by a signal, or with an exit code."""
 

@@ -18,8 +18,10 @@ import pytest
 
 from ding.envs import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
 from ding.envs.env_manager import env_child, env_process
+from ding.envs.env_manager.base_env_manager import EnvNotReadyError, ManagerStateError
+from ding.envs.env_manager.env_process import EnvBusyError
 from tests.envs.env_manager.conftest import exists
-from tests.envs.env_manager.scripted_env import Make, Touch, Wait, hang_for_good
+from tests.envs.env_manager.scripted_env import Announce, Make, Touch, Wait, hang_for_good
 
 FORK = {"context": "fork"}
 
@@ -135,6 +137,77 @@ def test_a_process_that_inherits_a_manager_does_not_end_its_envs():
         process.join(20)
         assert process.exitcode == 0
         assert manager.step({0: np.array([0])})[0].obs.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("cls", [SyncSubprocessEnvManager, AsyncSubprocessEnvManager])
+def test_a_step_raises_once_another_thread_has_closed_the_manager(cls, monkeypatch, tmp_path):
+    monkeypatch.setattr(env_process, "_CLOSE_S", 0.2)
+    manager = cls([Make(0, deeds={("step", 0): Announce(tmp_path / "stepping")})], FORK)
+    manager.launch()
+    os.mkfifo(tmp_path / "stepping")
+    errors = []
+
+    def step():
+        try:
+            manager.step({0: np.array([0])})
+        except AssertionError as e:
+            errors.append(e)
+
+    thread = threading.Thread(target=step, daemon=True)
+    thread.start()
+    (tmp_path / "stepping").read_text()
+    manager.close()
+    thread.join(20)
+    assert [str(error) for error in errors] == ["the env manager is closed: call launch() first"]
+    manager.launch()
+    manager.close()
+
+
+@pytest.mark.parametrize("cls", [SyncSubprocessEnvManager, AsyncSubprocessEnvManager])
+def test_another_thread_may_close_a_manager_at_any_moment(cls):
+    for _ in range(20):
+        manager = cls([Make(i, length=4) for i in range(2)], FORK)
+        manager.launch()
+        has_stepped, errors = threading.Event(), []
+
+        def play(manager=manager, has_stepped=has_stepped, errors=errors):
+            try:
+                while True:
+                    manager.step({env_id: np.array([0]) for env_id in manager.ready_obs})
+                    has_stepped.set()
+            except Exception as e:
+                errors.append(e)
+
+        player = threading.Thread(target=play, daemon=True)
+        closer = threading.Thread(target=manager.close, daemon=True)
+        player.start()
+        assert has_stepped.wait(20)
+        closer.start()
+        for thread in (player, closer):
+            thread.join(20)
+            assert not thread.is_alive()
+        assert isinstance(errors[0], (ManagerStateError, EnvNotReadyError, EnvBusyError))
+
+
+def test_a_launch_that_another_thread_closes_leaves_nothing(tmp_path):
+    manager = SyncSubprocessEnvManager([Make(0), Make(1)], FORK)
+    start = manager._start_process
+
+    def start_once(env_id):
+        start(env_id)
+        closer = threading.Thread(target=manager.close)
+        closer.start()
+        closers.append(closer)
+        while not manager.closed:
+            pass
+
+    closers = []
+    manager._start_process = start_once
+    with pytest.raises(ManagerStateError):
+        manager.launch()
+    closers[0].join(20)
+    assert len(closers) == 1
+    assert manager.closed
 
 
 def test_the_thread_that_launched_a_manager_may_end():
