@@ -24,26 +24,26 @@ class ModuleMode:
 
     def _list_parts(self) -> None:
         parts = list(self.module.modules())
-        self._children = [(part._modules, tuple(part._modules.values())) for part in parts]
+        self._children = [part._modules for part in parts]
+        self._expected = [dict(children) for children in self._children]
         self._classes = {type(part) for part in parts}
         # `training` is an ordinary entry there; assigning it through the module costs a search among its tensors.
         self._entries = [part.__dict__ for part in parts]
 
     def set(self, training: bool) -> None:
-        """Put all parts into training mode or into evaluation mode; nothing is done when the module is in it."""
-        if self.module.training is training:
-            return
-        if not self._is_unchanged():
+        """Put all parts into training mode or into evaluation mode; nothing is done when the module is in it.
+
+        A module that has got other parts since the last call is not: they may be in another mode.
+        """
+        if self._children != self._expected:
             self._list_parts()
+        elif self.module.training is training:
+            return
         if self._has_own_train():
             self.module.train(training)
             return
         for entry in self._entries:
             entry["training"] = training
-
-    def _is_unchanged(self) -> bool:
-        """Whether all parts still hold the same children in the same order."""
-        return all(tuple(children.values()) == expected for children, expected in self._children)
 
     def _has_own_train(self) -> bool:
         """Whether a part has another `train` than that of `nn.Module`."""

@@ -29,6 +29,18 @@ def test_a_part_that_was_exchanged_is_switched_too():
     assert modes(net) == [True] * 4
 
 
+def test_a_part_that_was_added_in_evaluation_mode_is_put_into_it():
+    net = nn.Sequential(nn.Linear(1, 1))
+    mode = ModuleMode(net)
+    mode.set(False)
+    net[0] = nn.Sequential(nn.Dropout(0.5))
+    mode.set(False)
+    assert modes(net) == [False] * 3
+    net[0][0] = nn.Dropout(0.5)
+    mode.set(False)
+    assert modes(net) == [False] * 3
+
+
 @pytest.mark.parametrize("on_instance", [False, True])
 def test_a_train_of_ones_own_is_called(on_instance):
     class Frozen(nn.Linear):
