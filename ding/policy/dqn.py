@@ -151,7 +151,7 @@ class DQNPolicy(Policy):
             _renew_noise(self._target_net)
         loss, error, q, target_q = self._td_error(batch)
         self._backward_and_step(loss, self._optimizer, self._model)
-        self._target_model.update(self._model)
+        self._target_model.update(self._learn_model)
         logged = [value.view(1) for value in (loss.detach(), _mean(q), _mean(target_q))]
         total_loss, q_value, target_q_value, *priority = torch.cat([*logged, error]).tolist()
         return {
@@ -165,7 +165,7 @@ class DQNPolicy(Policy):
     def calculate_priority(self, data: list[dict[str, Any]], update_target_model: bool = False) -> dict[str, Any]:
         """`{'priority': [...]}` of train samples, without learning from them."""
         if update_target_model:
-            self._target_model.update(self._model)
+            self._target_model.update(self._learn_model)
         batch = self._prepare(data)
         self._set_training(False)
         with torch.no_grad():

@@ -285,6 +285,21 @@ def test_the_loss_falls():
     assert losses[-1] < losses[0] / 5
 
 
+@pytest.mark.parametrize("update", [{"learn__target_update_freq": 2}, {"learn__target_update_freq": None}])
+@pytest.mark.parametrize("wrap", [nn.DataParallel, functools.partial(torch.compile, backend="eager")])
+def test_a_model_that_is_wrapped_later_learns_as_before(update, wrap):
+    plain, wrapped = (make_policy("learn", **update) for _ in range(2))
+    wrapped._model = wrap(wrapped._model)
+    for _ in range(3):
+        data = make_batch(4)
+        assert wrapped.learn_mode.forward(data) == plain.learn_mode.forward(data)
+        assert wrapped.calculate_priority(data, update_target_model=True) == plain.calculate_priority(
+            data, update_target_model=True
+        )
+    for key, tensor in plain._target_net.state_dict().items():
+        assert torch.equal(wrapped._target_net.state_dict()[key], tensor)
+
+
 def test_modules_are_switched_to_training_and_back():
     policy = make_policy(model__dropout=0.5)
     policy.eval_mode.forward(OBS)
