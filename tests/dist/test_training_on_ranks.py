@@ -136,18 +136,24 @@ def test_ranks_that_would_drift_apart_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("where", "cause"),
+    ("where", "cause", "is_saved"),
     [
-        ("env", "ValueError: something has broken"),
-        ("policy", "ValueError: something has broken"),
-        ("learner", "FloatingPointError: total_loss = nan"),
+        ("env", "ValueError: something has broken", True),
+        ("policy", "ValueError: something has broken", True),
+        ("learner", "FloatingPointError: total_loss = nan", False),  # its gradients have ruined all replicas
     ],
 )
-def test_a_run_that_breaks_on_rank_1_ends_on_rank_0_with_a_checkpoint(tmp_path, where, cause):
+def test_a_run_that_breaks_on_rank_1_ends_on_rank_0_with_a_checkpoint_but_never_with_nan(
+    tmp_path, where, cause, is_saved
+):
     first, second = run_ranks("train_until", where, folder=tmp_path, deadline_s=20)
     assert first.status == second.status == 1
     assert cause in second.err and "another rank has ended or left the group" in first.err
-    assert "ckpt_exception.pth.tar" in os.listdir(tmp_path / "exp" / "ckpt")
+    ckpt = tmp_path / "exp" / "ckpt"
+    assert (ckpt / "ckpt_exception.pth.tar").exists() == is_saved
+    assert ("ckpt_exception.pth.tar is not written: the parameters hold NaN" in first.err) != is_saved
+    states = [torch.load(ckpt / name, weights_only=True)["model"] for name in os.listdir(ckpt)]
+    assert states and all(bool(torch.isfinite(value).all()) for state in states for value in state.values())
     assert not (tmp_path / "exp" / "result.pkl").exists()
 
 
