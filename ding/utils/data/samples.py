@@ -595,9 +595,9 @@ def _node_from_plain(plain: Any, size: int, blocks: Sequence[np.ndarray], depth:
         if type(values) is not list or len(values) != size:
             raise ValueError(f"{size} objects are announced, {len(values)} are there")
         return Column(Kind.OBJECT, values)
-    if kind == "dict" and values:
+    if kind == "dict" and isinstance(values, dict) and values:
         return {key: _node_from_plain(value, size, blocks, depth + 1) for key, value in values.items()}
-    if kind in ("list", "tuple") and values:
+    if kind in ("list", "tuple") and isinstance(values, list) and values:
         nodes = [_node_from_plain(value, size, blocks, depth + 1) for value in values]
         return nodes if kind == "list" else tuple(nodes)
     raise ValueError(f"unknown node {kind!r}")
