@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Protocol
 
 # Seconds between two flushes of tensorboardX's thread, and entries that may wait for it before an `add_*` blocks.
 _DEFAULTS = {"flush_secs": 10, "max_queue": 1000}
 _JOIN_S = 1.0
+_THREADS_A_FILE = 2  # the one that writes, and that of its queue
+_ADVICE = "free some space if the disk is full, or choose another exp_name or working directory"
 _file_numbers = itertools.count()
 
 
@@ -34,7 +37,8 @@ class DistributedWriter:
 
     A thread of tensorboardX writes the entries. They are on disk after `close`, at the latest when the program ends.
     `flush` and `close` may be called at any time and any number of times; an `add_*` after `close` opens another event
-    file. The file belongs to the process that opened it: after a fork the child opens its own.
+    file. The file belongs to the process that opened it: after a fork the child opens its own. An OSError is raised by
+    an `add_*`, `flush` or `close` after which entries are lost, as on a full disk.
 
     Takes the arguments of `SummaryWriter`; `flush_secs` is 10 and `max_queue` 1000 unless given.
 
@@ -51,7 +55,7 @@ class DistributedWriter:
         self._kwargs = kwargs
         self._summary: Any = None
         self._pid = 0
-        self._feeders: list[threading.Thread] = []
+        self._threads: list[threading.Thread] = []  # of tensorboardX, and of its queues
         self._lock = threading.RLock()
         self._router: Router | None = None
         self._is_writer = True
@@ -102,17 +106,25 @@ class DistributedWriter:
         """Put what tensorboardX's thread has written so far on disk; entries that wait for it are not included."""
         with self._lock:
             if self._is_open():
-                self._summary.flush()
+                with self._explained():
+                    self._summary.flush()
+                self._refuse_lost_entries()
 
     def close(self) -> None:
         """Write all entries and close the event file; does nothing when none is open."""
         with self._lock:
-            if self._is_open():
-                self._summary.close()
-                # tensorboardX joins its own thread, but not those of its queues, which end a moment later.
-                for thread in self._feeders:
-                    thread.join(_JOIN_S)
+            summary, is_open = self._summary, self._is_open()
             self._summary = None
+            if not is_open:
+                return
+            have_written = self._have_written()
+            with self._explained():
+                summary.close()
+            # tensorboardX joins its own thread, but not those of its queues, which end a moment later.
+            for thread in self._threads:
+                thread.join(_JOIN_S)
+            if not have_written:
+                self._refuse_lost_entries()
 
     def __enter__(self) -> DistributedWriter:
         return self
@@ -140,13 +152,11 @@ class DistributedWriter:
             return
         with self._lock:
             summary = self._open()
-            # A queue starts its thread at its first entry; `add_scalars` makes further queues.
-            may_start = not self._feeders or method != "add_scalar"
-            before = set(threading.enumerate()) if may_start else set()
-            getattr(summary, method)(*args, **kwargs)
-            if may_start:
-                started = [thread for thread in threading.enumerate() if thread not in before]
-                self._feeders += [thread for thread in started if thread.name == "QueueFeederThread"]
+            self._refuse_lost_entries()  # nobody would take the entry, and a full queue would block for ever
+            # A queue starts its thread at its first entry; `add_scalars` makes further files.
+            may_start = len(self._threads) < _THREADS_A_FILE or method != "add_scalar"
+            with self._noting_threads() if may_start else contextlib.nullcontext():
+                getattr(summary, method)(*args, **kwargs)
             # tensorboardX would keep the values of `add_scalars` for its JSON export, without end.
             summary.scalar_dict.clear()
 
@@ -161,9 +171,40 @@ class DistributedWriter:
     def _open(self) -> Any:
         if not self._is_open():
             self._pid = os.getpid()
-            self._feeders = []
-            self._summary = _make_summary_writer(self._args, self._kwargs)
+            self._threads = []
+            with self._noting_threads():
+                self._summary = _make_summary_writer(self._args, self._kwargs)
         return self._summary
+
+    @contextlib.contextmanager
+    def _noting_threads(self) -> Iterator[None]:
+        before = set(threading.enumerate())
+        yield
+        started = [thread for thread in threading.enumerate() if thread not in before]
+        self._threads += [thread for thread in started if _is_writer(thread) or thread.name == "QueueFeederThread"]
+
+    def _have_written(self) -> bool:
+        """Whether each of tensorboardX's threads is still at work; an error ends one."""
+        return all(thread.is_alive() for thread in self._threads if _is_writer(thread))
+
+    def _refuse_lost_entries(self) -> None:
+        if not self._have_written():
+            raise OSError(
+                f"the entries for TensorBoard in {self.logdir!r} are not written: the thread that writes them has "
+                f"ended by an error, which is on standard error; {_ADVICE}"
+            )
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as e:
+            where = f"entries for TensorBoard in {self.logdir!r} are not written"
+            raise OSError(e.errno, f"{e.strerror}: {where}; {_ADVICE}") from e
+
+
+def _is_writer(thread: threading.Thread) -> bool:
+    return type(thread).__module__.startswith("tensorboardX")
 
 
 def _make_summary_writer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

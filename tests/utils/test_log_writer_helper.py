@@ -81,6 +81,35 @@ def test_a_writer_that_nobody_closes_is_closed_when_the_program_ends(tmp_path):
     assert (result.stderr, events(tmp_path)) == ("", [("x", 1, 1.0)])
 
 
+FULL_DISK = """
+import resource, sys, threading
+from ding.utils.log_writer_helper import DistributedWriter
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))  # as a full disk, but for the number of the error
+writer = DistributedWriter(sys.argv[1])
+before = set(threading.enumerate())
+writer.add_text("note", "x" * 20000)
+for thread in set(threading.enumerate()) - before:
+    if thread.name != "QueueFeederThread":
+        thread.join(30)
+calls = [lambda: writer.add_scalar("x", 1.0, 1), writer.flush, writer.close, writer.close]
+for call in calls:
+    try:
+        call()
+        print("done")
+    except OSError as e:
+        print("are not written" in str(e) and repr(sys.argv[1]) in str(e) and "free some space" in str(e))
+"""
+
+
+def test_entries_that_cannot_be_written_are_an_error_instead_of_an_endless_wait(tmp_path):
+    program = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(program, check=True, capture_output=True, text=True, env=environment, timeout=60)
+    assert result.stdout.split() == ["True", "True", "True", "done"]
+    assert "File too large" in result.stderr
+
+
 @pytest.mark.parametrize("given", [("tb", "", None, 5, 7, "_mine"), {"logdir": "tb", "filename_suffix": "_mine"}])
 def test_arguments_of_the_caller_win_and_each_file_has_a_name_of_its_own(monkeypatch, given):
     made = []
