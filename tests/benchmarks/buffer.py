@@ -228,21 +228,27 @@ def measure_bytes(report: Report) -> None:
         report.line(f"{cls.__name__}: resident bytes of a transition of 48", "B", each, "allowed", 120.0, at_most=1.0)
         buffer.close()
         del buffer
+    for length in (100, LIST // ENVS):
+        measure_frames(report, length)
+
+
+def measure_frames(report: Report, length: int) -> None:
+    """Images of 4 stacked frames, in fragments of `length` steps: the first observation of each brings 4 frames."""
     frames = np.random.default_rng(0).integers(0, 256, (2003, 84, 84), np.uint8)
     obs = np.lib.stride_tricks.sliding_window_view(frames, 4, axis=0).transpose(0, 3, 1, 2)
-    columns = {
-        "obs": Column(Kind.TENSOR, obs, np.arange(1999)),
-        "next_obs": Column(Kind.TENSOR, obs, np.arange(1, 2000)),
-        "done": Column(Kind.BOOL, np.zeros(1999, np.bool_)),
-    }
     before = resident_bytes()
     buffer = NaiveReplayBuffer({"replay_buffer_size": 20_000, "share_frames": True}, NoTb(), "bench", "frames")
-    samples = Samples(columns)
-    for _ in range(11):
-        for start in range(0, 1999, 100):
-            buffer.push(samples[start : start + 100], 0)
+    starts = np.random.default_rng(1).integers(0, 2000 - length, 22_000 // length)
+    for start in starts.tolist():
+        columns = {
+            "obs": Column(Kind.TENSOR, obs, np.arange(start, start + length)),
+            "next_obs": Column(Kind.TENSOR, obs, np.arange(start + 1, start + length + 1)),
+            "done": Column(Kind.BOOL, np.zeros(length, np.bool_)),
+        }
+        buffer.push(Samples(columns), 0)
     each = (resident_bytes() - before) / 20_000
-    report.line("share_frames: bytes of a transition of 84x84x4", "B", each, "one frame", 84.0 * 84, at_most=1.3)
+    what = f"share_frames: bytes of a transition of 84x84x4, in fragments of {length}"
+    report.line(what, "B", each, "one frame", 84.0 * 84, at_most=1.3)
     buffer.close()
 
 
