@@ -25,7 +25,6 @@ IN_COLUMN = object()
 _TERMINATED_TOLD, _TERMINATED, _TRUNCATED_TOLD, _TRUNCATED = 1, 2, 4, 8
 _TOLD = _TERMINATED_TOLD | _TRUNCATED_TOLD
 
-
 _BOOL = {bool}
 
 
@@ -163,7 +162,7 @@ class Fragments:
         self._dicts[env_id] = []
 
     def _from_log(self, env_id: int) -> list[Any]:
-        log, rows, obs_rows = self._log, self._rows[env_id], self._obs_rows[env_id]
+        log, rows, obs_rows = self._log, self._rows[env_id].copy(), self._obs_rows[env_id].copy()
         if log is None or not rows:
             return []
         if log.has_dicts:

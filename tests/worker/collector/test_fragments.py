@@ -147,10 +147,10 @@ def test_a_gap_is_none_between_the_observations_of_a_transition():
 def test_what_is_looked_at_stays():
     twin = Twin(1)
     twin.step([0])
-    assert listed(twin.fragments.peek(0)) == twin.expected[0]
+    seen = twin.fragments.peek(0)
     twin.step([0])
     items, expected = twin.take(0)
-    assert listed(items) == expected and len(items) == 2
+    assert listed(items) == expected and listed(seen) == expected[:1]
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
