@@ -101,6 +101,11 @@ class TargetNetworkWrapper(IModelWrapper):
         theta = self._update_kwargs["theta"]
         module: nn.Module = self.unwrap()
         for name, own in module.named_parameters():
+            if name not in online:
+                raise KeyError(
+                    f"target update: the online model has no weight {name!r}; what is changed later, such as by "
+                    "spectral_norm, must be changed in both models"
+                )
             goal = online[name]
             if goal.shape != own.shape:
                 raise RuntimeError(
