@@ -14,7 +14,6 @@ from easydict import EasyDict
 
 from ding.config.read import read_config
 from ding.entry import random_collect, serial_pipeline
-from ding.entry.progress import ProgressLine
 from ding.entry.serial_entry import run_serial
 from ding.entry.workers import evaluation_seed
 from ding.model.template.q_learning import DQN
@@ -90,39 +89,6 @@ def test_training_stops_exactly_at_max_train_iter(limit):
 def test_no_round_begins_after_max_env_step():
     run = run_serial(pair(), env_setting=setting(), max_env_step=20)
     assert 20 <= run.collector.envstep == result()["env_step"] < 40
-
-
-def test_a_budget_of_env_steps_that_is_hit_exactly_ends_the_run():
-    run = run_serial(pair(), env_setting=setting(), max_env_step=18)
-    assert run.collector.envstep == result()["env_step"] == 18 and run.learner.train_iter == 6
-
-
-def test_the_progress_line_is_told_of_each_round(monkeypatch):
-    told = []
-    monkeypatch.setattr(ProgressLine, "advance", lambda self, *totals: told.append(totals))
-    run_serial(pair(), env_setting=setting(), max_env_step=20)
-    assert told == [(8, 3), (18, 6), (28, 9)]
-
-
-def test_ranks_whose_models_would_drift_apart_are_refused(monkeypatch):
-    monkeypatch.setattr("ding.entry.checks.get_world_size", lambda: 2)
-    with pytest.raises(ConfigError, match="policy.multi_gpu = False is not allowed on 2 ranks"):
-        serial_pipeline(pair(), env_setting=setting(), max_train_iter=1)
-    assert TinyEnv.made == []
-
-
-def test_the_default_config_of_an_env_class_in_env_setting_counts():
-    class Configured(TinyEnv):
-        @classmethod
-        def default_config(cls):
-            return EasyDict(length=5, stop_value=7, flavour="plain")
-
-    main, create = pair()
-    del main.env["stop_value"]
-    create.pop("env")
-    run = run_serial((main, create), env_setting=[Configured, *setting()[1:]], max_train_iter=1)
-    assert (run.cfg.env.flavour, run.cfg.env.length) == ("plain", 5)
-    assert run.cfg.policy.eval.evaluator.stop_value == 7
 
 
 def test_the_run_stops_at_the_stop_value_but_never_before_training():

@@ -7,6 +7,7 @@ import pytest
 from easydict import EasyDict
 
 from ding.entry import checks
+from ding.entry.progress import ProgressLine
 from ding.entry.serial_entry import run_serial, serial_pipeline
 from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
 from ding.policy import CommandModePolicy, DQNPolicy
@@ -24,14 +25,16 @@ def in_tmp(tmp_path, monkeypatch):
 class ConfiguredEnv(TinyEnv):
     @classmethod
     def default_config(cls):
-        return EasyDict(length=7, colour="blue")
+        return EasyDict(length=7, colour="blue", stop_value=7)
 
 
 def test_the_class_in_the_env_setting_gives_the_defaults_of_the_env_section():
     envs = setting()
     envs[0] = ConfiguredEnv
-    cfg = run_serial(pair(env={"length": 9}), env_setting=envs, max_train_iter=1).cfg
-    assert (cfg.env.colour, cfg.env.length) == ("blue", 9)
+    main, create = pair(env={"length": 9})
+    del main.env["stop_value"]
+    cfg = run_serial((main, create), env_setting=envs, max_train_iter=1).cfg
+    assert (cfg.env.colour, cfg.env.length, cfg.policy.eval.evaluator.stop_value) == ("blue", 9, 7)
     assert all(type(env) is ConfiguredEnv for env in TinyEnv.made)
 
 
@@ -45,11 +48,19 @@ def test_a_limit_of_env_steps_that_a_round_reaches_exactly_is_the_last():
         assert (run.collector.envstep, run.learner.train_iter) == (reached, train_iter)
 
 
-def test_the_progress_line_moves_with_the_run(capsys, monkeypatch):
+def test_the_progress_line_moves_with_each_round(capsys, monkeypatch):
+    told, advance = [], ProgressLine.advance
+
+    def record(line, *totals):
+        told.append(totals)
+        advance(line, *totals)
+
+    monkeypatch.setattr(ProgressLine, "advance", record)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    run = run_serial(pair(), env_setting=setting(), max_train_iter=6, max_env_step=100)
+    run_serial(pair(), env_setting=setting(), max_train_iter=9, max_env_step=100)
+    assert told == [(8, 3), (18, 6), (28, 9)]
     last = capsys.readouterr().err.split("\r")[-1]
-    assert f"{run.collector.envstep}/100" in last and "iter=6" in last
+    assert "28/100" in last and "iter=9" in last
 
 
 def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(monkeypatch):
