@@ -272,14 +272,15 @@ def _default_model(policy: Any, cfg: Mapping[str, Any]) -> tuple[Any, Any]:
     return kind, modules
 
 
-def check_seed(seed: Any) -> None:
-    """Refuse what cannot seed a run.
+def check_seed(seed: Any) -> int:
+    """`seed` as a Python int, which all generators take; numpy's ints they do not.
 
     Raises:
-        ConfigError: `seed` is no int in [0, 2**32 - 1].
+        ConfigError: it cannot seed a run, as it is no int in [0, 2**32 - 1].
     """
     if count(0)(seed) is not None or seed > _MAX_SEED:
         raise ConfigError(f"seed = {seed!r} is not allowed; it must be an int in [0, {_MAX_SEED}], such as seed=0")
+    return int(seed)
 
 
 def check_import_names(tree: Mapping[str, Any], where: str) -> None:

@@ -99,7 +99,7 @@ def compile_config(
         KeyError: a type is not registered.
         OSError: the folder cannot be created or written to.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     user = _as_easydict(cfg, "cfg")
     create = None if create_cfg is None else _as_easydict(create_cfg, "create_cfg")
     check_import_names(user, "main_config")
@@ -174,7 +174,7 @@ def compile_config_parallel(
         raise KeyError(f"not support platform type: {platform!r}; it must be one of {', '.join(PLATFORMS)}")
     if platform == "slurm":
         return parallel_transform_slurm()
-    check_seed(seed)
+    seed = check_seed(seed)
     user, system = _as_easydict(cfg, "cfg"), _as_easydict(system_cfg, "system_cfg")
     check_import_names(user, "main_config")
     create = _complete(_as_easydict(create_cfg, "create_cfg"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import random
 import threading
 from abc import ABCMeta
@@ -194,6 +195,7 @@ def derive_seed(*numbers: int) -> int:
 
 def set_pkg_seed(seed: int, use_cuda: bool = True) -> None:
     """Seed Python's, numpy's and torch's global generators, and that of the current CUDA device."""
+    seed = operator.index(seed)  # Python's generator takes none of numpy's ints
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)

@@ -1,9 +1,12 @@
 """What a serial run takes from its arguments, when it ends, and what is refused before it begins."""
 
+import json
 import os
 import sys
 
+import numpy as np
 import pytest
+import torch
 from easydict import EasyDict
 
 from ding.entry import checks
@@ -98,6 +101,15 @@ def test_a_wrong_seed_leaves_nothing_behind(seed):
     with pytest.raises(ConfigError, match=f"seed = {seed!r} is not allowed; it must be an int in"):
         serial_pipeline(pair(), seed=seed, env_setting=setting())
     assert os.listdir() == [] and TinyEnv.made == []
+
+
+def test_a_seed_of_numpy_is_the_int_that_it_is():
+    runs = [run_serial(pair(), seed=seed, env_setting=setting(), max_train_iter=3) for seed in (np.int64(3), 3)]
+    assert type(runs[0].cfg.seed) is int and runs[0].eval_info == runs[1].eval_info
+    first, second = (run.policy._model.state_dict() for run in runs)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    with open("exp/eval.jsonl") as f:
+        assert json.loads(f.readline())["seed"] == 3
 
 
 @pytest.mark.parametrize("key", ["obs_shape", "action_shape"])
