@@ -197,7 +197,7 @@ def alive(done: Tensor) -> Tensor:
     return 1 - (done.float() if done.dtype == torch.bool else done)
 
 
-def weighted_mean(error: Tensor, weight: Tensor | float | None) -> Tensor:
+def weighted_mean(error: Tensor, weight: Tensor | NDArray[Any] | Sequence[float] | float | None) -> Tensor:
     """The mean of error [B, ...] * weight: one weight for each sample, [B] or [B, 1], or a number for all.
 
     Raises:
@@ -205,6 +205,8 @@ def weighted_mean(error: Tensor, weight: Tensor | float | None) -> Tensor:
     """
     if weight is None:
         return error.mean()
+    if isinstance(weight, np.ndarray | Sequence):
+        weight = torch.as_tensor(weight, dtype=error.dtype, device=error.device)
     if isinstance(weight, Tensor):
         batch = error.shape[0]
         if weight.shape not in ((batch,), (batch, 1)):

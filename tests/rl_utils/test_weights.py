@@ -1,5 +1,6 @@
 """Weights of samples: every loss takes [B] and [B, 1] alike, and refuses other shapes."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -100,7 +101,8 @@ def losses_of(request):
 
 def test_a_weight_is_one_number_for_each_sample_whether_it_has_an_axis_of_its_own_or_not(losses_of):
     weighted = losses_of(WEIGHT)
-    assert losses_of(WEIGHT.unsqueeze(1)) == weighted
+    for same in (WEIGHT.unsqueeze(1), WEIGHT.double().numpy(), WEIGHT.unsqueeze(1).numpy(), WEIGHT.tolist()):
+        assert losses_of(same) == weighted
     # A loss is linear in the weights of its samples.
     each = [losses_of(row) for row in torch.diag(WEIGHT)]
     assert [sum(column) for column in zip(*each, strict=True)] == pytest.approx(weighted, abs=1e-5)
@@ -109,9 +111,10 @@ def test_a_weight_is_one_number_for_each_sample_whether_it_has_an_axis_of_its_ow
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (1, B), (B, 2), (B, B), (B, 1, 1)])
 def test_a_weight_of_another_shape_is_refused(losses_of, shape):
-    with pytest.raises(ValueError) as error:
-        losses_of(torch.ones(shape))
-    assert str(error.value) == f"weight has shape {shape}; it must be (B,) or (B, 1), with B = 4 samples"
+    for weight in (torch.ones(shape), np.ones(shape)):
+        with pytest.raises(ValueError) as error:
+            losses_of(weight)
+        assert str(error.value) == f"weight has shape {shape}; it must be (B,) or (B, 1), with B = 4 samples"
 
 
 def test_a_column_of_weights_does_not_weigh_each_sample_by_those_of_the_others():
