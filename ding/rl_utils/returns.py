@@ -155,6 +155,9 @@ def nstep_columns(
         >>> columns.reward.tolist(), columns.index.tolist(), columns.value_gamma.tolist()
         ([[1.0, 2.0], [2.0, 3.0], [3.0, 0.0]], [1, 2, 2], [0.25, 0.25, 0.5])
     """
+    if isinstance(reward, Tensor) and reward.dtype is torch.bfloat16:  # numpy has no such type
+        columns = nstep_columns(reward.float(), done, gamma, nstep, cum_reward, terminated, truncated)
+        return columns._replace(reward=columns.reward.to(reward.dtype))
     rewards = reward.numpy(force=True) if isinstance(reward, Tensor) else reward
     length, rows = len(rewards), np.arange(len(rewards))
     index = np.minimum(rows + (nstep - 1), length - 1)

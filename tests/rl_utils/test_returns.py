@@ -146,6 +146,14 @@ def test_the_dtypes_of_nstep_columns():
     assert [part.dtype for part in columns] == [torch.float32, torch.int64, torch.float32]
 
 
+def test_rewards_of_a_type_that_numpy_lacks_keep_it():
+    reward = torch.tensor([1.0, 2.0, 4.0], dtype=torch.bfloat16)
+    windows, summed = (nstep_columns(reward, None, 0.5, 2, cum_reward=cum).reward for cum in (False, True))
+    assert windows.dtype is summed.dtype is torch.bfloat16
+    assert windows.tolist() == [[1, 2], [2, 4], [4, 0]]
+    assert summed.tolist() == [2, 4, 4]
+
+
 def test_whole_rewards_are_summed_with_discounts_that_are_not_whole():
     columns = nstep_columns(np.array([2, 4]), None, 0.5, 2, cum_reward=True)
     assert columns.reward.tolist() == [4.0, 4.0]
