@@ -64,6 +64,7 @@ _WORKER_EXTRAS = {
     "policy.learn.learner": ("learner_num", "send_policy_freq"),
     "policy.collect.collector": ("collector_num",),
 }
+_FIELDS = ("learn", "collect", "eval", "other")
 # Sections whose readers check the names of their keys themselves, when they are constructed.
 _WORKERS = (
     "env.manager",
@@ -75,7 +76,9 @@ _WORKERS = (
 )
 # Keys that some worker reads from its own section, and that also are keys of a policy.
 _WORKER_KEYS = frozenset(("n_episode", "multi_gpu", "load_path", "priority", "priority_IS_weight"))
-_OWN = ("policy", "policy.learn", "policy.collect", "policy.eval", "policy.other")
+# Sections that must be dicts where users have them.
+_SECTIONS = ("env", "env.manager", "policy", *(f"policy.{name}" for name in _FIELDS), *_WORKERS[1:4])
+_OWN = ("policy", *(f"policy.{name}" for name in _FIELDS))
 # The smallest value of what must be an int, or None.
 _COUNTS = {
     "env.collector_env_num": 1,
@@ -119,7 +122,7 @@ def check_key_names(
     for path in (*_TOP, *(f"env.{key}" for key in _ENV), *(f"policy.{key}" for key in _POLICY)):
         _add(known, path)
     for section, keys in _WORKER_EXTRAS.items():
-        for key in keys if _value(defaults, section) else ():
+        for key in keys if value_at(defaults, section) else ():
             _add(known, f"{section}.{key}")
     for cls in getattr(policy, "__mro__", ()):
         for path in cls.__dict__.get("setting_rules", ()):
@@ -272,6 +275,21 @@ def _default_model(policy: Any, cfg: Mapping[str, Any]) -> tuple[Any, Any]:
     return kind, modules
 
 
+def check_sections(user: Mapping[str, Any]) -> None:
+    """Refuse sections of a user's main config that are no dicts, such as None.
+
+    Raises:
+        ConfigError: it names the section.
+    """
+    for path in _SECTIONS:
+        *above, key = path.rsplit(".", 1)
+        section = value_at(user, above[0]) if above else user
+        if key in (section or {}) and not isinstance(section[key], Mapping):
+            raise ConfigError(
+                f"{path} = {section[key]!r} is not allowed; it must be a section (a dict), or left out for the defaults"
+            )
+
+
 def check_seed(seed: Any) -> int:
     """`seed` as a Python int, which all generators take; numpy's ints they do not.
 
@@ -316,18 +334,18 @@ def check_values(main: Mapping[str, Any], has_buffer: bool) -> None:
             f"exp_name = {exp_name!r} is not allowed; it must be the name of the folder of the experiment, or left out"
         )
     for path, minimum in _COUNTS.items():
-        value = _value(main, path)
+        value = value_at(main, path)
         allowed = None if value is None else count(minimum)(value)
         if allowed is not None:
             hint = f"; write {int(value)}" if isinstance(value, float) and value.is_integer() else ""
             raise ConfigError(f"{path} = {value!r} is not allowed; it must be {allowed}{hint}")
-    if has_buffer and not _value(main, "policy.on_policy"):
+    if has_buffer and not value_at(main, "policy.on_policy"):
         _check_batch_fits(main)
 
 
 def _check_batch_fits(main: Mapping[str, Any]) -> None:
-    where = "policy.learn.batch_size" if _value(main, "policy.batch_size") is None else "policy.batch_size"
-    batch_size, size = _value(main, where), _value(main, "policy.other.replay_buffer.replay_buffer_size")
+    where = "policy.learn.batch_size" if value_at(main, "policy.batch_size") is None else "policy.batch_size"
+    batch_size, size = value_at(main, where), value_at(main, "policy.other.replay_buffer.replay_buffer_size")
     is_known = isinstance(batch_size, int) and isinstance(size, (int, float))
     if is_known and batch_size > size:
         raise ConfigError(
@@ -336,7 +354,7 @@ def _check_batch_fits(main: Mapping[str, Any]) -> None:
         )
 
 
-def _value(tree: Any, path: str) -> Any:
+def value_at(tree: Any, path: str) -> Any:
     """The value under the dotted path, None where a part of it is missing."""
     for key in path.split("."):
         tree = tree.get(key) if isinstance(tree, Mapping) else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.checks import check_import_names, check_key_names, check_seed, check_values
+from ding.config.checks import check_import_names, check_key_names, check_sections, check_seed, check_values
 from ding.config.experiment import claim_experiment, save_project_state
 from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml
 from ding.config.resolve import Parts, complete_create_config, resolve_class, resolve_parts
@@ -102,6 +102,7 @@ def compile_config(
     seed = check_seed(seed)
     user = _as_easydict(cfg, "cfg")
     create = None if create_cfg is None else _as_easydict(create_cfg, "create_cfg")
+    check_sections(user)
     check_import_names(user, "main_config")
     parts = Parts(env, env_manager, policy, learner, collector, evaluator, buffer, reward_model, world_model)
     if auto:
@@ -176,6 +177,7 @@ def compile_config_parallel(
         return parallel_transform_slurm()
     seed = check_seed(seed)
     user, system = _as_easydict(cfg, "cfg"), _as_easydict(system_cfg, "system_cfg")
+    check_sections(user)
     check_import_names(user, "main_config")
     create = _complete(_as_easydict(create_cfg, "create_cfg"))
     main = _main_section(user, create)

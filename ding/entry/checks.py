@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ding.config.checks import value_at
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import one_time_warning
@@ -106,17 +107,9 @@ _OVERRULED = (
 def warn_of_overruled_settings(user: Mapping[str, Any], compiled: Mapping[str, Any]) -> None:
     """Warn, once for each text, of settings in the `user` config that the compiled one has replaced by others."""
     for path, winner in _OVERRULED:
-        keys = path.split(".")
-        own, used = _value_at(user, keys), _value_at(compiled, keys)
+        own, used = value_at(user, path), value_at(compiled, path)
         if own is not None and own != used:
             one_time_warning(f"{path} = {own!r} has no effect: {winner} takes its place ({used!r}); set that one")
-
-
-def _value_at(tree: Any, keys: Sequence[str]) -> Any:
-    """The value under a path of keys; None where the path ends early."""
-    for key in keys:
-        tree = tree.get(key) if isinstance(tree, Mapping) else None
-    return tree
 
 
 def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.config.checks import value_at
 from ding.config.config import compile_config_parallel
 from ding.config.read import read_config_with_system, read_packed_config
 from ding.config.save import save_config_py
@@ -56,7 +57,7 @@ def compile_dist_config(
     system.setdefault("coordinator", {})
     # A coordinator that is started again goes on where it was; its workers wait for it meanwhile.
     system["coordinator"] = {"state_interval_s": 10, "resume": True, **system["coordinator"]}
-    renew = not (main.get("policy", {}).get("learn") or {}).get("resume_training", False)
+    renew = not value_at(main, "policy.learn.resume_training")
     hosts: dict[str, Any] = {
         "coordinator_host": coordinator_host, "learner_host": learner_host, "collector_host": collector_host
     }  # fmt: skip

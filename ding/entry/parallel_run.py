@@ -14,6 +14,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.config.checks import value_at
 from ding.config.config import compile_config_parallel
 from ding.config.read import read_config_with_system
 from ding.entry.crew import Crew, make_crew
@@ -170,7 +171,7 @@ def _compile(input_cfg: Any, seed: int, max_train_iter: int, max_env_step: int, 
     check_limits(max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
     main, create, system = _read_triple(input_cfg)
     set_limits(main, system, max_train_iter, max_env_step)
-    renew = not main["policy"]["learn"].get("resume_training", False)
+    renew = not value_at(main, "policy.learn.resume_training")
     # Each worker listens at any free port and reports it: a port that was free a moment ago may be taken by then.
     ports: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     with StartFolder(main.get("exp_name", "default_experiment")) as folder:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ding.config.checks import value_at
 from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.entry.checks import (
@@ -56,7 +57,7 @@ def run_pipeline(
     if env_setting is None and not create.get("env"):
         raise ConfigError("create_config lacks the entry 'env', as in env=dict(type='gymnasium'); or pass env_setting")
     env_fn = None if env_setting is None else env_setting[0]
-    resume = (main.get("policy", {}).get("learn") or {}).get("resume_training", False)
+    resume = value_at(main, "policy.learn.resume_training")
     with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
         cfg = compile_config(
             main, seed=seed, env=env_fn, auto=True, create_cfg=create, save_cfg=True, renew_dir=not resume

@@ -96,6 +96,19 @@ def test_a_wrong_config_leaves_nothing_behind(path, value, text):
     assert os.listdir() == [] and TinyEnv.made == []
 
 
+@pytest.mark.parametrize("path", ["env", "policy", "policy.learn", "policy.other", "policy.eval.evaluator"])
+def test_a_section_that_is_no_dict_is_named(path):
+    main, create = pair()
+    *sections, key = path.split(".")
+    section = main
+    for name in sections:
+        section = section[name]
+    section[key] = None
+    with pytest.raises(ConfigError, match=rf"^{path} = None is not allowed; it must be a section \(a dict\)"):
+        serial_pipeline((main, create), env_setting=setting())
+    assert os.listdir() == [] and TinyEnv.made == []
+
+
 @pytest.mark.parametrize("seed", [None, "0"])
 def test_a_wrong_seed_leaves_nothing_behind(seed):
     with pytest.raises(ConfigError, match=f"seed = {seed!r} is not allowed; it must be an int in"):
