@@ -11,7 +11,7 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.config.checks import check_import_names, check_key_names, check_sections, check_seed, check_values
-from ding.config.experiment import claim_experiment, save_project_state
+from ding.config.experiment import StartFolder, claim_experiment, save_project_state
 from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml
 from ding.config.resolve import Parts, complete_create_config, resolve_class, resolve_parts
 from ding.config.save import formatted_path, save_config, save_config_formatted, save_config_py, save_config_yaml
@@ -183,22 +183,24 @@ def compile_config_parallel(
     main = _main_section(user, create)
     exp_name = main.setdefault("exp_name", "default_experiment")
     check_values(main, has_buffer=True)
-    if save_cfg:
-        main.exp_name = claim_experiment(exp_name, renew_dir)
-    for key, folder in (("path_data", "data"), ("path_policy", "policy")):
-        system[key] = _place(system.get(key) or os.path.join(exp_name, folder), exp_name, main.exp_name)
-    main.policy.other.commander.update(path_policy=system.path_policy, transport=_transport(system))
-    for name in ("comm_learner", "comm_collector"):
-        system[name] = EasyDict({**create[name], **system.get(name, {})})
-    whole = {"main": main, "system": system, "seed": seed}
-    if platform == "k8s":
-        result = parallel_transform_k8s(whole, coordinator_port, learner_port, collector_port)  # type: ignore[arg-type]
-    else:
-        hosts = coordinator_host, learner_host, collector_host
-        result = parallel_transform(whole, *hosts, coordinator_port, learner_port, collector_port)
-    if save_cfg and get_rank() == 0:
-        save_project_state(main.exp_name)
-        save_config_py(result, os.path.join(main.exp_name, save_path))
+    with StartFolder(exp_name) as started:
+        if save_cfg:
+            main.exp_name = started.taken = claim_experiment(exp_name, renew_dir)
+        for key, folder in (("path_data", "data"), ("path_policy", "policy")):
+            system[key] = _place(system.get(key) or os.path.join(exp_name, folder), exp_name, main.exp_name)
+        main.policy.other.commander.update(path_policy=system.path_policy, transport=_transport(system))
+        for name in ("comm_learner", "comm_collector"):
+            system[name] = EasyDict({**create[name], **system.get(name, {})})
+        whole = {"main": main, "system": system, "seed": seed}
+        if platform == "k8s":
+            ports: Any = coordinator_port, learner_port, collector_port
+            result = parallel_transform_k8s(whole, *ports)
+        else:
+            hosts = coordinator_host, learner_host, collector_host
+            result = parallel_transform(whole, *hosts, coordinator_port, learner_port, collector_port)
+        if save_cfg and get_rank() == 0:
+            save_project_state(main.exp_name)
+            save_config_py(result, os.path.join(main.exp_name, save_path))
     return result
 
 
@@ -320,13 +322,13 @@ def _takes_episodes(evaluator: Any) -> bool:
 
 
 def _save(cfg: EasyDict, create: EasyDict | None, save_path: str, renew_dir: bool) -> None:
-    cfg.exp_name = claim_experiment(cfg.exp_name, renew_dir)
-    if get_rank() != 0:
-        return
-    save_project_state(cfg.exp_name)
-    path = os.path.join(cfg.exp_name, save_path)
-    save_config_py(cfg, path)
-    save_config_formatted(cfg, formatted_path(path), create)
+    with StartFolder(cfg.exp_name) as folder:
+        cfg.exp_name = folder.taken = claim_experiment(cfg.exp_name, renew_dir)
+        if get_rank() == 0:
+            save_project_state(cfg.exp_name)
+            path = os.path.join(cfg.exp_name, save_path)
+            save_config_py(cfg, path)
+            save_config_formatted(cfg, formatted_path(path), create)
 
 
 # Parallel training.

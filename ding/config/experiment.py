@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import logging
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -55,6 +57,45 @@ def _claim(exp_name: str, renew: bool) -> str:
     if not os.access(exp_name, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "it exists and is read-only")
     return exp_name
+
+
+class StartFolder:
+    """Deletes the folder of an experiment on leaving a `with` block by an exception, unless `keep` was called.
+
+    What existed before the block stays, and so do parents that hold something else.
+
+    Args:
+        exp_name: the folder as the config names it.
+
+    Attributes:
+        taken: the name that was taken for it; None as long as there is none.
+    """
+
+    def __init__(self, exp_name: str) -> None:
+        path = Path(str(exp_name)).absolute()  # what is no name is refused when the config is compiled
+        self._known = {folder for folder in (path, *path.parents) if folder.exists()}
+        self._is_kept = False
+        self.taken: str | None = None
+
+    def keep(self) -> None:
+        """The start has succeeded."""
+        self._is_kept = True
+
+    def __enter__(self) -> StartFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None or self._is_kept or self.taken is None or get_rank() != 0:
+            return
+        path = Path(self.taken).absolute()
+        if path in self._known:
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another run has put something there
+            for parent in path.parents:
+                if parent in self._known:
+                    break
+                parent.rmdir()
 
 
 def save_project_state(exp_name: str) -> None:

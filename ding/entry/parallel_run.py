@@ -16,9 +16,10 @@ from easydict import EasyDict
 
 from ding.config.checks import value_at
 from ding.config.config import compile_config_parallel
+from ding.config.experiment import StartFolder
 from ding.config.read import read_config_with_system
 from ding.entry.crew import Crew, make_crew
-from ding.entry.pipeline import StartFolder, with_command_mode
+from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import UNLIMITED, ParallelProgressLine, append_record, check_limits, set_limits, write_result
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.config_helper import ConfigError

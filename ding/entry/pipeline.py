@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ding.config.checks import value_at
 from ding.config.config import compile_config
+from ding.config.experiment import StartFolder
 from ding.config.read import read_config
 from ding.entry.checks import (
     check_collector_fits_buffer,
@@ -28,7 +26,6 @@ from ding.entry.progress import UNLIMITED
 from ding.entry.workers import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError
-from ding.utils.pytorch_ddp_dist_helper import get_rank
 
 # Learns from what a round collected; the last argument is `max_train_iter`.
 Update = Callable[[SerialRun, list[Any], int], None]
@@ -75,45 +72,6 @@ def run_pipeline(
         with guard_training(run.learner.save_checkpoint):
             _train(run, update, max_train_iter, max_env_step)
     return run
-
-
-class StartFolder:
-    """Deletes the folder of an experiment on leaving a `with` block by an exception, unless `keep` was called.
-
-    What existed before the block stays, and so do parents that hold something else.
-
-    Args:
-        exp_name: the folder as the config names it.
-
-    Attributes:
-        taken: the name that was taken for it; None as long as there is none.
-    """
-
-    def __init__(self, exp_name: str) -> None:
-        path = Path(exp_name).absolute()
-        self._known = {folder for folder in (path, *path.parents) if folder.exists()}
-        self._is_kept = False
-        self.taken: str | None = None
-
-    def keep(self) -> None:
-        """The start has succeeded."""
-        self._is_kept = True
-
-    def __enter__(self) -> StartFolder:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None or self._is_kept or self.taken is None or get_rank() != 0:
-            return
-        path = Path(self.taken).absolute()
-        if path in self._known:
-            return
-        shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another run has put something there
-            for parent in path.parents:
-                if parent in self._known:
-                    break
-                parent.rmdir()
 
 
 def _read_pair(input_cfg: Any) -> tuple[Any, Any]:

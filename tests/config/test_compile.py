@@ -468,6 +468,19 @@ def test_nothing_is_written_without_save_cfg():
     assert os.listdir() == []
 
 
+@pytest.mark.parametrize("name", ["save_project_state", "save_config_py", "save_config_formatted"])
+def test_a_folder_whose_files_cannot_be_written_goes_again(monkeypatch, name):
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    os.mkdir("exp")
+    monkeypatch.setattr(config_module, name, fail)
+    for exp_name in ("exp", "new/deep/exp"):
+        with pytest.raises(OSError, match="No space left"):
+            compiled({**main_cfg(), "exp_name": exp_name}, save_cfg=True)
+    assert os.listdir() == ["exp"] and os.listdir("exp") == []
+
+
 def test_other_ranks_write_nothing_but_take_the_name(monkeypatch):
     monkeypatch.setattr(config_module, "get_rank", lambda: 1)
     monkeypatch.setattr(config_module, "claim_experiment", lambda name, renew: f"{name}_1")

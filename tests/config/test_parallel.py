@@ -330,6 +330,7 @@ def test_transforming_leaves_its_argument_alone():
 def test_the_system_config_is_checked(system, text):
     with pytest.raises(ConfigError, match=text):
         compiled(system)
+    assert os.listdir() == []
 
 
 @pytest.mark.parametrize("where", ["learn.learner.learner_num", "collect.collector.collector_num"])

@@ -82,6 +82,7 @@ def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(monke
         ("policy.learn.learning_rte", 1, "did you mean 'policy.learn.learning_rate'"),
         ("policy.eval.eval_freq", 1, "belongs to 'policy.eval.evaluator.eval_freq'"),
         ("exp_name", "", "exp_name = '' is not allowed"),
+        ("exp_name", 3, "exp_name = 3 is not allowed"),
     ],
 )
 def test_a_wrong_config_leaves_nothing_behind(path, value, text):
