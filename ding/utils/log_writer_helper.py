@@ -18,6 +18,7 @@ _JOIN_S = 1.0
 _THREADS_A_FILE = 2  # the one that writes, and that of its queue
 _ADVICE = "free some space if the disk is full, or choose another exp_name or working directory"
 _file_numbers = itertools.count()
+_starting = threading.Lock()  # one writer at a time starts threads, so that each knows its own
 
 
 class Router(Protocol):
@@ -178,9 +179,10 @@ class DistributedWriter:
 
     @contextlib.contextmanager
     def _noting_threads(self) -> Iterator[None]:
-        before = set(threading.enumerate())
-        yield
-        started = [thread for thread in threading.enumerate() if thread not in before]
+        with _starting:
+            before = set(threading.enumerate())
+            yield
+            started = [thread for thread in threading.enumerate() if thread not in before]
         self._threads += [thread for thread in started if _is_writer(thread) or thread.name == "QueueFeederThread"]
 
     def _have_written(self) -> bool:

@@ -96,7 +96,7 @@ def test_whole_episodes_pass_where_the_buffer_takes_them(monkeypatch):
     monkeypatch.setattr(BaseLearner, "train", lambda self, data, envstep: trained.append(data) or self.last_iter.add(1))
     run_serial((main, create), max_train_iter=1)
     (batch,) = trained
-    assert [(type(episode), len(episode)) for episode in batch] == [(list, 5)] * 4
+    assert all(isinstance(episode, list) for episode in batch) and list(map(len, batch)) == [5] * 4
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("entry_changing")

@@ -1,3 +1,4 @@
+import concurrent.futures
 import multiprocessing
 import os
 import pathlib
@@ -79,6 +80,18 @@ def test_a_writer_that_nobody_closes_is_closed_when_the_program_ends(tmp_path):
     program = [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path)]
     result = subprocess.run(program, check=True, capture_output=True, text=True, env=environment)
     assert (result.stderr, events(tmp_path)) == ("", [("x", 1, 1.0)])
+
+
+def test_writers_of_several_threads_come_and_go_without_each_other(tmp_path):
+    def write(name):
+        for step in range(20):
+            with DistributedWriter(str(tmp_path / name)) as writer:
+                writer.add_scalar("x", 1.0, step)
+                writer.add_scalars("group", {"a": 1.0}, step)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, "abcdefgh"))
+    assert len(events(tmp_path)) == 8 * 20 * 2
 
 
 FULL_DISK = """
