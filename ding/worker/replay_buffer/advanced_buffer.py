@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
+from ding.data.ring import BoolArray
 from ding.utils.autolog import TickTime
 from ding.utils.data.samples import Column, Kind, Samples, node_items
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
 from ding.worker.replay_buffer.advanced_config import ADVANCED_CONFIG, ADVANCED_RULES
 from ding.worker.replay_buffer.column_buffer import ColumnBuffer
-from ding.worker.replay_buffer.ring import BoolArray
 from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, Verdict
 from ding.worker.replay_buffer.utils.unique_id import UniqueIds, parse_id
 

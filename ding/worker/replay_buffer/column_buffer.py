@@ -15,6 +15,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.data.buffer_interface import IBuffer
+from ding.data.column_store import ColumnStore
 from ding.data.data_file import read_data_file, write_data_file
 from ding.data.memory_check import MemoryCheck
 from ding.data.random_source import generator_state, new_generator, set_generator_state
@@ -23,7 +24,6 @@ from ding.utils.data.samples import Samples
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.column_store import ColumnStore
 from ding.worker.replay_buffer.utils import PeriodicThruputMonitor, UsedDataRemover
 from ding.worker.worker_log import WorkerLog
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ding.data.column_store import own_samples
 from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import BUFFER_REGISTRY
-from ding.worker.replay_buffer.column_store import own_samples
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ding.data.ring import BoolArray, Ring
 from ding.utils.data.samples import Column, Kind, Samples, node_items
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.ring import BoolArray, Ring
 
 
 class EpisodeEnds:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ding.data.ring import BoolArray
 from ding.utils.config_helper import boolean, integer, number
 from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.column_buffer import STORAGE_CONFIG, STORAGE_RULES, ColumnBuffer
-from ding.worker.replay_buffer.ring import BoolArray
 
 NAIVE_RULES = {
     "replay_buffer_size": integer(1),

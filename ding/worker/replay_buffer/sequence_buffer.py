@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any
 
+from ding.data.ring import BoolArray
 from ding.utils.config_helper import integer
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.episode_ends import EpisodeEnds, done_flags
 from ding.worker.replay_buffer.naive_buffer import NAIVE_RULES, NaiveReplayBuffer
-from ding.worker.replay_buffer.ring import BoolArray
 
 
 @BUFFER_REGISTRY.register("sequence")

@@ -13,10 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ding.data.column_store import ColumnStore
 from ding.utils.data.samples import Column, Kind, Samples
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer, create_buffer
-from ding.worker.replay_buffer.column_store import ColumnStore
 from tests.worker.replay_buffer.conftest import FakeTb
 
 LOGGER = logging.getLogger("ding")

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.worker.replay_buffer.ring import Ring
+from ding.data.ring import Ring
 
 
 def test_a_run_that_wraps_lands_where_single_writes_would():

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ding.data.ring import Ring
+from ding.data.row_ring import Array, RowRing, shared_rows
 from ding.utils.data.samples import (
     END_FLAGS,
     Column,
@@ -25,8 +27,6 @@ from ding.utils.data.samples import (
 )
 from ding.utils.fast_copy import fastcopy
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.ring import Ring
-from ding.worker.replay_buffer.row_ring import Array, RowRing, shared_rows
 
 # Values of up to so many bytes lie in a record for each slot: a draw waits for memory once for all of them.
 _RECORD_BYTES = 64
