@@ -17,15 +17,72 @@ SelfBuffer = TypeVar("SelfBuffer", bound="Buffer")
 
 
 @dataclass(slots=True)
-class BufferedData:
-    """A record of a buffer: what was pushed, its id, and what is known about it."""
-
+class _Fields:
     data: Any
     index: str
     meta: dict[str, Any] | None = None
 
 
+_data_slot: Any = vars(_Fields)["data"]
+
+
+class DataSource(Protocol):
+    """Where the data of records is until somebody looks at it."""
+
+    def make_data(self, record: BufferedData) -> None:
+        """Set `record.data`, if this is still its source."""
+
+    def copy_of(self, record: BufferedData) -> BufferedData:
+        """A copy of `record` that shares nothing with it."""
+
+
+class BufferedData(_Fields):
+    """A record of a buffer: what was pushed, its id, and what is known about it.
+
+    The data of a record that came in columns is made when somebody first looks at it, and is the record's own then.
+    """
+
+    __slots__ = ("__weakref__", "_source")
+
+    _source: DataSource | None
+
+    @property
+    def data(self) -> Any:
+        """What was pushed."""
+        if self._source is not None:
+            self._source.make_data(self)
+        return _data_slot.__get__(self)
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        _data_slot.__set__(self, data)
+        self._source = None
+
+    @classmethod
+    def deferred(cls, source: DataSource, place: Any, index: str, meta: dict[str, Any] | None) -> BufferedData:
+        """A record whose data `source` makes from `place`."""
+        record = cls(place, index, meta)
+        record._source = source
+        return record
+
+    @property
+    def source(self) -> DataSource | None:
+        """Where its data still is; None once somebody has looked at it."""
+        return self._source
+
+    @property
+    def place(self) -> Any:
+        """Where in `source` its data is."""
+        return _data_slot.__get__(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.data, self.index, self.meta)
+
+
 def _copy_record(record: BufferedData) -> BufferedData:
+    source = record.source
+    if source is not None:
+        return source.copy_of(record)
     return BufferedData(fastcopy.copy(record.data), record.index, fastcopy.copy(record.meta))
 
 

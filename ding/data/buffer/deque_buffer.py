@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
+from ding.data.buffer.record_columns import data_of
 from ding.data.buffer.storage import BufferIndex, MetaIndex, RecordRing
 from ding.data.data_file import read_data_file, write_data_file
 from ding.data.memory_check import MemoryCheck
@@ -232,14 +233,16 @@ class DequeBuffer(Buffer):
         self.replace_records(records)
 
     def records_as_dicts(self) -> list[dict[str, Any]]:
-        """The records as dicts of id, data (shared with the buffer) and meta (a shallow copy)."""
-        return [{"index": r.index, "data": r.data, "meta": copy.copy(r.meta)} for r in self.storage]
+        """The records as dicts of id, data (shared with the buffer, if not in columns) and meta (a shallow copy)."""
+        records = list(self.storage)
+        pairs = zip(records, data_of(records), strict=True)
+        return [{"index": r.index, "data": data, "meta": copy.copy(r.meta)} for r, data in pairs]
 
-    def records_as_columns(self) -> dict[str, list[Any]]:
+    def records_as_columns(self) -> dict[str, Any]:
         """As `records_as_dicts`, but a list of each."""
         records = list(self.storage)
         metas = [None if r.meta is None else r.meta.copy() for r in records]
-        return {"index": [r.index for r in records], "data": [r.data for r in records], "meta": metas}
+        return {"index": [r.index for r in records], "data": data_of(records), "meta": metas}
 
     def replace_records(self, records: Iterable[dict[str, Any]] | dict[str, list[Any]]) -> None:
         """Hold these records, as `records_as_dicts` or `records_as_columns` gave them, and no others; middleware with a

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from ding.data.buffer.buffer import BufferedData
+from ding.data.buffer.record_columns import RecordColumns, StoredRow
 
 _NUMBER_DIGITS = 16
 
@@ -28,6 +29,7 @@ class RecordRing(Sequence[BufferedData]):
         self.version = 0
         self.on_dropped: Callable[[list[BufferedData]], None] | None = None
         self._records: list[BufferedData] = []
+        self._columns: RecordColumns | None = None
         self._start = 0
         self._prefix = secrets.token_hex(8)
         self._next_number = 0
@@ -51,9 +53,20 @@ class RecordRing(Sequence[BufferedData]):
     def __iter__(self) -> Iterator[BufferedData]:
         return iter(self._records[self._start :] + self._records[: self._start])
 
+    @property
+    def columns(self) -> RecordColumns:
+        """Where data that comes in columns is kept."""
+        if self._columns is None or self._columns.size != self.maxlen:
+            self._columns = RecordColumns(self.maxlen)
+        return self._columns
+
     def append(self, data: Any, meta: dict[str, Any] | None) -> BufferedData:
-        """Add a record at the newest end and return it."""
-        record = BufferedData(data, f"{self._prefix}{self._next_number:0{_NUMBER_DIGITS}x}", meta)
+        """Add a record of `data`, or of a row of `columns`, at the newest end and return it."""
+        index = f"{self._prefix}{self._next_number:0{_NUMBER_DIGITS}x}"
+        if type(data) is StoredRow:
+            record = data.columns.record(data.slot, index, meta)
+        else:
+            record = BufferedData(data, index, meta)
         self._next_number += 1
         self.version += 1
         if len(self._records) < self.maxlen:
@@ -123,6 +136,7 @@ class RecordRing(Sequence[BufferedData]):
     def clear(self) -> None:
         """Remove all records."""
         dropped, self._records, self._start = list(self), [], 0
+        self._columns = None
         self.version += 1
         if dropped and self.on_dropped is not None:
             self.on_dropped(dropped)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ding.data.buffer.buffer import Buffer, BufferedData
+from ding.data.buffer.record_columns import WeightedData
 from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
 from ding.data.random_source import generator_state, new_generator, set_generator_state
 from ding.utils.segment_tree import IntArray
@@ -127,11 +128,15 @@ class PriorityExperienceReplay:
 
     def _weighted(self, records: list[BufferedData], slots: IntArray) -> list[BufferedData]:
         importance = self._index.importance(slots, self.beta).astype(np.float32)
-        rows = torch.from_numpy(importance).unsqueeze(1).unbind(0)
+        weights = torch.from_numpy(importance).unsqueeze(1)
         result = []
-        for record, row in zip(records, rows, strict=True):
+        for i, (record, row) in enumerate(zip(records, weights.unbind(0), strict=True)):
+            meta = {**(record.meta or {}), "priority_IS": row}
+            if isinstance(record, BufferedData) and record.source is not None:
+                result.append(BufferedData.deferred(WeightedData(record, weights), i, record.index, meta))
+                continue
             data = {**record.data, "priority_IS": row} if isinstance(record.data, dict) else record.data
-            result.append(BufferedData(data, record.index, {**(record.meta or {}), "priority_IS": row}))
+            result.append(BufferedData(data, record.index, meta))
         return result
 
     def update(self, chain: Callable[..., Any], index: str, data: Any, meta: dict[str, Any]) -> None:

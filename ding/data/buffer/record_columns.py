@@ -1,0 +1,178 @@
+"""The data of records in columns, until somebody looks at it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ding.data.buffer.buffer import BufferedData
+from ding.data.column_store import ColumnStore
+from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.fast_copy import fastcopy
+
+# Rows beyond the capacity, at least: so many can be written before the oldest records leave.
+_SPARE_ROWS = 64
+
+
+class StoredRow(NamedTuple):
+    """A row of columns, to be pushed in place of the data."""
+
+    columns: RecordColumns
+    slot: int
+
+
+class RecordColumns:
+    """Columns for the data of the newest records, written round and round. Thread-safe.
+
+    A record refers to its row until somebody looks at its data, which is then made and kept by the record. Of a record
+    that still refers to a row when that is written again, the data is made before.
+
+    Args:
+        size: number of records.
+
+    Attributes:
+        max_rows: how many rows may be written at once.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.max_rows = max(_SPARE_ROWS, size // 16)
+        self._store = ColumnStore(size + self.max_rows, logging.getLogger("ding"))
+        self._owners: list[BufferedData | None] = [None] * self._store.size
+        self._copies: weakref.WeakValueDictionary[int, BufferedData] = weakref.WeakValueDictionary()
+        self._lock = threading.RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordColumns, (self.size,)  # copied and pickled records have data of their own
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns, and of the references to the records."""
+        return self._store.nbytes + 8 * self._store.size
+
+    def write(self, samples: Samples) -> list[StoredRow]:
+        """Store at most `max_rows` samples."""
+        store = self._store
+        with self._lock:
+            slots = ((store.tail + np.arange(len(samples))) % store.size).tolist()
+            self._free(slots)
+            store.put(samples)
+        return [StoredRow(self, slot) for slot in slots]
+
+    def _free(self, slots: list[int]) -> None:
+        owners, freed = self._owners, set(slots)
+        references = [weakref.ref(owner) for owner in map(owners.__getitem__, slots) if owner is not None]
+        for slot in slots:
+            owners[slot] = None
+        # Those that nobody else holds are gone by now.
+        held = [record for record in (reference() for reference in references) if record is not None]
+        held += [record for record in list(self._copies.values()) if record.source is self and record.place in freed]
+        self.make_data_of(held)
+
+    def record(self, slot: int, index: str, meta: dict[str, Any] | None) -> BufferedData:
+        """The record of a row that was written."""
+        record = self._owners[slot] = BufferedData.deferred(self, slot, index, meta)
+        return record
+
+    def make_data(self, record: BufferedData) -> None:
+        self.make_data_of([record])
+
+    def make_data_of(self, records: Sequence[BufferedData]) -> None:
+        """Make the data of those of `records` that still refer to a row."""
+        with self._lock:
+            stored = list({id(record): record for record in records if record.source is self}.values())
+            if stored:
+                for record, data in zip(stored, self._read(stored), strict=True):
+                    record.data = data
+
+    def copy_of(self, record: BufferedData) -> BufferedData:
+        with self._lock:
+            if record.source is not self:
+                return BufferedData(fastcopy.copy(record.data), record.index, fastcopy.copy(record.meta))
+            copied = BufferedData.deferred(self, record.place, record.index, fastcopy.copy(record.meta))
+            self._copies[id(copied)] = copied
+        return copied
+
+    def read(self, records: Sequence[Any]) -> Sequence[Any] | None:
+        """The data of records, none of which keeps it; None unless all refer to rows of these columns."""
+        with self._lock:
+            is_stored = all(isinstance(record, BufferedData) and record.source is self for record in records)
+            return self._read(records) if is_stored else None
+
+    def _read(self, records: Sequence[BufferedData]) -> Sequence[Any]:
+        return self._store.read(np.array([record.place for record in records], np.int64))
+
+
+class WeightedData:
+    """The data of a record with its importance weight, as `priority_IS`."""
+
+    __slots__ = ("record", "weights")
+
+    def __init__(self, record: BufferedData, weights: torch.Tensor) -> None:
+        self.record, self.weights = record, weights
+
+    def make_data(self, record: BufferedData) -> None:
+        record.data = {**self.record.data, "priority_IS": self.weights[record.place]}
+
+    def copy_of(self, record: BufferedData) -> BufferedData:
+        return BufferedData(fastcopy.copy(record.data), record.index, fastcopy.copy(record.meta))
+
+
+def samples_of(records: Sequence[Any]) -> Samples | None:
+    """The data of `records`, gathered from columns; None when somebody has looked at one, or one came otherwise."""
+    source = _source_of(records[0]) if records else None
+    if isinstance(source, WeightedData):
+        return _weighted_samples_of(records, source.weights)
+    data = source.read(records) if isinstance(source, RecordColumns) else None
+    return data if isinstance(data, Samples) else None
+
+
+def _source_of(record: Any) -> Any:
+    return record.source if isinstance(record, BufferedData) else None
+
+
+def _weighted_samples_of(records: Sequence[Any], weights: torch.Tensor) -> Samples | None:
+    sources = [_source_of(record) for record in records]
+    weighted = [source.record for source in sources if isinstance(source, WeightedData) and source.weights is weights]
+    samples = samples_of(weighted) if len(weighted) == len(records) else None
+    if samples is None:
+        return None
+    rows = [record.place for record in records]
+    return samples.with_columns(priority_IS=Column(Kind.TENSOR, weights[rows].numpy()))
+
+
+def data_of(records: Sequence[BufferedData]) -> Sequence[Any]:
+    """The data of `records`; what is in columns is read from there, and the records do not keep it."""
+    samples = samples_of(records)
+    if samples is not None:
+        return samples
+    data: dict[int, Any] = {}  # by the id of the record
+    for source, held in _by_columns(records):
+        data.update(zip(map(id, held), source.read(held) or [], strict=False))
+    for record in records:
+        if id(record) not in data:
+            data[id(record)] = record.data
+    return [data[id(record)] for record in records]
+
+
+def make_data_of(records: Sequence[Any]) -> None:
+    """Make the data of `records` that is in columns, at once: one by one would take several times as long."""
+    sources = [(record, _source_of(record)) for record in records]
+    stored = [source.record if isinstance(source, WeightedData) else record for record, source in sources]
+    for source, held in _by_columns(stored):
+        source.make_data_of(held)
+
+
+def _by_columns(records: Sequence[Any]) -> list[tuple[RecordColumns, list[BufferedData]]]:
+    groups: dict[int, tuple[RecordColumns, list[BufferedData]]] = {}
+    for record in records:
+        source = _source_of(record)
+        if isinstance(source, RecordColumns):
+            groups.setdefault(id(source), (source, []))[1].append(record)
+    return list(groups.values())
