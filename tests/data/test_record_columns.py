@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -241,6 +242,25 @@ def test_held_records_and_their_copies_outlive_their_rows():
     assert other.data["obs"].tolist() == [1.0, 1.0]
 
 
+def test_records_are_read_in_one_thread_while_another_pushes():
+    buffer = make(replay_buffer_size=200)
+    buffer.push(columns(0, 200))
+    records, start = list(buffer.buffer), threading.Barrier(2)
+
+    def push() -> None:
+        start.wait(10)
+        for i in range(200, 1000, 20):
+            buffer.push(columns(i, 20))
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    start.wait(10)
+    expected = [plain(item) for item in items(0, 200)]
+    assert [plain(record.data) for record in records[::2]] == expected[::2]
+    thread.join()
+    assert [plain(record.data) for record in records] == expected
+
+
 def test_a_record_that_stays_while_many_come_and_go_keeps_its_data():
     buffer = make()
     buffer.push(columns(0, 3))
@@ -278,9 +298,8 @@ def test_a_copied_buffer_holds_the_same():
 def test_views_and_groups_see_the_data():
     buffer = make()
     buffer.push(columns(0, 4))
-    for record in buffer.buffer:
-        record.meta = {"half": record.place % 2}
-    buffer.buffer.storage.touch()
+    for i, record in enumerate(buffer.buffer):
+        buffer.buffer.update(record.index, meta={"half": i % 2})
     groups = buffer.buffer.view().sample(2, groupby="half")
     assert sorted([record.data["n"] for record in group] for group in groups) == [[0, 2], [1, 3]]
 
