@@ -139,7 +139,7 @@ def _as_batch(column: Column, cat_1dim: bool) -> torch.Tensor:
     if cat_1dim and len(shape) == 2 + column.steps and shape[-1] == 1 and (kind is Kind.TENSOR or kind is Kind.ARRAY):
         values = values[..., 0]
     if kind is Kind.FLOAT:
-        return torch.from_numpy(values).to(torch.float32)
+        return torch.from_numpy(values).float()
     return torch.from_numpy(values.copy() if rows is None else values)
 
 

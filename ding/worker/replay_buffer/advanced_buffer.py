@@ -13,7 +13,7 @@ import numpy as np
 from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
 from ding.data.ring import BoolArray
 from ding.utils.autolog import TickTime
-from ding.utils.data.samples import Column, Kind, Samples, node_items
+from ding.utils.data.samples import Column, Kind, Node, Samples, node_items
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
 from ding.worker.replay_buffer.advanced_config import ADVANCED_CONFIG, ADVANCED_RULES
@@ -243,17 +243,23 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def _sample_with_lock(self, size: int, cur_learner_iter: int, sample_range: slice | None) -> list[Any]:
         ranges = None if sample_range is None else self._store.ranges(sample_range)
         slots = self._index.draw(size, self._rng, ranges)
-        if (slots[1:] == slots[:-1]).any():
+        books = self._books.take(slots)
+        uses = books["use"]
+        if np.count_nonzero(slots[1:] == slots[:-1]):
             np.add.at(self._use_count, slots, 1)
+            uses[:] = self._use_count[slots]
         else:
-            self._use_count[slots] += 1
-        bookkeeping = self._bookkeeping(slots)
-        uses, priorities = bookkeeping["use"].data, bookkeeping["priority"].data
-        staleness = self._staleness(slots, cur_learner_iter)
-        bookkeeping["staleness"] = Column(Kind.INT, staleness)
-        bookkeeping["IS"] = Column(Kind.FLOAT, self._index.importance(slots, self._beta))
-        batch = self._with_columns(slots, bookkeeping)
-        self._sampled_data_attr_monitor.record(use=uses, priority=priorities, staleness=staleness)
+            uses += 1
+            self._use_count[slots] = uses
+        columns = None if self._store.columns is None else self._store.gather(slots)
+        staleness = self._staleness(slots, _plain_collect_iters(columns), cur_learner_iter)
+        bookkeeping = {
+            **self._bookkeeping(slots, books),
+            "staleness": Column(Kind.INT, staleness),
+            "IS": Column(Kind.FLOAT, self._index.importance(slots, self._beta)),
+        }
+        batch = self._with_columns(slots, columns, bookkeeping)
+        self._sampled_data_attr_monitor.record(use=uses, priority=books["priority"], staleness=staleness)
         self._tick.step()
         self._beta = min(1.0, self._beta + self._beta_step)
         self._thruput_controller.note(sampled=size)
@@ -264,8 +270,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 self._use_up(np.unique(used_up))
         return batch
 
-    def _bookkeeping(self, slots: IntArray) -> dict[str, Column]:
-        books = self._books.take(slots)
+    def _bookkeeping(self, slots: IntArray, books: np.ndarray) -> dict[str, Column]:
+        """The columns that show the `books` [n] of `slots` [n]."""
         return {
             "replay_unique_id": Column(Kind.OBJECT, UniqueIds(self._instance_name, books["unique_id"])),
             "replay_buffer_idx": Column(Kind.INT, slots),
@@ -273,10 +279,15 @@ class AdvancedReplayBuffer(ColumnBuffer):
             "use": Column(Kind.INT, books["use"]),
         }
 
-    def _with_columns(self, slots: IntArray, added: dict[str, Column]) -> list[Any]:
-        """The items in `slots` with these columns added."""
-        if self._store.columns is not None:
-            return Samples({**self._store.gather(slots), **added}, size=len(slots))
+    def _shown(self, slots: IntArray) -> list[Any]:
+        """The items in `slots` with their bookkeeping."""
+        columns = None if self._store.columns is None else self._store.gather(slots)
+        return self._with_columns(slots, columns, self._bookkeeping(slots, self._books.take(slots)))
+
+    def _with_columns(self, slots: IntArray, columns: dict[str, Node] | None, added: dict[str, Column]) -> list[Any]:
+        """The items in `slots`, whose `columns` are these where there are some, with those `added`."""
+        if columns is not None:
+            return Samples({**columns, **added}, size=len(slots))
         items = list(self._store.read(slots))
         for key, column in added.items():
             for item, value in zip(items, column.items(), strict=True):
@@ -290,7 +301,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         columns = self._store.columns
         if columns is not None and "collect_iter" not in columns:
             return
-        collected = self._collect_iter_column()
+        collected = _plain_collect_iters(columns)
         if collected is None:
             if self._odd_iters is None:
                 slots = np.flatnonzero(self._store.held)
@@ -303,20 +314,13 @@ class AdvancedReplayBuffer(ColumnBuffer):
         known = collected[slots]
         self._oldest_iter = min(self._oldest_iter, known.min(initial=np.iinfo(np.int64).max, where=known != _NO_ITER))
 
-    def _collect_iter_column(self) -> IntArray | None:
-        """The column `collect_iter` [size] where it holds plain ints."""
-        columns = self._store.columns
-        column = None if columns is None else columns.get("collect_iter")
-        if isinstance(column, Column) and column.kind is Kind.INT and not column.steps:
-            data: IntArray = column.data
-            return data
-        return None
+    def _staleness(self, slots: IntArray, collected: IntArray | None, cur_learner_iter: int) -> IntArray:
+        """Learner iterations [n] since the items in `slots` were collected, -1 where that is not known.
 
-    def _staleness(self, slots: IntArray, cur_learner_iter: int) -> IntArray:
-        """Learner iterations [n] since the items were collected, -1 where that is not known."""
-        collected = self._collect_iter_column()
+        `collected` [n] are their `collect_iter`, where a column of the store holds them as plain ints.
+        """
         if collected is not None:
-            return cur_learner_iter - collected[slots]
+            return cur_learner_iter - collected
         if self._odd_iters is None:
             return np.full(len(slots), -1)
         iters = self._odd_iters[slots]
@@ -326,7 +330,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
         if cur_learner_iter - self._oldest_iter < self._max_staleness:
             return np.arange(0)
         slots = np.flatnonzero(self._store.held)
-        staleness = self._staleness(slots, cur_learner_iter)
+        collected = _plain_collect_iters(self._store.columns)
+        staleness = self._staleness(slots, None if collected is None else collected[slots], cur_learner_iter)
         is_stale = staleness >= self._max_staleness
         self._oldest_iter = cur_learner_iter - int(staleness[~is_stale].max(initial=-1))
         stale: IntArray = slots[is_stale]
@@ -340,7 +345,9 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 if stale.size:
                     self._remove(stale)
             have, ratio = self._store.valid_count, self._sample_min_limit_ratio
-            return Verdict(have / size >= ratio, f"{have} items are there, {math.ceil(size * ratio)} are needed")
+            if have / size >= ratio:
+                return Verdict(True, "enough items are there")
+            return Verdict(False, f"{have} items are there, {math.ceil(size * ratio)} are needed")
 
     # ---- removal
 
@@ -393,7 +400,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         unique_ids, slots, priorities = _read_priority_info(info, self._store.size)
         with self._lock:
             known = self._is_live(slots, unique_ids)
-            if not known.all():
+            if np.count_nonzero(known) < len(known):
                 skipped = [unique_ids[i] for i in np.flatnonzero(~known).tolist()]
                 self._logger.debug("priorities of items that are gone are skipped: %s", skipped)
                 slots, priorities = slots[known], priorities[known]
@@ -489,13 +496,12 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def _items_to_save(self) -> list[Any]:
         slots = self._store.occupied()
         slots = slots[self._index.weights[slots] > 0]
-        return self._with_columns(slots, self._bookkeeping(slots))
+        return self._shown(slots)
 
     # ---- slots, as code outside sees them
 
     def _show(self, slot: int) -> ItemView:
-        slots = np.array([slot])
-        return ItemView(self._with_columns(slots, self._bookkeeping(slots))[0], slot, self)
+        return ItemView(self._shown(np.array([slot]))[0], slot, self)
 
     def _set_slot(self, slot: int, item: dict[str, Any] | None) -> None:
         if item is None:
@@ -571,6 +577,15 @@ def _without_bookkeeping(items: list[Any]) -> list[Any]:
     return items
 
 
+def _plain_collect_iters(columns: dict[str, Node] | None) -> IntArray | None:
+    """The values of the column `collect_iter` where they are plain ints."""
+    column = None if columns is None else columns.get("collect_iter")
+    if isinstance(column, Column) and column.kind is Kind.INT and not column.steps:
+        data: IntArray = column.data
+        return data
+    return None
+
+
 def _least(collect_iter: Any) -> int:
     """The `collect_iter` of an item; the smallest of several, and a marker where there is none."""
     return _NO_ITER if collect_iter is None else int(np.min(np.asarray(collect_iter)))
@@ -594,7 +609,8 @@ def _read_priority_info(info: dict[str, Any], size: int) -> tuple[Sequence[str],
             f"{len(unique_ids)} replay_unique_id, {len(slots)} replay_buffer_idx and {len(priorities)} priority "
             "are not one for each item; give lists of one length"
         )
-    if len(slots) and np.maximum.reduce(slots.view(np.uint64)) >= size:  # a negative one is very large then
+    unsigned = slots.view(np.uint64)  # a negative one is very large
+    if len(slots) and unsigned[unsigned.argmax()] >= size:
         raise IndexError(f"replay_buffer_idx must be in [0, {size}), got {slots.min()} to {slots.max()}")
     return unique_ids, slots, priorities
 

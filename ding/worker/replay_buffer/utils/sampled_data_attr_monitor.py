@@ -56,8 +56,9 @@ class SampledDataAttrMonitor:
 
     def record(self, **values: npt.NDArray[Any]) -> None:
         """Take the `use`, `priority` and `staleness` of the items of one sample, an array [n] each."""
-        self._records.append(_Record(self.time.time(), values))
-        self._recent()
+        now = self.time.time()
+        self._records.append(_Record(now, values))
+        self._forget_before(now - self.expire)
 
     def summary(self) -> dict[str, float]:
         """All statistics over the recent samples, as `<attr>_<statistic>`."""
@@ -105,10 +106,12 @@ class SampledDataAttrMonitor:
         return self._records[-1].values[attr]
 
     def _recent(self) -> deque[_Record]:
-        begin = self.time.time() - self.expire
+        self._forget_before(self.time.time() - self.expire)
+        return self._records
+
+    def _forget_before(self, begin: float) -> None:
         while len(self._records) > 1 and self._records[0].time < begin:
             self._records.popleft()
-        return self._records
 
     def _average(self, attr: str) -> float:
         means = [float(record.values[attr].mean()) for record in self._recent()]
