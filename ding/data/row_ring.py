@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +18,16 @@ Allocate = Callable[[tuple[int, ...], np.dtype], Array]
 
 # More room than the first push asks for, and how much is added when there is not enough.
 _SPARE, _GROWTH = 1.03, 1.12
+# The newest frames, of which later pushes may share some, are so small a part of the ring, or those of the last push.
+_RECENT = 1 / 16
 
 
 class RowRing:
     """Rows written round and round, which the columns `obs` and `next_obs` of a store refer to. Not thread-safe.
 
     A row stays while a slot that holds an item refers to it. With `share_frames` a row is a frame: an observation
-    [C, ...] refers to C of them, and those that it has in common with the observation before it are stored once.
+    [C, ...] refers to C of them, and those that it has in common with the observation before it, or with a recent push,
+    are stored once: a fragment goes on where the fragment before it of the same env has ended.
 
     Args:
         size: slots of the store.
@@ -39,10 +43,13 @@ class RowRing:
     def __init__(self, size: int, first: tuple[Column, Column], allocate: Allocate, share_frames: bool) -> None:
         units, obs_rows, _ = _units_of(*first, share_frames)
         self._allocate, self._share_frames = allocate, share_frames
-        needed = _SPARE * len(units) / len(obs_rows) * size
+        each = len(units) / len(obs_rows)
+        # The fragments to come share the frames that they begin with.
+        needed = _SPARE * (min(each, 1.0) if share_frames else each) * size
         self._capacity = max(int(min(needed, 2 * size * obs_rows[0].size)), len(units))
         self._data = allocate((self._capacity, *units.shape[1:]), units.dtype)
         self._next = self._used = 0
+        self._recent: dict[int, int] = {}  # where frames are, by their checksum; the newest last
         # For each slot the rows of its obs and those of its next_obs, side by side.
         self._numbers: Any = allocate((size, 2, *obs_rows.shape[1:]), np.dtype(np.int32))
         self.obs, self.next_obs = (
@@ -57,7 +64,8 @@ class RowRing:
     def write(self, slots: IntArray | slice, obs: Column, next_obs: Column, held: npt.NDArray[np.bool_]) -> None:
         """Store values in `slots`, which are not among those that `held` [size] says to hold an item."""
         units, obs_rows, next_rows = _units_of(obs, next_obs, self._share_frames)
-        places = self._put(units, held)
+        self._make_room(len(units), held)
+        places = self._put_frames(units) if self._share_frames else self._put(units)
         self._numbers[slots, 0] = places[obs_rows]
         self._numbers[slots, 1] = places[next_rows]
 
@@ -77,12 +85,34 @@ class RowRing:
         """Where the oldest row is."""
         return (self._next - self._used) % self._capacity
 
-    def _put(self, units: Array, held: npt.NDArray[np.bool_]) -> IntArray:
-        count = len(units)
+    def _make_room(self, count: int, held: npt.NDArray[np.bool_]) -> None:
         if self._capacity - self._used < count:
             self._reclaim(held)
             if self._capacity - self._used < max(count, self._capacity // 64):  # else it would be short again at once
                 self._grow(max(int(_GROWTH * self._capacity), self._used + count))
+
+    def _put_frames(self, frames: Array) -> IntArray:
+        """Store those of `frames` that recent pushes have not brought; returns where each is."""
+        checksums = [zlib.crc32(frame) for frame in frames]
+        places = np.array([self._find(*pair) for pair in zip(checksums, frames, strict=True)], np.int64)
+        new = np.flatnonzero(places < 0)
+        places[new] = self._put(frames[new])
+        # A frame that is shared gets no younger: an item that refers to old rows would keep all newer ones, too.
+        for i in new.tolist():
+            self._recent.pop(checksums[i], None)
+            self._recent[checksums[i]] = int(places[i])
+        while len(self._recent) > max(len(frames), int(_RECENT * self._capacity)):
+            del self._recent[next(iter(self._recent))]
+        return places
+
+    def _find(self, checksum: int, frame: Array) -> int:
+        """Where a recent push has put an equal frame; -1 where none has, or it is gone."""
+        place = self._recent.get(checksum, -1)
+        is_used = place >= 0 and (place - self._first) % self._capacity < self._used
+        return place if is_used and np.array_equal(self._data[place], frame) else -1
+
+    def _put(self, units: Array) -> IntArray:
+        count = len(units)
         places = (self._next + np.arange(count)) % self._capacity
         self._data[places] = units
         self._next = (self._next + count) % self._capacity
@@ -99,6 +129,7 @@ class RowRing:
         first = self._first
         data[: self._used] = self._data[(first + np.arange(self._used)) % self._capacity]
         self._numbers[:] = (self._numbers - first) % self._capacity
+        self._recent = {checksum: (place - first) % self._capacity for checksum, place in self._recent.items()}
         self.obs.data = self.next_obs.data = data
         self._data, self._capacity, self._next = data, capacity, self._used
 

@@ -256,19 +256,24 @@ def deque_bytes(form: Callable[[Samples], list[Any]], count: int = 200_000) -> f
 
 
 def measure_frames(report: Report, length: int) -> None:
-    """Images of 4 stacked frames, in fragments of `length` steps: the first observation of each brings 4 frames."""
-    frames = np.random.default_rng(0).integers(0, 256, (2003, 84, 84), np.uint8)
-    obs = np.lib.stride_tricks.sliding_window_view(frames, 4, axis=0).transpose(0, 3, 1, 2)
+    """Images of 4 stacked frames, in rounds of a fragment of `length` steps of each env, which goes on in the next."""
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (ENVS, length + 4, 84, 84), np.uint8)
+    rows = (np.arange(ENVS)[:, None] * (length + 1) + np.arange(length)).ravel()
     before = resident_bytes()
     buffer = NaiveReplayBuffer({"replay_buffer_size": 20_000, "share_frames": True}, NoTb(), "bench", "frames")
-    starts = np.random.default_rng(1).integers(0, 2000 - length, 22_000 // length)
-    for start in starts.tolist():
+    for _ in range(22_000 // len(rows)):
+        stacks = np.lib.stride_tricks.sliding_window_view(frames, 4, axis=1).transpose(0, 1, 4, 2, 3)
+        obs = stacks.reshape(-1, 4, 84, 84)
         columns = {
-            "obs": Column(Kind.TENSOR, obs, np.arange(start, start + length)),
-            "next_obs": Column(Kind.TENSOR, obs, np.arange(start + 1, start + length + 1)),
-            "done": Column(Kind.BOOL, np.zeros(length, np.bool_)),
+            "obs": Column(Kind.TENSOR, obs, rows),
+            "next_obs": Column(Kind.TENSOR, obs, rows + 1),
+            "done": Column(Kind.BOOL, np.zeros(len(rows), np.bool_)),
         }
         buffer.push(Samples(columns), 0)
+        frames[:, :4] = frames[:, -4:]
+        frames[:, 4:] = rng.integers(0, 256, (ENVS, length, 84, 84), np.uint8)
+    del stacks, obs, columns
     each = (resident_bytes() - before) / 20_000
     what = f"share_frames: bytes of a transition of 84x84x4, in fragments of {length}"
     report.line(what, "B", each, "one frame", 84.0 * 84, at_most=1.3)

@@ -29,8 +29,8 @@ from ding.worker.worker_log import WorkerLog
 
 # How and where the columns are stored.
 STORAGE_CONFIG: dict[str, Any] = {
-    # Where successive image observations [C, ...] have frames in common, as with frame stacking, store these once. Each
-    # pushed fragment begins with C frames of its own, so that long fragments save more than short ones.
+    # Where successive image observations [C, ...] have frames in common, as with frame stacking, store these once. So
+    # do a fragment and the one of the same env in a recent push, where it goes on.
     "share_frames": False,
     # 'memmap' maps the columns to files in the folder storage_path, for buffers larger than the memory. The files are
     # deleted when the buffer is closed.

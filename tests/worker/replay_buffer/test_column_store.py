@@ -171,6 +171,29 @@ def test_frames_that_observations_share_are_stored_once_and_come_back_as_they_we
     assert store.nbytes < 1.3 * 200 * frame and whole.nbytes > 4 * 200 * frame
 
 
+def test_short_fragments_share_the_frames_that_they_begin_with():
+    store, twin = store_of(200, share_frames=True), Twin(200)
+    envs = [stacked(first, 240) for first in (0, 1000)]
+    for start in range(0, 240, 8):
+        items = [item for env in envs for item in env[start : start + 8]]
+        store.put(items)
+        twin.put(items)
+    assert_alike(store, twin)
+    assert store.nbytes < 1.2 * 200 * 32 * 32
+
+
+def test_a_frame_that_comes_up_again_and_again_keeps_no_old_frames():
+    store, twin = store_of(100, share_frames=True), Twin(100)
+    black = torch.zeros(4, 32, 32, dtype=torch.uint8)
+    for first in range(0, 600, 10):
+        items = stacked(first, 10)
+        items[0] = {**items[0], "obs": black}
+        store.put(items)
+        twin.put(items)
+    assert_alike(store, twin)
+    assert store.nbytes < 2 * 100 * 32 * 32
+
+
 @pytest.mark.parametrize("make", [np.asarray, torch.from_numpy], ids=["array", "tensor"])
 def test_frames_that_do_not_overlap_are_all_stored(make):
     rng, store, twin = np.random.default_rng(0), store_of(30, share_frames=True), Twin(30)
