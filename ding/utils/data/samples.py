@@ -234,12 +234,11 @@ class Samples(list[Any]):
         """
         if isinstance(items, Samples) and items._columns is not None:
             return items
-        if not items or not _have_same_keys(items):
+        values = _values_by_key(items) if items else None
+        if values is None:
             return None
-        others = (key for key in items[0] if key not in ("obs", "next_obs"))
-        columns = {key: pack(list(map(operator.itemgetter(key), items))) for key in others}
-        columns.update(_pack_observations(items))
-        return cls({key: columns[key] for key in items[0]})
+        columns = _pack_observations(values["obs"], values["next_obs"]) if {"obs", "next_obs"} <= values.keys() else {}
+        return cls({key: columns[key] if key in columns else pack(values[key]) for key in values})
 
     @classmethod
     def joined(cls, parts: Sequence[Samples]) -> Samples | None:
@@ -406,28 +405,30 @@ for _name in (
     setattr(Samples, _name, _after_look(_name))
 
 
-def _have_same_keys(items: Sequence[Any]) -> bool:
+def _values_by_key(items: Sequence[Any]) -> dict[str, list[Any]] | None:
+    """The values of dicts with the same keys, at least one; None where they are no such dicts."""
     first = items[0]
-    if type(first) is not dict or not first:
-        return False
-    return set(map(type, items)) == {dict} and all(map(first.keys().__eq__, map(dict.keys, items)))
+    if type(first) is not dict or not first or set(map(type, items)) != {dict} or set(map(len, items)) != {len(first)}:
+        return None
+    try:  # dicts of one length that all have the keys of the first have no others; compared as sets they take longer
+        return {key: list(map(operator.itemgetter(key), items)) for key in first}
+    except KeyError:
+        return None
 
 
-def _pack_observations(items: Sequence[dict[str, Any]]) -> dict[str, Node]:
-    """The columns `obs` and `next_obs`, as far as there are such keys; what they share is stored once."""
-    if "obs" not in items[0] or "next_obs" not in items[0]:
-        return {key: pack([item[key] for item in items]) for key in ("obs", "next_obs") if key in items[0]}
-    obs, next_obs = [item["obs"] for item in items], [item["next_obs"] for item in items]
-    is_end = np.array([*map(operator.is_not, obs[1:], next_obs), True])
-    if is_end.all():
+def _pack_observations(obs: list[Any], next_obs: list[Any]) -> dict[str, Node]:
+    """The columns `obs` and `next_obs` of items in a row; what they share is stored once."""
+    ends = [*map(operator.is_not, obs[1:], next_obs), True]
+    if all(ends):
         return {"obs": pack(obs), "next_obs": pack(next_obs)}
+    is_end = np.array(ends)
     values, start = [], 0
     for stop in (np.flatnonzero(is_end) + 1).tolist():
         values += obs[start:stop]
         values.append(next_obs[stop - 1])
         start = stop
     node = pack(values)
-    rows = np.arange(len(items)) + is_end.cumsum() - is_end
+    rows = np.arange(len(obs)) + is_end.cumsum() - is_end
     return {
         "obs": map_node(lambda column: column.take(rows), node),
         "next_obs": map_node(lambda column: column.take(rows + 1), node),
@@ -448,8 +449,8 @@ def pack(values: list[Any]) -> Node:
         return _pack_numbers(_NUMBERS[kind], values)
     if issubclass(kind, np.generic) and first.dtype.kind in _NUMBER_KINDS:
         return Column(Kind.SCALAR, np.array(values))
-    if kind is dict and _have_same_keys(values):
-        return {key: pack([value[key] for value in values]) for key in first}
+    if kind is dict and (parts := _values_by_key(values)) is not None:
+        return {key: pack(part) for key, part in parts.items()}
     if (kind in (list, tuple) or hasattr(kind, "_fields")) and first and len({len(value) for value in values}) == 1:
         return _pack_sequences(values)
     return Column(Kind.OBJECT, values)
@@ -477,7 +478,7 @@ def _pack_tensors(values: list[torch.Tensor]) -> Column:
         or first.dtype not in SHARED_DTYPES
         or first.layout is not torch.strided
         or not first.is_cpu
-        or len({value.dtype for value in values}) > 1
+        or len(set(map(operator.attrgetter("dtype"), values))) > 1
     ):
         return Column(Kind.OBJECT, values)
     try:
