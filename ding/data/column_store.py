@@ -114,6 +114,14 @@ class ColumnStore(Ring):
             copied[id(ring.obs)], copied[id(ring.next_obs)] = ring.gather(slots)
         return _gathered(self._columns, slots, copied)
 
+    def gather_shared(self, slots: IntArray) -> dict[str, Node]:
+        """The columns of the items in `slots` [n], copied; observations that are stored once are so again."""
+        assert self._columns is not None
+        copied = self._gather_records(slots)
+        for ring in self._rings:
+            copied[id(ring.obs)], copied[id(ring.next_obs)] = ring.snapshot(slots)
+        return _gathered(self._columns, slots, copied)
+
     def _gather_records(self, slots: IntArray) -> dict[int, Column]:
         """The columns in the records, copied, by the id of the stored column."""
         if self._records is None:
@@ -223,6 +231,15 @@ class ColumnStore(Ring):
 
     # ---- values that do not fit
 
+    def accepts(self, columns: dict[str, Node]) -> bool:
+        """Whether items of these columns have their place in those of the store, of which none has to change."""
+        stored = self._columns
+        if stored is None or not is_same_structure(stored, columns):
+            return self.is_empty
+        fits: list[bool] = []
+        map_node(lambda old, new: fits.append(_fits(old, new)), stored, columns)
+        return all(fits)
+
     def _conform(self, columns: dict[str, Node]) -> list[tuple[Column, Column]] | None:
         """Each stored column with the one of `columns` that fits it; None where the keys are others."""
         stored = self._columns
@@ -319,7 +336,7 @@ class ColumnStore(Ring):
         """The items in plain values and arrays: `slots` [n] in order, and `columns` with `arrays`, or `items`."""
         slots = self.occupied()
         if self._columns is not None:
-            return {"size": self.size, "slots": slots, **packed_columns(self._with_shared_rows(slots))}
+            return {"size": self.size, "slots": slots, **packed_columns(self.gather_shared(slots))}
         items = list(self.read(slots))
         packed = [i for i, item in enumerate(items) if isinstance(item, Samples) and item.columns]
         for i in packed:
@@ -349,14 +366,6 @@ class ColumnStore(Ring):
         if len(slots):
             self._write(slots, items)
         self.restore(slots, tail, valid_count, push_count, head)
-
-    def _with_shared_rows(self, slots: IntArray) -> dict[str, Node]:
-        """The columns of the items in `slots`, copied; observations that are stored once are so again."""
-        assert self._columns is not None
-        copied = self._gather_records(slots)
-        for ring in self._rings:
-            copied[id(ring.obs)], copied[id(ring.next_obs)] = ring.snapshot(slots)
-        return _gathered(self._columns, slots, copied)
 
 
 # ---- copies

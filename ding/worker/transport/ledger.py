@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+from ding.utils.data.samples import Samples, node_items
 
 DATA_ID = "data_id"
 
@@ -21,6 +23,7 @@ class ChunkLedger:
         >>> ledger = ChunkLedger(print)
         >>> rows = [{"data_id": "a"}, {"data_id": "a"}]
         >>> ledger.add(rows)
+        ['a', 'a']
         >>> ledger.release(rows[:1])
         >>> ledger.release(rows[1:])
         a
@@ -39,16 +42,21 @@ class ChunkLedger:
         """Whether the chunk of that name is in use."""
         return name in self._uses
 
-    def add(self, rows: Sequence[Any]) -> None:
-        """These samples are in use (once more)."""
-        names, uses = _chunks_of(rows), self._uses
+    def add(self, rows: Sequence[Any]) -> list[str]:
+        """These samples are in use (once more); returns their chunks, for `release_chunks`."""
+        names, uses = chunks_of(rows), self._uses
         with self._lock:
             for name in names:
                 uses[name] = uses.get(name, 0) + 1
+        return names
 
     def release(self, rows: Sequence[Any]) -> None:
         """A use of each of these samples has ended; names the ledger does not know are passed over."""
-        names, uses, unused = _chunks_of(rows), self._uses, []
+        self.release_chunks(chunks_of(rows))
+
+    def release_chunks(self, names: Iterable[str]) -> None:
+        """A use of each of these chunks has ended, one for each time that it is named."""
+        uses, unused = self._uses, []
         with self._lock:
             for name in names:
                 left = uses.get(name, 0) - 1
@@ -69,8 +77,11 @@ class ChunkLedger:
             self._delete(name)
 
 
-def _chunks_of(rows: Sequence[Any]) -> list[str]:
+def chunks_of(rows: Sequence[Any]) -> list[str]:
     """The chunk of each sample, as far as there is one."""
+    columns = rows.columns if isinstance(rows, Samples) else None
+    if columns is not None:
+        return node_items(columns[DATA_ID]) if DATA_ID in columns else []
     try:
         return [row[DATA_ID] for row in rows]
     except (KeyError, TypeError):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from time import monotonic
 from typing import Any
 
+from ding.utils.data.samples import Samples, node_items
 from ding.utils.data.worker_pool import WorkerPool
 from ding.worker.learner.comm.loading import read_patiently
 from ding.worker.transport.chunk_reader import ChunkReader, pick_sample
-from ding.worker.transport.ledger import DATA_ID
+from ding.worker.transport.ledger import DATA_ID, chunks_of
 
 Rows = list[dict[str, Any]]
 # What is wrong with a file, or with what is said about it. Anything else is an error of this program.
@@ -56,7 +58,8 @@ class BatchLoader:
         Args:
             rows: metadata, `data_id` among it.
         """
-        names = {row[DATA_ID]: str(row.get("compressor", "none")) for row in rows}
+        meta = Samples.of(rows)
+        names = _names_of(rows if meta is None else meta)
         begin_s = monotonic()
         jobs = [partial(self._read, name, compressor, begin_s) for name, compressor in names.items()]
         try:
@@ -65,14 +68,10 @@ class BatchLoader:
             return None, 0
         if self._wait(0.0):  # then a file may only seem to be bad
             return None, 0
-        chunks: dict[str, Any] = dict(zip(names, read, strict=True))
         known = len(self.bad_files)
-        samples = []
-        for row in rows:
-            try:
-                samples.append(pick_sample(_content(chunks[row[DATA_ID]]), row))
-            except _BAD_FILE as e:
-                self._note(row[DATA_ID], e)
+        whole = None if meta is None or any(error is not None for error in read) else self._reader.batch(meta)
+        samples = self._pick(rows, dict(zip(names, read, strict=True))) if whole is None else whole
+        self._reader.trim()
         self._set_patience(has_new_bad=len(self.bad_files) > known)
         if len(samples) == len(rows):
             return samples, len(rows)
@@ -82,23 +81,40 @@ class BatchLoader:
         batch, self._left_over = self._left_over[: len(rows)], self._left_over[len(rows) :]
         return batch, len(samples)
 
-    def _read(self, name: str, compressor: str, begin_s: float) -> list[Any] | Exception:
-        """The samples of a chunk, or why there are none."""
+    def _pick(self, rows: Rows, errors: Mapping[str, Exception | None]) -> list[Any]:
+        """The samples one by one, without those that cannot be read."""
+        chunks: dict[str, list[Any]] = {}
+        samples = []
+        for row in rows:
+            name = row[DATA_ID]
+            try:
+                error = errors[name]
+                if error is not None:
+                    raise error
+                if name not in chunks:
+                    chunks[name] = self._reader.samples(name, str(row.get("compressor", "none")))
+                samples.append(pick_sample(chunks[name], row))
+            except _BAD_FILE as e:
+                self._note(name, e)
+        return samples
+
+    def _read(self, name: str, compressor: str, begin_s: float) -> Exception | None:
+        """Have the reader keep a chunk; what is wrong where it cannot."""
         is_bad = name in self.bad_files
         tries = 0
 
-        def read() -> list[Any]:
+        def read() -> None:
             nonlocal tries
             tries += 1
-            return self._reader.samples(name, compressor)
+            self._reader.keep(name, compressor)
 
         try:
-            samples = read_patiently(read, repr(name), 0.0 if is_bad else self._patience_s, self._wait, begin_s)
+            read_patiently(read, repr(name), 0.0 if is_bad else self._patience_s, self._wait, begin_s)
         except _BAD_FILE as e:
             return e
         if is_bad or tries > 1:
             self._has_late = True
-        return samples
+        return None
 
     def _set_patience(self, has_new_bad: bool) -> None:
         if self._has_late:
@@ -121,7 +137,10 @@ class BatchLoader:
             self._pool.close()
 
 
-def _content(read: list[Any] | Exception) -> list[Any]:
-    if isinstance(read, Exception):
-        raise read
-    return read
+def _names_of(rows: Sequence[Any]) -> dict[str, str]:
+    """The chunks of these samples, each with its compressor."""
+    columns = rows.columns if isinstance(rows, Samples) else None
+    if columns is None:
+        return {row[DATA_ID]: str(row.get("compressor", "none")) for row in rows}
+    compressors = map(str, node_items(columns["compressor"])) if "compressor" in columns else itertools.repeat("none")
+    return dict(zip(chunks_of(rows), compressors, strict=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ding.utils.data.samples import Samples
 from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.comm.batch_loader import BatchLoader
 from ding.worker.learner.comm.exchange import LearnerExchange, Rows
@@ -102,4 +103,6 @@ class LearnerChannel:
 
 
 def _are_rows(rows: Rows) -> bool:
+    if isinstance(rows, Samples) and rows.columns is not None:
+        return DATA_ID in rows.columns
     return isinstance(rows, list) and all(isinstance(row, dict) and DATA_ID in row for row in rows)

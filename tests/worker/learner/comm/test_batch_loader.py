@@ -196,10 +196,9 @@ def test_when_the_waits_end_no_file_is_called_bad(loader, clock):
 
 def test_several_threads_read_the_files_of_a_batch(shelf):
     together = threading.Barrier(3)
-    reader = ChunkReader(shelf)
-    read = reader.samples
-    reader.samples = lambda name, compressor: (together.wait(DEADLINE_S), read(name, compressor))[1]
-    loader = BatchLoader(reader, 0.0, threading.Event().wait, threads=3)
+    read = shelf.read
+    shelf.read = lambda name: (together.wait(DEADLINE_S), read(name))[1]
+    loader = BatchLoader(ChunkReader(shelf), 0.0, threading.Event().wait, threads=3)
     shelf.put("a", 1, 2)
     shelf.put("b", 3)
     assert loader.load(rows("a", "x", "b", "a")) == (None, 3)

@@ -1,0 +1,216 @@
+"""Batches as one gather out of chunks in columns: the same samples that one by one would be."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from ding.utils.data import default_collate
+from ding.utils.data.samples import Samples
+from ding.worker.learner.comm.batch_loader import BatchLoader
+from ding.worker.transport.chunk import encode_chunk
+from ding.worker.transport.chunk_reader import ChunkReader, pick_sample
+from tests.worker.learner.comm.test_batch_loader import Shelf
+from tests.worker.learner.comm.workers import DEADLINE_S, entry
+
+
+def transitions(count, seed=0, **more):
+    """A fragment whose `next_obs` are the `obs` of the next ones."""
+    obs = list(torch.randn(count + 1, 4, generator=torch.Generator().manual_seed(seed)))
+    return [
+        {
+            "obs": obs[i],
+            "next_obs": obs[i + 1],
+            "action": torch.tensor([i]),
+            "reward": torch.tensor([i + 0.5]),
+            "done": i == count - 1,
+            "mask": [np.float32(i), np.float32(seed)],
+            "note": f"{seed}_{i}",
+            **more,
+        }
+        for i in range(count)
+    ]
+
+
+def put(shelf, name, items):
+    shelf.chunks[name] = encode_chunk(items, "lz4")
+
+
+def assert_same(one, other):
+    """Equal in types, dtypes, values and the order of keys."""
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+    if isinstance(one, (dict, list)):
+        assert len(one) == len(other)
+        for key in one if isinstance(one, dict) else range(len(one)):
+            assert_same(one[key], other[key])
+    elif isinstance(one, (torch.Tensor, np.ndarray, np.generic)):
+        assert one.dtype == other.dtype and one.shape == other.shape and (one == other).all()
+    else:
+        assert one == other
+
+
+def one_by_one(shelf, rows):
+    """The batch as a reader that keeps nothing finds it, sample by sample."""
+    return [pick_sample(ChunkReader(shelf).samples(row["data_id"], row["compressor"]), row) for row in rows]
+
+
+@pytest.fixture
+def shelf():
+    return Shelf()
+
+
+@pytest.fixture
+def make_loader(shelf):
+    made = []
+
+    def make(**how):
+        made.append(BatchLoader(ChunkReader(shelf, **how), 0.0, threading.Event().wait))
+        return made[-1]
+
+    yield make
+    for loader in made:
+        loader.close()
+
+
+def loaded(loader, rows):
+    batch, count = loader.load(rows)
+    assert count == len(rows)
+    return batch
+
+
+def test_a_batch_in_columns_holds_what_its_samples_one_by_one_hold(shelf, make_loader):
+    for number in range(3):
+        put(shelf, f"c{number}", transitions(5, number))
+    rows = [entry(f"c{i % 3}", i % 5, priority=0.5 + i, IS=1.0, policy_iter=[i, 1]) for i in (7, 0, 11, 7, 4)]
+    batch = loaded(make_loader(), rows)
+    assert type(batch) is Samples and batch.has_columns
+    assert_same(list(batch), one_by_one(shelf, rows))
+
+
+def test_metadata_replace_what_a_sample_says_under_the_same_key(shelf, make_loader):
+    put(shelf, "c", transitions(2, priority=9.0))
+    batch = loaded(make_loader(), [entry("c", i, priority=0.25 * i) for i in (1, 0)])
+    assert batch.has_columns and [item["priority"] for item in batch] == [0.25, 0.0]
+
+
+def test_a_changed_item_is_trained_and_changes_no_other_batch(shelf, make_loader):
+    put(shelf, "c", transitions(3))
+    loader, rows = make_loader(), [entry("c", i) for i in (0, 1)]
+    batch = loaded(loader, rows)
+    batch[0]["obs"] += 100.0
+    batch[1]["reward"] = torch.tensor([7.0])
+    collated = default_collate(batch)
+    assert collated["obs"][0].tolist() == (transitions(3)[0]["obs"] + 100.0).tolist()
+    assert collated["reward"].tolist() == [0.5, 7.0]
+    again = loaded(loader, rows)
+    assert again.has_columns
+    assert_same(list(again), one_by_one(shelf, rows))
+
+
+@pytest.mark.parametrize("budget_bytes", [0, 3000, 2**20])
+def test_batches_stay_right_while_chunks_come_move_and_go(shelf, make_loader, budget_bytes):
+    rng, loader = np.random.default_rng(1), make_loader(budget_bytes=budget_bytes)
+    sizes = {}
+    for number in range(60):
+        name = f"c{number}"
+        sizes[name] = int(rng.integers(1, 90))
+        put(shelf, name, transitions(sizes[name], number))
+        names = rng.choice(list(sizes)[-20:], 8).tolist()
+        rows = [entry(name, int(rng.integers(sizes[name]))) for name in names]
+        batch = loaded(loader, rows)
+        assert batch.has_columns
+        assert_same(list(batch), one_by_one(shelf, rows))
+
+
+def test_all_chunks_of_a_batch_are_kept_until_it_is_built_and_the_newest_afterwards(shelf):
+    reader = ChunkReader(shelf, budget_bytes=0)
+    for name in "abc":
+        put(shelf, name, transitions(4))
+    loader = BatchLoader(reader, 0.0, threading.Event().wait)
+    assert loaded(loader, [entry(name, 0) for name in "abc"]).has_columns
+    assert shelf.asked == ["a", "b", "c"] and reader.size_bytes == len(shelf.chunks["c"])
+
+
+def test_a_reader_that_is_emptied_while_a_batch_is_built_reads_again(shelf, make_loader):
+    loader = make_loader()
+    for name in "ab":
+        put(shelf, name, transitions(2))
+    read = shelf.read
+    shelf.read = lambda name: (name == "b" and shelf.asked == ["a"] and loader._reader.clear(), read(name))[1]
+    rows = [entry("a", 1), entry("b", 0)]
+    batch = loaded(loader, rows)
+    assert shelf.asked == ["a", "b", "a"]
+    assert_same(list(batch), one_by_one(shelf, rows))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        transitions(2, extra=1),
+        [{**step, "obs": torch.zeros(5)} for step in transitions(2)],
+        [{**step, "reward": 1} for step in transitions(2)],
+        [transitions(2), transitions(3)],
+    ],
+)
+def test_a_chunk_unlike_the_others_is_read_sample_by_sample(shelf, make_loader, odd, caplog):
+    put(shelf, "c", transitions(2))
+    put(shelf, "odd", odd)
+    loader, rows = make_loader(), [entry("c", 0), entry("odd", 1), entry("c", 1)]
+    batch = loaded(loader, rows)
+    assert_same(list(batch), one_by_one(shelf, rows))
+    assert loaded(loader, [entry("c", 1), entry("c", 0)]).has_columns
+    assert caplog.text == ""
+
+
+def test_after_an_odd_first_chunk_is_gone_batches_come_in_columns(shelf, make_loader):
+    put(shelf, "odd", transitions(1, extra=1))
+    put(shelf, "c", transitions(4))
+    loader = make_loader(budget_bytes=0)
+    assert loaded(loader, [entry("odd", 0)]).has_columns
+    assert not isinstance(loaded(loader, [entry("c", 0)]), Samples)  # it does not fit beside the odd one
+    put(shelf, "d", transitions(4))
+    assert loaded(loader, [entry("d", 0)]).has_columns
+
+
+def test_a_part_of_a_trajectory_comes_as_a_list_of_dicts(shelf, make_loader):
+    put(shelf, "c", transitions(6))
+    rows = [entry("c", 0, unroll_split_begin=begin, unroll_len=3) for begin in (0, 2)]
+    batch = loaded(make_loader(), rows)
+    assert [[step["note"] for step in part] for part in batch] == [["0_0", "0_1", "0_2"], ["0_2", "0_3", "0_4"]]
+
+
+@pytest.mark.parametrize("index", [-1, 2, True, 1.0, None])
+def test_numbers_that_fit_no_sample_are_sorted_out_one_by_one(shelf, make_loader, index):
+    put(shelf, "c", transitions(2))
+    loader = make_loader()
+    batch, count = loader.load([entry("c", 0), entry("c", 0, data_index=index)])
+    if index is True:  # an int to Python
+        assert count == 2 and batch[1]["note"] == "0_1"
+    else:
+        assert (batch, count) == (None, 1) and loader.bad_files == {"c"}
+
+
+def test_several_threads_get_right_batches_from_one_reader(shelf):
+    reader, errors = ChunkReader(shelf, budget_bytes=2000), []
+    for number in range(12):
+        put(shelf, f"c{number}", transitions(40, number))
+    start = threading.Barrier(3)
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        start.wait(DEADLINE_S)
+        for _ in range(60):
+            number, index = int(rng.integers(12)), int(rng.integers(40))
+            sample = reader.sample({"data_id": f"c{number}", "compressor": "lz4", "data_index": index})
+            if sample["note"] != f"{number}_{index}":
+                errors.append((number, index, sample))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert errors == [] and not any(thread.is_alive() for thread in threads)
