@@ -12,8 +12,9 @@ from easydict import EasyDict
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Kind, Samples, columns_of
 from ding.worker.replay_buffer.base_buffer import create_buffer
-from ding.worker.transport.ledger import ChunkLedger
+from ding.worker.transport.ledger import ChunkLedger, chunks_of
 from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, SampleStore
 
 Rows = list[dict[str, Any]]
@@ -41,11 +42,11 @@ class BufferRoom:
         self.is_deleting = True
         self._cfgs: dict[str, EasyDict] = {}  # by buffer
         self._ledger = ChunkLedger(self._delete)
-        self._batches: dict[str, deque[Rows]] = defaultdict(deque)  # by task: on their way to the learner
+        self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # by task: chunks on their way
         # A batch must be in the ledger before another push, or its own draw, lets go of the samples in it. So what the
         # buffers drop is put aside while the lock is held, and let go afterwards.
         self._lock = threading.Lock()
-        self._dropped: Rows = []
+        self._dropped: list[str] = []  # chunks
         self._changed = threading.Condition()
         self._pushes = 0
         self._missed: dict[str, int] = {}  # by task: `_pushes` when there was no batch for it
@@ -72,27 +73,30 @@ class BufferRoom:
         if cfg.get("enable_track_used_data"):
             cfg.enable_track_used_data = False  # it would delete whole chunks, of which other samples are stored
         buffer: Any = create_buffer(cfg, exp_name=self._exp_name)
-        buffer.on_dropped = self._dropped.extend
+        buffer.on_dropped = self._note_dropped
         buffer.start()
         return buffer
 
+    def _note_dropped(self, rows: Rows) -> None:
+        self._dropped += chunks_of(rows)
+
     def push(self, buffer_id: str, rows: Rows) -> int | None:
-        """Push the metadata of samples.
+        """Push the metadata of samples; those in columns are not looked at one by one.
 
         Returns:
             how many the buffer has taken in: all, or none if it limits the rate; None where the buffer is unknown.
         """
         _tell_collect_iter(rows)
-        self._ledger.add(rows)
+        chunks = self._ledger.add(rows)
         try:
             with self._dropping():
                 buffer = self.buffers.get(buffer_id)
                 is_taken = buffer is not None and _push(buffer, rows)
         except BaseException:
-            self._ledger.release(rows)
+            self._ledger.release_chunks(chunks)
             raise
         if not is_taken:
-            self._ledger.release(rows)
+            self._ledger.release_chunks(chunks)
         with self._changed:
             self._pushes += 1
             self._changed.notify_all()
@@ -108,14 +112,13 @@ class BufferRoom:
             if batch is None:
                 self._missed[task_id] = self._pushes
             else:
-                self._ledger.add(batch)
-                self._batches[task_id].append(batch)
+                self._batches[task_id].append(self._ledger.add(batch))
         return batch
 
     @contextlib.contextmanager
     def _dropping(self) -> Iterator[None]:
         """Hold the lock; then let go of what the buffers have dropped meanwhile."""
-        dropped: Rows = []
+        dropped: list[str] = []
         try:
             with self._lock:
                 try:
@@ -123,7 +126,7 @@ class BufferRoom:
                 finally:
                     dropped, self._dropped[:] = self._dropped.copy(), []
         finally:
-            self._ledger.release(dropped)
+            self._ledger.release_chunks(dropped)
 
     def levels(self) -> list[tuple[str, int, int]]:
         """Of each open buffer: id, number of items, capacity."""
@@ -151,15 +154,15 @@ class BufferRoom:
         """The oldest `count` batches of this task are done with."""
         with self._lock:
             batches = self._batches.get(task_id, deque())
-            rows = [row for _ in range(min(count, len(batches))) for row in batches.popleft()]
-        self._ledger.release(rows)
+            chunks = [chunk for _ in range(min(count, len(batches))) for chunk in batches.popleft()]
+        self._ledger.release_chunks(chunks)
 
     def forget_task(self, task_id: str) -> None:
         """None of the batches of this task is needed any more."""
         with self._lock:
-            rows = [row for batch in self._batches.pop(task_id, ()) for row in batch]
+            chunks = [chunk for batch in self._batches.pop(task_id, ()) for chunk in batch]
             self._missed.pop(task_id, None)
-        self._ledger.release(rows)
+        self._ledger.release_chunks(chunks)
 
     def update(self, buffer_id: str, priority_info: Mapping[str, Any]) -> bool:
         """Set priorities; False where the buffer is unknown."""
@@ -211,6 +214,14 @@ def _sample(buffer: Any, batch_size: int, cur_learner_iter: int) -> Rows | None:
 
 def _tell_collect_iter(rows: Rows) -> None:
     """Let the buffer know how old the samples are; workers of other makes tell it as `policy_iter` only."""
+    columns = rows.columns if isinstance(rows, Samples) else None
+    if isinstance(rows, Samples) and columns is not None:
+        told = columns.get("policy_iter")
+        if "collect_iter" in columns or told is None:
+            return
+        if not any(column.kind is Kind.OBJECT for column in columns_of(told)):  # else some may be None
+            rows.set_column("collect_iter", told)
+            return
     for row in rows:
         if "collect_iter" not in row and row.get("policy_iter") is not None:
             row["collect_iter"] = row["policy_iter"]

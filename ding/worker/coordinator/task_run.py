@@ -147,7 +147,8 @@ class TaskRun:
         rows, infos = _collected(self._send(COLLECTOR_DATA))
         if rows:
             data: Any = rows if self.worker.is_batched else rows[0]
-            self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, rows[0].get("data_id", ""), data)
+            first = rows[:1][0]  # a part, for looking at an item makes all of them
+            self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, first.get("data_id", ""), data)
         # Every info counts, so not one generator: `any` would stop at the first that says the end.
         ends = [self._side.deal_with_collector_judge_finish(self.task_id, info) for info in infos]
         return any(ends) or self._side.is_collector_task_useless(self.task_id)
@@ -161,7 +162,7 @@ class TaskRun:
             return False
         if self.worker.is_batched:
             return self._take_infos(self._send(LEARNER_LEARN, batches=[to_columns(batch) for batch in batches]))
-        return self._take_infos(self._send(LEARNER_LEARN, data=batches[0]))
+        return self._take_infos(self._send(LEARNER_LEARN, data=list(batches[0])))
 
     def _batches(self, demand: Mapping[str, Any]) -> list[Rows]:
         """What the buffer has of what the learner wants; waits for the first batch, but not if the learner may have

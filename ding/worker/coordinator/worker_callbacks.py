@@ -110,13 +110,14 @@ class WorkerCallbacks(ABC):
         if not self._is_known(task_id, "samples"):
             return
         rows = data if isinstance(data, list) else [data]
+        newest = rows[-1:][0] if rows else {}  # a part, for looking at an item makes all of them
         if rows:
-            self._task_state[task_id].last_chunk = rows[-1].get(DATA_ID, "")
+            self._task_state[task_id].last_chunk = newest.get(DATA_ID, "")
         taken = self._room.push(buffer_id, rows)
         if taken is None:
             say = self.info if self._state.is_over else self.error  # what comes after the end is no surprise
             say(f"{len(rows)} samples for the unknown buffer {buffer_id} are dropped")
-        elif rows and self._state.take_samples(task_id, taken, rows[-1]):
+        elif rows and self._state.take_samples(task_id, taken, newest):
             self._end_at_limit()
 
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool:

@@ -295,7 +295,7 @@ class ColumnBuffer(IBuffer):
         if not items:
             return
         if self.on_dropped is not None:
-            self.on_dropped(list(items))
+            self.on_dropped(items if isinstance(items, list) else list(items))
         if self._enable_track_used_data:
             for item in items:
                 self._used_data_remover.add_used_data(item)

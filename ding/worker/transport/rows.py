@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from ding.utils.data.samples import Samples, node_items, pack
+
 Rows = list[dict[str, Any]]
 
 
@@ -18,16 +20,24 @@ def to_columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     if not rows:
         return {"rows": []}
+    columns = rows.columns if isinstance(rows, Samples) else None
+    if columns is not None:
+        return _parted({key: node_items(node) for key, node in columns.items()}, len(rows))
     names = tuple(rows[0])
     if any(tuple(row) != names for row in rows):
         return _to_columns_of_any_order(rows)
+    values = zip(*(row.values() for row in rows), strict=True)
+    return _parted(dict(zip(names, map(list, values), strict=True)), len(rows))
+
+
+def _parted(columns: dict[str, list[Any]], size: int) -> dict[str, Any]:
     same, each = {}, {}
-    for name, values in zip(names, zip(*(row.values() for row in rows), strict=True), strict=True):
+    for name, values in columns.items():
         if _is_constant(values):
             same[name] = values[0]
         else:
-            each[name] = list(values)
-    return {"size": len(rows), "same": same, "each": each}
+            each[name] = values
+    return {"size": size, "same": same, "each": each}
 
 
 def _to_columns_of_any_order(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -38,7 +48,7 @@ def _to_columns_of_any_order(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def from_columns(columns: dict[str, Any]) -> Rows:
-    """The rows that `to_columns` was given.
+    """The rows that `to_columns` was given; as `Samples`, unless their keys differ.
 
     Raises:
         ValueError: it is no such dict, or its columns differ in length.
@@ -47,15 +57,18 @@ def from_columns(columns: dict[str, Any]) -> Rows:
         return list(columns["rows"])
     try:
         size, same, each = columns["size"], columns["same"], columns["each"]
-        names = list(each)
-        rows = [{**same, **dict(zip(names, values, strict=True))} for values in zip(*each.values(), strict=True)]
-    except (KeyError, TypeError, ValueError) as e:
+        sizes = {len(values) for values in each.values() if type(values) is list}
+        is_plain = type(size) is int and size >= 0 and type(same) is dict
+        if not is_plain or len(sizes) > 1 or any(type(values) is not list for values in each.values()):
+            raise ValueError("the size is no number, or the columns are no lists of one length")
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise ValueError(f"these are not rows in columns: {str(columns)[:200]}") from e
-    if not names:
-        rows = [dict(same) for _ in range(size)]
-    if len(rows) != size:
-        raise ValueError(f"{size} rows are announced, but the columns have {len(rows)}")
-    return rows
+    if sizes and sizes != {size}:
+        raise ValueError(f"{size} rows are announced, but the columns have {sizes.pop()}")
+    if not size or not (same or each):
+        return [{} for _ in range(size)]
+    every = {name: [value] * size for name, value in same.items()}
+    return Samples({name: pack(values) for name, values in {**every, **each}.items()}, size=size)
 
 
 def cut_columns(columns: dict[str, Any], sizes: Sequence[int]) -> list[dict[str, Any]]:
@@ -86,7 +99,7 @@ def cut_columns(columns: dict[str, Any], sizes: Sequence[int]) -> list[dict[str,
     return parts
 
 
-def _is_constant(values: tuple[Any, ...]) -> bool:
+def _is_constant(values: list[Any]) -> bool:
     first = values[0]
     kind = type(first)
     if kind not in (str, int, bool, float, type(None)):  # others could be shared between the rows

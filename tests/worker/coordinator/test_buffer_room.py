@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.buffer_room import BufferRoom, make_sample_store
+from ding.worker.transport.rows import from_columns, to_columns
 from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
 
 LOGGER = logging.getLogger("test_buffer_room")
@@ -85,6 +86,47 @@ def test_a_chunk_stays_while_a_batch_is_on_its_way(make_room, kind):
     assert room.store.names == {"b"}
     room.trained("t", 1)  # there is none
     room.trained("unknown", 1)
+    assert room.store.names == {"b"}
+
+
+def in_columns(rows):
+    """Rows as they come out of a message."""
+    return from_columns(to_columns(rows))
+
+
+@pytest.mark.parametrize("kind", ["naive", "advanced"])
+def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked_at(make_room, kind):
+    room = make_room(type=kind, replay_buffer_size=4)
+    for name in "abc":
+        room.store.write(name)
+        rows = in_columns([{"data_id": name, "data_index": i, "policy_iter": 3} for i in range(2)])
+        assert room.push("b", rows) == 2 and rows.has_columns
+    assert room.store.names == {"b", "c"}
+    batch = room.sample("t", "b", 3, 5)
+    to_columns(batch)
+    assert batch.has_columns
+    assert all(row["collect_iter"] == 3 and row["data_id"] in "bc" for row in batch)
+    assert kind == "naive" or {row["staleness"] for row in batch} == {2}
+
+
+def test_rows_of_which_some_tell_no_iteration_have_an_age_each_of_its_own(make_room):
+    room = make_room()
+    room.store.write("a")
+    room.push("b", in_columns([{"data_id": "a", "policy_iter": 2 if i else None} for i in range(2)]))
+    ages = {row["policy_iter"]: row["staleness"] for _ in range(20) for row in room.sample("t", "b", 2, 6)}
+    assert ages == {2: 4, None: -1}
+
+
+@every_type
+def test_who_changes_a_batch_does_not_change_which_chunks_are_needed(make_room, kind):
+    room = make_room(type=kind, replay_buffer_size=2)
+    room.store.write("a")
+    room.push("b", in_columns([{"data_id": "a", "data_index": i} for i in range(2)]))
+    batch = room.sample("t", "b", 2, 0)
+    batch.clear()
+    room.fill("b")
+    assert room.store.names == {"a", "b"}
+    room.trained("t", 1)
     assert room.store.names == {"b"}
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ding.worker.coordinator.task_run import TaskRun, Worker
 from ding.worker.transport.link import TaskFailed, WorkerLost
-from ding.worker.transport.rows import from_columns
+from ding.worker.transport.rows import from_columns, to_columns
 from tests.worker.coordinator.fakes import collected, info, rows
 
 
@@ -99,6 +99,21 @@ def test_a_task_begins_with_who_runs_it_and_ends_with_its_close_task(kind):
         {"name": f"{kind}_start_task", "task_info": task_info, "batched": True},
         {"name": f"{kind}_close_task", "batched": True},
     ]
+
+
+def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
+    first = {"data_id": "a", "data_index": 0, "policy_iter": 1}
+    message = to_columns([first, {**first, "data_index": 1}])
+    side = Side(end_after=1)
+    collecting, _ = run_of("collector", side, {"samples": message, "infos": []})
+    collecting.run()
+    ((_, _, _, data_id, data), *_) = side.told
+    assert data_id == "a" and data.has_columns
+    giving = Side(data)
+    learning, link = run_of("learner", giving, demand(1), {"infos": [learn_info(0, True)], "batches_done": 1})
+    assert learning.run() is True
+    assert link.sent[-1]["batches"] == [message] and data.has_columns
+    assert data == [first, {**first, "data_index": 1}]
 
 
 def test_workers_that_do_not_know_batches_are_not_asked_for_them():

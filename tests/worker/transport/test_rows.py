@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ding.utils.data.samples import Samples
 from ding.worker.transport.rows import cut_columns, from_columns, to_columns
 
 VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "ü"]) | st.floats(allow_nan=False)
@@ -77,3 +78,18 @@ def test_columns_with_another_number_of_rows_are_not_cut(columns):
 def test_what_are_no_columns_is_not_cut(columns):
     with pytest.raises(ValueError, match="not rows in columns"):
         cut_columns(columns, [1])
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.fixed_dictionaries({"a": VALUES, "b": VALUES, "c": st.lists(VALUES, max_size=2)}), min_size=1))
+def test_rows_in_columns_have_the_message_of_their_dicts(rows):
+    message = json.loads(json.dumps(to_columns(rows)))
+    samples = from_columns(message)
+    assert isinstance(samples, Samples) and json.dumps(to_columns(samples)) == json.dumps(message)
+    assert samples.has_columns and list(samples) == rows
+
+
+@pytest.mark.parametrize("size", [10**15, -1, 1.0, None, True, "1"])
+def test_a_size_that_is_not_that_of_the_columns_makes_no_rows(size):
+    with pytest.raises(ValueError, match="are announced|not rows in columns"):
+        from_columns({"size": size, "same": {"a": 1}, "each": {"b": [1, 2]}})
