@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ding.data.column_store import ColumnStore
 from ding.utils.data.samples import Column, Kind, Node, Samples
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.column_store import ColumnStore
 from ding.worker.transport.chunk import decode_chunk
 from ding.worker.transport.ledger import DATA_ID, chunks_of
 from ding.worker.transport.stores import SampleStore
