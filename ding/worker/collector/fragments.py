@@ -508,7 +508,7 @@ def _note_end_flags(items: Sequence[dict[str, Any]], codes: np.ndarray) -> None:
         if code & _TERMINATED_TOLD:
             item["terminated"] = bool(code & _TERMINATED)
         elif "terminated" not in item:
-            item["terminated"] = bool(np.all(item["done"])) and not item["truncated"]
+            item["terminated"] = bool(np.all(np.asarray(item["done"]))) and not item["truncated"]
 
 
 def _end_flags(codes: np.ndarray, done: Node) -> dict[str, Column]:
@@ -517,6 +517,6 @@ def _end_flags(codes: np.ndarray, done: Node) -> dict[str, Column]:
     terminated = codes & _TERMINATED != 0
     is_untold = codes & _TERMINATED_TOLD == 0
     if is_untold.any():
-        ended = np.array([bool(np.all(value)) for value in node_items(done)])
+        ended = np.array([bool(np.all(np.asarray(value))) for value in node_items(done)])
         terminated = np.where(is_untold, ended & ~truncated, terminated)
     return {"terminated": Column(Kind.BOOL, terminated), "truncated": Column(Kind.BOOL, truncated)}

@@ -225,6 +225,16 @@ def test_an_end_of_which_nothing_is_told_is_terminal():
     assert flags_of(twin.take(0, True)) == [(False, False), (True, False), (False, True)]
 
 
+@pytest.mark.parametrize("dicts", [False, True])
+def test_flags_that_only_the_last_step_tells_go_with_a_done_that_is_an_array(dicts):
+    twin = Fragments(1)
+    obs = pack([np.zeros(1)])
+    for ended, info in ((False, {}), (True, {}), (True, {"truncated": True})):
+        done = torch.tensor([ended]) if dicts else np.array([ended])
+        twin.record([0], obs, obs, {}, [done], [info], 0, [{"done": done}] if dicts else None)
+    assert flags_of(twin.take(0, True)) == [(False, False), (True, False), (False, True)]
+
+
 def test_a_flag_that_the_policy_has_put_into_its_transitions_counts_where_the_env_tells_none():
     twin = Fragments(1)
     obs = pack([np.zeros(1)])
