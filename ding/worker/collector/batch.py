@@ -299,6 +299,8 @@ def is_same(item: Any, other: Any) -> bool:
         return item.keys() == other.keys() and all(is_same(item[key], other[key]) for key in item)
     if isinstance(item, list | tuple) and isinstance(other, list | tuple):
         return len(item) == len(other) and all(map(is_same, item, other))
+    if isinstance(item, Mapping | list | tuple) or isinstance(other, Mapping | list | tuple):
+        return False
     if isinstance(item, np.ndarray | torch.Tensor | np.generic | int | float):
         return np.array_equal(np.asarray(item), np.asarray(other))
     return bool(item == other)

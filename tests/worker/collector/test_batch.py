@@ -224,3 +224,9 @@ def test_the_content_of_observations_is_compared():
     for key, other in (("a", [np.zeros(2), torch.zeros(1)]), ("a", [np.zeros(2)]), ("b", "y"), ("c", 4)):
         assert not is_same(one, {**one, key: other})
     assert not is_same(one, {"a": one["a"]}) and not is_same(np.zeros(2), np.zeros(3))
+
+
+@pytest.mark.parametrize("ragged", [[np.zeros(2), [1.0]], (np.zeros(3), 1.0)])
+def test_observations_of_different_structure_differ(ragged):
+    for other in (np.zeros(2), 1.0, {"a": np.zeros(2)}, "x"):
+        assert not is_same(ragged, other) and not is_same(other, ragged)
