@@ -172,7 +172,8 @@ def _tensor_bytes(tensor: torch.Tensor) -> bytes:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         raise TypeError(f"a tensor of layout {tensor.layout} and dtype {tensor.dtype} cannot be packed; make it dense")
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    body = dense.reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
+    flat = dense.as_strided((dense.numel(),), (1,))  # a contiguous axis of length 1 may still have another stride
+    body = flat.view(torch.uint8).numpy().tobytes() if dense.numel() else b""
     return _header(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) + body
 
 

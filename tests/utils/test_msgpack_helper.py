@@ -88,6 +88,11 @@ def test_tensors_leave_their_graph_behind_and_views_come_back_contiguous():
         assert not result.requires_grad and result.is_contiguous() and torch.equal(result, tensor.detach())
 
 
+def test_a_view_of_one_number_in_a_row_of_many_is_carried():
+    for tensor in (torch.arange(6.0).reshape(3, 2)[1:2, 0], torch.ones(1, dtype=torch.complex64).imag):
+        assert torch.equal(unpack(pack(tensor)), tensor)
+
+
 def test_an_easydict_stays_one_and_other_mappings_become_dicts():
     result = unpack(pack([EasyDict(a={"b": 1}), OrderedDict(x=1), defaultdict(int, y=2)]))
     assert isinstance(result[0], EasyDict) and result[0].a.b == 1
