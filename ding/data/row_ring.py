@@ -148,7 +148,7 @@ def _rows_of(obs: Column, next_obs: Column) -> tuple[Array, IntArray, IntArray]:
     if obs.data is not next_obs.data or obs.rows is None or next_obs.rows is None or obs.rows.ndim > 1:
         values = np.stack([obs.values(), next_obs.values()], axis=1)
         numbers = np.arange(0, 2 * len(values), 2)
-        return values.reshape(-1, *values.shape[2:]), numbers, numbers + 1
+        return values.reshape(2 * len(values), *values.shape[2:]), numbers, numbers + 1
     first = int(min(obs.rows.min(), next_obs.rows.min()))
     stop = int(max(obs.rows.max(), next_obs.rows.max())) + 1
     is_used = np.zeros(stop - first, np.bool_)

@@ -369,3 +369,14 @@ def test_samples_that_were_drawn_stay_as_they_were_while_the_buffer_goes_on():
         batch = buffer.sample(8, 0)
         buffer.push(fragment(100, 8), 0)
         assert sorted(item["obs"][0].item() for item in batch) == list(range(8))
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+def test_observations_without_content_may_come_apart_after_they_came_in_rows(shape):
+    store = store_of(4)
+    chain = [torch.zeros(shape) for _ in range(3)]
+    store.put([{"obs": chain[i], "next_obs": chain[i + 1], "n": i} for i in range(2)])
+    store.put([{"obs": torch.zeros(shape), "next_obs": torch.zeros(shape), "n": 2}])
+    items = list(store.read(np.arange(3)))
+    shown = [(item["n"], item["obs"].shape, item["next_obs"].shape) for item in items]
+    assert shown == [(i, shape, shape) for i in range(3)]
