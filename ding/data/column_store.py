@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import logging
@@ -147,7 +148,8 @@ class ColumnStore(Ring):
     def delete_files(self) -> None:
         """Delete the files that columns are mapped to."""
         for name in self._files:
-            os.remove(name)
+            with contextlib.suppress(FileNotFoundError):  # somebody has cleared the folder
+                os.remove(name)
         self._files.clear()
 
     # ---- writing

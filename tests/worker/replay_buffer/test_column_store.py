@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -380,3 +381,16 @@ def test_observations_without_content_may_come_apart_after_they_came_in_rows(sha
     items = list(store.read(np.arange(3)))
     shown = [(item["n"], item["obs"].shape, item["next_obs"].shape) for item in items]
     assert shown == [(i, shape, shape) for i in range(3)]
+
+
+def test_a_folder_that_somebody_has_deleted_does_not_keep_a_buffer_from_clearing_and_closing(tmp_path):
+    folder = tmp_path / "columns"
+    store = store_of(4, folder=str(folder))
+    store.put(fragment(0, 2))
+    shutil.rmtree(folder)
+    store.reset()
+    store.put(fragment(7, 2))
+    assert [item["collect_iter"] for item in store.read(store.occupied())] == [7, 8]
+    shutil.rmtree(folder)
+    store.delete_files()
+    assert not folder.exists()
