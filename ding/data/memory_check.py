@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import torch
 
-from ding.utils.data.samples import Kind, Samples, columns_of
+from ding.utils.data.samples import Kind, Samples, columns_of, part_of
 
 # What a tensor takes beside its elements: the Python object and what torch keeps about it. Measured.
 _TENSOR_BYTES = 400
@@ -48,7 +48,7 @@ class MemoryCheck:
         if self.is_done or not items:
             return
         self.is_done = True
-        known = items[:_MAX_LOOKED_AT]
+        known = part_of(items, 0, _MAX_LOOKED_AT)
         sizes = {device: size * capacity // len(known) for device, size in memory_of(_objects_of(known)).items()}
         sizes["cpu"] += column_bytes
         for device, full_bytes in sizes.items():

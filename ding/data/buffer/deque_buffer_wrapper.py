@@ -169,7 +169,7 @@ class DequeBufferWrapper(IBuffer):
             metas = [{"priority": priority} for priority in node_items(nodes["priority"])]
             samples = Samples({key: node for key, node in nodes.items() if key != "priority"}, size=len(samples))
         for start in range(0, len(samples), columns.max_rows):
-            part = samples[start : start + columns.max_rows]
+            part = samples.take(slice(start, start + columns.max_rows))
             rows = columns.write(part)
             self.buffer.memory_check.look_at(part, self.buffer.size, columns.nbytes)
             # The chain takes half the time of a push, and there is nothing in it.

@@ -192,6 +192,7 @@ class Samples(list[Any]):
 
     To any reader it is a list of dicts; the dicts own their memory and may be kept and changed. Who works on batches
     reads `columns` and never makes them. Once an item was looked at, `columns` is None and the items are all there is.
+    A slice is a look: it has the items of the whole, as with any list. `take` and `part_of` make samples of their own.
 
     Args:
         columns: `{key: column}`, or nested nodes where a value is itself a dict or list; all of one length. Or a
@@ -337,8 +338,6 @@ class Samples(list[Any]):
         return len(self) > 0
 
     def __getitem__(self, key: Any) -> Any:
-        if self._columns is not None and isinstance(key, slice):
-            return self.take(key)
         self._look()
         return list.__getitem__(self, key)
 
@@ -355,6 +354,13 @@ class Samples(list[Any]):
             return Samples(columns, chained=self.is_chained)  # each makes items of its own, columns do not change
         self._look()
         return [copy.deepcopy(item, memo) for item in list.__iter__(self)]
+
+
+def part_of(items: Sequence[Any], start: int, stop: int | None) -> Any:
+    """`items[start:stop]`; of samples in columns again such, with items of their own, and no item is made."""
+    if isinstance(items, Samples) and items.has_columns:
+        return items.take(slice(start, stop))
+    return items[start:stop]
 
 
 def _chain(items: list[dict[str, Any]], columns: Mapping[str, Node]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.battle_collector import BattleCollector
 from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length, warn_short_fragments
@@ -76,7 +77,7 @@ class BattleSampleSerialCollector(BattleCollector):
         self._output_log(train_iter)
         # Fragments of an on-policy version must not be finished by the next one.
         self._trajectories.clear(self._are_on_policy)
-        return [samples[:n_sample] for samples in data] if drop_extra else data, infos
+        return [part_of(samples, 0, n_sample) for samples in data] if drop_extra else data, infos
 
     def _log_keys(self) -> Sequence[str]:
         rewards = [f"{name}_{which}" for which in STATISTICS for name in self._statistics.reward_names]

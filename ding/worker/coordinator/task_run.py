@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ding.utils.data.samples import part_of
 from ding.worker.transport.link import Link, WorkerLost
 from ding.worker.transport.rows import from_columns, to_columns
 from ding.worker.transport.tasks import (
@@ -147,7 +148,7 @@ class TaskRun:
         rows, infos = _collected(self._send(COLLECTOR_DATA))
         if rows:
             data: Any = rows if self.worker.is_batched else rows[0]
-            first = rows[:1][0]  # a part, for looking at an item makes all of them
+            first = part_of(rows, 0, 1)[0]  # looking at an item makes all of them
             self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, first.get("data_id", ""), data)
         # Every info counts, so not one generator: `any` would stop at the first that says the end.
         ends = [self._side.deal_with_collector_judge_finish(self.task_id, info) for info in infos]

@@ -13,7 +13,7 @@ import numpy as np
 from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
 from ding.data.ring import BoolArray
 from ding.utils.autolog import TickTime
-from ding.utils.data.samples import Column, Kind, Node, Samples, node_items
+from ding.utils.data.samples import Column, Kind, Node, Samples, node_items, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
 from ding.worker.replay_buffer.advanced_config import ADVANCED_CONFIG, ADVANCED_RULES
@@ -167,7 +167,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         priorities, items = self._priorities_of(items), _without_bookkeeping(items)
         store, before = self._store, self._store.valid_count
         for start in range(0, len(items), store.size):
-            chunk = items[start : start + store.size] if len(items) > store.size else items
+            chunk = part_of(items, start, start + store.size) if len(items) > store.size else items
             count, slots = len(chunk), store.next_slots(len(chunk))
             store.valid_count += count - self._count_live(slots)
             _, dropped = self._put(chunk)

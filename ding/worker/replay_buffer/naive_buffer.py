@@ -11,7 +11,7 @@ import numpy as np
 
 from ding.data.ring import BoolArray
 from ding.utils.config_helper import boolean, integer, number
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.column_buffer import STORAGE_CONFIG, STORAGE_RULES, ColumnBuffer
@@ -71,7 +71,7 @@ class NaiveReplayBuffer(ColumnBuffer):
         store = self._store
         replaced = 0
         for start in range(0, len(items), store.size):
-            chunk = items[start : start + store.size] if len(items) > store.size else items
+            chunk = part_of(items, start, start + store.size) if len(items) > store.size else items
             self._note(chunk)
             gone, dropped = self._put(chunk)
             store.valid_count += len(chunk) - gone

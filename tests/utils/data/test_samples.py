@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ding.utils.data.collate_fn import default_collate
-from ding.utils.data.samples import Column, Kind, Samples, with_end_flags
+from ding.utils.data.samples import Column, Kind, Samples, part_of, with_end_flags
 from ding.utils.msgpack_helper import pack, unpack
 
 Pair = namedtuple("Pair", ["a", "b"])
@@ -77,13 +77,13 @@ def test_samples_answer_as_a_list():
         packed()[4]
 
 
-def test_the_length_a_slice_and_a_selection_make_no_item():
+def test_the_length_a_part_and_a_selection_make_no_item():
     samples = packed()
-    part, chosen = samples[1:3], samples.take(np.array([3, 0, 0]))
+    part, chosen = part_of(samples, 1, 3), samples.take(np.array([3, 0, 0]))
     assert len(samples) == 4 and bool(samples) and len(part) == 2 and len(chosen) == 3
     assert samples.columns is not None and part.columns is not None and chosen.columns is not None
     assert part == plain()[1:3] and chosen == [plain()[3], plain()[0], plain()[0]]
-    assert samples[::-1] == plain()[::-1] and samples.columns is not None
+    assert samples[::-1] == plain()[::-1] and samples.columns is None
 
 
 def test_an_item_that_was_changed_is_what_everybody_reads_from_then_on():
@@ -97,11 +97,16 @@ def test_an_item_that_was_changed_is_what_everybody_reads_from_then_on():
     assert samples[2] == {"n": 5}
 
 
-def test_a_slice_of_columns_has_items_of_its_own():
+def test_a_slice_has_the_items_of_the_whole_and_a_part_of_columns_items_of_its_own():
     samples = packed()
-    part = samples[:2]
+    for item in samples[:2]:
+        item["n"] += 9
+    assert [item["n"] for item in samples] == [9, 10, 2, 3]
+    samples = packed()
+    part = part_of(samples, 0, 2)
     part[0]["n"] = 9
-    assert samples == plain() and part[0]["n"] == 9
+    assert samples.columns is not None and samples == plain() and part[0]["n"] == 9
+    assert part_of(samples, 1, None) == plain()[1:] and part_of(plain(), 0, 1) == plain()[:1]
 
 
 def test_deep_copies_have_items_and_objects_of_their_own():
