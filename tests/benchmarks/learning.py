@@ -1,0 +1,231 @@
+"""Whether, and how fast, each policy learns its task: env steps and seconds to the stop value, seed by seed.
+
+    python -m tests.benchmarks.learning --policy dqn sac --seeds 5   # trains, prints a JSON line a seed and a policy
+    python -m tests.benchmarks.learning --report                     # writes docs/learning.md and its plots
+
+Each seed trains in a process of its own with one torch thread. Results are kept in `docs/learning/<policy>.jsonl`, a
+line a seed with its learning curve; `--report` needs nothing else (and matplotlib: extra `plot`). The exit status is 0
+when every seed has reached its stop value within the budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks import learning_tasks
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "learning"
+PAGE = ROOT / "docs" / "learning.md"
+FAMILIES = {
+    "Value-based": ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "mdqn", "sql", "sqn", "bdq", "r2d2"),
+    "Actor-critic": ("a2c", "pg", "ppo", "ppo_pg", "ppo_offpolicy", "impala", "acer", "ppg_offpolicy"),
+    "Continuous actions": ("ddpg", "td3", "d4pg", "sac", "discrete_sac", "pdqn"),
+    "Demonstrations and offline data": ("bc", "dqfd", "sqil", "discrete_cql", "cql", "td3_bc", "iql"),
+}
+
+
+def names() -> list[str]:
+    """The policies that have a task, in the order of the families."""
+    there = {module.name for module in pkgutil.iter_modules(learning_tasks.__path__)}
+    ordered = [name for family in FAMILIES.values() for name in family if name in there]
+    return ordered + sorted(there.difference(ordered))
+
+
+def task_of(name: str) -> Any:
+    """The module of a policy's task."""
+    return importlib.import_module(f"{learning_tasks.__name__}.{name}")
+
+
+def run_here(name: str, seed: int) -> dict[str, Any]:
+    """Train in this process, in the current folder."""
+    import torch
+    from easydict import EasyDict
+
+    import ding.entry
+
+    torch.set_num_threads(1)
+    task = task_of(name)
+    main_config, create_config = EasyDict(copy.deepcopy(task.main_config)), EasyDict(copy.deepcopy(task.create_config))
+    main_config.exp_name = f"{name}_seed{seed}"
+    start = time.perf_counter()
+    if hasattr(task, "train"):
+        task.train(main_config, create_config, seed)
+    else:
+        pipeline = getattr(ding.entry, getattr(task, "pipeline", "serial_pipeline"))
+        pipeline((main_config, create_config), seed=seed, max_env_step=task.budget)
+    seconds = time.perf_counter() - start
+    lines = [json.loads(line) for line in Path(main_config.exp_name, "eval.jsonl").read_text().splitlines()]
+    curve = [[line["env_step"], line["train_iter"], round(mean(line["returns"]), 2)] for line in lines]
+    return {
+        "policy": name,
+        "seed": seed,
+        "solved": curve[-1][2] >= main_config.env.stop_value,
+        "env_steps": curve[-1][0],
+        "iterations": curve[-1][1],
+        "seconds": round(seconds, 1),
+        "final_return": curve[-1][2],
+        "curve": curve,
+    }
+
+
+def run_seed(name: str, seed: int) -> dict[str, Any]:
+    """Train in a process and a folder of their own.
+
+    Raises:
+        RuntimeError: the process has failed; with its last lines.
+    """
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.benchmarks.learning", "--policy", name, "--only-seed", str(seed)]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{name}, seed {seed}: exit status {done.returncode}\n{done.stderr[-3000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def interquartile_mean(values: list[float]) -> float:
+    """The mean of the middle half, fractions of values included (https://arxiv.org/abs/2108.13264)."""
+    ordered, quarter = sorted(values), len(values) / 4
+    weights = [min(i + 1, len(values) - quarter) - max(i, quarter) for i in range(len(ordered))]
+    weights = [max(weight, 0.0) for weight in weights]
+    return sum(weight * value for weight, value in zip(weights, ordered, strict=True)) / sum(weights)
+
+
+def summary(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """One row of the table."""
+    steps = sorted(result["env_steps"] for result in results)
+    return {
+        "policy": name,
+        "seeds": len(results),
+        "solved": sum(result["solved"] for result in results),
+        "median_env_steps": steps[len(steps) // 2],
+        "most_env_steps": steps[-1],
+        "budget": task_of(name).budget,
+        "median_seconds": sorted(result["seconds"] for result in results)[len(results) // 2],
+        "final_return_iqm": round(interquartile_mean([result["final_return"] for result in results]), 1),
+    }
+
+
+def measure(policies: list[str], seeds: int, jobs: int) -> int:
+    """Train, keep the results, and print them."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    missed = 0
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = {name: [pool.submit(run_seed, name, seed) for seed in range(seeds)] for name in policies}
+        for name, futures in runs.items():
+            results = [future.result() for future in futures]
+            for result in results:
+                print(json.dumps({key: value for key, value in result.items() if key != "curve"}), flush=True)
+            row = summary(name, results)
+            missed += row["solved"] < seeds or row["most_env_steps"] > row["budget"] * 1.1
+            print(json.dumps(row), flush=True)
+            lines = "".join(json.dumps(result) + "\n" for result in results)
+            (RESULTS / f"{name}.jsonl").write_text(lines)
+    return 1 if missed else 0
+
+
+def report() -> int:
+    """Write the page and the plots from the results that are kept."""
+    parts = [
+        "# Learning",
+        "",
+        "How each policy learns, as measured by `tests/benchmarks/learning.py` on 2 cores with one torch thread a run.",
+        "A run ends at the first evaluation that reaches the stop value; its env steps are those until then. The final",
+        "return is the interquartile mean over seeds of the last evaluation. Lines of a plot are single seeds.",
+        "",
+    ]
+    for family, members in FAMILIES.items():
+        kept = {name: _kept(name) for name in members if (RESULTS / f"{name}.jsonl").exists()}
+        if not kept:
+            continue
+        image = RESULTS / f"{family.split()[0].lower()}.svg"
+        _plot(kept, image)
+        parts += [f"## {family}", "", "```bash"]
+        parts += [f"python -m tests.benchmarks.learning --seeds 5 --policy {' '.join(kept)}", "```", ""]
+        parts += [f"![Learning curves: {family}](learning/{image.name})", ""]
+        parts += ["| policy | task | stop value | solved | env steps: median, most, budget | iterations | seconds | "]
+        parts[-1] += "final return |"
+        parts += ["|---|---|---|---|---|---|---|---|"]
+        parts += [_row(name, results) for name, results in kept.items()] + [""]
+    PAGE.write_text("\n".join(parts))
+    return 0
+
+
+def _kept(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
+
+
+def _row(name: str, results: list[dict[str, Any]]) -> str:
+    row, task = summary(name, results), task_of(name)
+    env = task.main_config["env"]
+    label = getattr(task, "label", None) or env["env_id"]
+    iterations = sorted(result["iterations"] for result in results)[len(results) // 2]
+    steps = f"{row['median_env_steps']:,}, {row['most_env_steps']:,}, {row['budget']:,}"
+    solved = f"{row['solved']} of {row['seeds']}"
+    return (
+        f"| `{name}` | {label} | {env['stop_value']} | {solved} | {steps} | {iterations:,} | {row['median_seconds']} | "
+        f"{row['final_return_iqm']} |"
+    )
+
+
+def _plot(kept: dict[str, list[dict[str, Any]]], image: Path) -> None:
+    try:
+        import matplotlib
+    except ImportError as e:
+        raise SystemExit('the plots need matplotlib: pip install -c constraints.txt -e ".[plot]"') from e
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "learning"
+    from matplotlib import pyplot
+
+    columns = min(4, len(kept))
+    rows = -(-len(kept) // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(3.2 * columns, 2.4 * rows), squeeze=False)
+    for axis in axes.flat[len(kept) :]:
+        axis.set_visible(False)
+    for axis, (name, results) in zip(axes.flat, kept.items(), strict=False):
+        offline = all(result["env_steps"] == results[0]["curve"][0][0] for result in results)
+        for result in results:
+            axis.plot([at[1 if offline else 0] for at in result["curve"]], [at[2] for at in result["curve"]], lw=1)
+        axis.axhline(task_of(name).main_config["env"]["stop_value"], color="grey", lw=0.7, ls="--")
+        axis.set_title(name, fontsize=9)
+        axis.set_xlabel("iterations" if offline else "env steps", fontsize=7)
+        axis.tick_params(labelsize=7)
+    figure.tight_layout()
+    figure.savefig(image, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policy", nargs="+", choices=names(), default=names(), metavar="NAME", help="default: all")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N - 1 (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default %(default)s)")
+    parser.add_argument("--report", action="store_true", help="write the page and its plots, train nothing")
+    parser.add_argument("--only-seed", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.only_seed is not None:
+        print(json.dumps(run_here(args.policy[0], args.only_seed)))
+        return 0
+    return report() if args.report else measure(args.policy, args.seeds, args.jobs)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
