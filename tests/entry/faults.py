@@ -170,7 +170,7 @@ def observing(monkeypatch, before=lambda cfg: None):
             outcome = parallel_run.run_parallel(configs or long_episodes(), seed=0, **limits)
         except Exception as e:
             outcome = e
-        assert made[-1].errors == []
+        assert made[-1].errors == [], repr(made[-1].errors)
         return made[-1], outcome
 
     with one_thread():
@@ -179,10 +179,10 @@ def observing(monkeypatch, before=lambda cfg: None):
 
 def long_episodes(**changes):
     """Episodes take so long that a process is killed in the middle of one."""
-    return triple(
-        env__lengths=[3000, 5000],
-        env__collector_episode_num=1,
-        env__stop_value=10**9,
-        policy__other__commander__eval_interval=10**6,
-        **changes,
-    )
+    defaults = {
+        "env__lengths": [3000, 5000],
+        "env__collector_episode_num": 1,
+        "env__stop_value": 10**9,
+        "policy__other__commander__eval_interval": 10**6,
+    }
+    return triple(**{**defaults, **changes})

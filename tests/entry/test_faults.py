@@ -38,7 +38,8 @@ def test_a_killed_collector_is_noticed_replaced_and_leaves_no_partial_trajectory
 
     def damage(run):
         name = run.wait_for_training()
-        run.wait_for(lambda: run.coordinator.status().evaluations)  # who has evaluated is free now
+        # Who has evaluated is free now, and both tasks of collecting are there.
+        run.wait_for(lambda: run.coordinator.status().evaluations and len(run.collecting()) == 2)
         task = run.collecting()[name]
         before = {*run.collecting().values()}
         killed = monotonic()
@@ -51,9 +52,10 @@ def test_a_killed_collector_is_noticed_replaced_and_leaves_no_partial_trajectory
         seen.update(name=name, task=task, heir=heir, killed=killed, back=run.back[name][0])
         run.stop()
 
-    # One collector more than there are tasks: it takes over.
+    # One collector more than there are tasks, which do not end by themselves: it takes over.
     collector = {"collector_num": 3, "flush_interval_s": 0, "update_policy_second": 0}
-    run, _ = train(damage, long_episodes(policy__collect__collector=collector))
+    endless = long_episodes(policy__collect__collector=collector, env__collector_episode_num=1000)
+    run, _ = train(damage, endless)
     name, killed = seen["name"], seen["killed"]
     assert run.gone[name][0] - killed < NOTICED_S and seen["back"] - killed < NOTICED_S
     assert run.coordinator.worker_keeper.restarts == {name: 1}
