@@ -16,7 +16,7 @@ from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor, as_pl
 from ding.worker.collector.episode_recorder import EpisodeRecorder, EvalRecord
 from ding.worker.collector.rollout import Rollout
 from ding.worker.collector.serial_evaluator import SaveCheckpoint, SerialEvaluator
-from ding.worker.collector.statistics import per
+from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, per
 
 
 class EpisodeEvaluator(SerialEvaluator):
@@ -37,7 +37,7 @@ class EpisodeEvaluator(SerialEvaluator):
         # Without a stop value nobody stops training.
         "stop_value": int(1e10),
         # An env that ends no episode for so many steps is an error; None for no limit.
-        "max_episode_steps": 1_000_000,
+        "max_episode_steps": MAX_EPISODE_STEPS,
     }
     _needs_policy = True  # at construction
 
@@ -109,8 +109,8 @@ class EpisodeEvaluator(SerialEvaluator):
         self._env.reset()
         self._reset_policies()
         recorder.on_episode = self._finish_episode
-        recorder.max_episode_steps = self._max_episode_steps
-        rollout = Rollout(self._env, actor, [recorder], info=self._logger.info)
+        listeners = [recorder, StepLimit(self._max_episode_steps)]
+        rollout = Rollout(self._env, actor, listeners, info=self._logger.info)
         rollout.run(recorder, policy_kwargs, before_act)
         return perf_counter() - start
 

@@ -37,17 +37,10 @@ class EvalRecord:
 
 
 class EpisodeRecorder(Listener):
-    """Fills a `VectorEvalMonitor` with the episodes of an evaluation; as a quota it steps only envs that lack some.
-
-    Attributes:
-        max_episode_steps: steps that an env may take to end an episode; None for any number.
-    """
-
-    max_episode_steps: int | None = None
+    """Fills a `VectorEvalMonitor` with the episodes of an evaluation; as a quota it steps only envs that lack some."""
 
     def __init__(self, monitor: VectorEvalMonitor, env_num: int) -> None:
         self.monitor = monitor
-        self._steps_since_end = dict.fromkeys(range(env_num), 0)
         self.lengths: dict[int, list[int]] = {env_id: [] for env_id in range(env_num)}
         self.on_episode: Callable[[int, Any, int], None] = lambda env_id, reward, number_played: None
 
@@ -55,21 +48,8 @@ class EpisodeRecorder(Listener):
         return self.monitor.is_finished()
 
     def choose(self, ready_obs: Mapping[int, Any]) -> Mapping[int, Any]:
-        """The ready envs that lack episodes.
-
-        Raises:
-            RuntimeError: one of them would exceed `max_episode_steps`.
-        """
-        chosen = {env_id: obs for env_id, obs in ready_obs.items() if not self.monitor.is_full(env_id)}
-        if self.max_episode_steps is not None:
-            for env_id in chosen:
-                self._steps_since_end[env_id] += 1
-                if self._steps_since_end[env_id] > self.max_episode_steps:
-                    raise RuntimeError(
-                        f"env {env_id} has ended no evaluation episode for {self.max_episode_steps} steps; give the "
-                        "env a time limit, or raise policy.eval.evaluator.max_episode_steps (None for no limit)"
-                    )
-        return chosen
+        """The ready envs that lack episodes."""
+        return {env_id: obs for env_id, obs in ready_obs.items() if not self.monitor.is_full(env_id)}
 
     def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
         self._count(env_id, timestep.info, steps, with_return=True)
@@ -78,7 +58,6 @@ class EpisodeRecorder(Listener):
         reward = reported_return(info, env_id)
         told = {"eval_episode_return": reward} if with_return else {}
         told.update(info.get("episode_info") or {})
-        self._steps_since_end[env_id] = 0
         self.lengths[env_id].append(steps)
         if told:
             self.monitor.update_info(env_id, told)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.worker.collector.batch import entry_of
+from ding.worker.collector.batch import Steps, entry_of
 from ding.worker.collector.rollout import Listener
 
 
@@ -39,6 +39,43 @@ def episode_return(info: Any, env_id: int) -> float:
     if isinstance(value, float):
         return value
     return float(torch.mean(value.float()) if isinstance(value, torch.Tensor) else np.mean(value))
+
+
+MAX_EPISODE_STEPS = 1_000_000  # of an evaluation, unless the config says otherwise
+
+
+class StepLimit(Listener):
+    """Refuses an evaluation in which an env does not end its episodes.
+
+    Args:
+        limit: steps, abnormal ones included, that an env may take to end an episode; None for any number.
+
+    Raises:
+        RuntimeError: an env has taken `limit` steps since its last episode, and goes on. From `on_steps` and
+            `on_abnormal`.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = math.inf if limit is None else limit
+        self._steps: Counter[int] = Counter()
+
+    def on_steps(self, steps: Steps) -> None:
+        for env_id, has_ended in zip(steps.env_ids, steps.ends, strict=True):
+            if has_ended:
+                self._steps[env_id] = 0
+            else:
+                self._count(env_id)
+
+    def on_abnormal(self, env_id: int) -> None:
+        self._count(env_id)
+
+    def _count(self, env_id: int) -> None:
+        self._steps[env_id] += 1
+        if self._steps[env_id] >= self._limit:
+            raise RuntimeError(
+                f"env {env_id} has ended no evaluation episode for {self._limit} steps; give the env a time limit, or "
+                "raise policy.eval.evaluator.max_episode_steps (None for no limit)"
+            )
 
 
 # Episodes that are remembered one by one.

@@ -20,7 +20,7 @@ from ding.worker.collector.policy_watch import PolicyWatch
 from ding.worker.collector.quota import warn_short_fragments
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.sample_sender import SampleSender, check_compressor
-from ding.worker.collector.statistics import episode_return
+from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, episode_return
 from ding.worker.collector.task_episodes import TaskEpisodes
 from ding.worker.collector.trajectory import INF
 
@@ -75,6 +75,7 @@ class TaskCollector(BaseParallelCollector):
         "chunk_size": integer(1),
         "flush_interval_s": number(0),
         "first_policy_timeout_s": number(0),
+        "max_episode_steps": integer(1, optional=True),
         "eval_flag": boolean,
         "exp_name": instance_of(str),
         "seed": integer(0, optional=True),
@@ -214,7 +215,7 @@ class TaskCollector(BaseParallelCollector):
 
     def _listeners(self) -> Sequence[Listener]:
         if self._eval_flag:
-            return [self._episodes]
+            return [self._episodes, StepLimit(self._cfg.get("max_episode_steps", MAX_EPISODE_STEPS))]
         self._sender = SampleSender(
             f"env_{self._collector_uid}",
             self.send_stepdata,

@@ -52,6 +52,9 @@ class TaskForms:
         cfg.eval_flag = is_eval
         cfg.policy = policy
         cfg.policy_update_path = policy_update_path
+        evaluator = self._cfg.policy.get("eval", {}).get("evaluator", {})
+        if is_eval and "max_episode_steps" in evaluator:
+            cfg.max_episode_steps = evaluator.max_episode_steps
         cfg.env = self._env_cfgs[is_eval]
         cfg.exp_name = self._cfg.exp_name
         return cfg

@@ -670,3 +670,17 @@ def test_a_collector_that_is_forgotten_closes_its_envs():
     del collector
     gc.collect()
     assert manager.closed
+
+
+def test_an_evaluation_in_an_env_that_never_ends_is_an_error_that_names_it_and_the_limit(sent):
+    with pytest.raises(
+        RuntimeError, match=r"env 1 has ended no evaluation episode for 40 .*policy.eval.evaluator.max_episode_steps"
+    ):
+        play(sent, lengths=(5, 10**9), is_eval=True, max_episode_steps=40)
+
+
+def test_the_step_limit_of_an_evaluation_is_for_each_episode_and_can_be_lifted(sent):
+    limited = play(sent, lengths=(40, 30), episodes=2, is_eval=True, max_episode_steps=40)
+    assert limited.get_finish_info()["step_count"] == 140
+    unlimited = play(Sent(weights(7)), lengths=(70, 1), is_eval=True, max_episode_steps=None)
+    assert unlimited.get_finish_info()["step_count"] == 71

@@ -23,6 +23,15 @@ def test_a_collector_cfg_has_what_a_collector_needs(is_eval, episodes):
     assert collector_cfg.collect_setting.eps == 0.5
 
 
+@pytest.mark.parametrize("limit", [7, None])
+def test_an_evaluating_collector_is_told_the_step_limit_of_the_evaluator_section(limit):
+    cfg = main_cfg()
+    cfg.policy.eval = {"evaluator": {"max_episode_steps": limit}}
+    forms = TaskForms(cfg)
+    assert forms.collector_cfg(True, {}, forms.policy_cfg(), "weights").max_episode_steps == limit
+    assert "max_episode_steps" not in forms.collector_cfg(False, {}, forms.policy_cfg(), "weights")
+
+
 def test_a_learner_task_has_what_a_learner_and_its_buffer_need():
     cfg = main_cfg()
     task = TaskForms(cfg).learner_task("t", "weights", "buffer")
