@@ -16,7 +16,8 @@ from ding.config.read import read_config_with_system, read_packed_config
 from ding.config.save import save_config_py
 from ding.config.utils import AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, LEARNER_PORT, Several, workers_of
 from ding.entry.pipeline import with_command_mode
-from ding.entry.progress import UNLIMITED, set_limits
+from ding.entry.progress import UNLIMITED, check_limits, set_limits
+from ding.policy.settings import positive
 from ding.utils.config_helper import ConfigError, check_config, instance_of, number
 
 _RULES = {
@@ -49,6 +50,7 @@ def compile_dist_config(
     max_env_step: int = UNLIMITED,
 ) -> EasyDict:
     """The compiled config for roles that are started one by one; see `dist_prepare_config`."""
+    check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create, system = copy.deepcopy(read_config_with_system(filename))
     if exp_name is not None:
         main["exp_name"] = exp_name

@@ -21,6 +21,7 @@ from ding.config.read import read_config_with_system
 from ding.entry.crew import Crew, make_crew
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import UNLIMITED, ParallelProgressLine, append_record, check_limits, set_limits, write_result
+from ding.policy.settings import positive
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
@@ -169,7 +170,7 @@ def _flat(returns: list[Any]) -> list[Any]:
 
 
 def _compile(input_cfg: Any, seed: int, max_train_iter: int, max_env_step: int, max_seconds: float) -> EasyDict:
-    check_limits(max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
+    check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
     main, create, system = _read_triple(input_cfg)
     set_limits(main, system, max_train_iter, max_env_step)
     renew = not value_at(main, "policy.learn.resume_training")

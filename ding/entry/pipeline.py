@@ -22,10 +22,10 @@ from ding.entry.checks import (
     warn_of_overruled_settings,
     warn_of_unused_priority,
 )
-from ding.entry.progress import UNLIMITED
+from ding.entry.progress import UNLIMITED, check_limits
 from ding.entry.workers import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import ConfigError, number
 
 # Learns from what a round collected; the last argument is `max_train_iter`.
 Update = Callable[[SerialRun, list[Any], int], None]
@@ -50,6 +50,7 @@ def run_pipeline(
         dynamic_seed: None leaves to the collector envs whether each episode has a new seed.
         has_buffer: whether to build a replay buffer.
     """
+    check_limits(number(0), max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create = _read_pair(input_cfg)
     if env_setting is None and not create.get("env"):
         raise ConfigError("create_config lacks the entry 'env', as in env=dict(type='gymnasium'); or pass env_setting")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ding.utils.config_helper import ConfigError, Rule
 from ding.utils.file_helper import atomic_write
 
 if TYPE_CHECKING:
@@ -178,15 +179,16 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def check_limits(**limits: float) -> None:
-    """Refuse limits that are not positive.
+def check_limits(rule: Rule, **limits: Any) -> None:
+    """Refuse limits that `rule` does not accept.
 
     Raises:
-        ValueError: one is not.
+        ConfigError: one is refused.
     """
     for name, limit in limits.items():
-        if not limit > 0:
-            raise ValueError(f"{name} = {limit!r} is not allowed; it must be more than 0")
+        allowed = rule(limit)
+        if allowed is not None:
+            raise ConfigError(f"{name} = {limit!r} is not allowed; it must be {allowed}, or left out for no limit")
 
 
 def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -> None:

@@ -8,6 +8,7 @@ import inspect
 import itertools
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ _THREADS_A_FILE = 2  # the one that writes, and that of its queue
 _ADVICE = "free some space if the disk is full, or choose another exp_name or working directory"
 _file_numbers = itertools.count()
 _starting = threading.Lock()  # one writer at a time starts threads, so that each knows its own
+_writers: weakref.WeakSet[DistributedWriter] = weakref.WeakSet()
 
 
 class Router(Protocol):
@@ -60,6 +62,7 @@ class DistributedWriter:
         self._lock = threading.RLock()
         self._router: Router | None = None
         self._is_writer = True
+        _writers.add(self)
 
     @classmethod
     def get_instance(cls, *args: Any, **kwargs: Any) -> DistributedWriter:
@@ -203,6 +206,18 @@ class DistributedWriter:
         except OSError as e:
             where = f"entries for TensorBoard in {self.logdir!r} are not written"
             raise OSError(e.errno, f"{e.strerror}: {where}; {_ADVICE}") from e
+
+
+def _renew_locks() -> None:
+    """Let go of locks that other threads held when this process was forked."""
+    global _starting
+    _starting = threading.Lock()
+    for writer in _writers:
+        writer._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _is_writer(thread: threading.Thread) -> bool:

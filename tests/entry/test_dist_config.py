@@ -141,6 +141,12 @@ def test_budgets_and_name_may_be_given():
     assert (cfg.main.policy.learn.learner.train_iterations, cfg.system.coordinator.max_env_step) == (50, 700)
 
 
+@pytest.mark.parametrize("value", [None, 0])
+def test_a_budget_that_is_none_is_refused(value):
+    with pytest.raises(ConfigError, match=f"max_env_step = {value} is not allowed.*left out for no limit"):
+        prepare(places={"max_env_step": value})
+
+
 def test_budgets_of_the_config_that_are_smaller_stay():
     own = {"coordinator": {"max_env_step": 300}}
     limits = {"max_train_iter": 50, "max_env_step": 700}

@@ -262,9 +262,10 @@ def test_anything_but_a_path_or_a_triple_is_refused(configs):
 
 
 @pytest.mark.parametrize("limit", ["max_train_iter", "max_env_step", "max_seconds"])
-def test_limits_are_positive(limit):
-    with pytest.raises(ValueError, match=f"{limit} = 0 is not allowed"):
-        parallel_pipeline(triple(), seed=0, **{limit: 0})
+@pytest.mark.parametrize("value", [0, None])
+def test_limits_are_positive_numbers(limit, value):
+    with pytest.raises(ValueError, match=f"{limit} = {value} is not allowed"):
+        parallel_pipeline(triple(), seed=0, **{limit: value})
 
 
 def test_a_learner_of_several_ranks_is_refused():

@@ -86,6 +86,14 @@ def test_training_stops_exactly_at_max_train_iter(limit):
     assert run.learner.train_iter == limit == result()["train_iter"]
 
 
+@pytest.mark.parametrize("limit", ["max_train_iter", "max_env_step"])
+@pytest.mark.parametrize("value", [None, "10", -1, float("nan")])
+def test_a_limit_that_is_no_number_is_refused_before_anything_is_made(limit, value):
+    with pytest.raises(ConfigError, match=f"{limit} = {value!r} is not allowed.*left out for no limit"):
+        serial_pipeline(pair(), env_setting=setting(), **{limit: value})
+    assert os.listdir() == [] and TinyEnv.made == []
+
+
 def test_no_round_begins_after_max_env_step():
     run = run_serial(pair(), env_setting=setting(), max_env_step=20)
     assert 20 <= run.collector.envstep == result()["env_step"] < 40

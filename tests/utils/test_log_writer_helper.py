@@ -11,6 +11,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorboardX
 
 from ding.utils.log_writer_helper import DistributedWriter
 
@@ -224,6 +225,38 @@ def test_a_forked_process_writes_to_a_file_of_its_own(tmp_path):
     writer.close()
     assert child.exitcode == 0 and len(list(tmp_path.iterdir())) == 2
     assert sorted(events(tmp_path)) == [("x", 1, 0.0), ("x", 2, 0.0), ("x", 3, 0.0)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_process_forked_while_a_thread_opens_a_writer_can_write(tmp_path, monkeypatch, is_same):
+    is_opening, may_open = threading.Event(), threading.Event()
+
+    class Slow(tensorboardX.SummaryWriter):
+        def __init__(self, *args, **kwargs):
+            is_opening.set()
+            assert may_open.wait(60)
+            super().__init__(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tensorboardX, "SummaryWriter", Slow)
+        writer = DistributedWriter(str(tmp_path))
+        opening = threading.Thread(target=writer.initialize)
+        opening.start()
+        assert is_opening.wait(60)
+    of_child = writer if is_same else DistributedWriter(str(tmp_path))
+    child = multiprocessing.get_context("fork").Process(target=write_and_close, args=(of_child,), daemon=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while there are threads, since Python 3.12
+        child.start()
+    child.join(30)
+    is_stuck = child.is_alive()
+    child.kill()
+    child.join()
+    may_open.set()
+    opening.join()
+    writer.close()
+    assert not is_stuck and events(tmp_path) == [("x", 2, 0.0)]
 
 
 def write_and_close(writer):
