@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import batch_observations, flag_column, stack_column
-from ding.policy.env_forward import model_input
 from ding.policy.modes import plain_transition
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
@@ -141,7 +140,7 @@ class ActorCriticPolicy(Policy):
         """What the critic predicts, [B], in evaluation mode and without gradients."""
         self._mode_of(self._model).set(False)
         with torch.no_grad():
-            value: Tensor = self._model(model_input(observations), mode="compute_critic")["value"]
+            value: Tensor = self._model(self._model_input(observations), mode="compute_critic")["value"]
         return value
 
     def _load_value_norm(self, state_dict: dict[str, Any]) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import default_preprocess_learn, set_noise_mode
-from ding.policy.env_forward import model_input
 from ding.policy.modes import plain_transition
 from ding.policy.settings import positive, setting
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
@@ -183,8 +182,8 @@ class DQNPolicy(Policy):
         )
         if self._cuda:
             batch = to_device(batch, self._device)
-        batch["obs"] = model_input(batch["obs"])
-        batch["next_obs"] = model_input(batch["next_obs"])
+        batch["obs"] = self._model_input(batch["obs"])
+        batch["next_obs"] = self._model_input(batch["next_obs"])
         return batch
 
     def _set_training(self, training: bool) -> None:

@@ -34,14 +34,17 @@ def _as_tensors(item: Any, is_member: bool = False) -> Any:
     return item.squeeze(1) if is_member and isinstance(item, Tensor) and item.shape[1:] == (1,) else item
 
 
-def model_input(obs: Any) -> Any:
-    """`obs` with every tensor in float32: observations keep their own dtype (uint8 images, float64) until here."""
+def model_input(obs: Any, dtype: torch.dtype = torch.float32) -> Any:
+    """`obs` with every tensor in the model's `dtype`: observations keep their own (uint8 images, float64) until here.
+
+    See `Policy._model_input`, which knows the model.
+    """
     if isinstance(obs, Tensor):
-        return obs if obs.dtype is torch.float32 else obs.float()
+        return obs if obs.dtype is dtype else obs.to(dtype)
     if isinstance(obs, Mapping):
-        return {key: model_input(value) for key, value in obs.items()}
+        return {key: model_input(value, dtype) for key, value in obs.items()}
     if isinstance(obs, list | tuple):
-        return [model_input(value) for value in obs]
+        return [model_input(value, dtype) for value in obs]
     return obs
 
 

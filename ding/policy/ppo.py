@@ -18,7 +18,6 @@ from ding.model.common.head import ReparameterizationHead
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
-from ding.policy.env_forward import model_input
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import positive
 from ding.rl_utils.ppo import KL_TYPES, clipped_surrogate, kl_estimate, ppo_value_data, ppo_value_error
@@ -194,7 +193,7 @@ class PPOPolicy(ActorCriticPolicy):
             self._set_targets(batch)
             self._mode_of(self._model).set(True)
             for minibatch in batch.minibatches(_MINIBATCH_KEYS, int(self._cfg.learn.batch_size)):
-                output = self._learn_model.forward(model_input(minibatch["obs"]), mode="compute_actor_critic")
+                output = self._learn_model.forward(self._model_input(minibatch["obs"]), mode="compute_actor_critic")
                 mask_logits(output)
                 total, logged = loss(output, minibatch)
                 self._backward_and_step(total, self._optimizer, self._model)
@@ -230,7 +229,7 @@ class PPOPolicy(ActorCriticPolicy):
     def _pretrained_log_prob(self, model: nn.Module, batch: OnPolicyData) -> list[Tensor]:
         parts = []
         for observations, action in batch.parts([batch.acted_on, batch.columns["action"]], _ROWS):
-            output = model(model_input(observations), mode="compute_actor")
+            output = model(self._model_input(observations), mode="compute_actor")
             mask_logits(output)
             parts.append(self._log_prob(output["logit"], action))
         return [torch.cat(columns) for columns in zip(*parts, strict=True)]

@@ -73,6 +73,10 @@ class PolicySteps:
             mode = self._modes[id(module)] = ModuleMode(module)
         return mode
 
+    def _model_input(self, obs: Any) -> Any:
+        """`obs` with every tensor in the dtype of the model."""
+        return model_input(obs, self._mode_of(self._model).dtype)
+
     def _forward_envs(self, model: Any, data: dict[int, Any], **kwargs: Any) -> EnvBatch:
         """`{env_id: obs}` through the wrapped `model` in evaluation mode, without gradients; results are on the CPU.
 
@@ -81,8 +85,8 @@ class PolicySteps:
         obs = stack_observations(data)
         if self._cuda:
             obs = to_device(obs, self._device)
-        obs = model_input(obs)  # on the device: images of bytes travel as bytes
         self._mode_of(self._model).set(False)
+        obs = self._model_input(obs)  # on the device: images of bytes travel as bytes
         with torch.set_grad_enabled(False):  # what `no_grad` does, at half its cost
             output = model.forward(obs, **kwargs)
         if self._cuda:

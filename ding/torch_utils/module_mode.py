@@ -1,7 +1,8 @@
-"""Switching a module between training and evaluation without walking it."""
+"""What a policy asks of its module at each iteration, without walking it: the mode, and the dtype."""
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 
@@ -29,6 +30,7 @@ class ModuleMode:
         self._classes = {type(part) for part in parts}
         # `training` is an ordinary entry there; assigning it through the module costs a search among its tensors.
         self._entries = [part.__dict__ for part in parts]
+        self._parameters = [part._parameters for part in parts if part._parameters]
 
     def set(self, training: bool) -> None:
         """Put all parts into training mode or into evaluation mode; nothing is done when the module is in it.
@@ -44,6 +46,15 @@ class ModuleMode:
             return
         for entry in self._entries:
             entry["training"] = training
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the first floating-point parameter, float32 if there is none; for parts as of the last `set`."""
+        for parameters in self._parameters:
+            for parameter in parameters.values():
+                if parameter is not None and parameter.is_floating_point():
+                    return parameter.dtype
+        return torch.float32
 
     def _has_own_train(self) -> bool:
         """Whether a part has another `train` than that of `nn.Module`."""

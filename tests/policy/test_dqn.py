@@ -52,6 +52,27 @@ def test_samples_learn_alike_whether_an_env_tells_its_flags_at_the_last_step_or_
         assert losses(tells_always, over) == losses(tells_always, {}) == not_bootstrapped
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.bfloat16, 0.05)])
+def test_a_model_of_another_dtype_learns_and_acts_in_it(dtype, tolerance):
+    torch.manual_seed(0)
+    model = DQN(4, 2)
+    other = copy.deepcopy(model).to(dtype)
+    data = make_batch(16)
+    policies = [make_policy("learn", "eval", model=one) for one in (model, other)]
+    infos = [policy.learn_mode.forward(copy.deepcopy(data)) for policy in policies]
+    assert infos[1]["total_loss"] == pytest.approx(infos[0]["total_loss"], rel=tolerance)
+    assert infos[1]["priority"] == pytest.approx(infos[0]["priority"], rel=tolerance, abs=tolerance)
+    assert {parameter.dtype for parameter in other.parameters()} == {dtype}
+    assert policies[1].eval_mode.forward(OBS)[0]["logit"].dtype is dtype
+
+
+def test_a_model_given_another_dtype_later_acts_in_it():
+    policy = make_policy("collect", "eval")
+    policy.collect_mode.forward(OBS, eps=0.0)
+    policy._model.double()
+    assert policy.eval_mode.forward(OBS)[3]["logit"].dtype is torch.float64
+
+
 def test_a_learning_step_is_double_dqn_with_adam():
     policy = make_policy("learn", learn__target_update_freq=1000)
     q = copy.deepcopy(policy._model)

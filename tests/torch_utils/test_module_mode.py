@@ -1,6 +1,7 @@
 """Switching the mode of a module does what its `train` does."""
 
 import pytest
+import torch
 from torch import nn
 
 from ding.torch_utils.module_mode import ModuleMode
@@ -73,3 +74,22 @@ def test_the_mode_of_a_part_set_by_hand_stays_while_the_module_does_not_change()
     net[0].eval()
     ModuleMode(net).set(True)
     assert modes(net) == [True, False]
+
+
+def test_the_dtype_is_that_of_the_first_parameter_now():
+    net = nn.Sequential(nn.ReLU(), nn.Linear(1, 1))
+    mode = ModuleMode(net)
+    assert mode.dtype is torch.float32
+    net.double()
+    assert mode.dtype is torch.float64
+    net[1].weight = nn.Parameter(torch.ones(1, 1, dtype=torch.float16))
+    assert mode.dtype is torch.float16
+    net[1] = nn.Linear(1, 1, dtype=torch.bfloat16)
+    mode.set(False)
+    assert mode.dtype is torch.bfloat16
+
+
+def test_without_parameters_of_real_numbers_the_dtype_is_float32():
+    net = nn.Module()
+    net.count = nn.Parameter(torch.ones(1, dtype=torch.int64), requires_grad=False)
+    assert ModuleMode(net).dtype is ModuleMode(nn.ReLU()).dtype is torch.float32
