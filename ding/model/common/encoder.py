@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +14,86 @@ from torch import nn
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.normalization import ChannelLayerNorm
 from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
+from ding.utils.default_helper import squeeze
+
+# A number (or [number]) for vectors, (C, H, W) for images, a mapping of names to such for dict observations.
+ObsShape = int | Sequence[int] | Mapping[str, Any]
+
+
+def build_encoder(
+    obs_shape: ObsShape,
+    hidden_size_list: Sequence[int],
+    activation: Activation = nn.ReLU,
+    norm_type: str | None = None,
+    dropout: float | None = None,
+    image_encoder: Callable[[Sequence[int]], nn.Module] | None = None,
+) -> nn.Module:
+    """The encoder for observations of `obs_shape`; the width of its embeddings is its attribute `output_size`.
+
+    Args:
+        obs_shape: a number (or 1-D shape) for vectors, which get an `FCEncoder`; (C, H, W) for images; a dict of such,
+            or of dicts, for dict observations, which get a `DictEncoder`.
+        hidden_size_list: the widths of the layers; the last one is the width of the embeddings.
+        dropout: dropout probability in vector encoders, None for no dropout.
+        image_encoder: makes the encoder for images of a shape (C, H, W); None makes a `ConvEncoder` of
+            `hidden_size_list`. Its embeddings may have another width.
+
+    Raises:
+        RuntimeError: a shape that has neither one nor three dimensions, or a dict without entries.
+
+    Example:
+        >>> encoder = build_encoder({"position": 2, "goal": 2}, [32, 16])
+        >>> encoder({"position": torch.rand(5, 2), "goal": torch.rand(5, 2)}).shape
+        torch.Size([5, 16])
+    """
+    if isinstance(obs_shape, Mapping) and obs_shape:
+        options = hidden_size_list, activation, norm_type, dropout, image_encoder
+        entries = {str(name): build_encoder(shape, *options) for name, shape in obs_shape.items()}
+        return DictEncoder(entries, hidden_size_list[-1], activation)
+    shape: Any = squeeze(obs_shape)
+    if isinstance(shape, Integral):
+        return FCEncoder(int(shape), hidden_size_list, activation=activation, norm_type=norm_type, dropout=dropout)
+    if isinstance(shape, Sequence) and len(shape) == 3:
+        if image_encoder is not None:
+            return image_encoder(shape)
+        return ConvEncoder(shape, hidden_size_list, activation=activation, norm_type=norm_type)
+    raise RuntimeError(
+        f"obs_shape {shape!r} is not supported; it must be a number for vectors, (C, H, W) for images, or a dict "
+        "of such shapes"
+    )
+
+
+class DictEncoder(nn.Module):
+    """An encoder for each entry of a dict observation, and a layer that joins their embeddings.
+
+    `{name: [B, *shape]}` to [B, output_size]. Entries that no encoder is named for are ignored.
+
+    Args:
+        encoders: the encoder of each entry, with an attribute `output_size`.
+        output_size: the width of the joint embeddings.
+        activation: follows the joining layer.
+
+    Example:
+        >>> encoder = DictEncoder({"arm": FCEncoder(3, [8]), "camera": ConvEncoder((1, 36, 36), [4, 4, 8])}, 16)
+        >>> encoder({"arm": torch.rand(2, 3), "camera": torch.rand(2, 1, 36, 36)}).shape
+        torch.Size([2, 16])
+    """
+
+    def __init__(self, encoders: Mapping[str, nn.Module], output_size: int, activation: Activation = nn.ReLU) -> None:
+        super().__init__()
+        # In the order of names, so that the order of a configuration does not matter. Names need not be attribute
+        # names, as those of a ModuleDict must.
+        self.names = sorted(encoders)
+        self.encoders = nn.ModuleList(encoders[name] for name in self.names)
+        self.output_size = output_size
+        widths: list[Any] = [encoder.output_size for encoder in self.encoders]
+        self.join = nn.Linear(sum(widths), output_size)
+        self.act = as_activation(activation) or nn.Identity()
+
+    def forward(self, x: Mapping[str, Any]) -> torch.Tensor:
+        parts = [encoder(x[name]) for name, encoder in zip(self.names, self.encoders, strict=True)]
+        embedding: torch.Tensor = self.act(self.join(torch.cat(parts, -1)))
+        return embedding
 
 
 class FCEncoder(nn.Module):
@@ -43,6 +125,7 @@ class FCEncoder(nn.Module):
         super().__init__()
         sizes = _checked_sizes(hidden_size_list)
         self.obs_shape = obs_shape
+        self.output_size = sizes[-1]
         self.act = as_activation(activation) or nn.Identity()
         self.init = nn.Linear(obs_shape, sizes[0])
         if res_block:

@@ -1,4 +1,4 @@
-"""What the model templates share about their inputs: shapes, the encoder for a shape, the check of a batch."""
+"""What the model templates share about their inputs: shapes, and the check of a batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ding.model.common.encoder import ConvEncoder, FCEncoder
+from ding.model.common.encoder import ObsShape
+from ding.model.common.encoder import build_encoder as build_encoder
 from ding.utils.default_helper import squeeze
 
 
@@ -18,42 +19,59 @@ def as_shape(shape: int | Sequence[int]) -> int | tuple[int, ...]:
     return int(squeezed) if isinstance(squeezed, Integral) else tuple(squeezed)
 
 
-def build_encoder(
-    obs_shape: int | Sequence[int],
-    hidden_size_list: Sequence[int],
-    activation: nn.Module | None,
-    norm_type: str | None,
-    dropout: float | None = None,
-) -> nn.Module:
-    """An `FCEncoder` for vectors, a `ConvEncoder` (without dropout) for images.
+def as_obs_shape(shape: ObsShape) -> ObsShape:
+    """The shape as a tuple, (N,) for a number; for dict observations a dict of such."""
+    if isinstance(shape, Mapping):
+        return {name: as_obs_shape(entry) for name, entry in shape.items()}
+    squeezed = as_shape(shape)
+    return (squeezed,) if isinstance(squeezed, int) else squeezed
+
+
+def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module) -> Any:
+    """The observations [*B, *obs_shape] in `x` as floating point numbers.
+
+    They are `x` itself, or its entry `observation` where `x` is a dict; dict observations may be either, too. Integers
+    get the dtype of the first parameter of `model`.
+
+    Args:
+        obs_shape: a tuple; for dict observations a dict of such, whose entries are taken out of `x`.
 
     Raises:
-        RuntimeError: `obs_shape` has neither one nor three dimensions.
-    """
-    if isinstance(obs_shape, int):
-        return FCEncoder(obs_shape, hidden_size_list, activation=activation, norm_type=norm_type, dropout=dropout)
-    if len(obs_shape) == 3:
-        return ConvEncoder(obs_shape, hidden_size_list, activation=activation, norm_type=norm_type)
-    raise RuntimeError(
-        f"obs_shape {obs_shape!r} is not supported; it must be a number for vectors or (C, H, W) for images"
-    )
-
-
-def observations_of(x: Tensor | Mapping[str, Any], obs_shape: tuple[int, ...], model: nn.Module) -> Tensor:
-    """The observations [*B, *obs_shape] in `x` (the entry `observation` of a dict) as floating point numbers.
-
-    Integers get the dtype of the first parameter of `model`.
-
-    Raises:
-        KeyError: a dict without `observation`.
+        KeyError: a dict without `observation`, or without an entry of `obs_shape`.
         ValueError: observations of another shape, or images that are not [B, C, H, W].
     """
-    observations = x if isinstance(x, Tensor) else _entry_observation(x)
+    if isinstance(obs_shape, Mapping):
+        if isinstance(x, Mapping) and "observation" in x and "observation" not in obs_shape:
+            x = x["observation"]
+        return _entries(x, obs_shape, model, "")
+    return _checked(x if isinstance(x, Tensor) else _entry_observation(x), obs_shape, model, "")
+
+
+def _entries(x: Any, obs_shape: Mapping[str, Any], model: nn.Module, path: str) -> dict[str, Any]:
+    if not isinstance(x, Mapping) or obs_shape.keys() - x.keys():
+        found = f"the entries {', '.join(map(str, x))}" if isinstance(x, Mapping) else type(x).__name__
+        raise KeyError(
+            f"obs_shape{path} has the entries {', '.join(obs_shape)}, but the observation has {found}; check "
+            "policy.model.obs_shape against the env"
+        )
+    entries: dict[str, Any] = {}
+    for name, shape in obs_shape.items():
+        entry, entry_path = x[name], f"{path}[{name!r}]"
+        if isinstance(shape, Mapping):
+            entries[name] = _entries(entry, shape, model, entry_path)
+        else:
+            if shape == (1,) and (entry.dim() == 1 or entry.shape[-1] != 1):
+                entry = entry.unsqueeze(-1)  # a batch of dicts has its members [1] as [B]
+            entries[name] = _checked(entry, shape, model, entry_path)
+    return entries
+
+
+def _checked(observations: Tensor, obs_shape: Any, model: nn.Module, path: str) -> Tensor:
     shape, rank = observations.shape, len(obs_shape)
     if shape[-rank:] != obs_shape or (rank == 3 and len(shape) != 4):
         raise ValueError(
-            f"the model was made for obs_shape {obs_shape}, that is batches (B, {', '.join(map(str, obs_shape))}), "
-            f"but got observations of shape {tuple(shape)}; check policy.model.obs_shape against the env"
+            f"the model was made for obs_shape{path} {obs_shape}, that is batches (B, {', '.join(map(str, obs_shape))})"
+            f", but got observations of shape {tuple(shape)}; check policy.model.obs_shape against the env"
         )
     if observations.is_floating_point():
         return observations

@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ding.model.common.encoder import ObsShape, build_encoder
 from ding.model.common.head import DiscreteHead, DuelingHead, MultiHead
-from ding.model.common.inputs import as_shape, build_encoder, observations_of
+from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.nn_module import fc_block
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
@@ -20,7 +21,8 @@ class DQN(nn.Module):
     """Encoder and head that give one Q value for each action.
 
     Args:
-        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images.
+        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of such for dict
+            observations, see `build_encoder`.
         action_shape: the number of actions, or a list of them, one for each part of a multi-discrete action.
         dueling: whether the head is a `DuelingHead`; else it is a `DiscreteHead`.
         head_hidden_size: width of the head's hidden layers, the last encoder size when None. Where it is another
@@ -31,7 +33,7 @@ class DQN(nn.Module):
         noise: whether the head consists of `NoiseLinearLayer`.
 
     Raises:
-        RuntimeError: `obs_shape` has neither one nor three dimensions.
+        RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
 
     Example:
         >>> import torch
@@ -44,7 +46,7 @@ class DQN(nn.Module):
 
     def __init__(
         self,
-        obs_shape: int | Sequence[int],
+        obs_shape: ObsShape,
         action_shape: int | Sequence[int],
         encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
         dueling: bool = True,
@@ -57,7 +59,7 @@ class DQN(nn.Module):
         noise: bool = False,
     ) -> None:
         super().__init__()
-        obs_shape, action_shape = as_shape(obs_shape), as_shape(action_shape)
+        action_shape = as_shape(action_shape)
         act = as_activation(activation)
         embedding_size = encoder_hidden_size_list[-1] if len(encoder_hidden_size_list) else 0
         hidden_size = embedding_size if head_hidden_size is None else head_hidden_size
@@ -77,19 +79,19 @@ class DQN(nn.Module):
             self.head: nn.Module = head_cls(hidden_size, action_shape, **head_kwargs)
         else:
             self.head = MultiHead(head_cls, hidden_size, action_shape, **head_kwargs)
-        self._obs_shape = (obs_shape,) if isinstance(obs_shape, int) else obs_shape
+        self._obs_shape = as_obs_shape(obs_shape)
         if init_bias is not None:
             _fill_last_bias(self.head, init_bias)
 
     def forward(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """`{'logit': [B, action_shape]}` for observations [B, *obs_shape], a list of logits if multi-discrete.
 
-        `x` may be a dict with `observation` and `action_mask` [B, action_shape] (a list of masks if multi-discrete,
-        1 for a legal action); the mask is passed on in the output.
+        Dict observations have the entries of `obs_shape`. `x` may also be a dict with `observation` and `action_mask`
+        [B, action_shape] (a list of masks if multi-discrete, 1 for a legal action); the mask is passed on.
 
         Raises:
             ValueError: the observations do not have the shape that the model was made for.
-            KeyError: a dict without `observation`.
+            KeyError: a dict without `observation`, or without an entry of `obs_shape`.
         """
         embedding = self.encoder(observations_of(x, self._obs_shape, self))
         projection = self.projection

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ding.model.common.encoder import IMPALAConvEncoder
+from ding.model.common.encoder import IMPALAConvEncoder, ObsShape, build_encoder
 from ding.model.common.head import DiscreteHead, MultiHead, RegressionHead, ReparameterizationHead
-from ding.model.common.inputs import as_shape, build_encoder, observations_of
+from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.nn_module import fc_block
 from ding.utils.registry_factory import MODEL_REGISTRY
@@ -24,7 +24,8 @@ class VAC(nn.Module):
     """Encoders with an actor head (what to do) and a critic head (the value of a state).
 
     Args:
-        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images.
+        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of such for dict
+            observations, see `build_encoder`.
         action_shape: the number of discrete actions, or a list of them, one for each part of a multi-discrete action;
             the number of dimensions of a continuous action; for a hybrid one both, as a dict with
             `action_type_shape` and `action_args_shape`.
@@ -35,8 +36,9 @@ class VAC(nn.Module):
         norm_type: normalisation in the heads, and in image encoders.
         sigma_type, fixed_sigma_value, bound_type: of continuous actions, see `ReparameterizationHead`.
         encoder: a module to use as encoder, in place of one for `obs_shape`; where actor and critic do not share, the
-            critic has a copy. The width of its embeddings is its attribute `output_size` where it has one, else the
-            hidden size of the heads.
+            critic has a copy. It gets the observations [B, *obs_shape], the entries that a dict `obs_shape` names, or
+            nested observations as they are where `obs_shape` is None or a plain shape. The width of its embeddings is
+            its attribute `output_size` where it has one, else the hidden size of the heads.
         impala_cnn_encoder: encode images with `IMPALAConvEncoder`, whose channels are `encoder_hidden_size_list` and
             whose embeddings are as wide as the hidden layers of the head.
 
@@ -47,7 +49,7 @@ class VAC(nn.Module):
 
     Raises:
         ValueError: an unknown `action_space`, or `encoder` is no module.
-        RuntimeError: `obs_shape` has neither one nor three dimensions.
+        RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
 
     Example:
         >>> import torch
@@ -61,7 +63,7 @@ class VAC(nn.Module):
 
     def __init__(
         self,
-        obs_shape: int | Sequence[int],
+        obs_shape: ObsShape | None,
         action_shape: int | Sequence[int] | Mapping[str, Any],
         action_space: str = "discrete",
         share_encoder: bool = True,
@@ -83,9 +85,9 @@ class VAC(nn.Module):
             raise ValueError(f"action_space {action_space!r} is unknown; allowed: {', '.join(ACTION_SPACES)}")
         if encoder is not None and not isinstance(encoder, nn.Module):
             raise ValueError(f"encoder must be an nn.Module or None, not {type(encoder).__name__}")
-        obs_shape = as_shape(obs_shape)
         act = as_activation(activation)
-        self.obs_shape = (obs_shape,) if isinstance(obs_shape, int) else tuple(obs_shape)
+        self.obs_shape: Any = None if obs_shape is None else as_obs_shape(obs_shape)
+        self._has_own_encoder = encoder is not None
         self.action_space = action_space
         self.share_encoder = share_encoder
         self.impala_cnn_encoder = impala_cnn_encoder
@@ -114,13 +116,14 @@ class VAC(nn.Module):
     def forward(self, x: Tensor | Mapping[str, Any], mode: str) -> dict[str, Any]:
         """What the method called `mode` returns for the observations `x` [B, *obs_shape].
 
-        `x` may be a dict with `observation` and `action_mask` [B, N] (a list of masks if multi-discrete, 1 for a legal
-        action); the mask is passed on in the output of the actor.
+        Dict observations have the entries of `obs_shape`. `x` may also be a dict with `observation` and `action_mask`
+        [B, N] (a list of masks if multi-discrete, 1 for a legal action); the mask is passed on in the output of the
+        actor.
 
         Raises:
             AssertionError: an unknown mode.
             ValueError: the observations do not have the shape that the model was made for.
-            KeyError: a dict without `observation`.
+            KeyError: a dict without `observation`, or without an entry of `obs_shape`.
         """
         if mode not in self.mode:
             raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
@@ -148,10 +151,14 @@ class VAC(nn.Module):
         value = self.critic_head(embedding if self.share_encoder else self.critic_encoder(observations))["pred"]
         return self._with_mask({"logit": logit, "value": value}, x)
 
-    def _observations(self, x: Tensor | Mapping[str, Any]) -> Tensor:
+    def _observations(self, x: Tensor | Mapping[str, Any]) -> Any:
+        if self._has_own_encoder and not isinstance(self.obs_shape, Mapping):
+            x = x["observation"] if isinstance(x, Mapping) and "observation" in x else x
+            if self.obs_shape is None or not isinstance(x, Tensor):
+                return x
         return observations_of(x, self.obs_shape, self)
 
-    def _actor_embedding(self, observations: Tensor) -> Tensor:
+    def _actor_embedding(self, observations: Any) -> Tensor:
         embedding: Tensor = (self.encoder if self.share_encoder else self.actor_encoder)(observations)
         return embedding
 
@@ -169,7 +176,7 @@ class VAC(nn.Module):
 
 
 def _make_encoder(
-    obs_shape: int | tuple[int, ...],
+    obs_shape: ObsShape | None,
     given: nn.Module | None,
     is_impala: bool,
     hidden_size_list: list[int],
@@ -180,11 +187,16 @@ def _make_encoder(
     """The encoder for a head with hidden layers of `head_size`, and the width of its embeddings."""
     if given is not None:
         return given, getattr(given, "output_size", head_size)
+    if obs_shape is None:
+        raise RuntimeError("obs_shape None is not supported without an encoder of your own")
+    image_encoder = None
     if is_impala:
-        if isinstance(obs_shape, int):
+        if not isinstance(obs_shape, Mapping) and isinstance(as_shape(obs_shape), int):
             raise RuntimeError(f"obs_shape {obs_shape!r} does not fit impala_cnn_encoder, which needs (C, H, W)")
-        return IMPALAConvEncoder(obs_shape, hidden_size_list, head_size), head_size
-    return build_encoder(obs_shape, hidden_size_list, activation, norm_type), hidden_size_list[-1]
+        image_encoder = partial(IMPALAConvEncoder, channels=hidden_size_list, outsize=head_size)
+    encoder = build_encoder(obs_shape, hidden_size_list, activation, norm_type, image_encoder=image_encoder)
+    output_size: Any = encoder.output_size
+    return encoder, output_size
 
 
 class _ActorHeads:

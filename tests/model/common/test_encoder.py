@@ -1,10 +1,12 @@
 """Encoders."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
-from ding.model.common.encoder import ConvEncoder, FCEncoder, IMPALAConvEncoder
+from ding.model.common.encoder import ConvEncoder, DictEncoder, FCEncoder, IMPALAConvEncoder, build_encoder
 from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
 
 
@@ -115,3 +117,57 @@ def test_impala_encoder_scales_pixels_and_keeps_leading_dimensions():
     raw.load_state_dict(encoder.state_dict())
     assert torch.allclose(torch.relu(raw(images / 255.0)), out, atol=1e-6)
     assert (raw(images / 255.0) < 0).any()
+
+
+# --- the encoder for a shape ---
+
+
+@pytest.mark.parametrize(
+    ("obs_shape", "cls"),
+    [(4, FCEncoder), ([4], FCEncoder), ((3, 40, 40), ConvEncoder), ({"a": 1, "b": 2}, DictEncoder)],
+)
+def test_each_kind_of_shape_gets_its_encoder(obs_shape, cls):
+    encoder = build_encoder(obs_shape, [8, 8, 6])
+    assert type(encoder) is cls and encoder.output_size == 6
+
+
+def test_the_entries_of_a_dict_are_encoded_each_and_joined():
+    encoder = build_encoder({"goal": 2, "camera": (1, 36, 36), "arm": {"left": 3, "right": 3}}, [4, 4, 6])
+    batch = {
+        "arm": {"right": torch.rand(5, 3), "left": torch.rand(5, 3)},
+        "camera": torch.rand(5, 1, 36, 36),
+        "goal": torch.rand(5, 2),
+        "unused": torch.rand(5, 9),
+    }
+    arm, camera, goal = encoder.encoders  # by name
+    assert [type(part) for part in (arm, camera, goal)] == [DictEncoder, ConvEncoder, FCEncoder]
+    parts = torch.cat([arm(batch["arm"]), camera(batch["camera"]), goal(batch["goal"])], 1)
+    assert torch.equal(encoder(batch), torch.relu(encoder.join(parts)))
+    assert encoder(batch).shape == (5, 6)
+
+
+def test_the_order_of_the_entries_does_not_matter():
+    one, other = build_encoder({"a": 1, "b": 2}, [4]), build_encoder({"b": 2, "a": 1}, [4])
+    other.load_state_dict(one.state_dict())
+    batch = {"a": torch.rand(3, 1), "b": torch.rand(3, 2)}
+    assert torch.equal(one(batch), other(batch))
+
+
+def test_names_of_entries_need_not_be_attribute_names():
+    encoder = build_encoder({"values": 2, "left.arm": 2}, [4])
+    assert encoder({"values": torch.rand(3, 2), "left.arm": torch.rand(3, 2)}).shape == (3, 4)
+
+
+def test_images_may_have_an_encoder_of_their_own():
+    make = partial(IMPALAConvEncoder, channels=[4], outsize=7)
+    encoder = build_encoder({"camera": (1, 8, 8), "goal": 2}, [5, 6], image_encoder=make)
+    camera, goal = encoder.encoders
+    assert type(camera) is IMPALAConvEncoder and camera.output_size == 7 and type(goal) is FCEncoder
+    assert encoder({"camera": torch.rand(3, 1, 8, 8), "goal": torch.rand(3, 2)}).shape == (3, 6)
+    assert type(build_encoder((1, 8, 8), [5, 6], image_encoder=make)) is IMPALAConvEncoder
+
+
+@pytest.mark.parametrize("obs_shape", [(2, 3), {}, {"a": 2, "b": (2, 3)}])
+def test_shapes_without_an_encoder_are_refused(obs_shape):
+    with pytest.raises(RuntimeError, match="obs_shape .* is not supported; it must be a number for vectors"):
+        build_encoder(obs_shape, [4])

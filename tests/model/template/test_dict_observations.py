@@ -1,0 +1,131 @@
+"""Models of dict observations: an encoder for each entry, and encoders of the user's own."""
+
+import pytest
+import torch
+from torch import nn
+
+from ding.model import DQN, VAC
+
+SHAPE = {"pos": 2, "camera": (1, 36, 36), "speed": 1}
+SIZES = {"encoder_hidden_size_list": [4, 4, 8]}
+G = torch.Generator().manual_seed(0)
+
+
+def batch(size=3):
+    return {
+        "pos": torch.rand(size, 2, generator=G),
+        "camera": torch.rand(size, 1, 36, 36, generator=G),
+        "speed": torch.rand(size, generator=G),  # entries [1] are collated to [B]
+    }
+
+
+def dqn(x):
+    return DQN(SHAPE, 2, **SIZES)(x)["logit"]
+
+
+def vac(x):
+    model = VAC(SHAPE, 2, actor_head_hidden_size=8, critic_head_hidden_size=8, **SIZES)
+    return model(x, "compute_actor_critic")["logit"]
+
+
+def seeded(make, x):
+    torch.manual_seed(0)
+    return make(x)
+
+
+@pytest.mark.parametrize("make", [dqn, vac])
+def test_each_entry_is_encoded_and_counts(make):
+    x = batch()
+    logit = seeded(make, x)
+    assert logit.shape == (3, 2)
+    for name, entry in x.items():
+        assert not torch.equal(seeded(make, {**x, name: entry + 1}), logit)
+
+
+@pytest.mark.parametrize("make", [dqn, vac])
+def test_observations_may_lie_beside_or_under_a_mask(make):
+    x, mask = batch(), torch.tensor([[1, 0]] * 3)
+    logit = seeded(make, x)
+    assert torch.equal(seeded(make, {**x, "action_mask": mask}), logit)
+    assert torch.equal(seeded(make, {"observation": x, "action_mask": mask}), logit)
+    assert torch.equal(DQN({"pos": 2}, 2)({"pos": x["pos"], "action_mask": mask})["action_mask"], mask)
+
+
+def test_an_entry_may_be_named_observation():
+    x = {"observation": torch.rand(3, 4), "goal": torch.rand(3, 2)}
+    assert DQN({"observation": 4, "goal": 2}, 2)(x)["logit"].shape == (3, 2)
+
+
+def test_a_batch_of_one_keeps_its_axis():
+    assert DQN(SHAPE, 2, **SIZES)(batch(1))["logit"].shape == (1, 2)
+
+
+def test_integer_entries_are_converted():
+    model, x = DQN({"a": 2, "b": {"c": 1}}, 2), {"a": torch.tensor([[1, 2]]), "b": {"c": torch.tensor([[3]])}}
+    as_float = {"a": x["a"].float(), "b": {"c": x["b"]["c"].float()}}
+    assert torch.equal(model(x)["logit"], model(as_float)["logit"])
+
+
+def test_entries_that_are_missing_or_have_another_shape_are_named():
+    model = DQN({"a": 2, "b": {"c": 1}}, 2)
+    with pytest.raises(KeyError, match="obs_shape has the entries a, b, but the observation has the entries a; check"):
+        model({"a": torch.rand(3, 2)})
+    with pytest.raises(KeyError, match=r"obs_shape\['b'\] has the entries c, but the observation has Tensor"):
+        model({"a": torch.rand(3, 2), "b": torch.rand(3, 1)})
+    with pytest.raises(ValueError, match=r"made for obs_shape\['a'\] \(2,\).* of shape \(3, 5\)"):
+        model({"a": torch.rand(3, 5), "b": {"c": torch.rand(3)}})
+
+
+def test_actor_and_critic_may_have_encoders_of_their_own():
+    model = VAC(SHAPE, 2, share_encoder=False, actor_head_hidden_size=8, critic_head_hidden_size=8, **SIZES)
+    x = batch()
+    embedding = model.critic_encoder({**x, "speed": x["speed"].unsqueeze(1)})
+    assert torch.equal(model(x, "compute_critic")["value"], model.critic_head(embedding)["pred"])
+    assert model.critic_encoder is not model.actor_encoder
+
+
+def test_images_of_dict_observations_may_go_through_the_impala_encoder():
+    shape = {"camera": (1, 16, 16), "pos": 2}
+    model = VAC(shape, 2, encoder_hidden_size_list=[4, 6], impala_cnn_encoder=True, actor_head_hidden_size=8)
+    x = {"camera": torch.rand(3, 1, 16, 16), "pos": torch.rand(3, 2)}
+    assert model(x, "compute_actor_critic")["logit"].shape == (3, 2)
+
+
+# --- an encoder of the user's own ---
+
+
+class Sum(nn.Module):
+    """Takes `{'hand': [B, 2], 'table': {'cards': [B, 2]}}`."""
+
+    output_size = 6
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 6)
+
+    def forward(self, x):
+        return self.layer(x["hand"] + x["table"]["cards"])
+
+
+@pytest.mark.parametrize("obs_shape", [{"hand": 2, "table": {"cards": 2}}, None, 4])
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("space", ["discrete", "continuous"])
+def test_nested_observations_reach_an_encoder_of_ones_own(obs_shape, share, space):
+    model = VAC(obs_shape, 2, action_space=space, share_encoder=share, encoder=Sum())
+    x = {"hand": torch.rand(3, 2), "table": {"cards": torch.rand(3, 2)}}
+    output = model(x, "compute_actor_critic")
+    embedding = (model.encoder if share else model.critic_encoder)(x)
+    assert torch.equal(output["value"], model.critic_head(embedding)["pred"])
+    masked = model({"observation": x, "action_mask": torch.ones(3, 2)}, "compute_actor_critic")
+    assert torch.equal(masked["value"], output["value"])
+    assert ("action_mask" in masked) is (space == "discrete")
+
+
+def test_plain_observations_of_another_shape_are_refused_before_an_encoder_of_ones_own():
+    with pytest.raises(ValueError, match=r"made for obs_shape \(4,\)"):
+        VAC(4, 2, encoder=nn.Linear(4, 64))(torch.rand(3, 5), "compute_actor")
+
+
+def test_without_obs_shape_an_encoder_is_needed():
+    with pytest.raises(RuntimeError, match="obs_shape None is not supported without an encoder of your own"):
+        VAC(None, 2)
