@@ -1,23 +1,42 @@
 """Models, the parts they are built of, and the wrappers around them."""
 
 from ding.model.common import (
+    BranchingHead,
     ConvEncoder,
     DiscreteHead,
+    DistributionHead,
     DuelingHead,
     FCEncoder,
+    FQFHead,
     IMPALAConvEncoder,
     MultiHead,
+    QRDQNHead,
+    QuantileHead,
+    RainbowHead,
     RegressionHead,
     ReparameterizationHead,
     create_model,
     head_cls_map,
     independent_normal_dist,
 )
-from ding.model.template import DQN, VAC
+from ding.model.template import BDQ, C51DQN, DQN, FQF, IQN, QRDQN, SQN, VAC, RainbowDQN
 from ding.model.wrapper import BaseModelWrapper, IModelWrapper, model_wrap, register_wrapper
 
 __all__ = [
+    "BranchingHead",
+    "DistributionHead",
+    "FQFHead",
+    "QRDQNHead",
+    "QuantileHead",
+    "RainbowHead",
+    "BDQ",
+    "C51DQN",
     "DQN",
+    "FQF",
+    "IQN",
+    "QRDQN",
+    "RainbowDQN",
+    "SQN",
     "VAC",
     "BaseModelWrapper",
     "ConvEncoder",

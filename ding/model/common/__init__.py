@@ -1,5 +1,13 @@
 """Parts that model templates are built of."""
 
+from ding.model.common.distributional_heads import (
+    BranchingHead,
+    DistributionHead,
+    FQFHead,
+    QRDQNHead,
+    QuantileHead,
+    RainbowHead,
+)
 from ding.model.common.encoder import ConvEncoder, FCEncoder, IMPALAConvEncoder
 from ding.model.common.head import (
     DiscreteHead,
@@ -13,6 +21,12 @@ from ding.model.common.head import (
 from ding.model.common.utils import create_model
 
 __all__ = [
+    "BranchingHead",
+    "DistributionHead",
+    "FQFHead",
+    "QRDQNHead",
+    "QuantileHead",
+    "RainbowHead",
     "ConvEncoder",
     "DiscreteHead",
     "DuelingHead",

@@ -1,6 +1,7 @@
 """Whole models, registered by name."""
 
-from ding.model.template.q_learning import DQN
+from ding.model.template.q_learning import BDQ, C51DQN, DQN, FQF, IQN, QRDQN, RainbowDQN
+from ding.model.template.sqn import SQN
 from ding.model.template.vac import VAC
 
-__all__ = ["DQN", "VAC"]
+__all__ = ["BDQ", "C51DQN", "DQN", "FQF", "IQN", "QRDQN", "RainbowDQN", "SQN", "VAC"]

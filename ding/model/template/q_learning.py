@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
+from ding.model.common.distributional_heads import (
+    BranchingHead,
+    DistributionHead,
+    FQFHead,
+    QRDQNHead,
+    QuantileHead,
+    RainbowHead,
+)
 from ding.model.common.encoder import ObsShape, build_encoder
 from ding.model.common.head import DiscreteHead, DuelingHead, MultiHead
 from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
@@ -16,8 +24,69 @@ from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 
+class QNetwork(nn.Module):
+    """What all Q networks share: an encoder, a projection where the head has another width, and the head.
+
+    Where `head_hidden_size` is not the width of the encoder's output, a linear layer with activation, `projection`,
+    stands between encoder and head.
+
+    Args:
+        make_head: makes the head, given the width of its input.
+    """
+
+    projection: nn.Module | None
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        encoder_hidden_size_list: Sequence[int],
+        head_hidden_size: int | None,
+        activation: nn.Module | None,
+        norm_type: str | None,
+        make_head: Callable[[int], nn.Module],
+        dropout: float | None = None,
+    ) -> None:
+        super().__init__()
+        embedding_size = encoder_hidden_size_list[-1] if len(encoder_hidden_size_list) else 0
+        hidden_size = embedding_size if head_hidden_size is None else head_hidden_size
+        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, activation, norm_type, dropout)
+        is_projected = hidden_size != embedding_size
+        projection = fc_block(embedding_size, hidden_size, activation=activation) if is_projected else None
+        self.register_module("projection", projection)
+        self.head = make_head(hidden_size)
+        self._obs_shape = as_obs_shape(obs_shape)
+
+    def forward(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
+        """The head's output for observations [B, *obs_shape]: `logit` [B, N], and what else the head gives.
+
+        For multi-discrete actions each entry is a list with an entry for each head. Dict observations have the entries
+        of `obs_shape`. `x` may also be a dict with `observation` and `action_mask` [B, N] (a list of masks if
+        multi-discrete, 1 for a legal action); the mask is passed on.
+
+        Raises:
+            ValueError: the observations do not have the shape that the model was made for.
+            KeyError: a dict without `observation`, or without an entry of `obs_shape`.
+        """
+        embedding = self.encoder(observations_of(x, self._obs_shape, self))
+        projection = self.projection
+        output: dict[str, Any] = self.head(embedding if projection is None else projection(embedding))
+        if not isinstance(x, Tensor) and isinstance(x, Mapping) and "action_mask" in x:
+            output["action_mask"] = x["action_mask"]
+        return output
+
+
+def _head_maker(
+    head_cls: type[nn.Module], action_shape: int | Sequence[int], **head_kwargs: Any
+) -> Callable[[int], nn.Module]:
+    """Makes a `head_cls` for the width of its input; for multi-discrete actions one for each part."""
+    output_size = as_shape(action_shape)
+    if isinstance(output_size, int):
+        return lambda hidden_size: head_cls(hidden_size, output_size, **head_kwargs)
+    return lambda hidden_size: MultiHead(head_cls, hidden_size, output_size, **head_kwargs)
+
+
 @MODEL_REGISTRY.register("dqn")
-class DQN(nn.Module):
+class DQN(QNetwork):
     """Encoder and head that give one Q value for each action.
 
     Args:
@@ -42,8 +111,6 @@ class DQN(nn.Module):
         torch.Size([3, 2])
     """
 
-    projection: nn.Module | None
-
     def __init__(
         self,
         obs_shape: ObsShape,
@@ -58,47 +125,21 @@ class DQN(nn.Module):
         init_bias: float | None = None,
         noise: bool = False,
     ) -> None:
-        super().__init__()
-        action_shape = as_shape(action_shape)
         act = as_activation(activation)
-        embedding_size = encoder_hidden_size_list[-1] if len(encoder_hidden_size_list) else 0
-        hidden_size = embedding_size if head_hidden_size is None else head_hidden_size
-        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type, dropout)
-        is_projected = hidden_size != embedding_size
-        projection = fc_block(embedding_size, hidden_size, activation=act) if is_projected else None
-        self.register_module("projection", projection)
-        head_cls: type[nn.Module] = DuelingHead if dueling else DiscreteHead
-        head_kwargs: dict[str, Any] = {
-            "layer_num": head_layer_num,
-            "activation": act,
-            "norm_type": norm_type,
-            "dropout": dropout,
-            "noise": noise,
-        }
-        if isinstance(action_shape, int):
-            self.head: nn.Module = head_cls(hidden_size, action_shape, **head_kwargs)
-        else:
-            self.head = MultiHead(head_cls, hidden_size, action_shape, **head_kwargs)
-        self._obs_shape = as_obs_shape(obs_shape)
+        make_head = _head_maker(
+            DuelingHead if dueling else DiscreteHead,
+            action_shape,
+            layer_num=head_layer_num,
+            activation=act,
+            norm_type=norm_type,
+            dropout=dropout,
+            noise=noise,
+        )
+        super().__init__(
+            obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head, dropout=dropout
+        )
         if init_bias is not None:
             _fill_last_bias(self.head, init_bias)
-
-    def forward(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """`{'logit': [B, action_shape]}` for observations [B, *obs_shape], a list of logits if multi-discrete.
-
-        Dict observations have the entries of `obs_shape`. `x` may also be a dict with `observation` and `action_mask`
-        [B, action_shape] (a list of masks if multi-discrete, 1 for a legal action); the mask is passed on.
-
-        Raises:
-            ValueError: the observations do not have the shape that the model was made for.
-            KeyError: a dict without `observation`, or without an entry of `obs_shape`.
-        """
-        embedding = self.encoder(observations_of(x, self._obs_shape, self))
-        projection = self.projection
-        output: dict[str, Any] = self.head(embedding if projection is None else projection(embedding))
-        if not isinstance(x, Tensor) and isinstance(x, Mapping) and "action_mask" in x:
-            output["action_mask"] = x["action_mask"]
-        return output
 
 
 def _fill_last_bias(head: nn.Module, value: float) -> None:
@@ -107,3 +148,239 @@ def _fill_last_bias(head: nn.Module, value: float) -> None:
         branch: Any = member.A if isinstance(member, DuelingHead) else member.Q
         last = branch[-1][0]
         nn.init.constant_(last.bias_mu if isinstance(last, NoiseLinearLayer) else last.bias, value)
+
+
+@MODEL_REGISTRY.register("c51dqn")
+class C51DQN(QNetwork):
+    """Encoder and `DistributionHead`: a categorical value distribution for each action.
+
+    `forward` gives `logit` [B, N] and `distribution` [B, N, n_atom]. Arguments as for `DQN`, with the lowest and the
+    highest value and the number of the atoms.
+
+    Example:
+        >>> import torch
+        >>> output = C51DQN(obs_shape=4, action_shape=2)(torch.rand(3, 4))
+        >>> output["logit"].shape, output["distribution"].shape
+        (torch.Size([3, 2]), torch.Size([3, 2, 51]))
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        head_hidden_size: int | None = None,
+        head_layer_num: int = 1,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        v_min: float = -10,
+        v_max: float = 10,
+        n_atom: int = 51,
+    ) -> None:
+        act = as_activation(activation)
+        make_head = _head_maker(
+            DistributionHead,
+            action_shape,
+            layer_num=head_layer_num,
+            activation=act,
+            norm_type=norm_type,
+            n_atom=n_atom,
+            v_min=v_min,
+            v_max=v_max,
+        )
+        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+
+
+@MODEL_REGISTRY.register("rainbowdqn")
+class RainbowDQN(QNetwork):
+    """As `C51DQN`, with a `RainbowHead`: dueling, and of noisy layers.
+
+    Example:
+        >>> import torch
+        >>> RainbowDQN(obs_shape=4, action_shape=2)(torch.rand(3, 4))["distribution"].shape
+        torch.Size([3, 2, 51])
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        head_hidden_size: int | None = None,
+        head_layer_num: int = 1,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        v_min: float = -10,
+        v_max: float = 10,
+        n_atom: int = 51,
+    ) -> None:
+        act = as_activation(activation)
+        make_head = _head_maker(
+            RainbowHead,
+            action_shape,
+            layer_num=head_layer_num,
+            activation=act,
+            norm_type=norm_type,
+            n_atom=n_atom,
+            v_min=v_min,
+            v_max=v_max,
+        )
+        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+
+
+@MODEL_REGISTRY.register("qrdqn")
+class QRDQN(QNetwork):
+    """Encoder and `QRDQNHead`: quantiles of each action's value at fixed fractions.
+
+    `forward` gives `logit` [B, N], `q` [B, N, num_quantiles] and `tau` [B, num_quantiles, 1].
+
+    Example:
+        >>> import torch
+        >>> QRDQN(obs_shape=4, action_shape=2)(torch.rand(3, 4))["q"].shape
+        torch.Size([3, 2, 32])
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        head_hidden_size: int | None = None,
+        head_layer_num: int = 1,
+        num_quantiles: int = 32,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+    ) -> None:
+        act = as_activation(activation)
+        make_head = _head_maker(
+            QRDQNHead,
+            action_shape,
+            layer_num=head_layer_num,
+            activation=act,
+            norm_type=norm_type,
+            num_quantiles=num_quantiles,
+        )
+        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+
+
+@MODEL_REGISTRY.register("iqn")
+class IQN(QNetwork):
+    """Encoder and `QuantileHead`: values at random fractions.
+
+    `forward` gives `logit` [B, N], `q` [num_quantiles, B, N] and `quantiles` [num_quantiles * B, 1].
+
+    Example:
+        >>> import torch
+        >>> IQN(obs_shape=4, action_shape=2)(torch.rand(3, 4))["q"].shape
+        torch.Size([32, 3, 2])
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        head_hidden_size: int | None = None,
+        head_layer_num: int = 1,
+        num_quantiles: int = 32,
+        quantile_embedding_size: int = 128,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+    ) -> None:
+        act = as_activation(activation)
+        make_head = _head_maker(
+            QuantileHead,
+            action_shape,
+            layer_num=head_layer_num,
+            activation=act,
+            norm_type=norm_type,
+            num_quantiles=num_quantiles,
+            quantile_embedding_size=quantile_embedding_size,
+        )
+        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+
+
+@MODEL_REGISTRY.register("fqf")
+class FQF(QNetwork):
+    """Encoder and `FQFHead`: values at fractions that are learnt, too; see `FQFHead` for what `forward` gives.
+
+    Example:
+        >>> import torch
+        >>> FQF(obs_shape=4, action_shape=2)(torch.rand(3, 4))["quantiles"].shape
+        torch.Size([3, 33])
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        head_hidden_size: int | None = None,
+        head_layer_num: int = 1,
+        num_quantiles: int = 32,
+        quantile_embedding_size: int = 128,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+    ) -> None:
+        act = as_activation(activation)
+        make_head = _head_maker(
+            FQFHead,
+            action_shape,
+            layer_num=head_layer_num,
+            activation=act,
+            norm_type=norm_type,
+            num_quantiles=num_quantiles,
+            quantile_embedding_size=quantile_embedding_size,
+        )
+        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+
+
+@MODEL_REGISTRY.register("bdq")
+class BDQ(QNetwork):
+    """Encoder and `BranchingHead`: `forward` gives `logit` [B, num_branches, action_bins_per_branch].
+
+    Args:
+        num_branches: how many actions are chosen side by side, such as the dimensions of a continuous action.
+        action_bins_per_branch: how many values each of them may take.
+        layer_num, a_layer_num, v_layer_num: hidden layers of the head; of its advantages and its value, `layer_num`
+            when None.
+
+    Raises:
+        ValueError: there is no branch.
+
+    Example:
+        >>> import torch
+        >>> BDQ(obs_shape=4, num_branches=2, action_bins_per_branch=5)(torch.rand(3, 4))["logit"].shape
+        torch.Size([3, 2, 5])
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        num_branches: int = 0,
+        action_bins_per_branch: int = 2,
+        layer_num: int = 3,
+        a_layer_num: int | None = None,
+        v_layer_num: int | None = None,
+        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        head_hidden_size: int | None = None,
+        norm_type: str | None = None,
+        activation: Activation = nn.ReLU,
+    ) -> None:
+        if num_branches < 1:
+            raise ValueError(f"num_branches = {num_branches} is not allowed; BDQ needs at least one branch")
+        act = as_activation(activation)
+
+        def make_head(hidden_size: int) -> nn.Module:
+            return BranchingHead(
+                hidden_size,
+                num_branches,
+                action_bins_per_branch,
+                layer_num,
+                a_layer_num,
+                v_layer_num,
+                norm_type=norm_type,
+                activation=act,
+            )
+
+        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)

@@ -1,0 +1,125 @@
+"""The relatives of DQN: registered names, constructors, state dict names, outputs."""
+
+import pytest
+import torch
+
+import ding.model
+from ding.model import BDQ, C51DQN, FQF, IQN, QRDQN, SQN, RainbowDQN, create_model
+from ding.torch_utils.nn_test_helper import is_differentiable
+
+
+def pairs(*layers):
+    return [f"{layer}.{name}" for layer in layers for name in ("weight", "bias")]
+
+
+ENCODER = pairs("encoder.init", "encoder.main.0", "encoder.main.2")
+REGISTERED = {
+    "c51dqn": C51DQN,
+    "rainbowdqn": RainbowDQN,
+    "qrdqn": QRDQN,
+    "iqn": IQN,
+    "fqf": FQF,
+    "sqn": SQN,
+}
+# For 3 observations and 2 actions.
+OUTPUTS = {
+    C51DQN: {"logit": (3, 2), "distribution": (3, 2, 51)},
+    RainbowDQN: {"logit": (3, 2), "distribution": (3, 2, 51)},
+    QRDQN: {"logit": (3, 2), "q": (3, 2, 32), "tau": (3, 32, 1)},
+    IQN: {"logit": (3, 2), "q": (32, 3, 2), "quantiles": (96, 1)},
+    FQF: {
+        "logit": (3, 2),
+        "q": (3, 32, 2),
+        "quantiles": (3, 33),
+        "quantiles_hats": (3, 32),
+        "q_tau_i": (3, 31, 2),
+        "entropies": (3, 1),
+    },
+}
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_models_are_made_by_their_names(name):
+    model = create_model({"type": name, "obs_shape": 4, "action_shape": 2})
+    assert type(model) is REGISTERED[name]
+    assert getattr(ding.model, type(model).__name__) is type(model)
+
+
+@pytest.mark.parametrize("cls", OUTPUTS)
+def test_outputs_have_the_documented_shapes_and_names(cls):
+    output = cls(4, 2)(torch.rand(3, 4))
+    assert {key: tuple(value.shape) for key, value in output.items()} == OUTPUTS[cls]
+
+
+@pytest.mark.parametrize(
+    ("cls", "names"),
+    [
+        (C51DQN, pairs("head.Q.0.0", "head.Q.1.0")),
+        (QRDQN, pairs("head.Q.0.0", "head.Q.1.0")),
+        (IQN, pairs("head.Q.0.0", "head.Q.1.0", "head.iqn_fc")),
+        (FQF, pairs("head.Q.0.0", "head.Q.1.0", "head.fqf_fc.0", "head.quantiles_proposal.0")),
+    ],
+)
+def test_parameter_names(cls, names):
+    assert [name for name, _ in cls(4, 2).named_parameters()] == ENCODER + names
+
+
+def test_parameter_names_of_a_rainbow():
+    layers = [f"head.{branch}.{i}.0" for branch in "AQ" for i in (0, 1)]
+    names = [f"{layer}.{name}_{part}" for layer in layers for name in ("weight", "bias") for part in ("mu", "sigma")]
+    assert [name for name, _ in RainbowDQN(4, 2).named_parameters()] == ENCODER + names
+
+
+def test_the_atoms_of_the_constructor_count():
+    model = C51DQN(4, 2, v_min=0, v_max=1, n_atom=5)
+    assert model(torch.rand(3, 4))["distribution"].shape == (3, 2, 5)
+    assert model.head.support.tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
+@pytest.mark.parametrize("cls", OUTPUTS)
+@pytest.mark.parametrize("obs_shape", [4, (3, 40, 36), {"pos": 2, "goal": 2}])
+def test_all_kinds_of_observations_and_multi_discrete_actions_and_another_head_width(cls, obs_shape):
+    model = cls(obs_shape, [2, 3], encoder_hidden_size_list=[8, 8, 8], head_hidden_size=12, head_layer_num=2)
+    if isinstance(obs_shape, dict):
+        x = {name: torch.rand(5, size) for name, size in obs_shape.items()}
+    else:
+        x = torch.rand(5, *([obs_shape] if isinstance(obs_shape, int) else obs_shape))
+    output = model(x)
+    assert [logit.shape for logit in output["logit"]] == [(5, 2), (5, 3)]
+    assert model.projection[0].out_features == 12
+
+
+@pytest.mark.parametrize("cls", [C51DQN, QRDQN, IQN])
+def test_all_parameters_learn(cls):
+    model = cls(4, 2)
+    output = model(torch.rand(3, 4))
+    is_differentiable(output["logit"].pow(2).sum(), model)
+
+
+@pytest.mark.parametrize("cls", [*OUTPUTS, SQN])
+def test_the_mask_of_a_dict_observation_travels_along(cls):
+    mask = torch.tensor([[1, 0]] * 3)
+    assert cls(4, 2)({"observation": torch.rand(3, 4), "action_mask": mask})["action_mask"] is mask
+
+
+def test_a_branching_network():
+    model = create_model({"type": "bdq", "obs_shape": 3, "num_branches": 1, "action_bins_per_branch": 11})
+    hidden = ["0.0", "0.2", "0.4", "1.0"]
+    names = pairs(*[f"head.V.{layer}" for layer in hidden], *[f"head.branches.0.{layer}" for layer in hidden])
+    assert list(model.state_dict()) == ENCODER + names
+    assert BDQ(3, num_branches=2, action_bins_per_branch=5)(torch.rand(4, 3))["logit"].shape == (4, 2, 5)
+    with pytest.raises(ValueError, match="num_branches = 0"):
+        BDQ(3)
+
+
+def test_soft_q_networks_are_two_of_the_same_kind():
+    model = SQN(4, 2, encoder_hidden_size_list=[64, 64])
+    x = torch.rand(3, 4)
+    output = model(x)
+    assert list(model.q0.state_dict()) == list(model.q1.state_dict())
+    assert [name.split(".")[0] for name in model.state_dict()].count("q0") == len(model.q0.state_dict())
+    q0, q1 = model.q0(x)["logit"], model.q1(x)["logit"]
+    assert isinstance(output["q_value"], tuple)
+    assert torch.equal(output["q_value"][0], q0) and torch.equal(output["q_value"][1], q1)
+    assert torch.equal(output["logit"], torch.min(q0, q1)) and not torch.equal(q0, q1)
+    assert set(output) == {"q_value", "logit"}
