@@ -1,10 +1,9 @@
-"""Losses of value distributions: categorical ones (C51), and fully parameterized quantile functions (FQF).
+"""Losses of value distributions: categorical ones (C51), and quantile functions (QR-DQN, IQN, FQF).
 
 A categorical distribution is a probability for each of `n_atom` values, its atoms, evenly spaced from `v_min` to
 `v_max`; see https://arxiv.org/abs/1707.06887. Actions [B, A] of A agents fold the agents into the batch (sample 0's
-agents first); reward, done and weight then count for each agent. Quantile functions are those of
-https://arxiv.org/abs/1911.02140. Shapes: B batch, N discrete actions, n steps, T quantile fractions. Every target is
-detached.
+agents first); reward, done and weight then count for each agent. Shapes: B batch, N discrete actions, n steps, T
+quantile fractions. Every target is detached.
 """
 
 from __future__ import annotations
@@ -134,6 +133,28 @@ def _project(probability: Tensor, position: Tensor) -> Tensor:
 # --- quantile functions ---
 
 
+class qrdqn_nstep_td_data(NamedTuple):
+    q: Tensor  # [B, N, T], at the fractions tau
+    next_n_q: Tensor  # [B, N, T'], n steps later
+    action: Tensor  # [B] int64
+    next_n_action: Tensor  # [B] int64
+    reward: Tensor  # [n, B]
+    done: Tensor  # [B]
+    tau: Tensor  # [B, T, 1]
+    weight: Tensor | float | None  # [B] or [B, 1]
+
+
+class iqn_nstep_td_data(NamedTuple):
+    q: Tensor  # [T, B, N], at the fractions replay_quantiles
+    next_n_q: Tensor  # [T', B, N], n steps later
+    action: Tensor  # [B] int64
+    next_n_action: Tensor  # [B] int64
+    reward: Tensor  # [n, B]
+    done: Tensor  # [B]
+    replay_quantiles: Tensor  # [T * B, 1] or [T, B, 1]
+    weight: Tensor | float | None  # [B] or [B, 1]
+
+
 class fqf_nstep_td_data(NamedTuple):
     q: Tensor  # [B, T, N], at the fractions quantiles_hats
     next_n_q: Tensor  # [B, T', N], n steps later
@@ -150,6 +171,63 @@ def evaluate_quantile_at_action(q_s: Tensor, actions: Tensor) -> Tensor:
     return q_s.gather(-1, actions.reshape(-1, 1, 1).expand(-1, q_s.shape[1], 1))
 
 
+def _quantile_regression(
+    quantile: Tensor,
+    fraction: Tensor,
+    next_value: Tensor,
+    data: qrdqn_nstep_td_data | iqn_nstep_td_data | fqf_nstep_td_data,
+    gamma: float | Sequence[Any],
+    nstep: int,
+    value_gamma: float | Tensor | None,
+    threshold: float,
+    kappa: float,
+) -> tuple[Tensor, Tensor]:
+    """`(loss, error [B])` of the `quantile`s [B, T] at `fraction` [B, T] against returns that end in `next_value`.
+
+    error = mean_j sum_i |tau_i - [d_ij < 0]| huber(d_ij) / kappa, where d_ij is target j of T' less quantile i, and
+    huber is linear beyond `threshold`.
+    """
+    with torch.no_grad():
+        target = nstep_return(nstep_return_data(data.reward, next_value, data.done), gamma, nstep, value_gamma)
+    targets = target.unsqueeze(1).expand(-1, quantile.shape[1], -1)  # [B, T, T']
+    quantiles = quantile.unsqueeze(-1).expand_as(targets)
+    huber = F.huber_loss(quantiles, targets, reduction="none", delta=threshold)
+    below = (targets < quantiles.detach()).to(huber.dtype)
+    asymmetric = (fraction.detach().unsqueeze(-1) - below).abs() * huber / kappa
+    error = asymmetric.sum(1).mean(-1)
+    return weighted_mean(error, data.weight), error
+
+
+def qrdqn_nstep_td_error(
+    data: qrdqn_nstep_td_data, gamma: float | Sequence[Any], nstep: int = 1, value_gamma: float | Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`(loss, error [B])` of quantile regression at fixed fractions, https://arxiv.org/abs/1710.10044.
+
+    The error is that of `fqf_nstep_td_error` with kappa 1. `loss` is the mean of error * weight.
+    """
+    q = _of_action(data.q, data.action)
+    next_value = _of_action(data.next_n_q, data.next_n_action)
+    return _quantile_regression(q, data.tau.squeeze(-1), next_value, data, gamma, nstep, value_gamma, 1.0, 1.0)
+
+
+def iqn_nstep_td_error(
+    data: iqn_nstep_td_data,
+    gamma: float | Sequence[Any],
+    nstep: int = 1,
+    kappa: float = 1.0,
+    value_gamma: float | Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`(loss, error [B])` of quantile regression at random fractions, https://arxiv.org/abs/1806.06923.
+
+    The error is that of `fqf_nstep_td_error`, but for huber, which is linear beyond `kappa`. `loss` is the mean of
+    error * weight.
+    """
+    q = evaluate_quantile_at_action(data.q.transpose(0, 1), data.action).squeeze(-1)
+    next_value = evaluate_quantile_at_action(data.next_n_q.transpose(0, 1), data.next_n_action).squeeze(-1)
+    fraction = data.replay_quantiles.view(q.shape[1], -1).T
+    return _quantile_regression(q, fraction, next_value, data, gamma, nstep, value_gamma, kappa, kappa)
+
+
 def fqf_nstep_td_error(
     data: fqf_nstep_td_data,
     gamma: float | Sequence[Any],
@@ -157,23 +235,15 @@ def fqf_nstep_td_error(
     kappa: float = 1.0,
     value_gamma: float | Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` of quantile regression towards the n-step returns of the next quantiles.
+    """`(loss, error [B])` of quantile regression at learnt fractions, https://arxiv.org/abs/1911.02140.
 
     error = mean_j sum_i |tau_i - [d_ij < 0]| huber(d_ij) / kappa, where d_ij is target j less quantile i, tau_i the
     fraction of quantile i, and huber is linear beyond 1. `loss` is the mean of error * weight. See `nstep_return` for
     the discounts.
     """
-    q, next_n_q, action, next_n_action, reward, done, quantiles_hats, weight = data
-    with torch.no_grad():
-        next_value = evaluate_quantile_at_action(next_n_q, next_n_action).squeeze(-1)  # [B, T']
-        target = nstep_return(nstep_return_data(reward, next_value, done), gamma, nstep, value_gamma)
-    targets = target.unsqueeze(1).expand(-1, q.shape[1], -1)  # [B, T, T']
-    quantile = evaluate_quantile_at_action(q, action).expand_as(targets)
-    huber = F.huber_loss(quantile, targets, reduction="none")
-    below = (targets < quantile.detach()).to(huber.dtype)
-    asymmetric = (quantiles_hats.detach().unsqueeze(-1) - below).abs() * huber / kappa
-    error = asymmetric.sum(1).mean(-1)
-    return weighted_mean(error, weight), error
+    q = evaluate_quantile_at_action(data.q, data.action).squeeze(-1)
+    next_value = evaluate_quantile_at_action(data.next_n_q, data.next_n_action).squeeze(-1)
+    return _quantile_regression(q, data.quantiles_hats, next_value, data, gamma, nstep, value_gamma, 1.0, kappa)
 
 
 def fqf_calculate_fraction_loss(q_tau_i: Tensor, q_value: Tensor, quantiles: Tensor, actions: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ding.rl_utils.distributional import (
@@ -22,6 +23,10 @@ from ding.rl_utils.distributional import (
     fqf_calculate_fraction_loss,
     fqf_nstep_td_data,
     fqf_nstep_td_error,
+    iqn_nstep_td_data,
+    iqn_nstep_td_error,
+    qrdqn_nstep_td_data,
+    qrdqn_nstep_td_error,
 )
 from ding.rl_utils.returns import (
     alive,
@@ -34,6 +39,7 @@ from ding.rl_utils.returns import (
 )
 
 __all__ = [
+    "bdq_nstep_td_error",
     "dist_1step_td_data",
     "dist_1step_td_error",
     "dist_nstep_td_data",
@@ -42,10 +48,17 @@ __all__ = [
     "fqf_calculate_fraction_loss",
     "fqf_nstep_td_data",
     "fqf_nstep_td_error",
+    "iqn_nstep_td_data",
+    "iqn_nstep_td_error",
+    "qrdqn_nstep_td_data",
+    "qrdqn_nstep_td_error",
+    "m_q_1step_td_data",
+    "m_q_1step_td_error",
     "nstep_return",
     "nstep_return_data",
     "q_1step_td_data",
     "q_1step_td_error",
+    "q_nstep_sql_td_error",
     "q_nstep_td_data",
     "q_nstep_td_error",
     "q_nstep_td_error_with_rescale",
@@ -79,6 +92,16 @@ class q_nstep_td_data(NamedTuple):
     action: Tensor  # [B] or [B, A] int64
     next_n_action: Tensor  # as action
     reward: Tensor  # [n, B], [n, B, A] or [n, B, 1]
+    done: Tensor  # [B]
+    weight: Tensor | None  # [B] or [B, 1]
+
+
+class m_q_1step_td_data(NamedTuple):
+    q: Tensor  # [B, N]
+    target_q: Tensor  # [B, N], of the target network, for the same observations
+    next_q: Tensor  # [B, N], of the target network, for the next observations
+    act: Tensor  # [B] int64
+    reward: Tensor  # [B]
     done: Tensor  # [B]
     weight: Tensor | None  # [B] or [B, 1]
 
@@ -120,6 +143,23 @@ def _next_value_target(next_value: Tensor, reward: Tensor, done: Tensor | None, 
     return gamma * bootstraps * next_value + view_similar(reward, next_value)
 
 
+def _nstep_target(
+    next_value: Tensor,
+    reward: Tensor,
+    done: Tensor,
+    gamma: float | Sequence[Any],
+    nstep: int,
+    cum_reward: bool,
+    value_gamma: float | Tensor | None,
+) -> Tensor:
+    if not cum_reward:
+        return nstep_return(nstep_return_data(reward, next_value, done), gamma, nstep, value_gamma)
+    factor = float(gamma) ** nstep if value_gamma is None else value_gamma  # type: ignore[arg-type]
+    if isinstance(factor, Tensor):
+        factor = view_similar(factor, next_value)
+    return view_similar(reward, next_value) + factor * next_value * view_similar(alive(done), next_value)
+
+
 def q_1step_td_error(data: q_1step_td_data, gamma: float, criterion: Criterion = _SQUARED_ERROR) -> Tensor:
     """The one-step loss of Q-learning, a scalar."""
     q, next_q, act, next_act, reward, done, weight = data
@@ -148,17 +188,10 @@ def q_nstep_td_error(
         >>> loss.item()
         0.25
     """
-    q, next_n_q, action, next_n_action, reward, done, weight = data
-    next_value = _chosen(next_n_q, next_n_action)
-    if cum_reward:
-        factor = float(gamma) ** nstep if value_gamma is None else value_gamma  # type: ignore[arg-type]
-        if isinstance(factor, Tensor):
-            factor = view_similar(factor, next_value)
-        target = view_similar(reward, next_value) + factor * next_value * view_similar(alive(done), next_value)
-    else:
-        target = nstep_return(nstep_return_data(reward, next_value, done), gamma, nstep, value_gamma)
-    error = criterion(_chosen(q, action), target.detach())
-    return weighted_mean(error, weight), error
+    next_value = _chosen(data.next_n_q, data.next_n_action)
+    target = _nstep_target(next_value, data.reward, data.done, gamma, nstep, cum_reward, value_gamma)
+    error = criterion(_chosen(data.q, data.action), target.detach())
+    return weighted_mean(error, data.weight), error
 
 
 def q_nstep_td_error_with_rescale(
@@ -182,6 +215,75 @@ def q_nstep_td_error_with_rescale(
     target = trans_fn(nstep_return(nstep_return_data(reward, next_value, done), gamma, nstep, value_gamma))
     error = criterion(_chosen(q, action), target.detach())
     return weighted_mean(error, weight), error
+
+
+def m_q_1step_td_error(
+    data: m_q_1step_td_data, gamma: float, tau: float, alpha: float, criterion: Criterion = _SQUARED_ERROR
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`(loss, error [B], action gap, clip fraction [B])` of Munchausen Q-learning, https://arxiv.org/abs/2007.14430.
+
+    With pi = softmax(target q / tau), the target is r + alpha * clip(tau log pi(a|s), -1, 0) plus the discounted soft
+    value of what follows, sum_a' pi(a'|s') (q'(s', a') - tau log pi(a'|s')). The action gap is the mean distance of the
+    two largest values of `target_q`; the clip fraction is 1 for a sample whose tau log pi is clipped, else 0.
+
+    Example:
+        >>> import torch
+        >>> q = torch.zeros(1, 2)
+        >>> data = m_q_1step_td_data(q, q, q, torch.tensor([0]), torch.ones(1), torch.ones(1), None)
+        >>> loss, error, gap, clipped = m_q_1step_td_error(data, gamma=0.9, tau=1.0, alpha=0.5)
+        >>> round(loss.sqrt().item(), 4)  # 1 + 0.5 log 0.5
+        0.6534
+    """
+    q, target_q, next_q, act, reward, done, weight = data
+    with torch.no_grad():
+        log_policy = tau * torch.log_softmax(target_q / tau, -1)
+        bonus = _chosen(log_policy, act)
+        next_log_policy = torch.log_softmax(next_q / tau, -1)
+        soft_value = (next_log_policy.exp() * (next_q - tau * next_log_policy)).sum(-1)
+        target = _next_value_target(soft_value, reward + alpha * bonus.clamp(-1, 0), done, gamma)
+        best, second = target_q.topk(2, -1).values.unbind(-1)
+        clipped = ((bonus > 0) | (bonus < -1)).to(q.dtype)
+    error = criterion(_chosen(q, act), target)
+    return weighted_mean(error, weight), error, (best - second).mean(), clipped
+
+
+def q_nstep_sql_td_error(
+    data: q_nstep_td_data,
+    gamma: float | Sequence[Any],
+    alpha: float,
+    nstep: int = 1,
+    cum_reward: bool = False,
+    value_gamma: float | Tensor | None = None,
+    criterion: Criterion = _SQUARED_ERROR,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`(loss, error [B], soft value [B])` of n-step soft Q-learning, https://arxiv.org/abs/1702.08165.
+
+    What follows is worth alpha log sum_a exp(q'(a) / alpha); `next_n_action` is not used. See `q_nstep_td_error`.
+    """
+    soft_value = alpha * torch.logsumexp(data.next_n_q.detach() / alpha, -1)
+    target = _nstep_target(soft_value, data.reward, data.done, gamma, nstep, cum_reward, value_gamma)
+    error = criterion(_chosen(data.q, data.action), target)
+    return weighted_mean(error, data.weight), error, soft_value
+
+
+def bdq_nstep_td_error(
+    data: q_nstep_td_data,
+    gamma: float | Sequence[Any],
+    nstep: int = 1,
+    cum_reward: bool = False,
+    value_gamma: float | Tensor | None = None,
+    criterion: Criterion = _SQUARED_ERROR,
+) -> tuple[Tensor, Tensor]:
+    """`(loss, error [B])` of the branching network of https://arxiv.org/abs/1711.08946.
+
+    The values are [B, D, N], the actions [B, D] of D branches. All branches learn one target: the return with the mean
+    over the branches of the next values. The error is the mean of theirs. See `q_nstep_td_error` for the rest.
+    """
+    next_value = _chosen(data.next_n_q, data.next_n_action).mean(-1)
+    target = _nstep_target(next_value, data.reward, data.done, gamma, nstep, cum_reward, value_gamma).detach()
+    chosen = _chosen(data.q, data.action)
+    error = criterion(chosen, target.unsqueeze(-1).expand_as(chosen)).mean(-1)
+    return weighted_mean(error, data.weight), error
 
 
 def v_1step_td_error(

@@ -10,6 +10,10 @@ from ding.rl_utils.distributional import (
     fqf_calculate_fraction_loss,
     fqf_nstep_td_data,
     fqf_nstep_td_error,
+    iqn_nstep_td_data,
+    iqn_nstep_td_error,
+    qrdqn_nstep_td_data,
+    qrdqn_nstep_td_error,
 )
 
 
@@ -27,11 +31,11 @@ def make_data(batch, fractions, next_fractions, actions, nstep, seed, weight=Non
     )
 
 
-def naive_huber(x):
-    return x * x / 2 if abs(x) <= 1 else abs(x) - 0.5
+def naive_huber(x, threshold=1.0):
+    return x * x / 2 if abs(x) <= threshold else threshold * (abs(x) - threshold / 2)
 
 
-def naive_error(data, b, gamma, nstep, kappa, value_gamma):
+def naive_error(data, b, gamma, nstep, kappa, value_gamma, threshold=1.0):
     reward = sum(gamma**i * r for i, r in enumerate(data.reward[:, b].tolist()))
     values = data.next_n_q[b, :, data.next_n_action[b]].tolist()
     targets = [reward + (1 - data.done[b].item()) * value_gamma * value for value in values]
@@ -39,7 +43,7 @@ def naive_error(data, b, gamma, nstep, kappa, value_gamma):
     for target in targets:
         for hat, quantile in zip(data.quantiles_hats[b].tolist(), data.q[b, :, data.action[b]].tolist(), strict=True):
             delta = target - quantile
-            total += abs(hat - (1.0 if delta < 0 else 0.0)) * naive_huber(delta) / kappa
+            total += abs(hat - (1.0 if delta < 0 else 0.0)) * naive_huber(delta, threshold) / kappa
     return total / len(targets)
 
 
@@ -59,6 +63,52 @@ def test_the_quantile_error_equals_its_naive_twin(batch, fractions, next_fractio
     expected = [naive_error(data, b, 0.9, nstep, kappa, 0.9**nstep) for b in range(batch)]
     assert error.tolist() == pytest.approx(expected, abs=1e-4)
     assert loss.item() == pytest.approx(sum(expected) / batch, abs=1e-4)
+
+
+def as_qrdqn(data):
+    q, next_q = (values.transpose(1, 2) for values in (data.q, data.next_n_q))
+    return qrdqn_nstep_td_data(q, next_q, *data[2:6], data.quantiles_hats.unsqueeze(-1), data.weight)
+
+
+def as_iqn(data):
+    q, next_q = (values.transpose(0, 1) for values in (data.q, data.next_n_q))
+    return iqn_nstep_td_data(q, next_q, *data[2:6], data.quantiles_hats.T.reshape(-1, 1), data.weight)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    batch=st.integers(1, 3),
+    fractions=st.integers(1, 4),
+    next_fractions=st.integers(1, 4),
+    nstep=st.integers(1, 3),
+    kappa=st.sampled_from([0.5, 1.0]),
+    seed=st.integers(0, 100),
+)
+def test_fixed_and_random_fractions_have_the_same_error_in_their_own_layout(
+    batch, fractions, next_fractions, nstep, kappa, seed
+):
+    weight = torch.rand(batch, generator=torch.Generator().manual_seed(seed))
+    data = make_data(batch, fractions, next_fractions, 3, nstep, seed, weight)
+    value_gamma = torch.rand(batch, generator=torch.Generator().manual_seed(seed + 1))
+    for result, kind in (
+        (qrdqn_nstep_td_error(as_qrdqn(data), 0.9, nstep, value_gamma), (1.0, 1.0)),
+        (iqn_nstep_td_error(as_iqn(data), 0.9, nstep, kappa, value_gamma), (kappa, kappa)),
+    ):
+        loss, error = result
+        scale, threshold = kind
+        expected = [naive_error(data, b, 0.9, nstep, scale, value_gamma[b].item(), threshold) for b in range(batch)]
+        assert error.tolist() == pytest.approx(expected, abs=1e-4)
+        assert loss.item() == pytest.approx((torch.tensor(expected) * weight).mean().item(), abs=1e-4)
+
+
+@pytest.mark.parametrize(("convert", "loss"), [(as_qrdqn, qrdqn_nstep_td_error), (as_iqn, iqn_nstep_td_error)])
+def test_no_gradient_reaches_the_target_or_the_fractions(convert, loss):
+    data = make_data(2, 3, 3, 4, 1, seed=2)
+    data = data._replace(next_n_q=data.next_n_q.requires_grad_(), quantiles_hats=data.quantiles_hats.requires_grad_())
+    loss(convert(data), 0.9)[0].backward()
+    assert data.next_n_q.grad is None and data.quantiles_hats.grad is None
+    touched = (data.q.grad != 0).any(1)
+    assert [row.nonzero().flatten().tolist() for row in touched] == data.action.unsqueeze(1).tolist()
 
 
 def test_value_gamma_and_weights_are_per_sample():
