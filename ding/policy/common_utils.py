@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -184,6 +185,23 @@ def _map_tensors(item: Any, fn: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(item, list | tuple):
         return [_map_tensors(value, fn) for value in item]
     return item
+
+
+def linear_lr_scheduler(
+    optimizer: torch.optim.Optimizer, settings: Mapping[str, Any] | None
+) -> torch.optim.lr_scheduler.LambdaLR | None:
+    """Lets the rate of `optimizer` fall linearly to its share `min_lr_lambda` over `epoch_num` steps of the schedule.
+
+    `settings` is `{'epoch_num': ..., 'min_lr_lambda': ...}`; None where it is None.
+    """
+    if settings is None:
+        return None
+    ratio = partial(_lr_ratio, float(settings["epoch_num"]), float(settings["min_lr_lambda"]))
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, ratio)
+
+
+def _lr_ratio(epochs: float, minimum: float, epoch: int) -> float:
+    return max(1.0 - epoch * (1.0 - minimum) / epochs, minimum)
 
 
 def set_noise_mode(module: nn.Module, noise_enabled: bool) -> None:

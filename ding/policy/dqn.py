@@ -1,4 +1,7 @@
-"""Deep Q-learning: double, dueling, n-step, prioritized, with or without noisy layers."""
+"""Deep Q-learning: double, dueling, n-step, prioritized, with or without noisy layers.
+
+The policies of the same family, such as C51, override `_head_error`: what one head's outputs are worth.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,24 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
-from ding.policy.common_utils import default_preprocess_learn, set_noise_mode
+from ding.policy.common_utils import default_preprocess_learn, linear_lr_scheduler, set_noise_mode
 from ding.policy.modes import plain_transition
-from ding.policy.settings import positive, setting
+from ding.policy.settings import OPTIMIZER_RULES, positive, setting
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number
+from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _LEARN_KEYS = ("obs", "next_obs", "action", "reward", "done", "terminated", "value_gamma", "weight")
 _WEIGHT_KEYS = ("IS", "priority_IS")
+_CRITERIA = {"mse": nn.MSELoss(reduction="none"), "huber": nn.HuberLoss(reduction="none")}
+
+# The loss [], the error [B] of each sample, and what to log.
+TDError = tuple[Tensor, Tensor, dict[str, Tensor]]
 
 
 @POLICY_REGISTRY.register("dqn")
@@ -66,6 +73,13 @@ class DQNPolicy(Policy):
             "target_theta": 0.005,
             # Bootstrap from terminal states too.
             "ignore_done": False,
+            # What is made of the distance to the target: 'mse', or 'huber', which is linear beyond 1.
+            "criterion": "mse",
+            # How gradients are clipped before a step, such as 'clip_norm' or 'clip_value', and at which value.
+            "grad_clip_type": None,
+            "grad_clip_value": None,
+            # {epoch_num, min_lr_lambda}: the rate falls linearly to its share min_lr_lambda over epoch_num iterations.
+            "lr_scheduler": None,
         },
         "collect": {
             # Train samples per collection.
@@ -93,6 +107,8 @@ class DQNPolicy(Policy):
         "learn.target_update_freq": integer(1, optional=True),
         "learn.target_theta": number(0, 1, optional=True),
         "learn.ignore_done": boolean,
+        "learn.criterion": one_of(*_CRITERIA),
+        **OPTIMIZER_RULES,
         "collect.n_sample": integer(1, optional=True),
     }
 
@@ -111,7 +127,8 @@ class DQNPolicy(Policy):
         self._gamma = self._cfg.discount_factor
         self._nstep = int(self._cfg.nstep)
         self._learn_keys = frozenset(_LEARN_KEYS + (_WEIGHT_KEYS if self._priority_IS_weight else ()))
-        self._optimizer = Adam(self._model.parameters(), lr=self._cfg.learn.learning_rate)
+        self._criterion = _CRITERIA[self._cfg.learn.get("criterion", "mse")]
+        self._init_optimizers()
         update_type, update_kwargs = self._target_update()
         self._target_net = copy.deepcopy(self._model)
         self._target_model = model_wrap(
@@ -120,6 +137,16 @@ class DQNPolicy(Policy):
         self._learn_model = model_wrap(self._model, wrapper_name="argmax_sample")
         self._learn_model.reset()
         self._target_model.reset()
+
+    def _init_optimizers(self) -> None:
+        learn = self._cfg.learn
+        self._optimizer = Adam(
+            self._model.parameters(),
+            lr=learn.learning_rate,
+            grad_clip_type=learn.get("grad_clip_type"),
+            clip_value=learn.get("grad_clip_value"),
+        )
+        self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.get("lr_scheduler"))
 
     def _target_update(self) -> tuple[str, dict[str, Any]]:
         """Which update key counts: the one that is set; of two, theta only where it alone is not the default."""
@@ -142,24 +169,20 @@ class DQNPolicy(Policy):
         return "assign", {"freq": freq}
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """One double-DQN step; `priority` is the squared TD error of each sample, the rest is to be logged."""
+        """One optimizer step; `priority` is the error of each sample (by default squared), the rest is to be logged."""
         batch = self._prepare(data)
         self._set_training(True)
         if self._cfg.noisy_net:
-            _renew_noise(self._model)
-            _renew_noise(self._target_net)
-        loss, error, q, target_q = self._td_error(batch)
+            renew_noise(self._model)
+            renew_noise(self._target_net)
+        loss, error, logged = self._td_error(batch, *self._forward_networks(batch))
         self._backward_and_step(loss, self._optimizer, self._model)
         self._target_model.update(self._learn_model)
-        logged = [value.view(1) for value in (loss.detach(), _mean(q), _mean(target_q))]
-        total_loss, q_value, target_q_value, *priority = torch.cat([*logged, error]).tolist()
-        return {
-            "cur_lr": self._optimizer.param_groups[0]["lr"],
-            "total_loss": total_loss,
-            "q_value": q_value,
-            "target_q_value": target_q_value,
-            "priority": priority,
-        }
+        cur_lr = self._optimizer.param_groups[0]["lr"]
+        if self._lr_scheduler is not None:
+            self._lr_scheduler.step()
+        total_loss, values, priority = to_numbers(loss, logged, error)
+        return {"cur_lr": cur_lr, "total_loss": total_loss, **values, "priority": priority}
 
     def calculate_priority(self, data: list[dict[str, Any]], update_target_model: bool = False) -> dict[str, Any]:
         """`{'priority': [...]}` of train samples, without learning from them."""
@@ -168,7 +191,7 @@ class DQNPolicy(Policy):
         batch = self._prepare(data)
         self._set_training(False)
         with torch.no_grad():
-            _, error, _, _ = self._td_error(batch)
+            _, error, _ = self._td_error(batch, *self._forward_networks(batch))
         return {"priority": error.tolist()}
 
     def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
@@ -190,37 +213,66 @@ class DQNPolicy(Policy):
         self._mode_of(self._model).set(training)
         self._mode_of(self._target_net).set(training)
 
-    def _td_error(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Any, Any]:
-        """`(loss, error [B], q, target q)`; for multi-discrete actions loss and error are means over the heads."""
-        q = self._model(batch["obs"])["logit"]
+    def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
+        """The output for the observations, the target network's for the next ones, and the greedy next action."""
+        output = self._model(batch["obs"])
         with torch.no_grad():
-            target_q = self._target_model.forward(batch["next_obs"])["logit"]
+            next_output = self._target_model.forward(batch["next_obs"])
             next_action = self._learn_model.forward(batch["next_obs"])["action"]
-        if isinstance(q, Tensor):
-            loss, error = self._head_error(batch, q, target_q, _indices(batch["action"]), next_action)
+        return output, next_output, next_action
+
+    def _td_error(
+        self, batch: dict[str, Any], output: dict[str, Any], next_output: dict[str, Any], next_action: Any
+    ) -> TDError:
+        """Loss and error of all heads: where actions are multi-discrete, the means over them."""
+        if isinstance(output["logit"], Tensor):
+            loss, error, logged = self._head_error(batch, output, next_output, _indices(batch["action"]), next_action)
         else:
-            heads = zip(q, target_q, _head_actions(batch["action"]), next_action, strict=True)
-            losses, errors = zip(*[self._head_error(batch, *head) for head in heads], strict=True)
-            loss, error = torch.stack(losses).mean(), torch.stack(errors).mean(0)
-        return loss, error.detach(), q, target_q
+            actions = head_actions(batch["action"])
+            heads = zip(split_heads(output), split_heads(next_output), actions, next_action, strict=True)
+            errors = [self._head_error(batch, *head) for head in heads]
+            loss = torch.stack([head_loss for head_loss, _, _ in errors]).mean()
+            error = torch.stack([head_error for _, head_error, _ in errors]).mean(0)
+            logged = {name: torch.stack([head[name] for _, _, head in errors]).mean() for name in errors[0][2]}
+        means = {"q_value": _mean(output["logit"]), "target_q_value": _mean(next_output["logit"])}
+        return loss, error.detach(), {**means, **logged}
 
     def _head_error(
-        self, batch: dict[str, Any], q: Tensor, target_q: Tensor, action: Tensor, next_action: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        td_data = q_nstep_td_data(q, target_q, action, next_action, batch["reward"], batch["done"], batch["weight"])
-        return q_nstep_td_error(td_data, self._gamma, nstep=self._nstep, value_gamma=batch.get("value_gamma"))
+        self,
+        batch: dict[str, Any],
+        output: dict[str, Any],
+        next_output: dict[str, Any],
+        action: Tensor,
+        next_action: Tensor,
+    ) -> TDError:
+        """Loss and error of one head, whose actions are [B], and what else than mean values to log.
+
+        The target is r + gamma (1 - done) q'(s', argmax_a q(s', a)) with q' of the target network.
+        """
+        td_data = q_nstep_td_data(
+            output["logit"], next_output["logit"], action, next_action, batch["reward"], batch["done"], batch["weight"]
+        )
+        loss, error = q_nstep_td_error(
+            td_data, self._gamma, self._nstep, value_gamma=batch.get("value_gamma"), criterion=self._criterion
+        )
+        return loss, error, {}
 
     def _state_dict_learn(self) -> dict[str, Any]:
-        return {
+        state = {
             "model": self._learn_model.state_dict(),
             "target_model": self._target_model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
         }
+        if self._lr_scheduler is not None:
+            state["lr_scheduler"] = self._lr_scheduler.state_dict()
+        return state
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
         self._learn_model.load_state_dict(state_dict["model"], strict=True)
         self._target_model.load_state_dict(state_dict["target_model"], strict=True)
         self._optimizer.load_state_dict(state_dict["optimizer"])
+        if self._lr_scheduler is not None and "lr_scheduler" in state_dict:
+            self._lr_scheduler.load_state_dict(state_dict["lr_scheduler"])
 
     # --- collect ---
 
@@ -262,12 +314,27 @@ class DQNPolicy(Policy):
         return self._forward_envs(self._eval_model, data)
 
 
-def _renew_noise(module: nn.Module) -> None:
+def renew_noise(module: nn.Module) -> None:
     """Switch the noise of every noisy layer on, and draw it anew."""
     for layer in module.modules():
         if isinstance(layer, NoiseLinearLayer):
             layer.enable_noise = True
             layer.reset_noise()
+
+
+def to_numbers(loss: Tensor, logged: dict[str, Tensor], error: Tensor) -> tuple[float, dict[str, float], list[float]]:
+    """A loss, values to log and the errors [B] as Python numbers, fetched at once."""
+    values = [value.detach().view(1) for value in (loss, *logged.values())]
+    total_loss, *numbers = torch.cat([*values, error]).tolist()
+    return total_loss, dict(zip(logged, numbers, strict=False)), numbers[len(logged) :]
+
+
+def split_heads(output: dict[str, Any]) -> list[dict[str, Any]]:
+    """The output of each head, from one of several heads, whose entries are lists with an item for each."""
+    return [
+        {name: value[head] for name, value in output.items() if isinstance(value, list | tuple)}
+        for head in range(len(output["logit"]))
+    ]
 
 
 def _mean(logit: Any) -> Tensor:
@@ -281,7 +348,7 @@ def _indices(action: Tensor) -> Tensor:
     return action if action.dtype is torch.int64 else action.long()
 
 
-def _head_actions(action: Any) -> list[Tensor]:
+def head_actions(action: Any) -> list[Tensor]:
     """Per head the actions [B], from a tensor [B, K] or K tensors [B] or [B, 1]."""
     heads = action.unbind(-1) if isinstance(action, Tensor) else action
     return [_indices(head.reshape(-1)) for head in heads]

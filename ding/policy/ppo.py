@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import chain
 from operator import add
 from typing import Any, ClassVar
@@ -18,11 +18,12 @@ from ding.model.common.head import ReparameterizationHead
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
+from ding.policy.common_utils import linear_lr_scheduler
 from ding.policy.on_policy_data import OnPolicyData
-from ding.policy.settings import positive
+from ding.policy.settings import OPTIMIZER_RULES, positive
 from ding.rl_utils.ppo import KL_TYPES, clipped_surrogate, kl_estimate, ppo_value_data, ppo_value_error
 from ding.rl_utils.returns import weighted_mean
-from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam
+from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Rule, boolean, instance_of, integer, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.file_helper import read_file
@@ -121,9 +122,7 @@ class PPOPolicy(ActorCriticPolicy):
         "learn.epoch_per_collect": integer(1),
         "learn.batch_size": integer(1),
         "learn.learning_rate": positive,
-        "learn.lr_scheduler": instance_of(Mapping, optional=True),
-        "learn.lr_scheduler.epoch_num": integer(1),
-        "learn.lr_scheduler.min_lr_lambda": number(0, 1),
+        **OPTIMIZER_RULES,
         "learn.value_weight": number(0),
         "learn.entropy_weight": number(),
         "learn.clip_ratio": positive,
@@ -131,8 +130,6 @@ class PPOPolicy(ActorCriticPolicy):
         "learn.adv_norm": boolean,
         "learn.value_norm": boolean,
         "learn.ppo_param_init": boolean,
-        "learn.grad_clip_type": one_of(*CLIP_TYPES),
-        "learn.grad_clip_value": number(0, optional=True),
         "learn.ignore_done": boolean,
         "learn.kl_type": one_of(*KL_TYPES),
         "learn.kl_beta": number(),
@@ -170,10 +167,7 @@ class PPOPolicy(ActorCriticPolicy):
             grad_clip_type=learn.grad_clip_type,
             clip_value=learn.grad_clip_value,
         )
-        self._lr_scheduler: Any = None
-        if learn.lr_scheduler is not None:
-            ratio = partial(_lr_ratio, learn.lr_scheduler)
-            self._lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self._optimizer, ratio)
+        self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.lr_scheduler)
         self._learn_model = model_wrap(self._model, wrapper_name="base")
         self._learn_model.reset()
         self._pretrained_model: nn.Module | None = None
@@ -200,7 +194,7 @@ class PPOPolicy(ActorCriticPolicy):
                 steps.append(torch.stack(logged))
         cur_lr = float(self._optimizer.param_groups[0]["lr"])
         if self._lr_scheduler is not None:
-            cur_lr = self._lr_scheduler.get_last_lr()[0]
+            cur_lr = float(self._lr_scheduler.get_last_lr()[0])
             self._lr_scheduler.step()
         names = LOGGED + LOGGED_CONTINUOUS  # the latter are there for continuous actions only
         return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=False))} for row in torch.stack(steps).tolist()]
@@ -258,12 +252,6 @@ class PPOPolicy(ActorCriticPolicy):
         self._load_value_norm(state_dict)
         if self._lr_scheduler is not None and "lr_scheduler" in state_dict:
             self._lr_scheduler.load_state_dict(state_dict["lr_scheduler"])
-
-
-def _lr_ratio(scheduler: Mapping[str, Any], epoch: int) -> float:
-    """The share of the learning rate after `epoch` collections: linear down to `min_lr_lambda` at `epoch_num`."""
-    minimum, epochs = float(scheduler["min_lr_lambda"]), float(scheduler["epoch_num"])
-    return max(1.0 - epoch * (1.0 - minimum) / epochs, minimum)
 
 
 # --- the loss ---

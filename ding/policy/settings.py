@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ding.utils.config_helper import ConfigError, Rule, number
+from ding.torch_utils.optimizer_helper import CLIP_TYPES
+from ding.utils.config_helper import ConfigError, Rule, instance_of, integer, number, one_of
 
 _MISSING = object()
 
@@ -13,6 +14,16 @@ _MISSING = object()
 def positive(value: Any) -> str | None:
     """A real number above 0."""
     return "a number above 0" if number()(value) is not None or value <= 0 else None
+
+
+# The settings of an optimizer that policies share.
+OPTIMIZER_RULES: dict[str, Rule] = {
+    "learn.lr_scheduler": instance_of(Mapping, optional=True),
+    "learn.lr_scheduler.epoch_num": integer(1),
+    "learn.lr_scheduler.min_lr_lambda": number(0, 1),
+    "learn.grad_clip_type": one_of(*CLIP_TYPES),
+    "learn.grad_clip_value": number(0, optional=True),
+}
 
 
 def check_settings(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule]) -> None:

@@ -332,6 +332,61 @@ def test_modules_are_switched_to_training_and_back():
     assert not policy._model.training
 
 
+# --- options of learning ---
+
+
+def test_huber_is_linear_beyond_one():
+    data = make_batch(8, reward=torch.tensor([3.0]))
+    squared = make_policy("learn").learn_mode.forward(data)["priority"]
+    output = make_policy("learn", learn__criterion="huber").learn_mode.forward(data)
+    expected = [error / 2 if error < 1 else error**0.5 - 0.5 for error in squared]
+    assert output["priority"] == pytest.approx(expected, rel=1e-5)
+    assert output["total_loss"] == pytest.approx(sum(expected) / 8, rel=1e-5)
+
+
+def test_gradients_are_clipped_before_the_step():
+    policy = make_policy("learn", learn__grad_clip_type="clip_norm", learn__grad_clip_value=0.01)
+    norms = []
+    policy._optimizer.register_step_pre_hook(
+        lambda optimizer, *_: norms.append(sum(p.grad.pow(2).sum() for p in optimizer.param_groups[0]["params"]) ** 0.5)
+    )
+    policy.learn_mode.forward(make_batch(8))
+    assert [norm.item() for norm in norms] == [pytest.approx(0.01, rel=1e-3)]
+
+
+def test_the_learning_rate_falls_along_its_schedule_which_is_saved():
+    schedule = {"epoch_num": 4, "min_lr_lambda": 0.5}
+    policy = make_policy("learn", learn__lr_scheduler=schedule, learn__learning_rate=0.1)
+    rates = [policy.learn_mode.forward(make_batch(4))["cur_lr"] for _ in range(3)]
+    state = copy.deepcopy(policy.learn_mode.state_dict())
+    assert list(state) == ["model", "target_model", "optimizer", "lr_scheduler"]
+    other = make_policy("learn", learn__lr_scheduler=schedule, learn__learning_rate=0.1)
+    other.learn_mode.load_state_dict(state)
+    rates += [other.learn_mode.forward(make_batch(4))["cur_lr"] for _ in range(4)]
+    assert rates == pytest.approx([0.1, 0.0875, 0.075, 0.0625, 0.05, 0.05, 0.05])
+
+
+def test_a_state_from_before_the_schedule_begins_it():
+    state = make_policy("learn").learn_mode.state_dict()
+    policy = make_policy("learn", learn__lr_scheduler={"epoch_num": 2, "min_lr_lambda": 0.0})
+    policy.learn_mode.load_state_dict(state)
+    assert [policy.learn_mode.forward(make_batch(4))["cur_lr"] for _ in range(3)] == pytest.approx([0.001, 0.0005, 0])
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ({"learn__criterion": "hubert"}, "learn.criterion = 'hubert'"),
+        ({"learn__grad_clip_type": "norm"}, "learn.grad_clip_type = 'norm'"),
+        ({"learn__grad_clip_type": "clip_norm"}, "clip_value"),
+        ({"learn__lr_scheduler": {"epoch_num": 0, "min_lr_lambda": 0.1}}, "learn.lr_scheduler.epoch_num = 0"),
+    ],
+)
+def test_options_of_learning_are_checked(setting, text):
+    with pytest.raises(ValueError, match=text):
+        make_policy("learn", **setting)
+
+
 # --- noise ---
 
 
