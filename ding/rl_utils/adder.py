@@ -24,6 +24,17 @@ Transition = dict[str, Any]
 # The flags that say how a trajectory ended: an n-step sample takes them from its last step.
 _END_FLAGS = ("done", "terminated", "truncated")
 
+# What a null step has under these keys; all else is as in the last step.
+_ZEROED = ("obs", "next_obs", "action", "reward")
+_NULL_VALUES: dict[str, Any] = {
+    **dict.fromkeys(_ZEROED, 0.0),
+    "done": True,
+    "terminated": True,
+    "truncated": False,
+    "null": True,
+    "value_gamma": 0.0,
+}
+
 
 def get_gae(
     data: list[Transition], last_value: Tensor, gamma: float, gae_lambda: float, cuda: bool = False
@@ -178,7 +189,7 @@ def get_train_sample(
         raise AssertionError(f"last_fn_type = {last_fn_type!r} is not allowed; use 'drop', 'last' or 'null_padding'")
     if unroll_len == 1:
         return data
-    if isinstance(data, Samples) and _has_whole_pieces(data, unroll_len, last_fn_type):
+    if null_transition is None and isinstance(data, Samples) and _has_plain_arrays(data):
         return _unrolled(data, unroll_len, last_fn_type)
     data = _with_all_flags(data)
     whole = len(data) - len(data) % unroll_len
@@ -194,26 +205,45 @@ def get_train_sample(
     return [lists_to_dicts(piece, recursive=True) for piece in pieces]
 
 
-def _has_whole_pieces(data: Samples, unroll_len: int, last_fn_type: str) -> bool:
-    """Whether all pieces are steps of the trajectory, and their columns arrays: no null steps are needed."""
-    if data.columns is None:
-        return False
-    length = len(data)
-    is_whole = length % unroll_len == 0 or last_fn_type == "drop" or (last_fn_type == "last" and length > unroll_len)
-    return is_whole and all(column.kind is not Kind.OBJECT and not column.steps for column in columns_of(data.columns))
+def _has_plain_arrays(data: Samples) -> bool:
+    """Whether all columns are arrays of one value for each step."""
+    columns = data.columns
+    return columns is not None and all(c.kind is not Kind.OBJECT and not c.steps for c in columns_of(columns))
 
 
 def _unrolled(data: Samples, unroll_len: int, last_fn_type: str) -> Samples:
-    starts = list(range(0, len(data) - unroll_len + 1, unroll_len))
-    if len(data) % unroll_len and last_fn_type == "last":
-        starts.append(len(data) - unroll_len)
-    rows = np.array(starts, np.int64)[:, None] + np.arange(unroll_len)
+    length = len(data)
+    starts = list(range(0, length - unroll_len + 1, unroll_len))
+    if length % unroll_len and last_fn_type != "drop":
+        starts.append(length - unroll_len if last_fn_type == "last" and starts else len(starts) * unroll_len)
+    rows = np.array(starts, np.int64)[:, None] + np.arange(unroll_len)  # [pieces, unroll_len]
+    is_null = rows >= length
+    rows = np.minimum(rows, length - 1)
 
-    def cut(column: Column) -> Column:
-        values = column.take(rows.reshape(-1)).values()
-        return Column(column.kind, values.reshape(*rows.shape, *values.shape[1:]), None, steps=True)
+    def steps_of(column: Column, null: Any = None) -> np.ndarray:
+        values: np.ndarray = column.take(rows.reshape(-1)).values()
+        values = values.reshape(*rows.shape, *values.shape[1:])
+        if null is not None:
+            values[is_null] = null
+        return values
 
-    return Samples({key: map_node(cut, node) for key, node in (data.columns or {}).items()})
+    def cut(key: str, node: Node) -> Node:
+        if key == "prev_state" and not isinstance(node, Column):
+            return _states_by_step(node, rows)
+        null = _NULL_VALUES.get(key)
+        return map_node(lambda column: Column(column.kind, steps_of(column, null), None, steps=True), node)
+
+    return Samples({key: cut(key, node) for key, node in (data.columns or {}).items()})
+
+
+def _states_by_step(node: Node, rows: np.ndarray) -> list[Node]:
+    """A recurrent state at each step of a piece: a list of nodes, as the dicts of a sample have it."""
+    gathered = map_node(lambda column: column.take(rows.T.reshape(-1)).compact(), node)
+    pieces = len(rows)
+    return [
+        map_node(lambda column, start=step * pieces: column.take(slice(start, start + pieces)), gathered)
+        for step in range(rows.shape[1])
+    ]
 
 
 def _with_all_flags(data: list[Transition]) -> list[Transition]:
@@ -232,17 +262,9 @@ def _with_all_flags(data: list[Transition]) -> list[Transition]:
 
 
 def _null_transition(template: Transition) -> Transition:
-    null = dict(template)
-    for key in ("obs", "next_obs", "action", "reward"):
-        if key in null:
-            null[key] = _zeros_like(null[key])
-    null["done"] = True
-    null["null"] = True
-    null["value_gamma"] = 0.0
-    for flag, value in (("terminated", True), ("truncated", False)):
-        if flag in null:
-            null[flag] = value
-    return null
+    null = {key: _zeros_like(value) if key in _ZEROED else value for key, value in template.items()}
+    flags = {flag: _NULL_VALUES[flag] for flag in ("terminated", "truncated") if flag in null}
+    return {**null, **flags, "done": True, "null": True, "value_gamma": 0.0}
 
 
 def _zeros_like(item: Any) -> Any:

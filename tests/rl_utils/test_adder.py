@@ -404,12 +404,26 @@ def test_advantages_are_written_into_the_columns_that_were_given():
 @pytest.mark.parametrize("length", [2, 3, 6, 7])
 def test_unrolled_columns_equal_unrolled_dicts(length, last_fn_type):
     rows = fragment_of(length, nested=True, flags=("terminated",))
+    for i, row in enumerate(rows):
+        row["prev_state"] = {"h": torch.full((1, 1, 2), float(i)), "c": torch.full((1, 1, 2), -float(i))}
+        row["value_gamma"] = 0.5
     data = Samples.of(rows)
+    before = copy.deepcopy(list(Samples.of(rows)))
     pieces = get_train_sample(data, 3, last_fn_type)
-    assert isinstance(pieces, Samples) == (
-        length % 3 == 0 or last_fn_type == "drop" or (last_fn_type, length) == ("last", 7)
-    )
+    assert isinstance(pieces, Samples) and pieces.has_columns
     assert_alike(list(pieces), get_train_sample(rows, 3, last_fn_type))
+    assert_alike(list(data), before)
+
+
+def test_unrolled_columns_tell_null_steps_where_the_steps_do():
+    pieces = get_train_sample(Samples.of([{**row, "null": False} for row in fragment_of(2)]), 3)
+    assert pieces[0]["null"] == [False, False, True]
+
+
+def test_given_null_steps_fill_up_columns_too():
+    null = {**fragment_of(1)[0], "reward": torch.full((1,), 7.0)}
+    pieces = get_train_sample(Samples.of(fragment_of(2)), 3, "null_padding", null)
+    assert pieces[0]["reward"][2] == 7
 
 
 def test_transitions_that_were_changed_make_changed_samples():
