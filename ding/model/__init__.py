@@ -20,6 +20,7 @@ from ding.model.common import (
     independent_normal_dist,
 )
 from ding.model.template import BDQ, C51DQN, DQN, FQF, IQN, QRDQN, SQN, VAC, RainbowDQN
+from ding.model.template import DQN, DRQN, VAC
 from ding.model.wrapper import BaseModelWrapper, IModelWrapper, model_wrap, register_wrapper
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "QRDQN",
     "RainbowDQN",
     "SQN",
+    "DRQN",
     "VAC",
     "BaseModelWrapper",
     "ConvEncoder",

@@ -263,7 +263,7 @@ def _with_all_flags(data: list[Transition]) -> list[Transition]:
 
 def _null_transition(template: Transition) -> Transition:
     null = {key: _zeros_like(value) if key in _ZEROED else value for key, value in template.items()}
-    flags = {flag: _NULL_VALUES[flag] for flag in ("terminated", "truncated") if flag in null}
+    flags: dict[str, Any] = {flag: _NULL_VALUES[flag] for flag in ("terminated", "truncated") if flag in null}
     return {**null, **flags, "done": True, "null": True, "value_gamma": 0.0}
 
 

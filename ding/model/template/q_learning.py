@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ding.model.common.distributional_heads import (
@@ -21,6 +22,7 @@ from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.nn_module import fc_block
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.rnn import get_lstm
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 
@@ -140,6 +142,104 @@ class DQN(QNetwork):
         )
         if init_bias is not None:
             _fill_last_bias(self.head, init_bias)
+
+
+@MODEL_REGISTRY.register("drqn")
+class DRQN(nn.Module):
+    """A Q network with memory: encoder, recurrent layer and head (https://arxiv.org/abs/1507.06527).
+
+    Args:
+        obs_shape, action_shape, encoder_hidden_size_list, dueling, head_layer_num, activation, norm_type: as of `DQN`.
+        head_hidden_size: H, width of the recurrent state and of the head, the last encoder size when None.
+        lstm_type: the kind of recurrent layer, see `ding.torch_utils.network.rnn.get_lstm`.
+        res_link: add the embedding to the output of the recurrent layer.
+
+    Raises:
+        RuntimeError: `obs_shape` has neither one nor three dimensions.
+        ValueError: `res_link` where the embedding is not as wide as the recurrent state.
+
+    Example:
+        >>> model = DRQN(obs_shape=4, action_shape=2)
+        >>> output = model({"obs": torch.rand(3, 4), "prev_state": None}, inference=True)
+        >>> output["logit"].shape, len(output["next_state"]), output["next_state"][0]["h"].shape
+        (torch.Size([3, 2]), 3, torch.Size([1, 1, 64]))
+    """
+
+    def __init__(
+        self,
+        obs_shape: int | Sequence[int],
+        action_shape: int | Sequence[int],
+        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        dueling: bool = True,
+        head_hidden_size: int | None = None,
+        head_layer_num: int = 1,
+        lstm_type: str = "normal",
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        res_link: bool = False,
+    ) -> None:
+        super().__init__()
+        obs_shape, action_shape = as_shape(obs_shape), as_shape(action_shape)
+        act = as_activation(activation)
+        embedding_size = encoder_hidden_size_list[-1]
+        hidden_size = embedding_size if head_hidden_size is None else head_hidden_size
+        if res_link and hidden_size != embedding_size:
+            raise ValueError(
+                f"res_link = True needs head_hidden_size = {hidden_size} to be the last encoder size, {embedding_size}"
+            )
+        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type)
+        self.rnn = get_lstm(lstm_type, embedding_size, hidden_size)
+        head_cls: type[nn.Module] = DuelingHead if dueling else DiscreteHead
+        head_kwargs: dict[str, Any] = {"layer_num": head_layer_num, "activation": act, "norm_type": norm_type}
+        if isinstance(action_shape, int):
+            self.head: nn.Module = head_cls(hidden_size, action_shape, **head_kwargs)
+        else:
+            self.head = MultiHead(head_cls, hidden_size, action_shape, **head_kwargs)
+        self.res_link = res_link
+        self._obs_shape = (obs_shape,) if isinstance(obs_shape, int) else obs_shape
+
+    def forward(
+        self, inputs: Mapping[str, Any], inference: bool = False, saved_state_timesteps: Sequence[int] | None = None
+    ) -> dict[str, Any]:
+        """Q values of one step for each of B envs (`inference`), or of sequences of T steps.
+
+        Args:
+            inputs: `obs` [B, *obs_shape], or [T, B, *obs_shape] of sequences (or a dict with `observation` and
+                `action_mask`, which is passed on), and `prev_state`, the B states before the first step, in any form
+                that `ding.torch_utils.network.rnn` knows; None is zeros.
+            saved_state_timesteps: numbers of steps after which the states are to be returned, too.
+
+        Returns:
+            `logit` [B, N] or [T, B, N] (a list of such if multi-discrete) and `next_state`, a list of B states. Of
+            sequences also `hidden_state` [T, B, H], the outputs of the recurrent layer, and with
+            `saved_state_timesteps` `saved_state`, a list of B states for each of them (0: those before the first step).
+        """
+        x, state = inputs["obs"], inputs["prev_state"]
+        observation = x if isinstance(x, Tensor) else x["observation"]
+        if inference:
+            observation = observation.unsqueeze(0)
+        steps, batch = observation.shape[:2]
+        embedding = self.encoder(observations_of(observation.flatten(0, 1), self._obs_shape, self))
+        embedding = embedding.view(steps, batch, -1)
+        # The sequence is run in pieces that end where a state is to be saved.
+        saved, pieces, start = {}, [], 0
+        for stop in sorted({*(saved_state_timesteps or ()), steps}):
+            if stop > start:
+                piece, state = self.rnn(embedding[start:stop], state)
+                pieces.append(piece)
+                start = stop
+            saved[stop] = state
+        hidden = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        features = hidden + embedding if self.res_link else hidden
+        output: dict[str, Any] = self.head(features.squeeze(0) if inference else features)
+        output["next_state"] = state
+        if not isinstance(x, Tensor) and "action_mask" in x:
+            output["action_mask"] = x["action_mask"]
+        if not inference:
+            output["hidden_state"] = hidden
+            if saved_state_timesteps is not None:
+                output["saved_state"] = [saved[step] for step in saved_state_timesteps]
+        return output
 
 
 def _fill_last_bias(head: nn.Module, value: float) -> None:
