@@ -77,16 +77,18 @@ class PolicySteps:
         """`obs` with every tensor in the dtype of the model."""
         return model_input(obs, self._mode_of(self._model).dtype)
 
-    def _forward_envs(self, model: Any, data: dict[int, Any], **kwargs: Any) -> EnvBatch:
+    def _forward_envs(self, model: Any, data: dict[int, Any], obs_key: str | None = None, **kwargs: Any) -> EnvBatch:
         """`{env_id: obs}` through the wrapped `model` in evaluation mode, without gradients; results are on the CPU.
 
-        `kwargs` go to the model's forward.
+        With an `obs_key` the model gets the observations in a dict under it. `kwargs` go to the model's forward.
         """
         obs = stack_observations(data)
         if self._cuda:
             obs = to_device(obs, self._device)
         self._mode_of(self._model).set(False)
         obs = self._model_input(obs)  # on the device: images of bytes travel as bytes
+        if obs_key is not None:
+            obs = {obs_key: obs}
         with torch.set_grad_enabled(False):  # what `no_grad` does, at half its cost
             output = model.forward(obs, **kwargs)
         if self._cuda:

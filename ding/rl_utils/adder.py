@@ -214,26 +214,22 @@ def _has_plain_arrays(data: Samples) -> bool:
 def _unrolled(data: Samples, unroll_len: int, last_fn_type: str) -> Samples:
     length = len(data)
     starts = list(range(0, length - unroll_len + 1, unroll_len))
-    if length % unroll_len and last_fn_type != "drop":
-        starts.append(length - unroll_len if last_fn_type == "last" and starts else len(starts) * unroll_len)
+    if length % unroll_len and last_fn_type == "last" and starts:
+        starts.append(length - unroll_len)
+    elif length % unroll_len and last_fn_type != "drop":
+        starts.append(len(starts) * unroll_len)
+        data = _with_null_rows(data, starts[-1] + unroll_len - length)
     rows = np.array(starts, np.int64)[:, None] + np.arange(unroll_len)  # [pieces, unroll_len]
-    is_null = rows >= length
-    rows = np.minimum(rows, length - 1)
 
-    def steps_of(column: Column, null: Any = None) -> np.ndarray:
-        values: np.ndarray = column.take(rows.reshape(-1)).values()
-        values = values.reshape(*rows.shape, *values.shape[1:])
-        if null is not None:
-            values[is_null] = null
-        return values
+    def cut(column: Column) -> Column:
+        values = column.take(rows.reshape(-1)).values()
+        return Column(column.kind, values.reshape(*rows.shape, *values.shape[1:]), None, steps=True)
 
-    def cut(key: str, node: Node) -> Node:
-        if key == "prev_state" and not isinstance(node, Column):
-            return _states_by_step(node, rows)
-        null = _NULL_VALUES.get(key)
-        return map_node(lambda column: Column(column.kind, steps_of(column, null), None, steps=True), node)
+    def pieces(key: str, node: Node) -> Node:
+        is_state = key == "prev_state" and not isinstance(node, Column)
+        return _states_by_step(node, rows) if is_state else map_node(cut, node)
 
-    return Samples({key: cut(key, node) for key, node in (data.columns or {}).items()})
+    return Samples({key: pieces(key, node) for key, node in (data.columns or {}).items()})
 
 
 def _states_by_step(node: Node, rows: np.ndarray) -> list[Node]:
@@ -244,6 +240,37 @@ def _states_by_step(node: Node, rows: np.ndarray) -> list[Node]:
         map_node(lambda column, start=step * pieces: column.take(slice(start, start + pieces)), gathered)
         for step in range(rows.shape[1])
     ]
+
+
+def append_null_steps(data: list[Transition], number: int) -> list[Transition]:
+    """The transitions and so many null steps after them, see `get_train_sample`; all tell whether they are `null`.
+
+    `data` stays as it is.
+    """
+    if isinstance(data, Samples) and _has_plain_arrays(data):
+        marked = data.with_columns(null=Column(Kind.BOOL, np.zeros(len(data), np.bool_)))
+        return _with_null_rows(marked, number) if number else marked
+    null = _null_transition(data[-1])
+    return [{**step, "null": False} for step in data] + [copy.deepcopy(null) for _ in range(number)]
+
+
+def _with_null_rows(data: Samples, number: int) -> Samples:
+    length = len(data)
+    rows = np.minimum(np.arange(length + number), length - 1)
+
+    def extended(column: Column, null: Any) -> Column:
+        values = column.take(rows).values()
+        if null is not None:
+            values[length:] = null
+        return Column(column.kind, values)
+
+    columns = data.columns or {}
+    return Samples(
+        {
+            key: map_node(lambda column, null=_NULL_VALUES.get(key): extended(column, null), node)
+            for key, node in columns.items()
+        }
+    )
 
 
 def _with_all_flags(data: list[Transition]) -> list[Transition]:

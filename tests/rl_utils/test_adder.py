@@ -8,7 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.rl_utils.adder import get_gae, get_gae_with_default_last_value, get_nstep_return_data, get_train_sample
+from ding.rl_utils.adder import (
+    append_null_steps,
+    get_gae,
+    get_gae_with_default_last_value,
+    get_nstep_return_data,
+    get_train_sample,
+)
 from ding.rl_utils.gae import gae, gae_data
 from ding.utils.data.samples import Samples
 
@@ -418,6 +424,18 @@ def test_unrolled_columns_equal_unrolled_dicts(length, last_fn_type):
 def test_unrolled_columns_tell_null_steps_where_the_steps_do():
     pieces = get_train_sample(Samples.of([{**row, "null": False} for row in fragment_of(2)]), 3)
     assert pieces[0]["null"] == [False, False, True]
+
+
+def test_null_steps_can_be_appended_to_a_whole_trajectory():
+    rows = fragment_of(3, nested=True, flags=("terminated",))
+    data = Samples.of(rows)
+    longer = append_null_steps(data, 2)
+    assert isinstance(longer, Samples) and longer.has_columns and "null" not in data.columns
+    assert longer.columns["null"].values().tolist() == [False] * 3 + [True] * 2
+    assert append_null_steps(data, 0).columns["null"].values().tolist() == [False] * 3
+    of_dicts = append_null_steps(rows, 2)
+    assert_alike(list(longer), [{key: row[key] for key in longer[0]} for row in of_dicts])
+    assert longer[3]["obs"]["pos"].tolist() == [0, 0, 0] and longer[3]["done"] is True and longer[3]["reward"] == 0
 
 
 def test_given_null_steps_fill_up_columns_too():

@@ -651,7 +651,9 @@ def with_end_flags(columns: Mapping[str, Node], flags: Iterable[str]) -> dict[st
     missing = [flag for flag in END_FLAGS if flag in flags and flag not in columns]
     if not missing or not isinstance(done, Column) or done.kind is Kind.OBJECT:
         return dict(columns)
-    ended: npt.NDArray[np.bool_] = np.all(np.asarray(done.values()).reshape(len(done), -1), axis=1)
-    cut_off = columns["truncated"].values() if "truncated" in columns else np.zeros(len(ended), np.bool_)
-    filled = {"terminated": ended & ~np.asarray(cut_off, np.bool_), "truncated": np.zeros(len(ended), np.bool_)}
-    return {**columns, **{flag: Column(Kind.BOOL, filled[flag]) for flag in missing}}
+    ended: npt.NDArray[np.bool_] = np.asarray(done.values(), np.bool_)
+    axes = 1 + done.steps  # samples, and their steps
+    ended = np.all(ended.reshape(*ended.shape[:axes], -1), axis=axes)
+    cut_off = columns["truncated"].values() if "truncated" in columns else np.zeros_like(ended)
+    filled = {"terminated": ended & ~np.asarray(cut_off, np.bool_), "truncated": np.zeros_like(ended)}
+    return {**columns, **{flag: Column(Kind.BOOL, filled[flag], None, done.steps) for flag in missing}}

@@ -233,6 +233,12 @@ def test_end_flags_need_a_done_and_only_those_that_are_asked_for_are_filled_in()
     assert filled["terminated"].data.tolist() == [False] and with_end_flags(done, ()).keys() == done.keys()
 
 
+def test_end_flags_that_sequences_miss_are_filled_in_step_by_step():
+    done = Column(Kind.BOOL, np.array([[False, True], [True, True]]), None, steps=True)
+    filled = with_end_flags({"done": done}, ("terminated", "truncated"))
+    assert Samples(filled)[0] == {"done": [False, True], "terminated": [False, True], "truncated": [False, False]}
+
+
 def test_columns_can_be_added_and_replaced():
     samples = packed().with_columns(
         n=Column(Kind.INT, np.array([4, 3, 2, 1])), more=Column(Kind.BOOL, np.ones(4, bool))
