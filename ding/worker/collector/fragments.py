@@ -382,6 +382,8 @@ def _joined(blocks: list[_Block], chained: bool) -> list[Any]:
     if len(blocks) < 2 or not chained or not isinstance(whole, Samples) or whole.columns is None:
         return whole
     columns = whole.columns
+    if not columns.keys() >= {"obs", "next_obs"}:  # a recurrent policy, for one, keeps no next_obs
+        return whole
     ends = np.cumsum([len(block.items) for block in blocks[:-1]])[[block.goes_on for block in blocks[:-1]]]
 
     def linked(after: Column, before: Column) -> Column:

@@ -77,6 +77,20 @@ def test_transitions_are_those_of_the_env_whoever_steps_with_it():
         assert twin.fragments.lengths[env_id] == 0 and list(twin.fragments.take(env_id, True)) == []
 
 
+@pytest.mark.parametrize("kept", [("obs",), ("next_obs",), ()])
+def test_transitions_of_policies_that_keep_only_some_observations_outlive_a_full_log(monkeypatch, kept):
+    monkeypatch.setattr(fragments, "LOG_ROUNDS", (2, 2))
+    under_way = Fragments(1)
+    for step in range(5):
+        obs, next_obs = (pack([np.full(2, number, np.float32)]) for number in (step, step + 1))
+        transition = {**dict.fromkeys(kept, IN_COLUMN), "step": step}
+        under_way.record([0], obs, next_obs, {}, [False], [{}], 0, [transition])
+    items = under_way.take(0, True)
+    assert isinstance(items, Samples) and items.has_columns
+    expected = [{"obs": [step] * 2, "next_obs": [step + 1] * 2, "step": step} for step in range(5)]
+    assert listed(items) == [{key: item[key] for key in ("step", *kept)} for item in expected]
+
+
 @pytest.mark.parametrize("dicts", [False, True])
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_trajectory_may_be_longer_than_a_log(monkeypatch, dicts, mixed):
