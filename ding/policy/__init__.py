@@ -6,6 +6,7 @@ from ding.policy.command_mode_policy_instance import (
     DummyCommandModePolicy,
     EpsCommandModePolicy,
     PPOCommandModePolicy,
+    R2D2CommandModePolicy,
 )
 from ding.policy.common_utils import (
     default_preprocess_learn,
@@ -15,6 +16,7 @@ from ding.policy.common_utils import (
 from ding.policy.dqn import DQNPolicy
 from ding.policy.policy_factory import PolicyFactory, get_random_policy
 from ding.policy.ppo import PPOPolicy
+from ding.policy.r2d2 import R2D2Policy
 
 __all__ = [
     "CommandModePolicy",
@@ -26,6 +28,8 @@ __all__ = [
     "PPOPolicy",
     "Policy",
     "PolicyFactory",
+    "R2D2CommandModePolicy",
+    "R2D2Policy",
     "create_policy",
     "default_preprocess_learn",
     "get_policy_cls",

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ding.policy.base_policy import CommandModePolicy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.ppo import PPOPolicy
+from ding.policy.r2d2 import R2D2Policy
 from ding.policy.settings import positive
 from ding.rl_utils.exploration import get_epsilon_greedy_fn
 from ding.utils.config_helper import Rule, number, one_of
@@ -69,3 +70,8 @@ class DQNCommandModePolicy(DQNPolicy, EpsCommandModePolicy):
 @POLICY_REGISTRY.register("ppo_command")
 class PPOCommandModePolicy(PPOPolicy, DummyCommandModePolicy):
     """`PPOPolicy` with a command mode, which has nothing to set."""
+
+
+@POLICY_REGISTRY.register("r2d2_command")
+class R2D2CommandModePolicy(R2D2Policy, EpsCommandModePolicy):
+    """`R2D2Policy` with an epsilon schedule."""

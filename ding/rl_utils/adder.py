@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -258,19 +259,14 @@ def _with_null_rows(data: Samples, number: int) -> Samples:
     length = len(data)
     rows = np.minimum(np.arange(length + number), length - 1)
 
-    def extended(column: Column, null: Any) -> Column:
+    def extended(key: str, column: Column) -> Column:
         values = column.take(rows).values()
-        if null is not None:
-            values[length:] = null
+        if key in _NULL_VALUES:
+            values[length:] = _NULL_VALUES[key]
         return Column(column.kind, values)
 
     columns = data.columns or {}
-    return Samples(
-        {
-            key: map_node(lambda column, null=_NULL_VALUES.get(key): extended(column, null), node)
-            for key, node in columns.items()
-        }
-    )
+    return Samples({key: map_node(partial(extended, key), node) for key, node in columns.items()})
 
 
 def _with_all_flags(data: list[Transition]) -> list[Transition]:

@@ -272,26 +272,37 @@ def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:
     Raises:
         KeyError: a sample has no `prev_state`.
     """
-    if type(batch) is Samples and batch.columns:
-        return _timestep_collate_columns(batch.columns)
-    if isinstance(batch[0], (list, tuple)):
+    if not (type(batch) is Samples and batch.columns) and isinstance(batch[0], (list, tuple)):
         return _timestep_collate_trees(batch)
-    states = [sample["prev_state"] for sample in batch]
-    rest = [{key: value for key, value in sample.items() if key != "prev_state"} for sample in batch]
-    result: dict[str, Any] = _stack_steps(default_collate(rest))
+    if type(batch) is Samples and batch.columns:
+        keys, states = list(batch.columns), node_items(batch.columns["prev_state"])
+    else:
+        keys, states = list(batch[0]), [sample["prev_state"] for sample in batch]
+    keys.remove("prev_state")
+    result = collate_steps(batch, keys)
     result["prev_state"] = list(zip(*states))  # noqa: B905 the shortest counts
     return result
 
 
-def _timestep_collate_columns(columns: Mapping[str, Node]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, node in columns.items():
-        if isinstance(node, Column) and node.steps:
-            result[key] = _as_batch(node, cat_1dim=True).transpose(0, 1).contiguous()
-        elif key != "prev_state":
-            result[key] = _stack_steps(_collate_columns({key: node}, True, tuple(_KEEP_LIST_PREFIX))[key])
-    result["prev_state"] = list(zip(*node_items(columns["prev_state"])))  # noqa: B905 the shortest counts
+def collate_steps(batch: Sequence[dict[str, Any]], keys: Iterable[str]) -> dict[str, Any]:
+    """Batch what B sequences, dicts of lists of T values, have under `keys`, into tensors [T, B, ...].
+
+    A key under which a sequence has one value, and no list, becomes a tensor [B, ...]. Keys that the first sequence
+    does not have are left out. Items of shape (1,) are batched as numbers.
+    """
+    if type(batch) is Samples and batch.columns:
+        return {key: _stack_node(batch.columns[key]) for key in keys if key in batch.columns}
+    keys = [key for key in keys if key in batch[0]]
+    result: dict[str, Any] = _stack_steps(default_collate([{key: sample[key] for key in keys} for sample in batch]))
     return result
+
+
+def _stack_node(node: Node) -> Any:
+    if isinstance(node, Column) and node.steps:
+        return _as_batch(node, cat_1dim=True).transpose(0, 1).contiguous()
+    if isinstance(node, dict):
+        return {key: _stack_node(value) for key, value in node.items()}
+    return _stack_steps(_collate_node(node, True))
 
 
 def _stack_steps(data: Any) -> Any:

@@ -1,0 +1,336 @@
+"""Recurrent replay distributed DQN: Q-learning with memory, from sequences."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from easydict import EasyDict
+from torch import Tensor, nn
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.policy.base_policy import Policy
+from ding.policy.common_utils import flag_column
+from ding.policy.env_forward import model_input
+from ding.policy.sequence_data import collate_sequences
+from ding.policy.settings import positive
+from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
+from ding.rl_utils.returns import bootstrap_mask
+from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
+from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number
+from ding.utils.data.samples import END_FLAGS, part_of
+from ding.utils.default_helper import one_time_warning
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+_LEARN_KEYS = ("obs", "action", "reward", "done", "value_gamma", "null", "weight", *END_FLAGS)
+_WEIGHT_KEYS = ("IS", "priority_IS")
+# Share of the largest error in the priority of a sequence; the mean has the rest.
+_MAX_SHARE = 0.9
+
+
+@POLICY_REGISTRY.register("r2d2")
+class R2D2Policy(Policy):
+    """R2D2 (https://openreview.net/forum?id=r1lyTjAqYX): double DQN over sequences of a recurrent network.
+
+    A sample is a sequence of `burnin_step + learn_unroll_len` steps of an episode. The network starts it in the state
+    it had when the sequence was collected (or, with `learn.zero_start_state`, in zeros), runs `burnin_step` steps
+    without gradients to make up for what it has learnt since, and learns from the steps after those, whose n-step
+    targets, in the units of `value_transform` with `learn.value_rescale`, lie within the sequence. The priority of a
+    sequence is 0.9 times its largest and 0.1 times its mean squared TD error.
+
+    An episode that ends for good gets `nstep` null steps, so that its last steps have targets; one that is shorter than
+    a sequence is filled up with null steps. Nothing is learnt from these, nor from a step that would bootstrap there.
+
+    The target network follows with the rate `learn.target_update_theta`, or, where `learn.target_update_freq` is set,
+    is copied every so many iterations.
+
+    Example:
+        >>> cfg = R2D2Policy.default_config()
+        >>> cfg.model.update(obs_shape=4, action_shape=2)
+        >>> cfg.collect.env_num = 4
+        >>> policy = R2D2Policy(cfg, enable_field=["collect"])
+        >>> output = policy.collect_mode.forward({0: torch.zeros(4), 3: torch.zeros(4)}, eps=0.1)
+        >>> {env_id: out["prev_state"]["h"].shape for env_id, out in output.items()}
+        {0: torch.Size([1, 1, 64]), 3: torch.Size([1, 1, 64])}
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "r2d2",
+        "cuda": False,
+        "on_policy": False,
+        # Sample sequences by priority, and correct for it with importance weights (which needs priority).
+        "priority": True,
+        "priority_IS_weight": True,
+        "discount_factor": 0.997,
+        "nstep": 5,
+        # Steps at the start of a sequence that only bring the recurrent state up to date.
+        "burnin_step": 20,
+        # Steps after those; the last nstep of them serve for targets only.
+        "learn_unroll_len": 80,
+        "learn": {
+            # Iterations per collection.
+            "update_per_collect": 1,
+            # Sequences per iteration.
+            "batch_size": 64,
+            "learning_rate": 0.0001,
+            # Share of the online network that flows into the target network per iteration.
+            "target_update_theta": 0.001,
+            # Iterations between two copies to the target network; None: target_update_theta decides.
+            "target_update_freq": None,
+            # Squash values as in https://arxiv.org/abs/1805.11593.
+            "value_rescale": True,
+            # Bootstrap from terminal states too.
+            "ignore_done": False,
+            # Start each sequence with a state of zeros, not with the one that was stored with it.
+            "zero_start_state": False,
+        },
+        "collect": {
+            # Sequences per collection.
+            "n_sample": 32,
+            # Cut sequences out of whole episodes.
+            "traj_len_inf": True,
+            # Number of envs, each of which has a recurrent state; required.
+            "env_num": None,
+        },
+        "eval": {
+            # Number of envs; required.
+            "env_num": None,
+        },
+        "other": {
+            "eps": {"type": "exp", "start": 0.95, "end": 0.05, "decay": 10000},
+            # Size in sequences.
+            "replay_buffer": {"replay_buffer_size": 10000},
+        },
+    }
+    has_discrete_actions: ClassVar[bool | None] = True
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "priority_IS_weight": boolean,
+        "discount_factor": number(0, 1),
+        "nstep": integer(1),
+        "burnin_step": integer(0),
+        "learn_unroll_len": integer(1),
+        "batch_size": integer(1),
+        "n_sample": integer(1, optional=True),
+        "learn.update_per_collect": integer(1),
+        "learn.batch_size": integer(1),
+        "learn.learning_rate": positive,
+        "learn.target_update_theta": number(0, 1),
+        "learn.target_update_freq": integer(1, optional=True),
+        "learn.value_rescale": boolean,
+        "learn.ignore_done": boolean,
+        "learn.zero_start_state": boolean,
+        "collect.n_sample": integer(1, optional=True),
+        "collect.env_num": integer(1, optional=True),
+        "eval.env_num": integer(1, optional=True),
+    }
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "drqn", ["ding.model.template.q_learning"]
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "priority", "q_s_taken-a_t0", "target_q_s_max-a_t0", "q_s_a-mean_t0"]
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        cfg = self._cfg
+        self._gamma, self._nstep, self._burnin_step = cfg.discount_factor, int(cfg.nstep), int(cfg.burnin_step)
+        if self._nstep >= cfg.learn_unroll_len:
+            raise ConfigError(
+                f"policy.nstep = {self._nstep} must be below policy.learn_unroll_len = {cfg.learn_unroll_len}: the "
+                "targets of a sequence lie within it"
+            )
+        self._sequence_len = self._unroll_len = self._burnin_step + int(cfg.learn_unroll_len)
+        super()._set_up_model(model, learns)
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._priority_IS_weight = self._cfg.priority_IS_weight
+        if self._priority_IS_weight and not self._priority:
+            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+        self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if self._priority_IS_weight else ())
+        self._optimizer = Adam(self._model.parameters(), lr=learn.learning_rate)
+        freq = learn.target_update_freq
+        self._target_net = copy.deepcopy(self._model)
+        self._target_model = model_wrap(
+            self._target_net,
+            wrapper_name="target",
+            update_type="momentum" if freq is None else "assign",
+            update_kwargs={"theta": learn.target_update_theta} if freq is None else {"freq": freq},
+        )
+        self._learn_model = model_wrap(self._model, wrapper_name="argmax_sample")
+        self._learn_model.reset()
+        self._target_model.reset()
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """One step on B sequences; `priority` is one for each, the rest is to be logged."""
+        batch = self._prepare(data)
+        for network in (self._model, self._target_net):
+            self._mode_of(network).set(True)
+        loss, priority, q, q_taken, target_q = self._td_error(batch)
+        self._backward_and_step(loss, self._optimizer, self._model)
+        self._target_model.update(self._learn_model)
+        logged = [loss, q_taken[0].mean(), target_q[0].max(-1).values.mean(), q[0].mean()]
+        total_loss, taken, target, mean, *priorities = torch.cat([torch.stack(logged).detach(), priority]).tolist()
+        return {
+            "cur_lr": self._optimizer.param_groups[0]["lr"],
+            "total_loss": total_loss,
+            "priority": priorities,
+            # Of the first step after burn-in.
+            "q_s_taken-a_t0": taken,
+            "target_q_s_max-a_t0": target,
+            "q_s_a-mean_t0": mean,
+        }
+
+    def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The sequences as tensors [L, B, ...], see `collate_sequences`; `prev_state` is the B states before them."""
+        batch = collate_sequences(data, self._learn_keys)
+        if self._cuda:
+            batch = to_device(batch, self._device)
+        batch["obs"] = model_input(batch["obs"])
+        return batch
+
+    def _td_error(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """`(loss, priority [B], q [T, B, N], q of the actions [T, B], target q [T, B, N])`.
+
+        T = L - burnin_step - nstep steps have a target; that of step t bootstraps at step t + nstep.
+        """
+        start, nstep = self._burnin_step, self._nstep
+        stop = len(batch["done"]) - nstep
+        steps = slice(start, stop)
+        all_q = self._q_values(self._model, batch)
+        with torch.no_grad():
+            target_q = self._q_values(self._target_net, batch)[nstep:]
+        q, next_action = all_q[:-nstep], all_q[nstep:].argmax(-1)
+        action = batch["action"][steps].long()
+        is_final = torch.zeros_like(batch["done"][steps], dtype=torch.bool)
+        if not self._cfg.learn.ignore_done:
+            done, *flags = (_flat(batch.get(flag), steps) for flag in ("done", *END_FLAGS))
+            assert done is not None
+            is_final = ~bootstrap_mask(done, *flags).view_as(action)
+
+        td_data = q_nstep_td_data(
+            q.flatten(0, 1),
+            target_q.flatten(0, 1),
+            action.flatten(),
+            next_action.flatten(),
+            batch["reward"][steps].reshape(action.numel(), nstep).t(),
+            is_final.flatten().float(),
+            None,
+        )
+        td_error = q_nstep_td_error_with_rescale if self._cfg.learn.value_rescale else q_nstep_td_error
+        _, flat_error = td_error(td_data, self._gamma, nstep, value_gamma=_flat(batch.get("value_gamma"), steps))
+
+        is_null = batch["null"]
+        is_valid = (~is_null[steps] & (is_final | ~is_null[start + nstep :])).float()
+        count = is_valid.sum()
+        if count == 0:
+            one_time_warning(
+                f"a batch of sequences has no step to learn from: episodes are hardly longer than policy.burnin_step = "
+                f"{start}; lower it"
+            )
+        error = flat_error.view_as(is_valid) * is_valid
+        weight = batch["weight"]  # [B], or [L, B]
+        weight = 1.0 if weight is None else weight if weight.dim() == 1 else weight[steps]
+        loss = (error * weight).sum() / count.clamp(min=1)
+        mean = error.detach().sum(0) / is_valid.sum(0).clamp(min=1)
+        priority = _MAX_SHARE * error.detach().max(0).values + (1 - _MAX_SHARE) * mean
+        return loss, priority, q, q.gather(-1, action.unsqueeze(-1)).squeeze(-1), target_q
+
+    def _q_values(self, network: nn.Module, batch: dict[str, Any]) -> Tensor:
+        """Q values [L - burnin_step, B, N] of the steps after burn-in; illegal actions have very low ones."""
+        start, obs = self._burnin_step, batch["obs"]
+        state = None if self._cfg.learn.zero_start_state else batch["prev_state"]
+        if start:
+            with torch.no_grad():
+                state = network({"obs": _cut(obs, slice(0, start)), "prev_state": state})["next_state"]
+        output = network({"obs": _cut(obs, slice(start, None)), "prev_state": state})
+        mask_logits(output)
+        q: Tensor = output["logit"]
+        return q
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {
+            "model": self._learn_model.state_dict(),
+            "target_model": self._target_model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        self._learn_model.load_state_dict(state_dict["model"], strict=True)
+        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
+        self._optimizer.load_state_dict(state_dict["optimizer"])
+
+    # --- collect ---
+
+    def _init_collect(self) -> None:
+        states = model_wrap(
+            self._model,
+            wrapper_name="hidden_state",
+            state_num=_env_num(self._cfg, "collect"),
+            save_prev_state=True,
+        )
+        self._collect_model = model_wrap(states, wrapper_name="eps_greedy_sample")
+        self._collect_model.reset()
+
+    def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
+        """Act epsilon-greedily; per env `action` [1], `logit` [N] and `prev_state`, the state before this step."""
+        return self._forward_envs(self._collect_model, data, obs_key="obs", data_id=list(data), inference=True, eps=eps)
+
+    def _reset_collect(self, data_id: list[int] | None = None) -> None:
+        self._collect_model.reset(data_id=data_id)
+
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "action": policy_output["action"],
+            "prev_state": policy_output["prev_state"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Sequences of `burnin_step + learn_unroll_len` steps; steps tell whether they are `null`, see the class."""
+        if not transitions:
+            return []
+        last = part_of(transitions, len(transitions) - 1, None)
+        is_final = not bootstrap_mask(*(flag_column(last, flag) for flag in ("done", *END_FLAGS)))[0]
+        steps = get_nstep_return_data(transitions, self._nstep, gamma=self._gamma)
+        return get_train_sample(append_null_steps(steps, self._nstep if is_final else 0), self._sequence_len)
+
+    # --- eval ---
+
+    def _init_eval(self) -> None:
+        states = model_wrap(self._model, wrapper_name="hidden_state", state_num=_env_num(self._cfg, "eval"))
+        self._eval_model = model_wrap(states, wrapper_name="argmax_sample")
+        self._eval_model.reset()
+
+    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Act greedily; per env `action` [1] and `logit` [N]."""
+        return self._forward_envs(self._eval_model, data, obs_key="obs", data_id=list(data), inference=True)
+
+    def _reset_eval(self, data_id: list[int] | None = None) -> None:
+        self._eval_model.reset(data_id=data_id)
+
+
+def _env_num(cfg: EasyDict, field: str) -> int:
+    env_num: int | None = cfg[field].get("env_num")
+    if env_num is None:
+        raise ConfigError(
+            f"policy.{field}.env_num is missing: set it to the number of envs, each of which has a recurrent state"
+        )
+    return env_num
+
+
+def _cut(obs: Any, steps: slice) -> Any:
+    return obs[steps] if isinstance(obs, Tensor) else {key: _cut(value, steps) for key, value in obs.items()}
+
+
+def _flat(column: Tensor | None, steps: slice) -> Tensor | None:
+    """These steps of a column [L, B] in a row."""
+    return None if column is None else column[steps].flatten()
