@@ -21,6 +21,7 @@ from ding.model.common import (
 )
 from ding.model.template import BDQ, C51DQN, DQN, FQF, IQN, QRDQN, SQN, VAC, RainbowDQN
 from ding.model.template import DQN, DRQN, VAC
+from ding.model.template import DQN, VAC, ContinuousQAC, DiscreteQAC
 from ding.model.wrapper import BaseModelWrapper, IModelWrapper, model_wrap, register_wrapper
 
 __all__ = [
@@ -41,8 +42,10 @@ __all__ = [
     "DRQN",
     "VAC",
     "BaseModelWrapper",
+    "ContinuousQAC",
     "ConvEncoder",
     "DiscreteHead",
+    "DiscreteQAC",
     "DuelingHead",
     "FCEncoder",
     "IMPALAConvEncoder",

@@ -9,3 +9,8 @@ from ding.model.template.q_learning import DQN, DRQN
 from ding.model.template.vac import VAC
 
 __all__ = ["DQN", "DRQN", "VAC"]
+from ding.model.template.q_learning import DQN
+from ding.model.template.qac import ContinuousQAC, DiscreteQAC
+from ding.model.template.vac import VAC
+
+__all__ = ["DQN", "VAC", "ContinuousQAC", "DiscreteQAC"]

@@ -1,0 +1,328 @@
+"""Actor-critic networks whose critics judge actions: Q(s, a), or Q(s, .) for discrete actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ding.model.common.encoder import ConvEncoder, ObsShape, build_encoder
+from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
+from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
+from ding.torch_utils.network.activation import Activation, as_activation
+from ding.utils.registry_factory import MODEL_REGISTRY
+
+ACTION_SPACES = ("regression", "reparameterization", "hybrid")
+# The layers of the encoder of dict observations where none are given.
+_DICT_SIZES = (128, 128, 64)
+
+
+class QActorCritic(nn.Module):
+    """What the models of this module share: observations in, encoders, one or two critics, two modes.
+
+    Attributes:
+        actor, critic: `[encoder, head]` of each. They hold the same modules as `actor_encoder`, `actor_head`, ..., so
+            the state dict has each parameter under two names. The forward pass calls the modules of those names, so
+            whoever exchanges a part assigns `model.actor_encoder`, `model.actor_head`, ...
+        twin_critic: whether there are two critics, whose head is a list then.
+    """
+
+    mode = ["compute_actor", "compute_critic"]
+    actor_head: nn.Module
+    critic_head: nn.Module
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        hidden_size_list: Sequence[int] | None,
+        share_encoder: bool,
+        twin_critic: bool,
+        activation: nn.Module | None,
+        norm_type: str | None,
+    ) -> None:
+        super().__init__()
+        self._obs_shape = as_obs_shape(obs_shape)
+        self.share_encoder = share_encoder
+        self.twin_critic = twin_critic
+        make = partial(_make_encoder, self._obs_shape, hidden_size_list, share_encoder, activation, norm_type)
+        self.actor_encoder, self.embedding_size = make()
+        self.critic_encoder = self.actor_encoder if share_encoder else make()[0]
+
+    def _set_heads(self, actor_head: nn.Module, critic_heads: list[nn.Module]) -> None:
+        self.actor_head = actor_head
+        self.critic_head = nn.ModuleList(critic_heads) if self.twin_critic else critic_heads[0]
+        self.actor = nn.ModuleList([self.actor_encoder, self.actor_head])
+        self.critic = nn.ModuleList([self.critic_encoder, self.critic_head])
+
+    @property
+    def _critics(self) -> int:
+        return 2 if self.twin_critic else 1
+
+    def forward(self, inputs: Any, mode: str) -> dict[str, Any]:
+        """What the method called `mode` returns for `inputs`.
+
+        Raises:
+            AssertionError: an unknown mode.
+            ValueError: the observations do not have the shape that the model was made for.
+        """
+        if mode not in self.mode:
+            raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
+        output: dict[str, Any] = getattr(self, mode)(inputs)
+        return output
+
+    def _actor_embedding(self, obs: Any) -> Tensor:
+        embedding: Tensor = self.actor_encoder(observations_of(obs, self._obs_shape, self))
+        return embedding
+
+    def _critic_embedding(self, obs: Any) -> Tensor:
+        embedding: Tensor = self.critic_encoder(observations_of(obs, self._obs_shape, self))
+        return embedding
+
+    def _q_value(self, x: Tensor, key: str) -> Any:
+        """Entry `key` of the output of the critic; of two critics, both in a list."""
+        if not self.twin_critic:
+            return self.critic_head(x)[key]
+        heads: Any = self.critic_head
+        return [head(x)[key] for head in heads]
+
+
+def _make_encoder(
+    obs_shape: ObsShape,
+    hidden_size_list: Sequence[int] | None,
+    share_encoder: bool,
+    activation: nn.Module | None,
+    norm_type: str | None,
+) -> tuple[nn.Module, int]:
+    """The encoder for observations of `obs_shape`, and the width of its embeddings; vectors are not encoded."""
+    if isinstance(obs_shape, tuple) and len(obs_shape) == 1:
+        if hidden_size_list is not None or share_encoder:
+            raise AssertionError(
+                "encoder_hidden_size_list and share_encoder are for images and dict observations; for vectors set "
+                "actor_head_layer_num and critic_head_layer_num"
+            )
+        return nn.Identity(), int(obs_shape[0])
+    if hidden_size_list is None:
+        if not isinstance(obs_shape, Mapping):
+            raise AssertionError("encoder_hidden_size_list is missing: images need an encoder")
+        hidden_size_list = _DICT_SIZES
+    layers = len(hidden_size_list)
+    image_encoder = partial(
+        ConvEncoder,
+        hidden_size_list=hidden_size_list,
+        activation=activation,
+        kernel_size=[3] * layers,
+        stride=[2] + [1] * (layers - 1),
+        norm_type=norm_type,
+    )
+    encoder = build_encoder(obs_shape, hidden_size_list, activation, norm_type, image_encoder=image_encoder)
+    output_size: Any = encoder.output_size
+    return encoder, output_size
+
+
+def branch(input_size: int, hidden_size: int, activation: nn.Module | None, head: nn.Module) -> nn.Sequential:
+    """A linear layer with activation, then `head`."""
+    act = nn.Identity() if activation is None else activation
+    return nn.Sequential(nn.Linear(input_size, hidden_size), act, head)
+
+
+@MODEL_REGISTRY.register("continuous_qac")
+class ContinuousQAC(QActorCritic):
+    """An actor with real-valued actions, and one or two critics Q(s, a).
+
+    Args:
+        obs_shape: a number (or 1-D shape) for vector observations, which are not encoded; (C, H, W) for images; a dict
+            of such for dict observations, see `build_encoder`.
+        action_shape: the number of dimensions A of an action. For a hybrid one a dict with `action_type_shape`, the
+            number of types N, and `action_args_shape`, the number of dimensions A of the arguments.
+        action_space: 'regression' (deterministic actions in (-1, 1)), 'reparameterization' (mean and deviation of a
+            Gaussian, both made of the observation) or 'hybrid' (logits of the type and deterministic arguments).
+        twin_critic: whether there are two critics.
+        actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic.
+        actor_head_layer_num, critic_head_layer_num: hidden layers after the first one.
+        norm_type: normalisation in the heads, and in image encoders.
+        encoder_hidden_size_list: the widths of the encoders; None for vectors, and for dict observations (128, 128,
+            64).
+        share_encoder: whether actor and critic have one encoder.
+
+    Raises:
+        AssertionError: an unknown `action_space`, or encoder settings for vectors.
+        RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
+
+    Example:
+        >>> model = ContinuousQAC(obs_shape=3, action_shape=2, action_space="regression", twin_critic=True)
+        >>> obs = torch.rand(5, 3)
+        >>> action = model(obs, mode="compute_actor")["action"]
+        >>> [q.shape for q in model({"obs": obs, "action": action}, mode="compute_critic")["q_value"]]
+        [torch.Size([5]), torch.Size([5])]
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int] | Mapping[str, Any],
+        action_space: str,
+        twin_critic: bool = False,
+        actor_head_hidden_size: int = 64,
+        actor_head_layer_num: int = 1,
+        critic_head_hidden_size: int = 64,
+        critic_head_layer_num: int = 1,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        share_encoder: bool = False,
+    ) -> None:
+        if action_space not in ACTION_SPACES:
+            raise AssertionError(f"action_space {action_space!r} is unknown; allowed: {', '.join(ACTION_SPACES)}")
+        act = as_activation(activation)
+        super().__init__(obs_shape, encoder_hidden_size_list, share_encoder, twin_critic, act, norm_type)
+        self.action_space = action_space
+        self.action_shape = action_shape
+        size = self.embedding_size
+        actor_branch = partial(branch, size, actor_head_hidden_size, act)
+        actor: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}
+        if action_space == "hybrid":
+            types, width = _hybrid_sizes(action_shape)
+            action_width = types + width
+            actor_head: nn.Module = nn.ModuleList(
+                [
+                    actor_branch(DiscreteHead(actor_head_hidden_size, types, **actor)),
+                    actor_branch(RegressionHead(actor_head_hidden_size, width, final_tanh=True, **actor)),
+                ]
+            )
+        else:
+            action_width = action_size(action_shape)
+            head: nn.Module = (
+                RegressionHead(actor_head_hidden_size, action_width, final_tanh=True, **actor)
+                if action_space == "regression"
+                else ReparameterizationHead(actor_head_hidden_size, action_width, sigma_type="conditioned", **actor)
+            )
+            actor_head = actor_branch(head)
+        critic: dict[str, Any] = {"layer_num": critic_head_layer_num, "activation": act, "norm_type": norm_type}
+        critic_heads = [
+            branch(
+                size + action_width, critic_head_hidden_size, act, RegressionHead(critic_head_hidden_size, 1, **critic)
+            )
+            for _ in range(self._critics)
+        ]
+        self._set_heads(actor_head, list(critic_heads))
+
+    def compute_actor(self, obs: Any) -> dict[str, Any]:
+        """What the actor does at the observations [B, *obs_shape].
+
+        'regression': `{'action': [B, A]}`, [B] with one dimension. 'reparameterization': `{'logit': [mu, sigma]}`, both
+        [B, A]. 'hybrid': `{'logit': [B, N], 'action_args': [B, A]}`, [B] with one dimension.
+        """
+        embedding = self._actor_embedding(obs)
+        if self.action_space == "hybrid":
+            heads: Any = self.actor_head
+            return {"logit": heads[0](embedding)["logit"], "action_args": heads[1](embedding)["pred"]}
+        output = self.actor_head(embedding)
+        if self.action_space == "regression":
+            return {"action": output["pred"]}
+        return {"logit": [output["mu"], output["sigma"]]}
+
+    def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """`{'q_value': [B]}` of `{'obs': ..., 'action': [B, A]}`; two critics give a list of two.
+
+        An action of one dimension may be [B]. Of a hybrid action, `inputs` has `logit` [B, N], whose softmax is the
+        critic's input, and `action` has `action_args` [B, A].
+        """
+        embedding, action = self._critic_embedding(inputs["obs"]), inputs["action"]
+        if self.action_space == "hybrid":
+            action = action["action_args"]
+        if action.dim() == 1:
+            action = action.unsqueeze(1)
+        parts = [embedding, action]
+        if self.action_space == "hybrid":
+            parts.insert(1, torch.softmax(inputs["logit"], -1))
+        return {"q_value": self._q_value(torch.cat(parts, 1), "pred")}
+
+
+def action_size(action_shape: Any) -> int:
+    """The number of dimensions of an action vector.
+
+    Raises:
+        ValueError: actions of another rank.
+    """
+    size = None if isinstance(action_shape, Mapping) else as_shape(action_shape)
+    if not isinstance(size, int):
+        raise ValueError(f"action_shape {action_shape!r} is not supported; continuous actions are vectors [A]")
+    return size
+
+
+def _hybrid_sizes(action_shape: Any) -> tuple[int, int]:
+    if not isinstance(action_shape, Mapping) or {"action_type_shape", "action_args_shape"} - action_shape.keys():
+        raise ValueError(
+            f"action_shape {action_shape!r} does not fit the action_space 'hybrid'; it must be a dict with "
+            "action_type_shape (a number of actions) and action_args_shape (a number of dimensions)"
+        )
+    return action_size(action_shape["action_type_shape"]), action_size(action_shape["action_args_shape"])
+
+
+@MODEL_REGISTRY.register("discrete_qac")
+class DiscreteQAC(QActorCritic):
+    """A softmax policy over N discrete actions, and one or two critics that give a value to each.
+
+    Args:
+        obs_shape: as for `ContinuousQAC`, as all other arguments are.
+        action_shape: the number of actions N.
+
+    Raises:
+        AssertionError: encoder settings for vectors.
+        RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
+        ValueError: `action_shape` is no number.
+
+    Example:
+        >>> model = DiscreteQAC(obs_shape=4, action_shape=2, twin_critic=True)
+        >>> obs = torch.rand(5, 4)
+        >>> model(obs, mode="compute_actor")["logit"].shape
+        torch.Size([5, 2])
+        >>> [q.shape for q in model(obs, mode="compute_critic")["q_value"]]
+        [torch.Size([5, 2]), torch.Size([5, 2])]
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        twin_critic: bool = False,
+        actor_head_hidden_size: int = 64,
+        actor_head_layer_num: int = 1,
+        critic_head_hidden_size: int = 64,
+        critic_head_layer_num: int = 1,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        share_encoder: bool = False,
+    ) -> None:
+        act = as_activation(activation)
+        super().__init__(obs_shape, encoder_hidden_size_list, share_encoder, twin_critic, act, norm_type)
+        actions = as_shape(action_shape)
+        if not isinstance(actions, int):
+            raise ValueError(f"action_shape {action_shape!r} is not supported; it must be a number of actions")
+
+        def make(hidden_size: int, layer_num: int) -> nn.Module:
+            head = DiscreteHead(hidden_size, actions, layer_num, act, norm_type)
+            return branch(self.embedding_size, hidden_size, act, head)
+
+        actor_head = make(actor_head_hidden_size, actor_head_layer_num)
+        critics = [make(critic_head_hidden_size, critic_head_layer_num) for _ in range(self._critics)]
+        self._set_heads(actor_head, critics)
+
+    def compute_actor(self, inputs: Any) -> dict[str, Any]:
+        """`{'logit': [B, N]}` for observations [B, *obs_shape].
+
+        `inputs` may also be a dict with `observation` and `action_mask` [B, N] (1 for a legal action); the mask is
+        passed on.
+        """
+        output: dict[str, Any] = self.actor_head(self._actor_embedding(inputs))
+        if isinstance(inputs, Mapping) and "action_mask" in inputs:
+            output["action_mask"] = inputs["action_mask"]
+        return output
+
+    def compute_critic(self, inputs: Any) -> dict[str, Any]:
+        """`{'q_value': [B, N]}`; two critics give a list of two."""
+        return {"q_value": self._q_value(self._critic_embedding(inputs), "logit")}

@@ -1,0 +1,192 @@
+"""Actor-critics that judge actions: what they compute, their parts, their state dict."""
+
+import pytest
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.model import ContinuousQAC, DiscreteQAC, create_model
+
+X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
+HYBRID = EasyDict(action_type_shape=3, action_args_shape=2)
+
+
+def names(model):
+    return [name.rsplit(".", 1)[0] for name in model.state_dict() if not name.endswith(".bias")]
+
+
+def critic_names(prefix, *layers):
+    return [f"{prefix}.{name}" for name in ("0", *(f"2.{layer}" for layer in layers))]
+
+
+def shapes(item):
+    if isinstance(item, torch.Tensor):
+        return tuple(item.shape)
+    return {k: shapes(v) for k, v in item.items()} if isinstance(item, dict) else [shapes(v) for v in item]
+
+
+@pytest.mark.parametrize("twin", [False, True])
+@pytest.mark.parametrize(
+    ("space", "action_shape", "actor", "action"),
+    [
+        ("regression", 2, {"action": (3, 2)}, torch.rand(3, 2)),
+        ("regression", (1,), {"action": (3,)}, torch.rand(3)),
+        ("regression", 1, {"action": (3,)}, torch.rand(3, 1)),
+        ("reparameterization", 2, {"logit": [(3, 2), (3, 2)]}, torch.rand(3, 2)),
+        ("reparameterization", 1, {"logit": [(3, 1), (3, 1)]}, torch.rand(3, 1)),
+        ("hybrid", HYBRID, {"logit": (3, 3), "action_args": (3, 2)}, {"action_args": torch.rand(3, 2)}),
+    ],
+)
+def test_continuous_modes_give_their_outputs(space, action_shape, actor, action, twin):
+    model = ContinuousQAC(4, action_shape, space, twin_critic=twin)
+    assert shapes(model(X, mode="compute_actor")) == actor
+    inputs = {"obs": X, "action": action, "logit": torch.rand(3, 3)}
+    assert shapes(model(inputs, mode="compute_critic")) == {"q_value": [(3,), (3,)] if twin else (3,)}
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_discrete_modes_give_their_outputs(twin):
+    model = DiscreteQAC(4, 2, twin_critic=twin)
+    assert shapes(model(X, mode="compute_actor")) == {"logit": (3, 2)}
+    assert shapes(model(X, mode="compute_critic")) == {"q_value": [(3, 2), (3, 2)] if twin else (3, 2)}
+
+
+def test_a_mask_is_passed_on():
+    mask = torch.tensor([[1, 0], [1, 1], [0, 1]])
+    output = DiscreteQAC(4, 2)({"observation": X, "action_mask": mask}, mode="compute_actor")
+    assert output["action_mask"] is mask
+
+
+def test_the_critic_judges_the_observation_beside_the_action():
+    model = ContinuousQAC(4, 2, "regression")
+    action = torch.rand(3, 2)
+    q = model({"obs": X, "action": action}, mode="compute_critic")["q_value"]
+    assert torch.equal(q, model.critic_head(torch.cat([X, action], 1))["pred"])
+
+
+def test_the_critic_of_a_hybrid_action_sees_the_probabilities_of_its_types():
+    model = ContinuousQAC(4, HYBRID, "hybrid")
+    args, logit = torch.rand(3, 2), torch.rand(3, 3)
+    q = model({"obs": X, "logit": logit, "action": {"action_args": args}}, mode="compute_critic")["q_value"]
+    assert torch.equal(q, model.critic_head(torch.cat([X, logit.softmax(-1), args], 1))["pred"])
+
+
+def test_deterministic_actions_are_within_the_bounds():
+    model = ContinuousQAC(4, 2, "regression")
+    for parameter in model.actor.parameters():
+        parameter.data.mul_(1000)
+    action = model(X, mode="compute_actor")["action"]
+    assert action.abs().max() == 1
+
+
+def test_names_of_a_gaussian_model_with_twin_critics():
+    actor = critic_names("actor_head", "main.0", "mu", "log_sigma_layer")
+    critics = [name for i in "01" for name in critic_names(f"critic_head.{i}", "main.0", "last")]
+    model = ContinuousQAC(3, 1, "reparameterization", twin_critic=True)
+    aliases = [name.replace("_head", ".1", 1) for name in (*actor, *critics)]
+    assert names(model) == actor + critics + aliases
+    assert all(model.state_dict()[name.replace("_head", ".1", 1) + ".weight"] is not None for name in actor)
+
+
+def test_names_of_a_deterministic_model():
+    own = [*critic_names("actor_head", "main.0", "last"), *critic_names("critic_head", "main.0", "last")]
+    assert names(ContinuousQAC(3, 1, "regression")) == own + [name.replace("_head", ".1", 1) for name in own]
+
+
+def test_names_of_a_hybrid_model():
+    model = ContinuousQAC(3, HYBRID, "hybrid")
+    own = [
+        *critic_names("actor_head.0", "Q.0.0", "Q.1.0"),
+        *critic_names("actor_head.1", "main.0", "last"),
+        *critic_names("critic_head", "main.0", "last"),
+    ]
+    assert names(model) == own + [name.replace("_head", ".1", 1) for name in own]
+
+
+def test_names_of_a_discrete_model_with_twin_critics():
+    own = critic_names("actor_head", "Q.0.0", "Q.1.0")
+    own += [name for i in "01" for name in critic_names(f"critic_head.{i}", "Q.0.0", "Q.1.0")]
+    assert names(DiscreteQAC(4, 2, twin_critic=True)) == own + [name.replace("_head", ".1", 1) for name in own]
+
+
+def test_the_parameters_of_the_documented_example_are_counted():
+    assert sum(p.numel() for p in DiscreteQAC(4, 2, twin_critic=True).parameters()) == 13830
+
+
+def test_widths_and_depths_are_those_asked_for():
+    model = create_model(
+        {
+            "type": "continuous_qac",
+            "obs_shape": 4,
+            "action_shape": 2,
+            "action_space": "reparameterization",
+            "actor_head_hidden_size": 16,
+            "actor_head_layer_num": 2,
+            "critic_head_hidden_size": 24,
+            "critic_head_layer_num": 3,
+            "activation": "tanh",
+        }
+    )
+    layers = [layer for part in (model.actor_head, model.critic_head) for layer in part.modules()]
+    assert [(x.in_features, x.out_features) for x in layers if isinstance(x, nn.Linear)] == [
+        *[(4, 16), (16, 16), (16, 16), (16, 2), (16, 2)],
+        *[(6, 24), (24, 24), (24, 24), (24, 24), (24, 1)],
+    ]
+    assert not any(isinstance(layer, nn.ReLU) for layer in layers)
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("is_discrete", [False, True])
+def test_images_are_encoded_by_one_encoder_or_two(share, is_discrete):
+    settings = {"encoder_hidden_size_list": [4, 8, 16], "share_encoder": share, "twin_critic": True}
+    shape = (3, 12, 12)
+    model = DiscreteQAC(shape, 2, **settings) if is_discrete else ContinuousQAC(shape, 2, "regression", **settings)
+    assert (model.actor_encoder is model.critic_encoder) == share
+    convolutions = [layer for layer in model.actor_encoder.modules() if isinstance(layer, nn.Conv2d)]
+    assert [(c.kernel_size, c.stride) for c in convolutions] == [((3, 3), (2, 2)), ((3, 3), (1, 1)), ((3, 3), (1, 1))]
+    images = torch.rand(5, *shape)
+    inputs = images if is_discrete else {"obs": images, "action": model(images, mode="compute_actor")["action"]}
+    q = model(inputs, mode="compute_critic")["q_value"]
+    assert shapes(q) == ([(5, 2)] * 2 if is_discrete else [(5,)] * 2)
+    sum(value.sum() for value in q).backward()
+    assert all(p.grad is not None for p in model.critic.parameters())
+
+
+def test_entries_of_dict_observations_are_encoded_and_joined():
+    model = ContinuousQAC({"position": 2, "goal": 3}, 1, "regression", encoder_hidden_size_list=[8, 6])
+    obs = {"goal": torch.rand(5, 3), "position": torch.rand(5, 2)}
+    action = model(obs, mode="compute_actor")["action"]
+    q = model({"obs": obs, "action": action}, mode="compute_critic")["q_value"]
+    assert action.shape == q.shape == (5,)
+    moved = {**obs, "goal": obs["goal"] + 1}
+    assert not torch.allclose(model({"obs": moved, "action": action}, mode="compute_critic")["q_value"], q)
+
+
+def test_whoever_exchanges_a_part_later_is_called():
+    class Doubling(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    model = ContinuousQAC(4, 2, "regression")
+    expected = model(2 * X, mode="compute_actor")["action"]
+    model.actor_encoder = Doubling()
+    assert torch.equal(model(X, mode="compute_actor")["action"], expected)
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(AssertionError, match="action_space 'discrete' is unknown; allowed: regression, "):
+        ContinuousQAC(4, 2, "discrete")
+    with pytest.raises(AssertionError, match="encoder_hidden_size_list and share_encoder are for images"):
+        ContinuousQAC(4, 2, "regression", encoder_hidden_size_list=[8])
+    with pytest.raises(AssertionError, match="encoder_hidden_size_list and share_encoder are for images"):
+        DiscreteQAC(4, 2, share_encoder=True)
+    with pytest.raises(AssertionError, match="images need an encoder"):
+        DiscreteQAC((3, 12, 12), 2)
+    with pytest.raises(ValueError, match="must be a dict with action_type_shape"):
+        ContinuousQAC(4, 2, "hybrid")
+    with pytest.raises(ValueError, match="continuous actions are vectors"):
+        ContinuousQAC(4, [2, 3], "regression")
+    with pytest.raises(ValueError, match="must be a number of actions"):
+        DiscreteQAC(4, [2, 3])
+    with pytest.raises(AssertionError, match="mode 'act' is unknown; allowed: compute_actor, compute_critic"):
+        DiscreteQAC(4, 2)(X, mode="act")
