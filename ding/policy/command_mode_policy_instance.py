@@ -9,6 +9,7 @@ from ding.policy.base_policy import CommandModePolicy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.ppo import PPOPolicy
 from ding.policy.r2d2 import R2D2Policy
+from ding.policy.sac import SACPolicy
 from ding.policy.settings import positive
 from ding.rl_utils.exploration import get_epsilon_greedy_fn
 from ding.utils.config_helper import Rule, number, one_of
@@ -75,3 +76,8 @@ class PPOCommandModePolicy(PPOPolicy, DummyCommandModePolicy):
 @POLICY_REGISTRY.register("r2d2_command")
 class R2D2CommandModePolicy(R2D2Policy, EpsCommandModePolicy):
     """`R2D2Policy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("sac_command")
+class SACCommandModePolicy(SACPolicy, DummyCommandModePolicy):
+    """`SACPolicy` with a command mode, which has nothing to set."""

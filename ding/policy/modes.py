@@ -9,20 +9,21 @@ from weakref import WeakKeyDictionary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What `plain_transition` declared of which functions.
-_PLAIN: WeakKeyDictionary[Callable[..., Any], tuple[str, ...]] = WeakKeyDictionary()
+# What `plain_transition` declared of which functions: keys, or the name of the attribute of the policy that has them.
+_PLAIN: WeakKeyDictionary[Callable[..., Any], tuple[str, ...] | str] = WeakKeyDictionary()
 
 
-def plain_transition(*output_keys: str) -> Callable[[F], F]:
+def plain_transition(*output_keys: str, attribute: str | None = None) -> Callable[[F], F]:
     """Declare that a `_process_transition` puts together `obs, next_obs, reward, done` and `output_keys`, no more.
 
-    `output_keys` are entries of what the policy returned for the env. A collector may then make these transitions from
-    whole batches, without a call for each env. The declaration is one about this very function: one that wraps or
-    overrides it is called.
+    `output_keys` are entries of what the policy returned for the env; where they depend on its settings, `attribute`
+    is the name of the policy's attribute that lists them. A collector may then make these transitions from whole
+    batches, without a call for each env. The declaration is one about this very function: one that wraps or overrides
+    it is called.
     """
 
     def declare(process_transition: F) -> F:
-        _PLAIN[process_transition] = output_keys
+        _PLAIN[process_transition] = output_keys if attribute is None else attribute
         return process_transition
 
     return declare
@@ -30,7 +31,8 @@ def plain_transition(*output_keys: str) -> Callable[[F], F]:
 
 def plain_output_keys(process_transition: Any) -> tuple[str, ...] | None:
     """The `output_keys` of a method whose function is declared as plain; None for any other callable."""
-    return _PLAIN.get(process_transition.__func__) if type(process_transition) is MethodType else None
+    keys = _PLAIN.get(process_transition.__func__) if type(process_transition) is MethodType else None
+    return tuple(getattr(process_transition.__self__, keys)) if isinstance(keys, str) else keys
 
 
 class learn_function(NamedTuple):

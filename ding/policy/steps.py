@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,13 +54,20 @@ class PolicySteps:
         """Average the gradients of `model`, a module or an iterable of tensors, over all ranks (`multi_gpu` only)."""
         self._synchronizer.sync(model)
 
-    def _backward_and_step(self, loss: Tensor, optimizer: torch.optim.Optimizer, model: Any = None) -> None:
+    def _backward_and_step(
+        self,
+        loss: Tensor,
+        optimizer: torch.optim.Optimizer,
+        model: Any = None,
+        inputs: Sequence[Tensor] | None = None,
+    ) -> None:
         """One optimizer step on `loss`; with `multi_gpu` the gradients of `model` are averaged over all ranks first.
 
-        `model` holds the parameters of `optimizer`; None means just these.
+        `model` holds the parameters of `optimizer`; None means just these. With `inputs` only these tensors get
+        gradients: an actor's loss goes through the critic, but backward computes nothing for the critic's parameters.
         """
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward(inputs=inputs)  # type: ignore[no-untyped-call]
         if self._cfg.multi_gpu:
             own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             self.sync_gradients(own if model is None else model)

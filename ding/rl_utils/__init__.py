@@ -1,9 +1,25 @@
 """Reinforcement learning maths: TD errors, advantages, trajectory adders, exploration."""
 
-from ding.rl_utils.a2c import a2c_data, a2c_error, a2c_error_continuous
-from ding.rl_utils.adder import get_gae, get_gae_with_default_last_value, get_nstep_return_data, get_train_sample
-from ding.rl_utils.exploration import create_noise_generator, get_epsilon_greedy_fn
-from ding.rl_utils.gae import gae, gae_columns, gae_data
+from ding.rl_utils.a2c import (
+    a2c_data,
+    a2c_error,
+    a2c_error_continuous,
+)
+from ding.rl_utils.adder import (
+    get_gae,
+    get_gae_with_default_last_value,
+    get_nstep_return_data,
+    get_train_sample,
+)
+from ding.rl_utils.exploration import (
+    create_noise_generator,
+    get_epsilon_greedy_fn,
+)
+from ding.rl_utils.gae import (
+    gae,
+    gae_columns,
+    gae_data,
+)
 from ding.rl_utils.ppo import (
     ppg_data,
     ppg_joint_error,
@@ -63,18 +79,11 @@ from ding.rl_utils.td import (
 )
 
 __all__ = [
-    "bdq_nstep_td_error",
-    "iqn_nstep_td_data",
-    "iqn_nstep_td_error",
-    "m_q_1step_td_data",
-    "m_q_1step_td_error",
-    "q_nstep_sql_td_error",
-    "qrdqn_nstep_td_data",
-    "qrdqn_nstep_td_error",
     "NStepColumns",
     "a2c_data",
     "a2c_error",
     "a2c_error_continuous",
+    "bdq_nstep_td_error",
     "bootstrap_mask",
     "create_noise_generator",
     "dist_1step_td_data",
@@ -94,6 +103,10 @@ __all__ = [
     "get_nstep_return_data",
     "get_train_sample",
     "inv_symlog",
+    "iqn_nstep_td_data",
+    "iqn_nstep_td_error",
+    "m_q_1step_td_data",
+    "m_q_1step_td_error",
     "nstep_columns",
     "nstep_return",
     "nstep_return_data",
@@ -114,11 +127,14 @@ __all__ = [
     "ppo_value_error",
     "q_1step_td_data",
     "q_1step_td_error",
+    "q_nstep_sql_td_error",
     "q_nstep_td_data",
     "q_nstep_td_error",
     "q_nstep_td_error_with_rescale",
     "q_v_1step_td_data",
     "q_v_1step_td_error",
+    "qrdqn_nstep_td_data",
+    "qrdqn_nstep_td_error",
     "symlog",
     "v_1step_td_data",
     "v_1step_td_error",

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_LOG_2 = math.log(2)
 
 
 class ActionTerms(NamedTuple):
@@ -63,3 +65,35 @@ def gaussian_terms(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Te
     deviation = (action - mu) / sigma
     log_prob = (-0.5 * deviation.square() - log_sigma - _HALF_LOG_2PI).sum(-1)
     return ActionTerms(log_prob, (log_sigma + (0.5 + _HALF_LOG_2PI)).sum(-1))
+
+
+class SquashedSample(NamedTuple):
+    """Actions drawn from a Gaussian and squashed, and how likely they are."""
+
+    action: Tensor  # [*B, A], in (-1, 1)
+    log_prob: Tensor  # [*B]
+
+
+def squashed_gaussian_sample(
+    mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], noise: Tensor | None = None
+) -> SquashedSample:
+    """Actions tanh(mu + sigma noise) and their log-probabilities, both differentiable by mu and sigma, [*B, A].
+
+    log p = log N(u; mu, sigma) - sum log(1 - tanh(u)^2), by the change of variables of https://arxiv.org/abs/1812.05905,
+    appendix C. The last term is 2 (log 2 - u - softplus(-2 u)), which is exact where tanh(u) rounds to 1.
+
+    Args:
+        mu_sigma: `{'mu', 'sigma'}` or the pair.
+        noise: [*B, A], drawn from a standard Gaussian where it is None.
+
+    Example:
+        >>> sample = squashed_gaussian_sample((torch.zeros(1, 1), torch.ones(1, 1)), noise=torch.full((1, 1), 20.0))
+        >>> sample.action.item(), round(sample.log_prob.item(), 3)
+        (1.0, -162.305)
+    """
+    mu, sigma = (mu_sigma["mu"], mu_sigma["sigma"]) if isinstance(mu_sigma, Mapping) else mu_sigma
+    noise = torch.randn_like(mu) if noise is None else noise
+    u = mu + sigma * noise
+    log_slope = 2 * (_LOG_2 - u - softplus(-2 * u))
+    log_prob = -0.5 * noise.square() - sigma.log() - _HALF_LOG_2PI - log_slope
+    return SquashedSample(torch.tanh(u), log_prob.sum(-1))

@@ -262,14 +262,22 @@ def test_transitions_made_from_batches_are_those_that_the_policy_makes(space, tm
 
 def test_what_is_declared_of_a_transition_is_so_of_its_function_alone():
     class Plain:
+        names = ["value"]
+
         @plain_transition("logit")
         def process_transition(self, obs, policy_output, timestep): ...
+
+        @plain_transition(attribute="names")
+        def by_attribute(self, obs, policy_output, timestep): ...
 
         @functools.wraps(process_transition)
         def wrapped(self, *args): ...
 
     plain = Plain()
     assert plain_output_keys(plain.process_transition) == ("logit",)
+    assert plain_output_keys(plain.by_attribute) == ("value",)
+    plain.names = ["value", "logit"]  # changed later
+    assert plain_output_keys(plain.by_attribute) == ("value", "logit")
     assert plain_output_keys(plain.wrapped) is None
     assert plain_output_keys(functools.partial(plain.process_transition)) is None
     assert plain_output_keys(Plain.process_transition) is None

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from torch.distributions import Categorical, Independent, Normal
+from torch.distributions import Categorical, Independent, Normal, TanhTransform, TransformedDistribution
 
-from ding.rl_utils.log_prob import categorical_terms, gaussian_terms
+from ding.rl_utils.log_prob import categorical_terms, gaussian_terms, squashed_gaussian_sample
 
 
 def gradients(terms, *leaves):
@@ -75,3 +75,46 @@ def test_an_action_of_one_dimension_may_lack_its_axis():
     logit = {"mu": torch.randn(4, 1), "sigma": torch.ones(4, 1)}
     action = torch.randn(4)
     assert torch.equal(gaussian_terms(logit, action)[0], gaussian_terms(logit, action[:, None])[0])
+
+
+@pytest.mark.parametrize("form", [dict, tuple])
+def test_squashed_samples_have_the_density_of_the_transformed_distribution(form):
+    torch.manual_seed(0)
+    mu = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
+    sigma = torch.rand(5, 2, dtype=torch.float64, requires_grad=True)
+    noise = torch.randn(5, 2, dtype=torch.float64)
+    pair = {"mu": mu, "sigma": sigma} if form is dict else (mu, sigma)
+    ours = squashed_gaussian_sample(pair, noise)
+    dist = TransformedDistribution(Normal(mu, sigma), [TanhTransform()])
+    action = torch.tanh(mu + sigma * noise)
+    theirs = action, dist.log_prob(action).sum(-1)
+    assert torch.equal(ours.action, action)
+    assert torch.allclose(ours.log_prob, theirs[1], atol=1e-8)
+    for weight in (0.0, 1.0):
+        pairs = zip(
+            *(
+                torch.autograd.grad(a.sum() * weight + p.sum(), (mu, sigma), retain_graph=True)
+                for a, p in (ours, theirs)
+            ),
+            strict=True,
+        )
+        assert all(torch.allclose(a, b, atol=1e-7) for a, b in pairs)
+
+
+def test_squashed_samples_are_drawn_where_no_noise_is_given():
+    mu, sigma = torch.full((4, 3), 0.5), torch.full((4, 3), 0.1)
+    torch.manual_seed(3)
+    drawn = squashed_gaussian_sample((mu, sigma))
+    torch.manual_seed(3)
+    assert torch.equal(drawn.action, squashed_gaussian_sample((mu, sigma), torch.randn(4, 3)).action)
+
+
+@pytest.mark.parametrize("u", [0.0, 3.0, -8.0, 15.0, -40.0])
+def test_the_log_probability_is_exact_where_the_action_rounds_to_the_bound(u):
+    mu = torch.full((1, 1), u, requires_grad=True)
+    sample = squashed_gaussian_sample((mu, torch.ones(1, 1)), torch.zeros(1, 1))
+    # log cosh^2 u, written so that it does not overflow.
+    exact = -0.5 * math.log(2 * math.pi) + 2 * (abs(u) + math.log1p(math.exp(-2 * abs(u))) - math.log(2))
+    assert sample.log_prob.item() == pytest.approx(exact, rel=1e-6)
+    sample.log_prob.sum().backward()
+    assert mu.grad.item() == pytest.approx(2 * math.tanh(u), abs=1e-5)

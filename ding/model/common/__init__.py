@@ -8,7 +8,11 @@ from ding.model.common.distributional_heads import (
     QuantileHead,
     RainbowHead,
 )
-from ding.model.common.encoder import ConvEncoder, FCEncoder, IMPALAConvEncoder
+from ding.model.common.encoder import (
+    ConvEncoder,
+    FCEncoder,
+    IMPALAConvEncoder,
+)
 from ding.model.common.head import (
     DiscreteHead,
     DuelingHead,
@@ -18,21 +22,23 @@ from ding.model.common.head import (
     head_cls_map,
     independent_normal_dist,
 )
-from ding.model.common.utils import create_model
+from ding.model.common.utils import (
+    create_model,
+)
 
 __all__ = [
     "BranchingHead",
+    "ConvEncoder",
+    "DiscreteHead",
     "DistributionHead",
+    "DuelingHead",
+    "FCEncoder",
     "FQFHead",
+    "IMPALAConvEncoder",
+    "MultiHead",
     "QRDQNHead",
     "QuantileHead",
     "RainbowHead",
-    "ConvEncoder",
-    "DiscreteHead",
-    "DuelingHead",
-    "FCEncoder",
-    "IMPALAConvEncoder",
-    "MultiHead",
     "RegressionHead",
     "ReparameterizationHead",
     "create_model",

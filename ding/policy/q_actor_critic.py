@@ -1,0 +1,177 @@
+"""What off-policy actor-critic methods share: networks and their targets, batches, the loss of the critics."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.base_policy import Policy
+from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.env_forward import model_input
+from ding.policy.modes import plain_transition
+from ding.rl_utils.adder import get_train_sample
+from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
+from ding.torch_utils.data_helper import to_device
+from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number
+
+
+class QActorCriticPolicy(Policy):
+    """Base of policies that learn off policy with a model like `ding.model.template.qac.ContinuousQAC`.
+
+    That is one with the modes `compute_actor` and `compute_critic`, and the attributes `actor` and `critic`, modules
+    that hold the parameters of each. The target networks follow with the rate `learn.target_theta`.
+
+    The configuration of a subclass has `priority, priority_IS_weight, multi_agent, learn.target_theta,
+    learn.discount_factor, learn.ignore_done` and `collect.unroll_len`. It sets its optimizers up in `_init_learn`,
+    after a call of this class's, and names them in `_optimizers`.
+    """
+
+    config: ClassVar[dict[str, Any]] = {}
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "priority_IS_weight": boolean,
+        "random_collect_size": integer(0),
+        "transition_with_policy_data": boolean,
+        "multi_agent": boolean,
+        "model.twin_critic": boolean,
+        "learn.update_per_collect": integer(1),
+        "learn.batch_size": integer(1),
+        "learn.target_theta": number(0, 1),
+        "learn.discount_factor": number(0, 1),
+        "learn.ignore_done": boolean,
+        "collect.n_sample": integer(1, optional=True),
+    }
+    # What samples have to tell, beside their importance weights.
+    learn_keys: ClassVar[tuple[str, ...]] = ("obs", "next_obs", "action", "reward", "done", "terminated", "weight")
+    uses_nstep: ClassVar[bool] = False
+
+    def default_model(self) -> tuple[str, list[str]]:
+        if self._cfg.multi_agent:
+            raise ConfigError("policy.multi_agent = True needs a model of your own: set policy.model.type or pass one")
+        return "continuous_qac", ["ding.model.template.qac"]
+
+    @property
+    def _output_keys(self) -> tuple[str, ...]:
+        """What transitions hold of the output of the policy."""
+        return ("action",)
+
+    @property
+    def _has_twin_critic(self) -> bool:
+        return bool(getattr(self._model, "twin_critic", False))
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._priority_IS_weight = self._cfg.priority_IS_weight
+        if self._priority_IS_weight and not self._priority:
+            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+        self._gamma = learn.discount_factor
+        self._batch_keys = frozenset(self.learn_keys + (("IS", "priority_IS") if self._priority_IS_weight else ()))
+        # Lists, made once: a model of another structure needs a policy of its own.
+        self._actor_parameters, self._critic_parameters = (
+            list(part.parameters()) for part in (self._part("actor"), self._part("critic"))
+        )
+        self._target_net = copy.deepcopy(self._model)
+        self._target_model = model_wrap(
+            self._target_net, wrapper_name="target", update_type="momentum", update_kwargs={"theta": learn.target_theta}
+        )
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+        self._target_model.reset()
+
+    def _part(self, name: str) -> Any:
+        part = getattr(self._model, name, None)
+        if part is None:
+            raise ConfigError(
+                f"{type(self).__name__} needs a model with the attributes actor and critic, the modules that hold the "
+                f"parameters of each; {type(self._model).__name__} has no {name}"
+            )
+        return part
+
+    def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """The samples as one batch on the device of the model; sets both networks into training mode."""
+        batch = default_preprocess_learn(
+            data,
+            use_priority_IS_weight=self._priority_IS_weight,
+            use_priority=self._priority,
+            use_nstep=self.uses_nstep,
+            ignore_done=self._cfg.learn.ignore_done,
+            keys=self._batch_keys,
+        )
+        if self._cuda:
+            batch = to_device(batch, self._device)
+        for key in ("obs", "next_obs"):
+            batch[key] = model_input(batch[key])
+        self._mode_of(self._model).set(True)
+        self._mode_of(self._target_net).set(True)
+        return batch
+
+    def _critic_loss(self, q: list[Tensor], next_value: Tensor, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor]:
+        """The loss of each critic, and the squared TD error of each sample [B], the mean over the critics.
+
+        Args:
+            q: [B] for each critic.
+            next_value: [B], of `next_obs`; it counts where the sample is not `done`.
+        """
+        reward, done, weight = batch["reward"], batch["done"], batch["weight"]
+        losses, errors = zip(
+            *[v_1step_td_error(v_1step_td_data(one, next_value, reward, done, weight), self._gamma) for one in q],
+            strict=True,
+        )
+        error = errors[0] if len(errors) == 1 else torch.stack(errors).mean(0)
+        return list(losses), error.detach()
+
+    def _step_critic(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        self._backward_and_step(loss, optimizer, self._critic_parameters, self._critic_parameters)
+
+    def _step_actor(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """One step on a loss that goes through the critic, whose parameters get no gradient of it."""
+        self._backward_and_step(loss, optimizer, self._actor_parameters, self._actor_parameters)
+
+    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """The optimizers, by their keys in the state."""
+        raise NotImplementedError(f"{type(self).__name__} must define _optimizers")
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {
+            "model": self._learn_model.state_dict(),
+            "target_model": self._target_model.state_dict(),
+            **{key: optimizer.state_dict() for key, optimizer in self._optimizers().items()},
+        }
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        self._learn_model.load_state_dict(state_dict["model"], strict=True)
+        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
+        for key, optimizer in self._optimizers().items():
+            optimizer.load_state_dict(state_dict[key])
+
+    # --- collect ---
+
+    @plain_transition(attribute="_output_keys")
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "next_obs": timestep.obs,
+            **{key: policy_output[key] for key in self._output_keys},
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return get_train_sample(transitions, self._unroll_len)
+
+
+def q_values(output: Mapping[str, Any]) -> list[Tensor]:
+    """The values of each critic, of the output of a model."""
+    q = output["q_value"]
+    return list(q) if isinstance(q, list | tuple) else [q]
+
+
+def smaller(q: list[Tensor]) -> Tensor:
+    """The smaller value of two critics, or that of one; see https://arxiv.org/abs/1802.09477."""
+    return q[0] if len(q) == 1 else torch.minimum(q[0], q[1])

@@ -1,0 +1,336 @@
+"""Soft actor-critic for continuous actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ding.model.common.head import ReparameterizationHead
+from ding.model.wrapper.base_wrapper import IModelWrapper
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
+from ding.policy.settings import positive
+from ding.rl_utils.log_prob import squashed_gaussian_sample
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+class Temperature:
+    """alpha, the weight of the entropy in soft actor-critic: fixed, or learned so that the entropy meets a target.
+
+    With `log_space` its logarithm is learned, else alpha itself, which is kept from falling below 0. See
+    https://arxiv.org/abs/1812.05905, section 5.
+
+    Args:
+        learn: the section of a policy, with `alpha` (the start), `auto_alpha`, `log_space` and `learning_rate_alpha`.
+        target_entropy: the entropy to meet.
+
+    Raises:
+        ConfigError: `alpha` has no logarithm.
+
+    Example:
+        >>> learn = {"alpha": 0.5, "auto_alpha": True, "log_space": True, "learning_rate_alpha": 0.1}
+        >>> temperature = Temperature(learn, target_entropy=-1.0)
+        >>> round(temperature.value.item(), 2), round(temperature.loss(torch.tensor([2.0])).item(), 2)
+        (0.5, 0.69)
+    """
+
+    def __init__(self, learn: Mapping[str, Any], target_entropy: float, device: str = "cpu") -> None:
+        start = float(learn["alpha"])
+        self.is_learned = bool(learn["auto_alpha"])
+        self.target_entropy = target_entropy
+        self._log_space = self.is_learned and bool(learn["log_space"])
+        if self._log_space:
+            if start <= 0:
+                raise ConfigError(f"learn.alpha = {start} is not allowed with learn.log_space; it must be above 0")
+            start = math.log(start)
+        self.parameter = torch.tensor([start], device=device, requires_grad=self.is_learned)
+        self.optimizer = Adam([self.parameter], lr=learn["learning_rate_alpha"]) if self.is_learned else None
+
+    @property
+    def value(self) -> Tensor:
+        """alpha, [1], without gradient."""
+        parameter = self.parameter.detach()
+        return parameter.exp() if self._log_space else parameter.clone()
+
+    def loss(self, log_prob: Tensor) -> Tensor:
+        """The loss, a scalar, whose gradient raises alpha while the entropy, the mean of -log_prob [B], is too low."""
+        return -(self.parameter * (log_prob.detach() + self.target_entropy).mean()).sum()
+
+    @torch.no_grad()
+    def keep_in_range(self) -> None:
+        """To be called after a step of the optimizer."""
+        if not self._log_space:
+            self.parameter.clamp_(min=0)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """`{'log_alpha': [1]}` or `{'alpha': [1]}`, what is learned; empty where alpha is fixed."""
+        return {self._key: self.parameter.detach().clone()} if self.is_learned else {}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` holds under the key of the own space; nothing where alpha is fixed."""
+        if self.is_learned and self._key in state_dict:
+            self.parameter.copy_(state_dict[self._key])
+
+    @property
+    def _key(self) -> str:
+        return "log_alpha" if self._log_space else "alpha"
+
+
+class SoftActorCriticPolicy(QActorCriticPolicy):
+    """Base of `SACPolicy` and `DiscreteSACPolicy`: the order of the steps, the temperature, settings and state.
+
+    A subclass defines `_critic_terms`, `_policy_terms` and `_target_entropy`.
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "cuda": False,
+        "on_policy": False,
+        # Sample by priority, and correct for it with importance weights (which needs priority).
+        "priority": False,
+        "priority_IS_weight": False,
+        # Samples collected before training begins.
+        "random_collect_size": 10000,
+        "transition_with_policy_data": True,
+        # Needs a model of one's own.
+        "multi_agent": False,
+        "model": {"twin_critic": True},
+        "learn": {
+            # Iterations per collection.
+            "update_per_collect": 1,
+            "batch_size": 256,
+            "learning_rate_q": 3e-4,
+            "learning_rate_policy": 3e-4,
+            "learning_rate_alpha": 3e-4,
+            # Share of the online network that flows into the target network per iteration.
+            "target_theta": 0.005,
+            "discount_factor": 0.99,
+            # The weight of the entropy, or where it starts with auto_alpha.
+            "alpha": 0.2,
+            "auto_alpha": True,
+            # Learn the logarithm of alpha.
+            "log_space": True,
+            # The entropy that auto_alpha aims at; None takes the usual one of the algorithm.
+            "target_entropy": None,
+            # Bootstrap from terminal states too.
+            "ignore_done": False,
+            # The last layer of the actor starts uniform in [-init_w, init_w]; continuous actions only.
+            "init_w": 3e-3,
+        },
+        "collect": {
+            # Train samples per collection.
+            "n_sample": 1,
+            "unroll_len": 1,
+            # Keep what the actor returned in the samples, as 'logit'.
+            "collector_logit": False,
+        },
+        "eval": {},
+        "other": {"replay_buffer": {"replay_buffer_size": 1000000}},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "learn.learning_rate_q": positive,
+        "learn.learning_rate_policy": positive,
+        "learn.learning_rate_alpha": positive,
+        "learn.alpha": number(0),
+        "learn.auto_alpha": boolean,
+        "learn.log_space": boolean,
+        "learn.target_entropy": number(optional=True),
+        "learn.init_w": number(0),
+        "collect.collector_logit": boolean,
+        "collect.n_sample": integer(1, optional=True),
+    }
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["total_loss", "critic_loss", "policy_loss", "cur_lr_q", "cur_lr_p", "alpha", "td_error"]
+        if self._has_twin_critic:
+            names.append("twin_critic_loss")
+        if self._cfg.learn.auto_alpha:
+            names.append("alpha_loss")
+        return names
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        learn = self._cfg.learn
+        self._optimizer_q = Adam(self._critic_parameters, lr=learn.learning_rate_q)
+        self._optimizer_policy = Adam(self._actor_parameters, lr=learn.learning_rate_policy)
+        goal = learn.target_entropy if learn.auto_alpha else 0.0
+        if goal is None:
+            goal = self._target_entropy()
+        self._temperature = Temperature(learn, float(goal), self._device)
+
+    def _target_entropy(self) -> float:
+        """The entropy to aim at where the configuration names none."""
+        raise NotImplementedError
+
+    def _action_shape(self) -> Any:
+        shape = self._cfg.model.get("action_shape")
+        if shape is None:
+            raise ConfigError(
+                "set policy.learn.target_entropy, or policy.model.action_shape, which tells what is usual"
+            )
+        return shape
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """One step of the critics, of the actor and of the temperature.
+
+        `priority` is the squared TD error of each sample, the mean over the critics; the rest is to be logged.
+        """
+        batch = self._prepare(data)
+        temperature = self._temperature
+        alpha = temperature.value
+        critic_losses, error, logged = self._critic_terms(batch, alpha)
+        self._step_critic(sum(critic_losses[1:], critic_losses[0]), self._optimizer_q)
+        policy_loss, log_prob, more = self._policy_terms(batch, alpha)
+        self._step_actor(policy_loss, self._optimizer_policy)
+        losses = dict(zip(("critic_loss", "twin_critic_loss"), critic_losses, strict=False), policy_loss=policy_loss)
+        if temperature.optimizer is not None:
+            losses["alpha_loss"] = temperature.loss(log_prob)
+            self._backward_and_step(losses["alpha_loss"], temperature.optimizer)
+            temperature.keep_in_range()
+        self._target_model.update(self._learn_model)
+        total_loss = torch.stack([loss.detach() for loss in losses.values()]).sum()
+        logged |= {**more, "td_error": error.mean(), "alpha": temperature.value, **losses, "total_loss": total_loss}
+        numbers = torch.cat([*[value.detach().view(1) for value in logged.values()], error]).tolist()
+        return {
+            "cur_lr_q": self._optimizer_q.param_groups[0]["lr"],
+            "cur_lr_p": self._optimizer_policy.param_groups[0]["lr"],
+            "priority": numbers[len(logged) :],
+            **dict(zip(logged, numbers, strict=False)),
+        }
+
+    def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+        """The loss of each critic, the squared TD errors [B], and scalars to log."""
+        raise NotImplementedError
+
+    def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The loss of the actor, the mean log-probability of its actions at each observation [B], scalars to log."""
+        raise NotImplementedError
+
+    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        optimizers: dict[str, torch.optim.Optimizer] = {
+            "optimizer_q": self._optimizer_q,
+            "optimizer_policy": self._optimizer_policy,
+        }
+        if self._temperature.optimizer is not None:
+            optimizers["optimizer_alpha"] = self._temperature.optimizer
+        return optimizers
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {**super()._state_dict_learn(), **self._temperature.state_dict()}
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        super()._load_state_dict_learn(state_dict)
+        self._temperature.load_state_dict(state_dict)
+
+
+@POLICY_REGISTRY.register("sac")
+class SACPolicy(SoftActorCriticPolicy):
+    """SAC (https://arxiv.org/abs/1812.05905) with one or two critics, and a temperature that may be learned.
+
+    Actions are tanh of a Gaussian, in (-1, 1).
+
+    Example:
+        >>> cfg = SACPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 3, 1
+        >>> policy = SACPolicy(cfg, enable_field=["collect"])
+        >>> output = policy.collect_mode.forward({0: torch.zeros(3), 3: torch.zeros(3)})
+        >>> {env_id: out["action"].shape for env_id, out in output.items()}
+        {0: torch.Size([1]), 3: torch.Size([1])}
+    """
+
+    config: ClassVar[dict[str, Any]] = {"type": "sac", "model": {"action_space": "reparameterization"}}
+    has_discrete_actions: ClassVar[bool | None] = False
+    setting_rules: ClassVar[Mapping[str, Rule]] = {"model.action_space": one_of("reparameterization")}
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        if learns:  # before rank 0 hands its parameters to the others
+            shrink_gaussian_heads(model, self._cfg.learn.init_w)
+        super()._set_up_model(model, learns)
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return [*super()._monitor_vars_learn(), "target_q_value", "transformed_log_prob"]
+
+    # --- learn ---
+
+    def _target_entropy(self) -> float:
+        """-1 for each dimension of an action, as in the paper's table 1."""
+        shape = self._action_shape()
+        return -float(shape if isinstance(shape, int) else math.prod(shape))
+
+    def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+        """The target is r + gamma (1 - done) (min_i Q'_i(s', a') - alpha log pi(a'|s')), where a' ~ pi(s')."""
+        with torch.no_grad():
+            next_obs = batch["next_obs"]
+            next_action, next_log_prob = squashed_gaussian_sample(self._model(next_obs, mode="compute_actor")["logit"])
+            next_q = self._target_model.forward({"obs": next_obs, "action": next_action}, mode="compute_critic")
+            next_value = smaller(q_values(next_q)) - alpha * next_log_prob
+        q = self._model({"obs": batch["obs"], "action": batch["action"]}, mode="compute_critic")
+        losses, error = self._critic_loss(q_values(q), next_value, batch)
+        return losses, error, {"target_q_value": next_value.mean()}
+
+    def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The mean of alpha log pi(a|s) - min_i Q_i(s, a), where a ~ pi(s) is a function of the actor's parameters."""
+        obs = batch["obs"]
+        action, log_prob = squashed_gaussian_sample(self._model(obs, mode="compute_actor")["logit"])
+        q = smaller(q_values(self._model({"obs": obs, "action": action}, mode="compute_critic")))
+        logged = {"transformed_log_prob": log_prob.mean() + self._temperature.target_entropy}
+        return (alpha * log_prob - q).mean(), log_prob, logged
+
+    # --- collect and eval ---
+
+    @property
+    def _output_keys(self) -> tuple[str, ...]:
+        return ("action", "logit") if self._cfg.collect.collector_logit else ("action",)
+
+    def _init_collect(self) -> None:
+        self._collect_model = SquashedSampleWrapper(model_wrap(self._model, wrapper_name="base"))
+        self._collect_model.reset()
+
+    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Draw an action for each env; its output has `action` [A] and `logit`, the pair (mu, sigma)."""
+        return self._forward_envs(self._collect_model, data, mode="compute_actor")
+
+    def _init_eval(self) -> None:
+        self._eval_model = SquashedMeanWrapper(model_wrap(self._model, wrapper_name="base"))
+        self._eval_model.reset()
+
+    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Take tanh of the mean; the output has `action` [A]."""
+        return self._forward_envs(self._eval_model, data, mode="compute_actor")
+
+
+class SquashedSampleWrapper(IModelWrapper):
+    """`action` = tanh of a draw from Normal(mu, sigma), where `logit` is `[mu, sigma]`."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super().forward(*args, **kwargs)
+        mu, sigma = output["logit"]
+        output["action"] = torch.tanh(torch.normal(mu, sigma))
+        return output
+
+
+class SquashedMeanWrapper(IModelWrapper):
+    """`{'action': tanh(mu)}`, where `logit` is `[mu, sigma]`."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super().forward(*args, **kwargs)
+        return {"action": torch.tanh(output["logit"][0])}
+
+
+@torch.no_grad()
+def shrink_gaussian_heads(model: nn.Module, bound: float) -> None:
+    """Let the last layers of all Gaussian heads start uniform in [-bound, bound]."""
+    for head in model.modules():
+        if isinstance(head, ReparameterizationHead):
+            for layer in (head.mu, getattr(head, "log_sigma_layer", None)):
+                if layer is not None:
+                    layer.weight.uniform_(-bound, bound)
+                    layer.bias.uniform_(-bound, bound)

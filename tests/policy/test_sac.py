@@ -1,0 +1,366 @@
+"""SAC: what it learns, how it acts, what it keeps."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch.distributions import Normal
+
+from ding.policy.modes import plain_output_keys
+from ding.policy.sac import SACPolicy, Temperature
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples
+from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config, parameters
+
+OBS = {3: torch.zeros(3), 0: torch.ones(3)}
+
+
+def make_policy(*fields, seed=0, model=None, **settings):
+    torch.manual_seed(seed)
+    return SACPolicy(make_config(SACPolicy, **settings), model=model, enable_field=list(fields) or None)
+
+
+def learn(policy, data, seed=1):
+    torch.manual_seed(seed)
+    return policy.learn_mode.forward(data)
+
+
+class Oracle:
+    """SAC written out with torch's distributions, in double precision."""
+
+    def __init__(self, policy, auto_alpha=True, alpha=0.2, gamma=0.99):
+        self.net = copy.deepcopy(policy._model).double()
+        self.target = copy.deepcopy(self.net)
+        self.log_alpha = torch.tensor(math.log(alpha), dtype=torch.float64, requires_grad=True)
+        self.auto_alpha, self.gamma = auto_alpha, gamma
+        make = torch.optim.Adam
+        self.q_step, self.policy_step, self.alpha_step = (
+            make(parameters, 3e-4)
+            for parameters in (self.net.critic.parameters(), self.net.actor.parameters(), [self.log_alpha])
+        )
+
+    def draw(self, obs):
+        mu, sigma = self.net(obs, mode="compute_actor")["logit"]
+        noise = torch.randn(mu.shape).double()  # the same numbers as the policy draws
+        u = mu + sigma * noise
+        log_prob = Normal(mu, sigma).log_prob(u) - torch.log(1 - torch.tanh(u) ** 2)
+        return torch.tanh(u), log_prob.sum(-1)
+
+    def step(self, optimizer, loss):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def learn(self, data, weighted=False):
+        obs, next_obs, action, reward, done, weight = (column.double() for column in columns(data))
+        weight = weight if weighted else torch.ones_like(weight)
+        alpha = self.log_alpha.exp().detach()
+        torch.manual_seed(1)
+        with torch.no_grad():
+            next_action, next_log_prob = self.draw(next_obs)
+            next_q = self.target({"obs": next_obs, "action": next_action}, mode="compute_critic")["q_value"]
+            next_value = torch.minimum(*next_q) - alpha * next_log_prob
+            y = reward + self.gamma * (1 - done) * next_value
+        errors = [(q - y) ** 2 for q in self.net({"obs": obs, "action": action}, mode="compute_critic")["q_value"]]
+        q_losses = [(error * weight).mean() for error in errors]
+        self.step(self.q_step, sum(q_losses))
+        new_action, log_prob = self.draw(obs)
+        q = torch.minimum(*self.net({"obs": obs, "action": new_action}, mode="compute_critic")["q_value"])
+        policy_loss = (alpha * log_prob - q).mean()
+        self.step(self.policy_step, policy_loss)
+        losses = {"critic_loss": q_losses[0], "twin_critic_loss": q_losses[1], "policy_loss": policy_loss}
+        entropy_gap = log_prob.detach().mean() - (2 if self.auto_alpha else 0)
+        if self.auto_alpha:
+            losses["alpha_loss"] = -self.log_alpha * entropy_gap
+            self.step(self.alpha_step, losses["alpha_loss"])
+        for own, online in zip(self.target.parameters(), self.net.parameters(), strict=True):
+            own.data += 0.005 * (online.data - own.data)
+        return {
+            "priority": (sum(errors) / 2).tolist(),
+            "td_error": (sum(errors) / 2).mean().item(),
+            "target_q_value": next_value.mean().item(),
+            "transformed_log_prob": entropy_gap.item(),
+            "alpha": self.log_alpha.exp().item(),
+            **{name: loss.item() for name, loss in losses.items()},
+            "total_loss": sum(losses.values()).item(),
+        }
+
+
+# --- learn ---
+
+
+@pytest.mark.parametrize("auto_alpha", [True, False])
+def test_learning_steps_are_those_of_soft_actor_critic(auto_alpha):
+    policy = make_policy("learn", learn__auto_alpha=auto_alpha)
+    oracle = Oracle(policy, auto_alpha)
+    for _ in range(3):
+        data = make_batch(8)
+        output, expected = learn(policy, data), oracle.learn(data)
+        assert {key: output[key] for key in expected} == {
+            key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in expected.items()
+        }
+    assert torch.allclose(parameters(policy._model).double(), parameters(oracle.net), atol=1e-5)
+    assert torch.allclose(parameters(policy._target_net).double(), parameters(oracle.target), atol=1e-5)
+
+
+def test_output_has_exactly_the_documented_keys_as_floats():
+    policy = make_policy("learn")
+    output = policy.learn_mode.forward(make_batch(8))
+    expected = {"cur_lr_q", "cur_lr_p", "priority", "td_error", "alpha", "target_q_value", "transformed_log_prob"}
+    expected |= {"critic_loss", "twin_critic_loss", "policy_loss", "alpha_loss", "total_loss"}
+    assert set(output) == expected
+    assert all(type(output[name]) is float for name in expected - {"priority"})
+    assert len(output["priority"]) == 8 and type(output["priority"][0]) is float
+    assert set(policy.learn_mode.monitor_vars()) == expected - {"priority"}
+
+
+def test_one_critic_and_a_fixed_temperature_have_fewer_losses():
+    policy = make_policy("learn", model__twin_critic=False, learn__auto_alpha=False)
+    output = policy.learn_mode.forward(make_batch(8))
+    assert not {"twin_critic_loss", "alpha_loss"} & {*output, *policy.learn_mode.monitor_vars()}
+    assert output["alpha"] == pytest.approx(0.2)
+    assert output["total_loss"] == pytest.approx(output["critic_loss"] + output["policy_loss"])
+    assert output["td_error"] == pytest.approx(output["critic_loss"])
+
+
+def test_importance_weights_scale_the_loss_of_each_critic_but_not_the_priority():
+    policy = make_policy("learn", priority=True, priority_IS_weight=True)
+    oracle, data = Oracle(policy), make_batch(8)
+    output, expected = learn(policy, data), oracle.learn(data, weighted=True)
+    for name in ("critic_loss", "twin_critic_loss", "priority"):
+        assert output[name] == pytest.approx(expected[name], rel=1e-4)
+    assert output["critic_loss"] != pytest.approx(learn(make_policy("learn"), data)["critic_loss"])
+
+
+def test_the_actors_step_leaves_no_gradient_in_the_critic():
+    policy = make_policy("learn")
+    data = make_batch(8)
+    gradients = []
+    step_actor = policy._step_actor
+
+    def watch(*args):
+        gradients.append([p.grad.clone() for p in policy._model.critic.parameters()])
+        step_actor(*args)
+
+    policy._step_actor = watch
+    learn(policy, data)
+    after = [p.grad for p in policy._model.critic.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(gradients[0], after, strict=True))
+    assert all(p.grad.abs().sum() > 0 for p in policy._model.actor.parameters())
+
+
+def test_a_time_limit_bootstraps_and_a_terminal_state_does_not():
+    data = make_batch(8, done=False)
+
+    def loss(**flags):
+        return learn(make_policy("learn"), [{**s, **flags} for s in data])["critic_loss"]
+
+    assert loss(done=True, terminated=False, truncated=True) == loss(done=False)
+    assert loss(done=True, terminated=True, truncated=False) == loss(done=True) != loss(done=False)
+
+
+def test_ignoring_done_bootstraps_from_terminal_states():
+    alive = make_batch(8, done=False)
+    terminal = [{**sample, "done": True} for sample in alive]
+    ignoring = learn(make_policy("learn", learn__ignore_done=True), terminal)
+    assert ignoring["critic_loss"] == learn(make_policy("learn"), alive)["critic_loss"]
+
+
+def test_samples_in_columns_learn_like_dicts():
+    data = make_batch(8)
+    assert learn(make_policy("learn"), Samples.of(data)) == learn(make_policy("learn"), data)
+
+
+@pytest.mark.parametrize("action", [torch.rand(1), torch.rand(1).numpy()])
+def test_actions_of_one_dimension_learn(action):
+    policy = make_policy("learn", model__action_shape=1)
+    assert len(policy.learn_mode.forward(make_batch(4, action=action))["priority"]) == 4
+
+
+def test_dict_observations_learn():
+    cfg = make_config(SACPolicy, model__obs_shape={"position": 2, "goal": 3}, model__encoder_hidden_size_list=[8])
+    policy = SACPolicy(cfg)
+    obs = {"position": torch.rand(2), "goal": torch.rand(3)}
+    output = policy.learn_mode.forward(make_batch(4, obs=obs, next_obs=obs))
+    assert math.isfinite(output["total_loss"])
+    assert policy.collect_mode.forward({0: obs})[0]["action"].shape == (2,)
+
+
+def test_the_last_layers_of_the_actor_start_small():
+    head = make_policy("learn", learn__init_w=0.25)._model.actor_head[2]
+    for layer in (head.mu, head.log_sigma_layer):
+        values = torch.cat([layer.weight.flatten(), layer.bias])
+        assert values.abs().max() <= 0.25 and values.abs().max() > 0.1
+    assert head.main[0].weight.abs().max() > 0.25
+
+
+@pytest.mark.parametrize(("shape", "expected"), [(2, -2.0), ((3,), -3.0)])
+def test_the_usual_target_entropy_is_minus_the_number_of_dimensions(shape, expected):
+    policy = make_policy("learn", model__action_shape=shape)
+    output = learn(policy, make_batch(8, action=torch.rand(-int(expected))))
+    assert policy._temperature.target_entropy == expected
+    other = make_policy("learn", model__action_shape=shape, learn__target_entropy=expected + 1)
+    shifted = learn(other, make_batch(8, action=torch.rand(-int(expected))))
+    assert math.isfinite(shifted["transformed_log_prob"]) and math.isfinite(output["alpha_loss"])
+
+
+# --- temperature ---
+
+
+@pytest.mark.parametrize("log_space", [True, False])
+def test_the_temperature_rises_while_the_entropy_is_too_low(log_space):
+    settings = {"alpha": 0.5, "auto_alpha": True, "log_space": log_space, "learning_rate_alpha": 0.01}
+    for log_prob, rises in ((2.0, True), (0.5, False)):
+        temperature = Temperature(settings, target_entropy=-1.0)
+        temperature.loss(torch.full((4,), log_prob)).backward()
+        temperature.optimizer.step()
+        assert (temperature.value.item() > 0.5) == rises
+
+
+def test_the_loss_of_the_temperature_is_that_of_the_paper():
+    settings = {"alpha": 0.5, "auto_alpha": True, "learning_rate_alpha": 0.01}
+    log_prob = torch.tensor([1.0, -3.0])
+    loss = Temperature({**settings, "log_space": True}, -2.0).loss(log_prob)
+    assert loss.item() == pytest.approx(-math.log(0.5) * (-1.0 - 2.0))
+    assert Temperature({**settings, "log_space": False}, -2.0).loss(log_prob).item() == pytest.approx(-0.5 * (-3.0))
+
+
+def test_a_temperature_that_is_learned_itself_does_not_fall_below_zero():
+    policy = make_policy("learn", learn__log_space=False, learn__alpha=0.001, learn__learning_rate_alpha=0.1)
+    for _ in range(3):
+        output = policy.learn_mode.forward(make_batch(8))
+    assert output["alpha"] == 0.0
+    assert math.isfinite(output["total_loss"])
+
+
+def test_a_start_without_logarithm_is_refused():
+    with pytest.raises(ConfigError, match=r"learn.alpha = 0.0 is not allowed with learn.log_space"):
+        make_policy("learn", learn__alpha=0.0)
+    assert make_policy("learn", learn__alpha=0.0, learn__auto_alpha=False)
+
+
+def test_a_model_of_unknown_action_shape_needs_a_target_entropy():
+    model = make_policy()._model
+    with pytest.raises(ConfigError, match="set policy.learn.target_entropy, or policy.model.action_shape"):
+        make_policy("learn", model=model, model__action_shape=None)
+    assert make_policy("learn", model=model, model__action_shape=None, learn__target_entropy=-1)
+
+
+# --- collect and eval ---
+
+
+def test_collecting_draws_squashed_gaussian_actions():
+    policy = make_policy("collect")
+    torch.manual_seed(5)
+    output = policy.collect_mode.forward(OBS)
+    assert list(output) == [3, 0] and list(output[3]) == ["logit", "action"]
+    mu, sigma = policy._model(torch.stack(list(OBS.values())), mode="compute_actor")["logit"]
+    torch.manual_seed(5)
+    expected = torch.tanh(torch.normal(mu, sigma))
+    for row, env_id in enumerate(OBS):
+        assert torch.equal(output[env_id]["action"], expected[row])
+        assert [part.shape for part in output[env_id]["logit"]] == [(2,), (2,)]
+        assert torch.equal(output[env_id]["logit"][0], mu[row])
+
+
+def test_evaluation_takes_the_mean():
+    policy = make_policy("eval")
+    output = policy.eval_mode.forward(OBS)
+    mu, _ = policy._model(torch.stack(list(OBS.values())), mode="compute_actor")["logit"]
+    assert list(output) == [3, 0] and list(output[0]) == ["action"]
+    assert torch.equal(output[0]["action"], torch.tanh(mu[1]))
+
+
+class Step:
+    obs, reward, done, info = torch.ones(3), torch.ones(1), False, {}
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_transitions_hold_the_logit_where_it_is_asked_for(keeps):
+    policy = make_policy("collect", collect__collector_logit=keeps)
+    output = policy.collect_mode.forward(OBS)[3]
+    transition = policy.collect_mode.process_transition(OBS[3], output, Step)
+    names = ["action", "logit"] if keeps else ["action"]
+    assert list(transition) == ["obs", "next_obs", *names, "reward", "done"]
+    assert all(transition[name] is output[name] for name in names)
+    assert plain_output_keys(policy.collect_mode.process_transition) == tuple(names)
+
+
+# --- state ---
+
+
+@pytest.mark.parametrize("settings", [{}, {"learn__log_space": False}, {"learn__auto_alpha": False}])
+def test_a_resumed_policy_goes_on_bit_for_bit(settings):
+    policy, other = make_policy("learn", **settings), make_policy("learn", seed=7, **settings)
+    for seed in range(2):
+        learn(policy, make_batch(8), seed)
+    other.learn_mode.forward(make_batch(8))  # its state must not matter
+    other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
+    data = make_batch(8)
+    assert learn(other, data) == learn(policy, data)
+    assert_states_equal(other.learn_mode.state_dict(), policy.learn_mode.state_dict())
+
+
+def test_the_state_has_the_documented_keys_and_the_temperature():
+    state = make_policy("learn").learn_mode.state_dict()
+    networks = ["model", "target_model", "optimizer_q", "optimizer_policy"]
+    assert list(state) == [*networks, "optimizer_alpha", "log_alpha"]
+    fixed = make_policy("learn", learn__auto_alpha=False).learn_mode.state_dict()
+    assert list(fixed) == networks
+
+
+def test_a_state_without_the_temperature_loads():
+    policy = make_policy("learn")
+    state = policy.learn_mode.state_dict()
+    del state["log_alpha"]
+    policy.learn_mode.load_state_dict(state)
+    assert policy._temperature.value.item() == pytest.approx(0.2)
+
+
+def test_each_mode_works_alone_and_takes_the_weights_of_the_learner():
+    learner = make_policy("learn")
+    learner.learn_mode.forward(make_batch(8))
+    state = learner.learn_mode.state_dict()
+    collector, evaluator = make_policy("collect", seed=3), make_policy("eval", seed=4)
+    collector.collect_mode.load_state_dict(state)
+    evaluator.eval_mode.load_state_dict(state)
+    for policy in (collector, evaluator):
+        assert torch.equal(parameters(policy._model), parameters(learner._model))
+    transition = collector.collect_mode.process_transition(OBS[0], collector.collect_mode.forward(OBS)[0], Step)
+    samples = collector.collect_mode.get_train_sample([transition] * 4)
+    assert len(learner.learn_mode.forward(samples)["priority"]) == 4
+
+
+# --- settings ---
+
+
+def test_a_policy_of_several_agents_needs_a_model_of_its_own():
+    with pytest.raises(ConfigError, match="multi_agent = True needs a model of your own"):
+        make_policy(multi_agent=True)
+
+
+def test_a_model_without_actor_and_critic_is_refused():
+    with pytest.raises(ConfigError, match="Linear has no actor"):
+        make_policy("learn", model=torch.nn.Linear(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("learn__alpha", -1),
+        ("learn__target_theta", 2),
+        ("learn__learning_rate_q", 0),
+        ("learn__auto_alpha", 1),
+        ("learn__target_entropy", "auto"),
+        ("model__action_space", "regression"),
+    ],
+)
+def test_a_wrong_setting_is_refused(setting, value):
+    with pytest.raises(ConfigError, match=setting.replace("__", ".")):
+        make_policy(**{setting: value})
+
+
+def test_importance_weights_need_priority():
+    with pytest.raises(ConfigError, match="priority_IS_weight = True is not allowed with priority = False"):
+        make_policy("learn", priority_IS_weight=True)
