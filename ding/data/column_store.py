@@ -47,16 +47,24 @@ class ColumnStore(Ring):
         logger: gets the warnings.
         folder: of the files that the columns are mapped to; None for memory. Objects are always in memory.
         share_frames: whether to store frames that successive image observations [C, ...] have in common once.
+        fields: name and dtype of what the owner keeps for each slot, beside the values: a draw waits for memory once
+            for all of them.
     """
 
     def __init__(
-        self, size: int, logger: logging.Logger, folder: str | None = None, share_frames: bool = False
+        self,
+        size: int,
+        logger: logging.Logger,
+        folder: str | None = None,
+        share_frames: bool = False,
+        fields: Sequence[tuple[str, Any]] = (),
     ) -> None:
         super().__init__(size)
         self._logger, self._folder, self._share_frames = logger, folder, share_frames
         self._columns: dict[str, Node] | None = None
-        self._rings: list[RowRing] = []
-        self._records: Any = None  # an array of records [size]
+        self._rings: list[tuple[str, RowRing]] = []  # by the field of their row numbers
+        self._own_fields = list(fields)
+        self._records: Any = np.zeros(size, self._own_fields)  # those of the owner, small columns, row numbers
         self._fields: list[tuple[str, Column]] = []  # the columns whose values are in the records, by field
         self._objects: list[Any] | None = None  # the items by slot, where there are no columns
         self._files: list[str] = []
@@ -77,11 +85,14 @@ class ColumnStore(Ring):
     @property
     def nbytes(self) -> int:
         """Bytes of all columns when all slots are in use, without what objects refer to."""
-        shared = {id(column) for ring in self._rings for column in (ring.obs, ring.next_obs)}
-        own = [column for column in columns_of(self._columns or {}) if id(column) not in shared]
+        rings = [ring for _, ring in self._rings]
+        counted = {id(column) for ring in rings for column in (ring.obs, ring.next_obs)}
+        counted.update(id(column) for _, column in self._fields)
+        own = [column for column in columns_of(self._columns or {}) if id(column) not in counted]
         arrays = sum(column.data.nbytes for column in own if column.kind is not Kind.OBJECT)
         pointers = sum(column.kind is Kind.OBJECT for column in own) + (self._objects is not None)
-        return int(arrays + 8 * pointers * self.size + sum(ring.nbytes for ring in self._rings) + self.held.nbytes)
+        apart = arrays + 8 * pointers * self.size + sum(ring.nbytes for ring in rings)
+        return int(apart + self._records.nbytes + self.held.nbytes)
 
     def put(self, items: Sequence[Any]) -> None:
         """Write at most `size` items to the next slots, over what is there."""
@@ -109,25 +120,34 @@ class ColumnStore(Ring):
 
     def gather(self, slots: IntArray) -> dict[str, Node]:
         """The columns of the items in `slots` [n], copied. Needs `columns`."""
-        assert self._columns is not None
-        copied = self._gather_records(slots)
-        for ring in self._rings:
-            copied[id(ring.obs)], copied[id(ring.next_obs)] = ring.gather(slots)
-        return _gathered(self._columns, slots, copied)
+        columns, _ = self.gather_with_fields(slots)
+        assert columns is not None
+        return columns
+
+    def gather_with_fields(self, slots: IntArray) -> tuple[dict[str, Node] | None, np.ndarray]:
+        """The columns of the items in `slots` [n], None where there are none, and records with the fields; copied."""
+        records = self._records.take(slots)
+        if self._columns is None:
+            return None, records
+        copied = self._copied(records)
+        for name, ring in self._rings:
+            copied[id(ring.obs)], copied[id(ring.next_obs)] = ring.gather(records[name])
+        return _gathered(self._columns, slots, copied), records
 
     def gather_shared(self, slots: IntArray) -> dict[str, Node]:
         """The columns of the items in `slots` [n], copied; observations that are stored once are so again."""
         assert self._columns is not None
-        copied = self._gather_records(slots)
-        for ring in self._rings:
+        copied = self._copied(self._records.take(slots))
+        for _, ring in self._rings:
             copied[id(ring.obs)], copied[id(ring.next_obs)] = ring.snapshot(slots)
         return _gathered(self._columns, slots, copied)
 
-    def _gather_records(self, slots: IntArray) -> dict[int, Column]:
-        """The columns in the records, copied, by the id of the stored column."""
-        if self._records is None:
-            return {}
-        records = self._records.take(slots)
+    def field(self, name: str) -> Any:
+        """What the owner keeps, [size]; it is another array after the first items, and after `reset`."""
+        return self._records[name]
+
+    def _copied(self, records: np.ndarray) -> dict[int, Column]:
+        """The columns in copied records, by the id of the stored column."""
         return {id(column): Column(column.kind, records[name], None, column.steps) for name, column in self._fields}
 
     def remove(self, slots: IntArray) -> None:
@@ -141,9 +161,17 @@ class ColumnStore(Ring):
         self._reset_columns()
 
     def _reset_columns(self) -> None:
-        self._columns = self._objects = self._records = None
+        self._columns = self._objects = None
         self._rings, self._fields = [], []
+        if self._records.dtype != np.dtype(self._own_fields):
+            self._records = self._with_own_fields(np.empty(self.size, self._own_fields))
         self.delete_files()
+
+    def _with_own_fields(self, records: Any) -> Any:
+        """`records`, with what the owner keeps in those that are replaced."""
+        for name, _ in self._own_fields:
+            records[name] = self._records[name]
+        return records
 
     def delete_files(self) -> None:
         """Delete the files that columns are mapped to."""
@@ -171,7 +199,7 @@ class ColumnStore(Ring):
 
     def _write_columns(self, slots: IntArray | slice, pairs: list[tuple[Column, Column]]) -> None:
         new = {id(stored): column for stored, column in pairs}
-        for ring in self._rings:
+        for _, ring in self._rings:
             ring.write(slots, new.pop(id(ring.obs)), new.pop(id(ring.next_obs)), self.held)
         for stored, column in pairs:
             if id(stored) not in new:
@@ -183,38 +211,47 @@ class ColumnStore(Ring):
                 stored.data[slot] = value
 
     def _make_columns(self, columns: dict[str, Node]) -> None:
-        made = {id(column): ring_column for column, ring_column in self._make_rings(columns)}
-
-        made.update(self._make_records(column for column in columns_of(columns) if id(column) not in made))
+        pairs = self._pairs_to_share(columns)
+        shared = {id(column) for pair, _ in pairs for column in pair}
+        small = [c for c in columns_of(columns) if 0 < c.itemsize <= _RECORD_BYTES and id(c) not in shared]
+        self._make_records(small, pairs)
+        made = {id(column): stored for column, (_, stored) in zip(small, self._fields, strict=True)}
+        for (pair, has_frames), name in zip(pairs, self._names_of_numbers(pairs), strict=True):
+            ring = RowRing(self.size, pair, self._allocate, has_frames, self._records[name])
+            self._rings.append((name, ring))
+            made.update(zip(map(id, pair), (ring.obs, ring.next_obs), strict=True))
 
         def make(column: Column) -> Column:
             return made[id(column)] if id(column) in made else self._make_column(column)
 
         self._columns = {key: map_node(make, node) for key, node in columns.items()}
 
-    def _make_rings(self, columns: dict[str, Node]) -> Iterator[tuple[Column, Column]]:
+    def _pairs_to_share(self, columns: dict[str, Node]) -> list[tuple[tuple[Column, Column], bool]]:
+        """The columns of `obs` and `next_obs` that are stored once, and whether as frames."""
         obs, next_obs = columns.get("obs"), columns.get("next_obs")
         if obs is None or next_obs is None or not is_same_structure(obs, next_obs):
-            return
+            return []
+        pairs = []
         for pair in zip(columns_of(obs), columns_of(next_obs), strict=True):
             has_frames = self._share_frames and len(_shape_of(pair[0])) >= 3 and _shape_of(pair[0])[0] > 1
             if _can_share(*pair, by_frames=has_frames):
-                ring = RowRing(self.size, pair, self._allocate, has_frames)
-                self._rings.append(ring)
-                yield from zip(pair, (ring.obs, ring.next_obs), strict=True)
+                pairs.append((pair, has_frames))
+        return pairs
 
-    def _make_records(self, columns: Iterable[Column]) -> Iterator[tuple[int, Column]]:
-        small = [column for column in columns if 0 < column.itemsize <= _RECORD_BYTES]
-        if not small:
-            return
-        small.sort(key=lambda column: -column.data.itemsize)  # leaves no gaps between the fields
-        fields = [(f"f{i}", column.data.dtype, column.data.shape[1:]) for i, column in enumerate(small)]
-        records: Any = self._allocate((self.size,), np.dtype(fields, align=True))
-        self._records = records
-        for (name, _, _), column in zip(fields, small, strict=True):
-            stored = Column(column.kind, records[name], None, column.steps)
-            self._fields.append((name, stored))
-            yield id(column), stored
+    @staticmethod
+    def _names_of_numbers(pairs: Sequence[Any]) -> list[str]:
+        return [f"rows {i}" for i in range(len(pairs))]
+
+    def _make_records(self, small: list[Column], pairs: list[tuple[tuple[Column, Column], bool]]) -> None:
+        fields: list[tuple[str, Any, tuple[int, ...]]] = [(name, dtype, ()) for name, dtype in self._own_fields]
+        fields += [(f"column {i}", column.data.dtype, column.data.shape[1:]) for i, column in enumerate(small)]
+        for name, ((obs, _), has_frames) in zip(self._names_of_numbers(pairs), pairs, strict=True):
+            fields.append((name, np.int32, (2, _shape_of(obs)[0]) if has_frames else (2,)))
+        fields.sort(key=lambda field: -np.dtype(field[1]).itemsize)  # leaves no gaps between the fields
+        self._records = self._with_own_fields(self._allocate((self.size,), np.dtype(fields, align=True)))
+        for i, column in enumerate(small):
+            name = f"column {i}"
+            self._fields.append((name, Column(column.kind, self._records[name], None, column.steps)))
 
     def _make_column(self, column: Column) -> Column:
         if column.kind is Kind.OBJECT:
@@ -289,8 +326,8 @@ class ColumnStore(Ring):
     def _unshare(self, columns: Iterable[Column]) -> None:
         """Store `obs` and `next_obs` apart, where one of `columns` is among them."""
         for column in columns:
-            for ring in [ring for ring in self._rings if column in (ring.obs, ring.next_obs)]:
-                self._rings.remove(ring)
+            for name, ring in [named for named in self._rings if column in (named[1].obs, named[1].next_obs)]:
+                self._rings.remove((name, ring))
                 slots = self.occupied()
                 for each in (ring.obs, ring.next_obs):
                     values = own_column(each, slots).values()

@@ -35,12 +35,16 @@ class RowRing:
             later ones, too. Where there are more, the ring grows.
         allocate: makes arrays.
         share_frames: whether to store frames.
+        numbers: int32 [size, 2], or [size, 2, C] with `share_frames`: for each slot the rows of its obs and those of
+            its next_obs; written here.
 
     Attributes:
         obs, next_obs: the columns of the store; `rows` are int32 [size], or [size, C].
     """
 
-    def __init__(self, size: int, first: tuple[Column, Column], allocate: Allocate, share_frames: bool) -> None:
+    def __init__(
+        self, size: int, first: tuple[Column, Column], allocate: Allocate, share_frames: bool, numbers: Array
+    ) -> None:
         units, obs_rows, _ = _units_of(*first, share_frames)
         self._allocate, self._share_frames = allocate, share_frames
         each = len(units) / len(obs_rows)
@@ -50,16 +54,15 @@ class RowRing:
         self._data = allocate((self._capacity, *units.shape[1:]), units.dtype)
         self._next = self._used = 0
         self._recent: dict[int, int] = {}  # where frames are, by their checksum; the newest last
-        # For each slot the rows of its obs and those of its next_obs, side by side.
-        self._numbers: Any = allocate((size, 2, *obs_rows.shape[1:]), np.dtype(np.int32))
+        self._numbers: Any = numbers
         self.obs, self.next_obs = (
             Column(column.kind, self._data, self._numbers[:, i]) for i, column in enumerate(first)
         )
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows and of the numbers of both columns, when the ring is full."""
-        return int(self._data.nbytes + self._numbers.nbytes)
+        """Bytes of the rows, when the ring is full."""
+        return int(self._data.nbytes)
 
     def write(self, slots: IntArray | slice, obs: Column, next_obs: Column, held: npt.NDArray[np.bool_]) -> None:
         """Store values in `slots`, which are not among those that `held` [size] says to hold an item."""
@@ -69,9 +72,9 @@ class RowRing:
         self._numbers[slots, 0] = places[obs_rows]
         self._numbers[slots, 1] = places[next_rows]
 
-    def gather(self, slots: IntArray) -> tuple[Column, Column]:
-        """The values in `slots`, copied."""
-        values = self._data.take(self._numbers.take(slots, axis=0), axis=0)
+    def gather(self, numbers: Array) -> tuple[Column, Column]:
+        """The values in the slots that have these row `numbers` [n, 2], or [n, 2, C]; copied."""
+        values: Any = self._data.take(numbers, axis=0)
         return Column(self.obs.kind, values[:, 0]), Column(self.next_obs.kind, values[:, 1])
 
     def snapshot(self, slots: IntArray) -> tuple[Column, Column]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
+from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, Slots, as_priorities
 from ding.data.ring import BoolArray
 from ding.utils.autolog import TickTime
 from ding.utils.data.samples import Column, Kind, Node, Samples, node_items, part_of
@@ -61,6 +61,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     config = ADVANCED_CONFIG
     config_rules = ADVANCED_RULES
+    _slot_fields = (("unique_id", np.int64), ("use", np.int64), ("priority", np.float64))
 
     def __init__(
         self,
@@ -76,11 +77,9 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._beta_step = (1 - self._beta) / self._anneal_step if self._anneal_step else 0.0
         self._eps = PRIORITY_EPS
         self._cur_collector_envstep = -1
-        # The bookkeeping, by slot. A weight of 0 in the index means that the slot cannot be drawn.
-        self._books = np.zeros(self._store.size, [("unique_id", np.int64), ("use", np.int64), ("priority", np.float64)])
-        self._unique_ids, self._use_count = self._books["unique_id"], self._books["use"]
+        # A weight of 0 means that the slot cannot be drawn.
+        self._index = PriorityIndex(self._store.size, float(own.alpha))
         self._unique_ids.fill(_NO_ID)
-        self._index = PriorityIndex(self._store.size, float(own.alpha), self._books["priority"])
         self._next_unique_id = 0
         self._odd_iters: IntArray | None = None  # `collect_iter` where the column of that name has no plain ints
         self._oldest_iter = math.inf  # no item was collected before
@@ -95,6 +94,27 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     def _periodic_seconds(self) -> float:
         return float(self._cfg.monitor.periodic_thruput.seconds)
+
+    # The bookkeeping, by slot.
+
+    @property
+    def _unique_ids(self) -> IntArray:
+        numbers: IntArray = self._store.field("unique_id")
+        return numbers
+
+    @property
+    def _use_count(self) -> IntArray:
+        counts: IntArray = self._store.field("use")
+        return counts
+
+    @property
+    def _priorities(self) -> FloatArray:
+        """Stale where the weight is 0."""
+        priorities: FloatArray = self._store.field("priority")
+        return priorities
+
+    def _set_priorities(self, slots: Slots, priorities: FloatArray) -> None:
+        self._priorities[slots] = self._index.set(slots, priorities)
 
     # Names that code outside reads and writes.
 
@@ -173,7 +193,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
             _, dropped = self._put(chunk)
             self._unique_ids[slots] = np.arange(self._next_unique_id, self._next_unique_id + count)
             self._use_count[slots] = 0
-            self._index.set(slots, priorities[start : start + count])
+            self._set_priorities(slots, priorities[start : start + count])
             self._note_collect_iters(slots, chunk)
             self._next_unique_id += count
             self._drop(dropped)
@@ -243,15 +263,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def _sample_with_lock(self, size: int, cur_learner_iter: int, sample_range: slice | None) -> list[Any]:
         ranges = None if sample_range is None else self._store.ranges(sample_range)
         slots = self._index.draw(size, self._rng, ranges)
-        books = self._books.take(slots)
-        uses = books["use"]
-        if np.count_nonzero(slots[1:] == slots[:-1]):
-            np.add.at(self._use_count, slots, 1)
-            uses[:] = self._use_count[slots]
-        else:
-            uses += 1
-            self._use_count[slots] = uses
-        columns = None if self._store.columns is None else self._store.gather(slots)
+        np.add.at(self._use_count, slots, 1)
+        columns, books = self._store.gather_with_fields(slots)
         staleness = self._staleness(slots, _plain_collect_iters(columns), cur_learner_iter)
         bookkeeping = {
             **self._bookkeeping(slots, books),
@@ -259,13 +272,13 @@ class AdvancedReplayBuffer(ColumnBuffer):
             "IS": Column(Kind.FLOAT, self._index.importance(slots, self._beta)),
         }
         batch = self._with_columns(slots, columns, bookkeeping)
-        self._sampled_data_attr_monitor.record(use=uses, priority=books["priority"], staleness=staleness)
+        self._sampled_data_attr_monitor.record(use=books["use"], priority=books["priority"], staleness=staleness)
         self._tick.step()
         self._beta = min(1.0, self._beta + self._beta_step)
         self._thruput_controller.note(sampled=size)
         self._count_thruput(sampled=size)
         if not math.isinf(self._max_use):
-            used_up = slots[uses >= self._max_use]
+            used_up = slots[books["use"] >= self._max_use]
             if used_up.size:
                 self._use_up(np.unique(used_up))
         return batch
@@ -281,8 +294,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     def _shown(self, slots: IntArray) -> list[Any]:
         """The items in `slots` with their bookkeeping."""
-        columns = None if self._store.columns is None else self._store.gather(slots)
-        return self._with_columns(slots, columns, self._bookkeeping(slots, self._books.take(slots)))
+        columns, books = self._store.gather_with_fields(slots)
+        return self._with_columns(slots, columns, self._bookkeeping(slots, books))
 
     def _with_columns(self, slots: IntArray, columns: dict[str, Node] | None, added: dict[str, Column]) -> list[Any]:
         """The items in `slots`, whose `columns` are these where there are some, with those `added`."""
@@ -362,7 +375,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         live = self._count_live(slots)
         self._store.valid_count -= live
         self._index.remove(slots)
-        self._index.priorities[slots] = 0.0
+        self._priorities[slots] = 0.0
         self._count_thruput(removed=live)
 
     def _remove(self, slots: IntArray) -> None:
@@ -404,7 +417,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 skipped = [unique_ids[i] for i in np.flatnonzero(~known).tolist()]
                 self._logger.debug("priorities of items that are gone are skipped: %s", skipped)
                 slots, priorities = slots[known], priorities[known]
-            self._index.set(slots, priorities + self._eps)
+            self._set_priorities(slots, priorities + self._eps)
             self._index.note_max(priorities)
 
     def _is_live(self, slots: IntArray, unique_ids: Sequence[str]) -> BoolArray:
@@ -443,7 +456,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 **super().state_dict(),
                 "use_count": self._use_count[slots],
                 "unique_ids": self._unique_ids[slots],
-                "priorities": self._index.priorities[slots],
+                "priorities": self._priorities[slots],
                 "weights": self._index.weights[slots],
                 "max_priority": self._index.max_priority,
                 "next_unique_id": self._next_unique_id,
@@ -475,7 +488,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
             self._restore_shown(slots, shown)
         else:
             self._unique_ids[slots], self._use_count[slots] = state["unique_ids"], state["use_count"]
-            self._index.priorities[slots] = state["priorities"]
+            self._priorities[slots] = state["priorities"]
             self._index.set_weights(slots, np.asarray(state["weights"]))
         self._next_unique_id = int(state["next_unique_id"])
         self._index.max_priority = float(state["max_priority"])
@@ -488,10 +501,10 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._unique_ids[slots] = [parse_id(self._instance_name, item["replay_unique_id"]) for item in items]
         self._use_count[slots] = [item.get("use", 0) for item in items]
         priorities = self._priorities_of(items)
-        self._index.set(slots, priorities)
+        self._set_priorities(slots, priorities)
         retired = slots[priorities == 0.0]
         self._index.remove(retired)
-        self._index.priorities[retired] = 0.0
+        self._priorities[retired] = 0.0
 
     def _items_to_save(self) -> list[Any]:
         slots = self._store.occupied()
@@ -530,7 +543,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         if "replay_unique_id" in shown:
             self._unique_ids[slot] = parse_id(self._instance_name, shown["replay_unique_id"])
         if "priority" in shown:
-            self._index.set(np.array([slot]), as_priorities([shown["priority"]]))
+            self._set_priorities(np.array([slot]), as_priorities([shown["priority"]]))
         if "use" in shown:
             self._use_count[slot] = shown["use"]
 

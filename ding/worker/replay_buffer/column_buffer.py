@@ -64,6 +64,8 @@ class ColumnBuffer(IBuffer):
     """
 
     config_rules: Mapping[str, Rule] = {}
+    # Name and dtype of what a subclass keeps for each slot.
+    _slot_fields: Sequence[tuple[str, Any]] = ()
 
     def __init__(
         self,
@@ -81,7 +83,11 @@ class ColumnBuffer(IBuffer):
         self._lock = threading.RLock()
         self._rng = new_generator()
         self._store = ColumnStore(
-            int(self._cfg.replay_buffer_size), self._logger, self._storage_folder(), self._cfg.share_frames
+            int(self._cfg.replay_buffer_size),
+            self._logger,
+            self._storage_folder(),
+            self._cfg.share_frames,
+            self._slot_fields,
         )
         self._deepcopy = self._cfg.deepcopy
         self._enable_track_used_data = self._cfg.enable_track_used_data

@@ -214,7 +214,7 @@ class PriorityExperienceReplay:
     def _is_in_step(self) -> bool:
         """Whether all records have slots. Others come in at the newest end, and are looked for at every call."""
         count = self.buffer.count()
-        if count != len(self.buffer_idx) or self.buffer.size != len(self._index.priorities):
+        if count != len(self.buffer_idx) or self.buffer.size != len(self._index.weights):
             return False
         return count == 0 or self._slot_of(self.buffer.get(count - 1)) is not None
 
