@@ -58,6 +58,8 @@ setup(
         "atari": ["opencv-python-headless>=4.9"],
         "league": ["trueskill>=0.4.5"],
         "video": ["moviepy>=1.0"],
+        "hdf5": ["h5py>=3.8"],
+        "minari": ["minari[hdf5]>=0.5"],
         "tree": ["DI-treetensor>=0.4"],
     },
     classifiers=[

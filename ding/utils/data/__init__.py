@@ -10,10 +10,13 @@ from ding.utils.data.collate_fn import (
 from ding.utils.data.dataloader import AsyncDataLoader, IDataLoader
 from ding.utils.data.dataset import (
     HDF5Dataset,
+    MinariDataset,
     NaiveRLDataset,
+    NpzDataset,
     create_dataset,
     hdf5_save,
     naive_save,
+    npz_save,
     offline_data_save_type,
 )
 from ding.utils.data.env_batch import EnvBatch
@@ -23,13 +26,16 @@ __all__ = [
     "EnvBatch",
     "HDF5Dataset",
     "IDataLoader",
+    "MinariDataset",
     "NaiveRLDataset",
+    "NpzDataset",
     "create_dataset",
     "default_collate",
     "default_decollate",
     "diff_shape_collate",
     "hdf5_save",
     "naive_save",
+    "npz_save",
     "offline_data_save_type",
     "timestep_collate",
     "ttorch_collate",

@@ -1,11 +1,12 @@
-"""Demonstrations on disk, as msgpack (`naive`) or HDF5: data sets for torch's `DataLoader`, and how they are saved."""
+"""Demonstrations on disk, as msgpack (`naive`), HDF5, npz or Minari: read for a `DataLoader`, and saved."""
 
 from __future__ import annotations
 
 import io
 import os
 import pickle
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,22 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from ding.utils.data.samples import Column, Kind, Samples
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import import_module
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import DATASET_REGISTRY
 
 __all__ = [
+    "ColumnDataset",
     "HDF5Dataset",
+    "MinariDataset",
     "NaiveRLDataset",
+    "NpzDataset",
     "create_dataset",
     "hdf5_save",
     "naive_save",
+    "npz_save",
     "offline_data_save_type",
 ]
 
@@ -125,13 +131,16 @@ def _unpack_items(path: str, content: bytes) -> Any:
 
 
 _KEYS = ("obs", "action", "reward", "done", "next_obs")
+# Saved where all transitions have them: how an episode ended, and the discount of what follows an n-step transition.
+_MORE_KEYS = ("terminated", "truncated", "value_gamma")
 
 
 def hdf5_save(exp_data: list[dict[str, Any]], expert_data_path: str) -> None:
     """Write `obs`, `action`, `reward`, `done` and `next_obs` of the transitions to `<path less '.pkl'>_demos.hdf5`.
 
-    Each is one gzip-compressed data set of shape (number of transitions, *shape of one). The file appears whole; parent
-    folders are created.
+    Each is one gzip-compressed data set of shape (number of transitions, *shape of one); `terminated`, `truncated` and
+    `value_gamma` are more of them, where all transitions have these keys. The file appears whole; parent folders are
+    created.
 
     Raises:
         ImportError: h5py is not installed.
@@ -140,15 +149,31 @@ def hdf5_save(exp_data: list[dict[str, Any]], expert_data_path: str) -> None:
         ValueError: entries of one key differ in shape, or there is no transition.
     """
     h5py = _h5py()
-    if not exp_data:
-        raise ValueError("hdf5_save needs at least one transition")
-    columns = {key: np.stack([_array(key, transition[key]) for transition in exp_data]) for key in _KEYS}
+    columns = _columns("hdf5_save", exp_data)
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
         for key, column in columns.items():
             file.create_dataset(key, data=column, compression="gzip")
     with atomic_write(expert_data_path.removesuffix(".pkl") + "_demos.hdf5") as target:
         target.write(buffer.getbuffer())
+
+
+def npz_save(exp_data: list[dict[str, Any]], expert_data_path: str) -> None:
+    """Write what `hdf5_save` writes as compressed numpy arrays to `<path less '.pkl'>_demos.npz`, without h5py.
+
+    Raises:
+        KeyError, TypeError, ValueError: as `hdf5_save`.
+    """
+    columns: dict[str, Any] = _columns("npz_save", exp_data)
+    with atomic_write(expert_data_path.removesuffix(".pkl") + "_demos.npz") as target:
+        np.savez_compressed(target, **columns)
+
+
+def _columns(caller: str, exp_data: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    if not exp_data:
+        raise ValueError(f"{caller} needs at least one transition")
+    keys = (*_KEYS, *(key for key in _MORE_KEYS if all(key in transition for transition in exp_data)))
+    return {key: np.stack([_array(key, transition[key]) for transition in exp_data]) for key in keys}
 
 
 def _array(key: str, value: Any) -> np.ndarray:
@@ -160,16 +185,69 @@ def _array(key: str, value: Any) -> np.ndarray:
     return array
 
 
-@DATASET_REGISTRY.register("hdf5")
-class HDF5Dataset(Dataset[dict[str, np.ndarray]]):
-    """The transitions of an HDF5 file, one for each row of its data sets; all are held in memory.
+class ColumnDataset(Dataset[dict[str, np.ndarray]]):
+    """Transitions in arrays, one row each; all are held in memory.
+
+    A loader that asks for a batch of rows gets `Samples`, which policies turn into tensors without touching a row.
 
     Args:
-        cfg: the path of the file, or a config whose `policy.collect.data_path` it is.
+        columns: arrays [N, ...] by key. float64 becomes float32.
+        where: what to call the source in errors.
+        normalize_states: whether `obs` and `next_obs` are shifted and scaled with `mean` and `std`.
 
     Attributes:
-        mean: float32, of `obs` over the transitions.
+        mean: float32, of `obs` over the transitions, before it was normalized.
         std: float32, its standard deviation plus 1e-3.
+
+    Raises:
+        ValueError: the arrays differ in length, or there is no `obs`.
+    """
+
+    def __init__(self, columns: Mapping[str, np.ndarray], where: str, normalize_states: bool = False) -> None:
+        lengths = {key: len(column) for key, column in columns.items()}
+        if len(set(lengths.values())) != 1 or "obs" not in lengths:
+            raise ValueError(f"{where} must hold data sets of one length, obs among them; it has {lengths or 'none'}")
+        obs = columns["obs"]
+        self.mean: np.ndarray = obs.mean(0, dtype=np.float64).astype(np.float32)
+        self.std: np.ndarray = (obs.std(0, dtype=np.float64) + 1e-3).astype(np.float32)
+        self._data = {key: _single(column) for key, column in columns.items()}
+        if normalize_states:
+            for key in {"obs", "next_obs"} & self._data.keys():
+                self._data[key] = ((self._data[key] - self.mean) / self.std).astype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self._data["obs"])
+
+    def __getitem__(self, idx: int) -> dict[str, np.ndarray]:
+        return {key: column[idx] for key, column in self._data.items()}
+
+    def __getitems__(self, indices: Sequence[int]) -> Samples:
+        """The rows `indices` as one batch, for torch's `DataLoader`."""
+        rows = np.asarray(indices, np.int64)
+        return Samples(
+            {
+                key: Column(Kind.ARRAY if column.ndim > 1 else Kind.SCALAR, column, rows)
+                for key, column in self._data.items()
+            }
+        )
+
+
+def _single(column: np.ndarray) -> np.ndarray:
+    return column.astype(np.float32) if column.dtype == np.float64 else column
+
+
+def _collect_setting(cfg: Any, key: str) -> Any:
+    """`policy.collect.<key>` of a config; None where `cfg` is a path, or does not have it."""
+    return cfg["policy"]["collect"].get(key) if isinstance(cfg, Mapping) else None
+
+
+@DATASET_REGISTRY.register("hdf5")
+class HDF5Dataset(ColumnDataset):
+    """The transitions of an HDF5 file, one for each row of its data sets; see `ColumnDataset`.
+
+    Args:
+        cfg: the path of the file, or a config whose `policy.collect.data_path` it is; `policy.collect.normalize_states`
+            normalizes observations.
 
     Raises:
         ImportError: h5py is not installed.
@@ -180,19 +258,77 @@ class HDF5Dataset(Dataset[dict[str, np.ndarray]]):
     def __init__(self, cfg: Any) -> None:
         path = data_path_of(cfg)
         with _h5py().File(path, "r") as file:
-            self._data: dict[str, np.ndarray] = {key: file[key][:] for key in file}
-        lengths = {key: len(column) for key, column in self._data.items()}
-        if len(set(lengths.values())) != 1 or "obs" not in lengths:
-            raise ValueError(f"{path} must hold data sets of one length, obs among them; it has {lengths or 'none'}")
-        obs = self._data["obs"]
-        self.mean: np.ndarray = obs.mean(0, dtype=np.float64).astype(np.float32)
-        self.std: np.ndarray = (obs.std(0, dtype=np.float64) + 1e-3).astype(np.float32)
+            columns = {key: file[key][:] for key in file}
+        super().__init__(columns, path, bool(_collect_setting(cfg, "normalize_states")))
 
-    def __len__(self) -> int:
-        return len(self._data["obs"])
 
-    def __getitem__(self, idx: int) -> dict[str, np.ndarray]:
-        return {key: column[idx] for key, column in self._data.items()}
+@DATASET_REGISTRY.register("npz")
+class NpzDataset(ColumnDataset):
+    """The transitions of a file of numpy arrays, as `npz_save` writes it; see `HDF5Dataset`. No code is run.
+
+    Raises:
+        TypeError: `cfg` is neither a path nor a config.
+        ValueError: the config names no file, or the file holds objects, or arrays that differ in length or lack `obs`.
+    """
+
+    def __init__(self, cfg: Any) -> None:
+        path = data_path_of(cfg)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                columns = {key: file[key] for key in file.files}
+        except (TypeError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} does not hold demonstrations: {error}") from error
+        super().__init__(columns, path, bool(_collect_setting(cfg, "normalize_states")))
+
+
+@DATASET_REGISTRY.register("minari")
+class MinariDataset(ColumnDataset):
+    """The transitions of a data set of the package minari; see `ColumnDataset`.
+
+    Rewards and discrete actions are [N, 1]. Actions of an env with `env.act_scale` are scaled into [-1, 1], as policies
+    give them to such an env.
+
+    Args:
+        cfg: the id of a data set that is on this machine, or a config whose `policy.collect.data_path` it is;
+            `policy.collect.download` fetches one that is not.
+
+    Raises:
+        ImportError: minari is not installed.
+        TypeError: `cfg` is neither an id nor a config, or observations or actions are no arrays.
+        ValueError: the config names no data set, or it has no episode.
+    """
+
+    def __init__(self, cfg: Any) -> None:
+        name = data_path_of(cfg)
+        try:
+            import minari
+        except ImportError as error:
+            raise ImportError("Minari data sets need the package minari: pip install 'minari[hdf5]'") from error
+        data = minari.load_dataset(name, download=bool(_collect_setting(cfg, "download")))
+        episodes = [_columns_of_episode(name, episode) for episode in data.iterate_episodes()]
+        if not episodes:
+            raise ValueError(f"the Minari data set {name!r} has no episode")
+        columns = {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
+        if isinstance(cfg, Mapping) and (cfg.get("env") or {}).get("act_scale"):
+            low, high = data.action_space.low, data.action_space.high
+            columns["action"] = 2 * (columns["action"] - low) / (high - low) - 1
+        super().__init__(columns, f"the Minari data set {name!r}", bool(_collect_setting(cfg, "normalize_states")))
+
+
+def _columns_of_episode(name: str, episode: Any) -> dict[str, np.ndarray]:
+    """Its T steps as transitions; `observations` has T + 1 of them."""
+    obs, action = episode.observations, episode.actions
+    if not isinstance(obs, np.ndarray) or not isinstance(action, np.ndarray):
+        raise TypeError(f"the Minari data set {name!r} has observations or actions that are no arrays, but dicts")
+    return {
+        "obs": obs[:-1],
+        "next_obs": obs[1:],
+        "action": action.reshape(len(action), -1),
+        "reward": np.asarray(episode.rewards, np.float32)[:, None],
+        "done": episode.terminations | episode.truncations,
+        "terminated": episode.terminations,
+        "truncated": episode.truncations,
+    }
 
 
 def _h5py() -> Any:
@@ -203,7 +339,11 @@ def _h5py() -> Any:
     return h5py
 
 
-_SAVE: dict[str, Callable[[list[Any], str], None]] = {"naive_save": naive_save, "hdf5_save": hdf5_save}
+_SAVE: dict[str, Callable[[list[Any], str], None]] = {
+    "naive_save": naive_save,
+    "hdf5_save": hdf5_save,
+    "npz_save": npz_save,
+}
 
 
 def create_dataset(cfg: Any, **kwargs: Any) -> Any:
@@ -219,12 +359,12 @@ def create_dataset(cfg: Any, **kwargs: Any) -> Any:
 
 
 def offline_data_save_type(exp_data: list[Any], expert_data_path: str, data_type: str = "naive") -> None:
-    """Save demonstrations with `naive_save` or `hdf5_save`.
+    """Save demonstrations with `naive_save`, `hdf5_save` or `npz_save`.
 
     Raises:
         KeyError: another `data_type`.
     """
     name = f"{data_type}_save"
     if name not in _SAVE:
-        raise KeyError(f"{name!r} is unknown: data_type must be naive or hdf5, got {data_type!r}")
+        raise KeyError(f"{name!r} is unknown: data_type must be naive, hdf5 or npz, got {data_type!r}")
     _SAVE[name](exp_data, expert_data_path)

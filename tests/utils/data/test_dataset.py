@@ -9,15 +9,20 @@ import torch
 from easydict import EasyDict
 from torch.utils.data import DataLoader
 
+from ding.policy.common_utils import default_preprocess_learn
 from ding.utils.data.collate_fn import default_collate
 from ding.utils.data.dataset import (
     HDF5Dataset,
+    MinariDataset,
     NaiveRLDataset,
+    NpzDataset,
     create_dataset,
     hdf5_save,
     naive_save,
+    npz_save,
     offline_data_save_type,
 )
+from ding.utils.data.samples import Samples
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import DATASET_REGISTRY
 
@@ -204,6 +209,121 @@ def test_a_missing_h5py_is_named(monkeypatch, tmp_path):
     for use in (lambda: hdf5_save(TRANSITIONS, str(tmp_path / "a")), lambda: HDF5Dataset(str(tmp_path / "a"))):
         with pytest.raises(ImportError, match="pip install h5py"):
             use()
+
+
+def test_what_was_saved_as_npz_is_read_back_row_by_row(tmp_path):
+    offline_data_save_type(TRANSITIONS, str(tmp_path / "new" / "expert.pkl"), data_type="npz")
+    path = tmp_path / "new" / "expert_demos.npz"
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    data = create_dataset(config(path, "npz"))
+    assert_same(data)
+    assert_same(NpzDataset(str(path)))
+    assert data[0]["obs"].dtype == np.float32 and data[0]["action"].dtype == np.int64
+
+
+def test_how_episodes_ended_is_saved_where_all_transitions_tell(tmp_path):
+    told = [{**row, "terminated": False, "truncated": row["done"], "value_gamma": 0.5} for row in TRANSITIONS]
+    npz_save(told, str(tmp_path / "told"))
+    row = NpzDataset(tmp_path / "told_demos.npz")[3]
+    assert row["done"] and row["truncated"] and not row["terminated"] and row["value_gamma"] == 0.5
+    npz_save([told[0], *TRANSITIONS[1:]], str(tmp_path / "partly"))
+    assert sorted(NpzDataset(tmp_path / "partly_demos.npz")[3]) == ["action", "done", "next_obs", "obs", "reward"]
+
+
+def test_a_loader_gets_batches_of_columns(tmp_path):
+    npz_save(TRANSITIONS, str(tmp_path / "expert"))
+    data = NpzDataset(tmp_path / "expert_demos.npz")
+    (batch,) = DataLoader(data, 3, sampler=[2, 0, 3], collate_fn=lambda batch: batch)
+    assert isinstance(batch, Samples) and batch.has_columns
+    collated = default_preprocess_learn(batch, use_nstep=True)
+    assert collated["obs"][:, 0].tolist() == [2, 0, 3] and collated["action"].tolist() == [0, 0, 1]
+    assert collated["reward"].tolist() == [[1.0, 0.0, 1.5]] and collated["done"].tolist() == [0, 0, 1]
+    assert [row["obs"][0] for row in batch] == [2, 0, 3]
+
+
+def test_observations_are_normalized_on_demand_and_double_precision_becomes_single(tmp_path):
+    np.savez(tmp_path / "demos.npz", obs=np.array([[0.0], [4.0]]), next_obs=np.array([[2.0], [4.0]]))
+    plain = NpzDataset(tmp_path / "demos.npz")
+    assert plain[1]["obs"].dtype == np.float32 and plain[1]["obs"] == 4
+    data = create_dataset(config(tmp_path / "demos.npz", "npz", normalize_states=True))
+    assert data.mean.tolist() == [2] and data.std.tolist() == pytest.approx([2.001])
+    assert data[1]["obs"].tolist() == pytest.approx([2 / 2.001]) and data[0]["next_obs"].tolist() == [0]
+    assert data[1]["obs"].dtype == np.float32
+
+
+def test_an_npz_file_never_runs_code(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (tmp_path.joinpath("ran").write_text, ("boom",))
+
+    np.savez(tmp_path / "objects.npz", obs=np.array([Bomb()]))
+    (tmp_path / "garbage.npz").write_bytes(b"garbage")
+    (tmp_path / "plain.npz").write_bytes(pickle.dumps(Bomb()))
+    with open(tmp_path / "array.npz", "wb") as file:
+        np.save(file, np.zeros(3))
+    (tmp_path / "ran").unlink(missing_ok=True)
+    for name in ("objects", "garbage", "plain", "array"):
+        with pytest.raises(ValueError, match="does not hold demonstrations"):
+            NpzDataset(tmp_path / f"{name}.npz")
+    assert not (tmp_path / "ran").exists()
+
+
+class FakeMinari(types.SimpleNamespace):
+    """Two episodes, of two steps (cut off) and of one (terminated), of an env with one number to see and to do."""
+
+    def load_dataset(self, name, download):
+        self.asked = name, download
+        episodes = [
+            types.SimpleNamespace(
+                observations=np.arange(3.0)[:, None],
+                actions=np.array([[-2.0], [0.0]], np.float32) if self.real else np.array([1, 0]),
+                rewards=np.array([1.0, 2.0]),
+                terminations=np.array([False, False]),
+                truncations=np.array([False, True]),
+            ),
+            types.SimpleNamespace(
+                observations=np.array([[8.0], [9.0]]),
+                actions=np.array([[1.0]], np.float32) if self.real else np.array([2]),
+                rewards=np.array([3.0]),
+                terminations=np.array([True]),
+                truncations=np.array([False]),
+            ),
+        ]
+        space = types.SimpleNamespace(low=np.array([-2.0], np.float32), high=np.array([2.0], np.float32))
+        return types.SimpleNamespace(iterate_episodes=lambda: iter(episodes[: self.number]), action_space=space)
+
+
+def test_a_minari_data_set_becomes_transitions(monkeypatch):
+    minari = FakeMinari(real=False, number=2)
+    monkeypatch.setitem(sys.modules, "minari", minari)
+    data = MinariDataset("some/data-v0")
+    assert minari.asked == ("some/data-v0", False)
+    assert [row["obs"].tolist() for row in data] == [[0], [1], [8]]
+    assert [row["next_obs"].tolist() for row in data] == [[1], [2], [9]]
+    assert [row["action"].tolist() for row in data] == [[1], [0], [2]]
+    assert [row["reward"].tolist() for row in data] == [[1], [2], [3]]
+    ends = [(bool(row["done"]), bool(row["terminated"]), bool(row["truncated"])) for row in data]
+    assert ends == [(False, False, False), (True, False, True), (True, True, False)]
+    assert data[0]["obs"].dtype == data[0]["reward"].dtype == np.float32 and data[0]["action"].dtype == np.int64
+
+
+def test_actions_of_a_minari_data_set_are_scaled_as_those_of_the_env(monkeypatch):
+    minari = FakeMinari(real=True, number=2)
+    monkeypatch.setitem(sys.modules, "minari", minari)
+    cfg = config("some/data-v0", "minari", download=True)
+    assert [row["action"].tolist() for row in create_dataset(cfg)] == [[-2], [0], [1]]
+    assert minari.asked == ("some/data-v0", True)
+    cfg.env = {"act_scale": True}
+    assert [row["action"].tolist() for row in create_dataset(cfg)] == [[-1], [0], [0.5]]
+
+
+def test_a_minari_data_set_without_episodes_and_a_missing_package_are_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "minari", FakeMinari(real=True, number=0))
+    with pytest.raises(ValueError, match="'some/data-v0' has no episode"):
+        MinariDataset("some/data-v0")
+    monkeypatch.setitem(sys.modules, "minari", None)
+    with pytest.raises(ImportError, match="pip install 'minari"):
+        MinariDataset("some/data-v0")
 
 
 def test_data_sets_of_others_are_imported_and_built_with_the_config(monkeypatch, tmp_path):
