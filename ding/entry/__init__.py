@@ -4,27 +4,56 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ding.entry.application_entry import (
+        collect_demo_data,
+        collect_episodic_demo_data,
+        episode_to_transitions,
+        episode_to_transitions_filter,
+        eval,
+    )
     from ding.entry.parallel_entry import parallel_pipeline
     from ding.entry.serial_entry import serial_pipeline
+    from ding.entry.serial_entry_bc import serial_pipeline_bc
+    from ding.entry.serial_entry_dqfd import serial_pipeline_dqfd
+    from ding.entry.serial_entry_offline import serial_pipeline_offline
     from ding.entry.serial_entry_onpolicy import serial_pipeline_onpolicy
+    from ding.entry.serial_entry_sqil import serial_pipeline_sqil
     from ding.entry.utils import mark_not_expert, mark_warm_up, random_collect
 
 __all__ = [
+    "collect_demo_data",
+    "collect_episodic_demo_data",
+    "episode_to_transitions",
+    "episode_to_transitions_filter",
+    "eval",
     "mark_not_expert",
     "mark_warm_up",
     "parallel_pipeline",
     "random_collect",
     "serial_pipeline",
+    "serial_pipeline_bc",
+    "serial_pipeline_dqfd",
+    "serial_pipeline_offline",
     "serial_pipeline_onpolicy",
+    "serial_pipeline_sqil",
 ]
 
 _MODULES = {
+    "collect_demo_data": "application_entry",
+    "collect_episodic_demo_data": "application_entry",
+    "episode_to_transitions": "application_entry",
+    "episode_to_transitions_filter": "application_entry",
+    "eval": "application_entry",
     "mark_not_expert": "utils",
     "mark_warm_up": "utils",
     "parallel_pipeline": "parallel_entry",
     "random_collect": "utils",
     "serial_pipeline": "serial_entry",
+    "serial_pipeline_bc": "serial_entry_bc",
+    "serial_pipeline_dqfd": "serial_entry_dqfd",
+    "serial_pipeline_offline": "serial_entry_offline",
     "serial_pipeline_onpolicy": "serial_entry_onpolicy",
+    "serial_pipeline_sqil": "serial_entry_sqil",
 }
 
 

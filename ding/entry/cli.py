@@ -7,8 +7,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-SERIAL_MODES = ("serial", "serial_onpolicy")
-MODES = (*SERIAL_MODES, "parallel", "dist")
+SERIAL_MODES = ("serial", "serial_onpolicy", "serial_sqil", "serial_dqfd")
+MODES = (*SERIAL_MODES, "serial_offline", "eval", "parallel", "dist")
+EXPERT_MODES = ("serial_sqil", "serial_dqfd")
 MODULES = ("config", "coordinator", "learner", "collector", "learner_aggregator", "spawn_learner")
 KINDS = ("collector", "learner")
 
@@ -20,6 +21,9 @@ _JOB = {"kubeconfig", "coordinator_name", "namespace"}
 _ALWAYS = {"mode", "module", "config", "seed", "profile", "platform", "add", "delete", "restart"}
 _COUNTS: dict[str, set[str]] = {
     **dict.fromkeys(SERIAL_MODES, _TRAIN),
+    **dict.fromkeys(EXPERT_MODES, _TRAIN | {"expert_config"}),
+    "serial_offline": {"exp_name", "train_iter"},
+    "eval": {"exp_name", "load_path", "replay_path"},
     "parallel": _TRAIN | _LOGS,
     "config": _TRAIN | _PLACES,
     "coordinator": _LOGS | {"coordinator_port"},
@@ -111,6 +115,12 @@ def _show_registries(ctx: click.Context, param: click.Parameter, value: tuple[st
 @click.option("--exp-name", help="Instead of exp_name in the config; with several seeds, the folder for all.")
 @click.option("--train-iter", type=_Count(), help="The most training iterations; no limit by default.")
 @click.option("--env-step", type=_Count(), help="The most environment steps; no limit by default.")
+@click.option(
+    "--expert-config", type=click.Path(exists=True, dir_okay=False),
+    help="For serial_sqil and serial_dqfd: config file of the expert; asked for where it is not given.",
+)  # fmt: skip
+@click.option("--load-path", type=click.Path(exists=True, dir_okay=False), help="For eval: the checkpoint.")
+@click.option("--replay-path", type=click.Path(file_okay=False), help="For eval: a folder for videos.")
 @click.option("--profile", type=click.Path(file_okay=False), help="Profile this process, and write that to a folder.")
 @click.option("--enable-total-log", type=bool, default=False, help="Whether the coordinator writes its log.")
 @click.option("--disable-flask-log", type=bool, default=True, help="Whether servers log errors only.")

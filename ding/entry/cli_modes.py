@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +12,7 @@ from typing import Any
 
 import click
 
+from ding.entry.cli import EXPERT_MODES, SERIAL_MODES
 from ding.entry.dist_entry import (
     dist_add_replicas,
     dist_delete_replicas,
@@ -39,7 +42,19 @@ def run(action: str, options: Options) -> None:
         _ACTIONS[action](options)
 
 
-# Training in this process, or from it.
+# Training in this process, or from it; evaluating.
+
+
+def _evaluate(options: Options) -> None:
+    from ding.config.read import read_config
+    from ding.entry.application_entry import eval
+
+    main, create = read_config(os.path.abspath(options["config"]))
+    if options["exp_name"] is not None:
+        main["exp_name"] = options["exp_name"]
+    for seed in options["seed"] or (0,):
+        paths = {name: options[name] for name in ("load_path", "replay_path")}
+        click.echo(f"seed {seed}: mean return {eval((main, create), seed, **paths):.1f}")
 
 
 def _train(options: Options) -> None:
@@ -47,19 +62,20 @@ def _train(options: Options) -> None:
     path = os.path.abspath(options["config"])
     limits = {"max_train_iter": options["train_iter"], "max_env_step": options["env_step"]}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
+    train = functools.partial(_train_once, _pipeline(options), path, limits=limits)
     if len(seeds) == 1:
-        _train_once(options, path, seeds[0], options["exp_name"], limits)
+        train(seeds[0], options["exp_name"])
         return
     root = options["exp_name"] or f"{os.path.splitext(os.path.basename(path))[0]}_result"
     for seed in seeds:
         folder = os.path.join(root, f"seed{seed}")
         os.makedirs(folder, exist_ok=True)
         with _working_in(folder):
-            _train_once(options, path, seed, None, limits)
+            train(seed, None)
 
 
-def _train_once(options: Options, path: str, seed: int, exp_name: str | None, limits: dict[str, int]) -> None:
-    pipeline, read, logs = _pipeline(options)
+def _train_once(how: tuple[Any, ...], path: str, seed: int, exp_name: str | None, limits: dict[str, int]) -> None:
+    pipeline, read, logs = how
     configs = read(path)
     if exp_name is not None:
         configs[0]["exp_name"] = exp_name
@@ -75,13 +91,20 @@ def _pipeline(options: Options) -> tuple[Callable[..., Any], Callable[[str], Any
 
         logs = {name: options[name] for name in ("enable_total_log", "disable_flask_log")}
         return parallel_pipeline, read_config_with_system, logs
-    if options["mode"] == "serial":
-        from ding.entry.serial_entry import serial_pipeline
+    if options["mode"] in EXPERT_MODES:
+        expert = options["expert_config"] or click.prompt("Config file of the expert")
+        pipeline = getattr(importlib.import_module("ding.entry"), _PIPELINES[options["mode"]])
+        return functools.partial(pipeline, expert_cfg=read_config(os.path.abspath(expert))), read_config, {}
+    return getattr(importlib.import_module("ding.entry"), _PIPELINES[options["mode"]]), read_config, {}
 
-        return serial_pipeline, read_config, {}
-    from ding.entry.serial_entry_onpolicy import serial_pipeline_onpolicy
 
-    return serial_pipeline_onpolicy, read_config, {}
+_PIPELINES = {
+    "serial": "serial_pipeline",
+    "serial_onpolicy": "serial_pipeline_onpolicy",
+    "serial_offline": "serial_pipeline_offline",
+    "serial_sqil": "serial_pipeline_sqil",
+    "serial_dqfd": "serial_pipeline_dqfd",
+}
 
 
 @contextlib.contextmanager
@@ -237,7 +260,8 @@ def _only(options: Options, name: str) -> int | None:
 
 
 _ACTIONS: dict[str, Callable[[Options], None]] = {
-    **dict.fromkeys(("serial", "serial_onpolicy", "parallel"), _train),
+    **dict.fromkeys((*SERIAL_MODES, "serial_offline", "parallel"), _train),
+    "eval": _evaluate,
     "config": _prepare,
     "coordinator": _coordinate,
     "learner": _learn,

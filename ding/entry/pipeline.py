@@ -29,6 +29,10 @@ from ding.utils.config_helper import ConfigError, number
 
 # Learns from what a round collected; the last argument is `max_train_iter`.
 Update = Callable[[SerialRun, list[Any], int], None]
+# Builds what a pipeline needs beside the workers of its run, to be closed with the stack.
+Prepare = Callable[[ExitStack, SerialRun], None]
+# Trains before the first round; the last argument is `max_train_iter`.
+Pretrain = Callable[[SerialRun, int], None]
 
 
 def run_pipeline(
@@ -41,6 +45,8 @@ def run_pipeline(
     max_env_step: int = UNLIMITED,
     dynamic_seed: bool | None = None,
     has_buffer: bool = True,
+    prepare: Prepare | None = None,
+    pretrain: Pretrain | None = None,
 ) -> SerialRun:
     """Evaluate when it is due, collect and `update`, until solved or out of budget; the workers are closed then.
 
@@ -49,11 +55,11 @@ def run_pipeline(
     Args:
         dynamic_seed: None leaves to the collector envs whether each episode has a new seed.
         has_buffer: whether to build a replay buffer.
+        prepare, pretrain: None for nothing.
     """
     check_limits(number(0), max_train_iter=max_train_iter, max_env_step=max_env_step)
-    main, create = _read_pair(input_cfg)
-    if env_setting is None and not create.get("env"):
-        raise ConfigError("create_config lacks the entry 'env', as in env=dict(type='gymnasium'); or pass env_setting")
+    main, create = read_pair(input_cfg, env_setting)
+    with_command_mode(create)
     env_fn = None if env_setting is None else env_setting[0]
     resume = value_at(main, "policy.learn.resume_training")
     with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
@@ -69,14 +75,21 @@ def run_pipeline(
             check_collector_fits_buffer(cfg)
             warn_of_unused_priority(cfg)
         run = build_run(stack, cfg, env_setting, model, max_env_step, dynamic_seed, has_buffer)
+        if prepare is not None:
+            prepare(stack, run)
         folder.keep()
         with guard_training(run.learner.save_checkpoint):
-            _train(run, update, max_train_iter, max_env_step)
+            _train(run, update, pretrain, max_train_iter, max_env_step)
     return run
 
 
-def _read_pair(input_cfg: Any) -> tuple[Any, Any]:
-    """Deep copies of the two configs, the create config with the policy type that has a command mode."""
+def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple[Any, Any]:
+    """Deep copies of the two configs.
+
+    Raises:
+        ConfigError: neither of `create_config` and `env_setting` names an env.
+        TypeError: `input_cfg` is neither a path nor a pair.
+    """
     if isinstance(input_cfg, (str, os.PathLike)):
         pair: Any = read_config(os.fspath(input_cfg))
     else:
@@ -84,7 +97,9 @@ def _read_pair(input_cfg: Any) -> tuple[Any, Any]:
     if not isinstance(pair, Sequence) or len(pair) != 2:
         raise TypeError(f"input_cfg must be a file path or the pair (main_config, create_config), got {input_cfg!r}")
     main, create = copy.deepcopy(tuple(pair))
-    return main, with_command_mode(create)
+    if env_setting is None and not create.get("env"):
+        raise ConfigError("create_config lacks the entry 'env', as in env=dict(type='gymnasium'); or pass env_setting")
+    return main, create
 
 
 def with_command_mode(create: Any) -> Any:
@@ -101,11 +116,13 @@ def with_command_mode(create: Any) -> Any:
     return create
 
 
-def _train(run: SerialRun, update: Update, max_train_iter: int, max_env_step: int) -> None:
+def _train(run: SerialRun, update: Update, pretrain: Pretrain | None, max_train_iter: int, max_env_step: int) -> None:
     learner, collector = run.learner, run.collector
     learner.call_hook("before_run")
     if run.cfg.policy.learn.get("resume_training", False):
         collector.envstep = learner.collector_envstep
+    elif pretrain is not None:
+        pretrain(run, max_train_iter)
     run.collect_randomly()
     while True:
         collect_kwargs = run.commander.step()

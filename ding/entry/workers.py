@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from easydict import EasyDict
 
@@ -17,7 +17,7 @@ from ding.entry.progress import ProgressLine, append_evaluation, mean_return, wr
 from ding.entry.utils import random_collect
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
-from ding.policy.base_policy import CommandModePolicy, Policy, create_policy
+from ding.policy.base_policy import Policy, create_policy
 from ding.utils.default_helper import derive_seed, set_pkg_seed
 from ding.utils.log_writer_helper import DistributedWriter
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -36,11 +36,14 @@ class SerialRun:
     """What a serial training loop works with, and how it stands.
 
     Attributes:
-        buffer: None in on-policy training.
+        collector, commander: None where nothing is collected.
+        writer: of TensorBoard; None on ranks other than 0.
+        buffer: None in on-policy and offline training.
         stop: whether the newest evaluation reached the stop value.
         eval_info: what the newest evaluation returned; None before the first.
         idle_rounds: rounds of collecting in a row that neither filled the buffer nor trained the policy.
         last_push_iter: the learner's iteration when the newest round was collected.
+        label: is applied to what is collected, before it is pushed.
     """
 
     cfg: EasyDict
@@ -49,25 +52,31 @@ class SerialRun:
     collector: Any
     evaluator: Any
     buffer: Any
-    commander: BaseSerialCommander
+    commander: Any
     collector_env: Any
     progress: ProgressLine
+    writer: Any
     stop: bool = False
     eval_info: Any = None
     is_starved: bool = False
     idle_rounds: int = 0
     last_push_iter: int = 0
+    label: Callable[[list[Any]], list[Any]] | None = None
+
+    @property
+    def envstep(self) -> int:
+        """Env steps of the training so far."""
+        return 0 if self.collector is None else int(self.collector.envstep)
 
     def collect_randomly(self) -> None:
         """Fill the buffer, if any, with `policy.random_collect_size` (0 by default) samples of a random policy."""
         if self.buffer is not None and self.cfg.policy.get("random_collect_size", 0) > 0:
-            random_collect(
-                self.cfg.policy, self.policy, self.collector, self.collector_env, self.commander, self.buffer
-            )
+            workers = self.policy, self.collector, self.collector_env, self.commander, self.buffer
+            random_collect(self.cfg.policy, *workers, self.label)
 
     def evaluate(self) -> bool:
         """Evaluate, record it, and say whether the stop value is reached."""
-        train_iter, envstep = self.learner.train_iter, self.collector.envstep
+        train_iter, envstep = self.learner.train_iter, self.envstep
         stop, self.eval_info = self.evaluator.eval(self.learner.save_checkpoint, train_iter, envstep)
         if get_rank() == 0:
             append_evaluation(self.cfg.exp_name, self.cfg.seed, train_iter, envstep, self.evaluator, self.eval_info)
@@ -83,6 +92,8 @@ class SerialRun:
                 `MAX_IDLE_ROUNDS` rounds in a row, without any training between them.
         """
         buffer, train_iter = self.buffer, self.learner.train_iter
+        if self.label is not None:
+            data = self.label(data)
         before = getattr(buffer, "push_count", None)
         buffer.push(data, cur_collector_envstep=self.collector.envstep)
         has_taken = buffer.count() > 0 if before is None else buffer.push_count != before
@@ -112,7 +123,7 @@ class SerialRun:
     def save_result(self) -> None:
         """Write `result.pkl`."""
         if get_rank() == 0:
-            write_result(self.cfg.exp_name, self.stop, self.collector.envstep, self.learner.train_iter, self.eval_info)
+            write_result(self.cfg.exp_name, self.stop, self.envstep, self.learner.train_iter, self.eval_info)
 
 
 def build_run(
@@ -130,28 +141,65 @@ def build_run(
         ConfigError: the policy's kind of actions, or the model shapes in the config, do not fit the env (the latter is
             not checked with a `model` of one's own).
     """
-    collector_env, evaluator_env = _build_envs(stack, cfg, env_setting, dynamic_seed)
-    set_pkg_seed(rank_seed(cfg.seed, get_rank()), use_cuda=cfg.policy.cuda)
-    fields = ["learn", "collect", "eval", "command"]
-    policy = cast(CommandModePolicy, create_policy(cfg.policy, model=model, enable_field=fields))
+    found: Sequence[Any] = get_vec_env_setting(cfg.env) if env_setting is None else env_setting
+    env_fn, collector_cfgs, evaluator_cfgs = found
+    collector_env = build_env(stack, cfg, env_fn, collector_cfgs, rank_seed(cfg.seed, get_rank()), dynamic_seed)
+    evaluator_env = build_env(stack, cfg, env_fn, evaluator_cfgs, evaluation_seed(cfg.seed), False)
+    policy = build_policy(cfg, model, ["learn", "collect", "eval", "command"])
     common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg), "exp_name": cfg.exp_name}
-    learner = _closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
-    collector = _closing(
+    learner = closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
+    collector = closing(
         stack,
         create_serial_collector(cfg.policy.collect.collector, env=collector_env, policy=policy.collect_mode, **common),
     )
-    check_policy_fits_env(policy, collector_env)
-    if model is None:
-        check_model_fits_env(cfg.policy.get("model") or {}, collector_env)
-    evaluator = _closing(
+    check_fits_env(policy, collector_env, model)
+    evaluator = closing(
         stack, create_serial_evaluator(cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, **common)
     )
-    buffer = _closing(stack, create_buffer(cfg.policy.other.replay_buffer, **common)) if has_buffer else None
+    buffer = closing(stack, create_buffer(cfg.policy.other.replay_buffer, **common)) if has_buffer else None
     commander = BaseSerialCommander(
         cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
     )
-    progress = _closing(stack, ProgressLine(max_env_step, enabled=get_rank() == 0))
-    return SerialRun(cfg, policy, learner, collector, evaluator, buffer, commander, collector_env, progress)
+    progress = closing(stack, ProgressLine(max_env_step, enabled=get_rank() == 0))
+    workers = learner, collector, evaluator, buffer, commander, collector_env, progress
+    return SerialRun(cfg, policy, *workers, common["tb_logger"])
+
+
+def build_offline_run(
+    stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, model: Any = None
+) -> SerialRun:
+    """Build what a compiled config asks for, less what collects; `stack` closes it.
+
+    Raises:
+        ConfigError: as `build_run`.
+    """
+    evaluator_env = build_evaluator_env(stack, cfg, env_setting)
+    policy = build_policy(cfg, model, ["learn", "eval"])
+    common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg), "exp_name": cfg.exp_name}
+    learner = closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
+    evaluator = closing(
+        stack, create_serial_evaluator(cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, **common)
+    )
+    check_fits_env(policy, evaluator_env, model)
+    progress = closing(stack, ProgressLine(enabled=get_rank() == 0))
+    return SerialRun(cfg, policy, learner, None, evaluator, None, None, None, progress, common["tb_logger"])
+
+
+def build_policy(cfg: EasyDict, model: Any, fields: list[str]) -> Any:
+    """Seed the package for this rank, and make the policy that a compiled config asks for."""
+    set_pkg_seed(rank_seed(cfg.seed, get_rank()), use_cuda=cfg.policy.cuda)
+    return create_policy(cfg.policy, model=model, enable_field=fields)
+
+
+def check_fits_env(policy: Policy, env: Any, model: Any) -> None:
+    """Refuse a policy, or a model that its config describes, that does not fit a launched env manager.
+
+    Raises:
+        ConfigError: they contradict.
+    """
+    check_policy_fits_env(policy, env)
+    if model is None:
+        check_model_fits_env(policy.cfg.get("model") or {}, env)
 
 
 def evaluation_seed(seed: int) -> int:
@@ -166,29 +214,38 @@ def rank_seed(seed: int, rank: int) -> int:
     return seed if rank == 0 else derive_seed(seed, 2, rank)
 
 
-def _build_envs(
-    stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, dynamic_seed: bool | None
-) -> tuple[Any, Any]:
-    found: Sequence[Any] = get_vec_env_setting(cfg.env) if env_setting is None else env_setting
-    env_fn, collector_cfgs, evaluator_cfgs = found
-    eval_seed = evaluation_seed(cfg.seed)
-    managers = []
-    for env_cfgs in (collector_cfgs, evaluator_cfgs):
-        manager = create_env_manager(cfg.env.manager, [partial(env_fn, cfg=c) for c in env_cfgs])
-        managers.append(_closing(stack, manager))
-    collector_env, evaluator_env = managers
-    collector_env.seed(rank_seed(cfg.seed, get_rank()), dynamic_seed=dynamic_seed)
-    evaluator_env.seed(eval_seed, dynamic_seed=False)
-    return collector_env, evaluator_env
+def build_env(
+    stack: ExitStack, cfg: EasyDict, env_fn: Any, env_cfgs: Sequence[Any], seed: int, dynamic_seed: bool | None
+) -> Any:
+    """The manager, not launched, of an env for each of `env_cfgs`; `stack` closes it."""
+    manager = closing(stack, create_env_manager(cfg.env.manager, [partial(env_fn, cfg=c) for c in env_cfgs]))
+    manager.seed(seed, dynamic_seed=dynamic_seed)
+    return manager
+
+
+def build_evaluator_env(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> Any:
+    """The manager of the evaluator envs alone; see `build_env`."""
+    found: Sequence[Any] = get_vec_env_setting(cfg.env, collect=False) if env_setting is None else env_setting
+    env_fn, _, env_cfgs = found
+    return build_env(stack, cfg, env_fn, env_cfgs, evaluation_seed(cfg.seed), False)
+
+
+def build_collector_env(
+    stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, seed: int, dynamic_seed: bool | None = None
+) -> Any:
+    """The manager of the collector envs alone; see `build_env`."""
+    found: Sequence[Any] = get_vec_env_setting(cfg.env, eval_=False) if env_setting is None else env_setting
+    env_fn, env_cfgs, _ = found
+    return build_env(stack, cfg, env_fn, env_cfgs, seed, dynamic_seed)
 
 
 def _build_writer(stack: ExitStack, cfg: EasyDict) -> Any:
     if get_rank() != 0:
         return None
-    return _closing(stack, DistributedWriter(os.path.join(".", cfg.exp_name, "log", "serial")))
+    return closing(stack, DistributedWriter(os.path.join(".", cfg.exp_name, "log", "serial")))
 
 
-def _closing(stack: ExitStack, worker: Any) -> Any:
+def closing(stack: ExitStack, worker: Any) -> Any:
     """`worker`, which `stack` will close; outside workers need not have a `close`."""
     close = getattr(worker, "close", None)
     if close is not None:

@@ -1,0 +1,221 @@
+"""What is done with a trained policy: evaluate it, and collect demonstrations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+from easydict import EasyDict
+
+from ding.config.config import compile_config
+from ding.config.experiment import StartFolder
+from ding.entry.checks import check_evaluation_episodes
+from ding.entry.pipeline import read_pair
+from ding.entry.workers import build_collector_env, build_evaluator_env, build_policy, check_fits_env
+from ding.policy.base_policy import Policy
+from ding.rl_utils.adder import get_nstep_return_data
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.dataset import NaiveRLDataset, naive_save, offline_data_save_type
+from ding.utils.file_helper import read_file
+from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
+from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+
+Path = str | os.PathLike[str]
+
+
+def eval(
+    input_cfg: str | Sequence[dict[str, Any]],
+    seed: int = 0,
+    env_setting: Sequence[Any] | None = None,
+    model: torch.nn.Module | None = None,
+    state_dict: dict[str, Any] | None = None,
+    load_path: Path | None = None,
+    replay_path: Path | None = None,
+) -> float:
+    """The mean return of a trained policy over `env.n_evaluator_episode` episodes.
+
+    With the seed of a training these are the episodes that its evaluations play. Logs and `eval_config.py` go to the
+    folder `exp_name`, which may be that of the training.
+
+    Args:
+        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
+        seed: of the package and the envs.
+        env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
+            second is not used.
+        model: the network, instead of the policy's default one.
+        state_dict: the state of the policy, a dict with `model`.
+        load_path: the checkpoint to take it from otherwise; by default `policy.learn.learner.load_path` of the config.
+        replay_path: a folder for videos of the episodes; by default `env.replay_path` of the config, else none are
+            made.
+
+    Raises:
+        ConfigError: neither a state nor a model is given, or the config contradicts itself.
+    """
+    with ExitStack() as stack:
+        cfg = _compile(stack, input_cfg, seed, env_setting, "eval_config.py")
+        check_evaluation_episodes(cfg)
+        env = build_evaluator_env(stack, cfg, env_setting)
+        replay_path = replay_path or cfg.env.get("replay_path")
+        if replay_path:
+            env.enable_save_replay(os.fspath(replay_path))
+        policy: Policy = build_policy(cfg, model, ["eval"])
+        load_state(policy.eval_mode, state_dict, load_path or _path_of_config(cfg), model)
+        evaluator = InteractionSerialEvaluator(cfg.policy.eval.evaluator, env, policy.eval_mode, exp_name=cfg.exp_name)
+        stack.callback(evaluator.close)
+        check_fits_env(policy, env, model)
+        _, info = evaluator.eval()
+        return float(np.mean(info["eval_episode_return"]))
+
+
+def _path_of_config(cfg: EasyDict) -> Any:
+    return cfg.policy.get("learn", {}).get("learner", {}).get("load_path") or cfg.policy.get("load_path")
+
+
+def collect_demo_data(
+    input_cfg: str | Sequence[dict[str, Any]],
+    seed: int,
+    collect_count: int,
+    expert_data_path: Path | None = None,
+    env_setting: Sequence[Any] | None = None,
+    model: torch.nn.Module | None = None,
+    state_dict: dict[str, Any] | None = None,
+    state_dict_path: Path | None = None,
+) -> None:
+    """Collect train samples with a trained policy, and save them as `policy.collect.data_type` ('naive') says.
+
+    The policy acts in its collect mode; one that explores epsilon-greedily does so with epsilon 0.
+
+    Args:
+        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
+        seed: of the package and the envs.
+        collect_count: number of samples.
+        expert_data_path: where to save; see `ding.utils.data.offline_data_save_type` for what becomes of that name.
+            None for `policy.collect.save_path` of the config.
+        env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
+            third is not used.
+        model: the network, instead of the policy's default one.
+        state_dict: the state of the policy, a dict with `model`.
+        state_dict_path: the checkpoint to take it from otherwise.
+
+    Raises:
+        ConfigError: neither a state nor a model is given, no path, or the config contradicts itself.
+        KeyError: an unknown `data_type`.
+    """
+    state = state_dict, state_dict_path
+    with ExitStack() as stack:
+        cfg, collector = _build_collector(stack, SampleSerialCollector, input_cfg, seed, env_setting, model, *state)
+        path = expert_data_path or cfg.policy.collect.get("save_path")
+        if not path:
+            raise ConfigError(
+                "give expert_data_path, or set policy.collect.save_path: where to save the demonstrations"
+            )
+        samples = list(collector.collect(n_sample=collect_count, policy_kwargs=_greedy(cfg)))
+    offline_data_save_type(samples, os.fspath(path), cfg.policy.collect.get("data_type", "naive"))
+
+
+def collect_episodic_demo_data(
+    input_cfg: str | Sequence[dict[str, Any]],
+    seed: int,
+    collect_count: int,
+    expert_data_path: Path,
+    env_setting: Sequence[Any] | None = None,
+    model: torch.nn.Module | None = None,
+    state_dict: dict[str, Any] | None = None,
+    state_dict_path: Path | None = None,
+) -> None:
+    """As `collect_demo_data`, but `collect_count` episodes, each a list of transitions, in the format 'naive'."""
+    state = state_dict, state_dict_path
+    with ExitStack() as stack:
+        cfg, collector = _build_collector(stack, EpisodeSerialCollector, input_cfg, seed, env_setting, model, *state)
+        episodes = collector.collect(n_episode=collect_count, policy_kwargs=_greedy(cfg))
+        episodes = [list(episode) for episode in episodes]
+    naive_save(episodes, expert_data_path)
+
+
+def episode_to_transitions(
+    data_path: Path, expert_data_path: Path, nstep: int, trusted: bool = False, gamma: float = 0.99
+) -> None:
+    """Read episodes, and save their transitions of `nstep` steps each as one list.
+
+    Args:
+        data_path: the file of `collect_episodic_demo_data`.
+        trusted: whether to read a pickle, which can run any code.
+        gamma: the discount in `value_gamma`.
+    """
+    episode_to_transitions_filter(data_path, expert_data_path, nstep, -np.inf, trusted, gamma)
+
+
+def episode_to_transitions_filter(
+    data_path: Path,
+    expert_data_path: Path,
+    nstep: int,
+    min_episode_return: float,
+    trusted: bool = False,
+    gamma: float = 0.99,
+) -> None:
+    """As `episode_to_transitions`, without the episodes whose rewards sum up to less than `min_episode_return`."""
+    transitions: list[Any] = []
+    episodes = NaiveRLDataset(os.fspath(data_path), trusted)
+    for episode in (episodes[index] for index in range(len(episodes))):
+        if sum(float(np.sum(np.asarray(transition["reward"]))) for transition in episode) >= min_episode_return:
+            transitions += get_nstep_return_data(episode, nstep, gamma=gamma)
+    naive_save(transitions, expert_data_path)
+
+
+def _compile(
+    stack: ExitStack, input_cfg: Any, seed: int, env_setting: Sequence[Any] | None, save_path: str
+) -> EasyDict:
+    """The compiled config; a folder that is made for it goes again if what is done within the stack fails."""
+    main, create = read_pair(input_cfg, env_setting)
+    folder = stack.enter_context(StartFolder(main.get("exp_name", "default_experiment")))
+    env_fn = None if env_setting is None else env_setting[0]
+    cfg = compile_config(
+        main, seed=seed, env=env_fn, auto=True, create_cfg=create, save_path=save_path, renew_dir=False
+    )
+    folder.taken = cfg.exp_name
+    return cfg
+
+
+def _build_collector(
+    stack: ExitStack,
+    kind: Any,
+    input_cfg: Any,
+    seed: int,
+    env_setting: Sequence[Any] | None,
+    model: Any,
+    state_dict: dict[str, Any] | None,
+    state_dict_path: Path | None,
+) -> tuple[EasyDict, Any]:
+    cfg = _compile(stack, input_cfg, seed, env_setting, "collect_demo_data_config.py")
+    env = build_collector_env(stack, cfg, env_setting, seed)
+    policy: Policy = build_policy(cfg, model, ["collect"])
+    load_state(policy.collect_mode, state_dict, state_dict_path, model)
+    defaults = kind.default_config()
+    own = {key: value for key, value in cfg.policy.collect.collector.items() if key in defaults}
+    collector = kind(EasyDict({**defaults, **own}), env, policy.collect_mode, exp_name=cfg.exp_name)
+    stack.callback(collector.close)
+    check_fits_env(policy, env, model)
+    return cfg, collector
+
+
+def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: Any) -> None:
+    """Give a policy mode the state, or that of the checkpoint at `path`; without either a `model` of one's own counts.
+
+    Raises:
+        ConfigError: there is none of the three.
+    """
+    if state_dict is None and path:
+        state_dict = read_file(path)
+    if state_dict is not None:
+        mode.load_state_dict(state_dict)
+    elif model is None:
+        raise ConfigError("nothing says what the policy has learned: give a state dict, the path of one, or a model")
+
+
+def _greedy(cfg: EasyDict) -> dict[str, Any]:
+    return {"eps": 0.0} if "eps" in cfg.policy.other else {}

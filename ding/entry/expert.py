@@ -1,0 +1,173 @@
+"""An expert beside a serial run: it plays, and the policy in training learns from its samples as well."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+from easydict import EasyDict
+
+from ding.config.config import compile_config
+from ding.entry.application_entry import load_state
+from ding.entry.pipeline import read_pair, with_command_mode
+from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, closing, rank_seed
+from ding.policy.base_policy import create_policy
+from ding.utils.data.samples import Column, Kind, Samples, map_node
+from ding.utils.default_helper import derive_seed
+from ding.utils.pytorch_ddp_dist_helper import get_rank, on_all_ranks
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from ding.worker.replay_buffer.base_buffer import create_buffer
+
+Label = Callable[[list[Any]], list[Any]]
+
+
+class Expert:
+    """Collects with the policy of another config, and keeps its samples in a buffer of its own.
+
+    The expert acts, greedily where it explores epsilon-greedily; the policy in training makes the samples, so that
+    they are like its own. The state of the expert is the checkpoint `policy.collect.model_path` of its config or, if
+    that has none, of the config in training; a `model` needs none.
+
+    Args:
+        input_cfg: path of the expert's config file, or its pair of configs; neither is changed.
+        env_setting: `[env_fn, collector env configs, ...]` in place of the env of its config.
+        label: is applied to its samples.
+        whole_episodes: whether samples are made once their episode is over, so that n-step samples are complete.
+    """
+
+    collector: Any
+    buffer: Any
+
+    def __init__(
+        self,
+        input_cfg: Any,
+        env_setting: Sequence[Any] | None,
+        model: torch.nn.Module | None,
+        label: Label,
+        whole_episodes: bool = False,
+    ) -> None:
+        self._pair = read_pair(input_cfg, env_setting)
+        self._env_setting = env_setting
+        self._model = model
+        self._label = label
+        self._whole_episodes = whole_episodes
+
+    def build(self, stack: ExitStack, run: SerialRun, buffer_size: int | None = None) -> None:
+        """Make the workers, which `stack` closes; `buffer_size` replaces that of the config in training.
+
+        Raises:
+            ConfigError: nothing says what the expert has learned, or it does not fit the env.
+            FileNotFoundError: there is no such checkpoint.
+        """
+        main, create = self._pair
+        env_fn = None if self._env_setting is None else self._env_setting[0]
+        seed = derive_seed(rank_seed(run.cfg.seed, get_rank()), 4)
+        compiled = compile_config(
+            main, seed=run.cfg.seed, env=env_fn, auto=True, create_cfg=with_command_mode(create), save_cfg=False
+        )
+        env = build_collector_env(stack, compiled, self._env_setting, seed)
+        policy: Any = create_policy(compiled.policy, model=self._model, enable_field=["collect", "command"])
+        path = compiled.policy.collect.get("model_path") or run.cfg.policy.collect.get("model_path")
+        load_state(policy.collect_mode, None, path, self._model)
+        settings = policy.command_mode.get_setting_collect({"envstep": 0, "learner_step": 0, "learner_train_iter": 0})
+        self._settings = {**settings, "eps": 0.0} if "eps" in settings else settings
+        names = {"exp_name": run.cfg.exp_name, "instance_name": "expert_collector"}
+        mode, logger = self._mode(run, policy), run.writer
+        self.collector = closing(
+            stack, SampleSerialCollector(SampleSerialCollector.default_config(), env, mode, logger, **names)
+        )
+        check_fits_env(policy, env, self._model)
+        section = copy.deepcopy(run.cfg.policy.other.replay_buffer)
+        if buffer_size is not None:
+            section.replay_buffer_size = buffer_size
+        self.buffer = closing(
+            stack, create_buffer(section, tb_logger=logger, exp_name=run.cfg.exp_name, instance_name="expert_buffer")
+        )
+
+    def _mode(self, run: SerialRun, policy: Any) -> Any:
+        """The collect mode of the policy in training, with the expert's actions."""
+        student, expert = run.policy.collect_mode, policy.collect_mode
+        cfg: EasyDict = copy.deepcopy(run.cfg.policy)
+        cfg.traj_len_inf = cfg.collect.traj_len_inf = self._whole_episodes
+
+        def get_attribute(name: str) -> Any:
+            return cfg if name == "cfg" else student.get_attribute(name)
+
+        return student._replace(forward=expert.forward, reset=expert.reset, get_attribute=get_attribute)
+
+    def collect(self, run: SerialRun, n_sample: int | None = None) -> None:
+        """Put `n_sample` samples into the buffer; None for as many as the policy in training collects in a round."""
+        samples = self.collector.collect(n_sample, run.learner.train_iter, policy_kwargs=self._settings)
+        self.buffer.push(self._label(samples), cur_collector_envstep=run.envstep)
+
+
+def train_with_expert(run: SerialRun, expert: Expert, draw_expert_size: Callable[[int], int], max_iter: int) -> None:
+    """Train on up to `update_per_collect` batches from both buffers; fewer where one cannot give its share.
+
+    Args:
+        draw_expert_size: how many samples of a batch of the given size come from the expert.
+    """
+    learner = run.learner
+    batch_size = learner.policy.get_attribute("batch_size")
+    for _ in range(run.cfg.policy.learn.update_per_collect):
+        if learner.train_iter >= max_iter:
+            return
+        expert_size = draw_expert_size(batch_size)
+        if not train_on_shares(run, [(run.buffer, batch_size - expert_size), (expert.buffer, expert_size)]):
+            run.warn_starved(batch_size)
+            return
+
+
+def train_on_shares(run: SerialRun, shares: Sequence[tuple[Any, int]]) -> bool:
+    """Train on one batch of so many samples of each buffer; False, without training, where one cannot give them."""
+    learner = run.learner
+    shares = [(buffer, size) for buffer, size in shares if size > 0]
+    parts = [buffer.sample(size, learner.train_iter) for buffer, size in shares]
+    if not on_all_ranks(all(part is not None for part in parts)):
+        return False
+    learner.train(_joined(parts), run.envstep)
+    if learner.policy.get_attribute("priority"):
+        start = 0
+        for buffer, size in shares:
+            buffer.update({key: values[start : start + size] for key, values in learner.priority_info.items()})
+            start += size
+    return True
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    """The samples of all parts, in columns where they are alike."""
+    if all(isinstance(part, Samples) for part in parts):
+        joined = Samples.joined(parts)
+        if joined is not None:
+            return joined
+    return [sample for part in parts for sample in part]
+
+
+def mark(samples: list[Any], key: str, value: int) -> list[Any]:
+    """`samples`, changed in place, with the number `value` under `key`."""
+    if isinstance(samples, Samples) and samples.columns is not None:
+        samples.set_column(key, Column(Kind.INT, np.full(len(samples), value, np.int64)))
+        return samples
+    for sample in samples:
+        sample[key] = value
+    return samples
+
+
+def with_reward(samples: list[Any], value: float) -> list[Any]:
+    """`samples`, changed in place, with the reward `value`, of the shape that it has."""
+    if isinstance(samples, Samples) and samples.columns is not None:
+        rewards = samples.columns["reward"]
+        samples.set_column("reward", map_node(lambda column: _filled(column, value), rewards))
+        return samples
+    for sample in samples:
+        reward = sample["reward"]
+        sample["reward"] = torch.full_like(reward, value) if isinstance(reward, torch.Tensor) else reward * 0 + value
+    return samples
+
+
+def _filled(column: Column, value: float) -> Column:
+    return Column(column.kind, np.full_like(column.values(), value), None, column.steps)

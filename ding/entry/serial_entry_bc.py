@@ -1,0 +1,44 @@
+"""`serial_pipeline_bc`: imitate demonstrations, evaluate in envs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ding.entry.pipeline import read_pair
+from ding.entry.serial_entry_offline import run_offline
+from ding.policy.base_policy import Policy
+
+
+def serial_pipeline_bc(
+    input_cfg: str | Sequence[dict[str, Any]],
+    seed: int,
+    data_path: str | os.PathLike[str],
+    model: torch.nn.Module | None = None,
+    max_iter: int = int(1e6),
+    env_setting: Sequence[Any] | None = None,
+) -> tuple[Policy, bool]:
+    """Train a policy on demonstrations by supervision; returns it, and whether it stopped early.
+
+    As `serial_pipeline_offline`, but an evaluation comes as soon as it is due, also within an epoch.
+
+    Args:
+        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
+        seed: of the package, the policy, the order of the data and the envs.
+        data_path: the file of the demonstrations, of the type `policy.collect.data_type` ('naive' by default).
+        model: the network, instead of the policy's default one.
+        max_iter: training stops exactly here.
+        env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
+            second is not used.
+
+    Raises:
+        ConfigError: the config contradicts itself, or the model does not fit the env.
+        FloatingPointError: a loss became NaN.
+    """
+    main, create = read_pair(input_cfg, env_setting)
+    main.setdefault("policy", {}).setdefault("collect", {})["data_path"] = os.fspath(data_path)
+    run = run_offline((main, create), seed, env_setting, model, int(max_iter), evaluates_within_epochs=True)
+    return run.policy, run.stop or run.learner.train_iter >= max_iter

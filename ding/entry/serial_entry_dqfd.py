@@ -1,0 +1,72 @@
+"""`serial_pipeline_dqfd`: deep Q-learning from demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ding.entry.expert import Expert, mark, train_on_shares, train_with_expert
+from ding.entry.pipeline import run_pipeline
+from ding.entry.progress import UNLIMITED
+from ding.entry.workers import SerialRun, rank_seed
+from ding.policy.base_policy import Policy
+from ding.utils.pytorch_ddp_dist_helper import get_rank
+
+
+def serial_pipeline_dqfd(
+    input_cfg: str | Sequence[dict[str, Any]],
+    expert_cfg: str | Sequence[dict[str, Any]],
+    seed: int = 0,
+    env_setting: Sequence[Any] | None = None,
+    model: torch.nn.Module | None = None,
+    expert_model: torch.nn.Module | None = None,
+    max_train_iter: int = UNLIMITED,
+    max_env_step: int = UNLIMITED,
+) -> Policy:
+    """Train with demonstrations as well (DQfD, https://arxiv.org/abs/1704.03732), and return the policy.
+
+    First the expert plays `policy.learn.expert_replay_buffer_size` samples (by default as many as the buffer takes),
+    and `policy.learn.per_train_iter_k` batches of them are trained on. Then, in each round, each sample of a batch is
+    one of the expert's with the probability `policy.collect.pho`, else one of the policy's own. Samples of the expert
+    have `is_expert` = 1, the others 0. Else as `serial_pipeline`.
+
+    Args:
+        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
+        expert_cfg: the same of the expert. The checkpoint `policy.collect.model_path` of its config or, if that has
+            none, of the other one is what it has learned.
+        seed: of the package, the policy and the envs.
+        env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type.
+        model: the network, instead of the policy's default one.
+        expert_model: the expert's network; it needs no checkpoint.
+        max_train_iter: training stops exactly here; iterations before the first round count.
+        max_env_step: no new round of collecting begins after this many env steps; those of the expert do not count.
+
+    Raises:
+        ConfigError: a config contradicts itself, or nothing says what the expert has learned.
+    """
+    expert = Expert(expert_cfg, env_setting, expert_model, lambda samples: mark(samples, "is_expert", 1), True)
+    rng = np.random.default_rng(rank_seed(seed, get_rank()))
+
+    def prepare(stack: Any, run: SerialRun) -> None:
+        size = run.cfg.policy.learn.get(
+            "expert_replay_buffer_size", run.cfg.policy.other.replay_buffer.replay_buffer_size
+        )
+        expert.build(stack, run, size)
+        run.label = lambda samples: mark(samples, "is_expert", 0)
+        expert.collect(run, size)
+
+    def pretrain(run: SerialRun, max_iter: int) -> None:
+        learner = run.learner
+        for _ in range(min(run.cfg.policy.learn.per_train_iter_k, max_iter)):
+            train_on_shares(run, [(expert.buffer, learner.policy.get_attribute("batch_size"))])
+
+    def update(run: SerialRun, data: list[Any], max_iter: int) -> None:
+        run.push(data)
+        pho = run.cfg.policy.collect.pho
+        train_with_expert(run, expert, lambda batch_size: int(rng.binomial(batch_size, pho)), max_iter)
+
+    limits = max_train_iter, max_env_step
+    return run_pipeline(update, input_cfg, seed, env_setting, model, *limits, prepare=prepare, pretrain=pretrain).policy

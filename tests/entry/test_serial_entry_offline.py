@@ -1,0 +1,203 @@
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from ding.entry import serial_pipeline_bc, serial_pipeline_offline
+from ding.policy.dqn import DQNPolicy
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.dataset import naive_save, npz_save
+from ding.utils.registry_factory import POLICY_REGISTRY
+from tests.entry.fakes import TinyEnv, pair, setting
+
+SEEN = []
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(TinyEnv, "made", [])
+    SEEN.clear()
+
+
+@pytest.fixture(autouse=True)
+def watched_policy():
+    @POLICY_REGISTRY.register("entry_watched")
+    class WatchedPolicy(DQNPolicy):
+        """DQN that notes the observations it learns from."""
+
+        def _forward_learn(self, data):
+            SEEN.append([int(row["obs"][0]) for row in list(data)])
+            return super()._forward_learn(data)
+
+    yield
+    POLICY_REGISTRY.pop("entry_watched")
+
+
+def demonstrations(number=10):
+    return [
+        {
+            "obs": torch.full((3,), float(index)),
+            "next_obs": torch.full((3,), float(index + 1)),
+            "action": torch.tensor([index % 2]),
+            "reward": torch.tensor([1.0]),
+            "done": False,
+        }
+        for index in range(number)
+    ]
+
+
+def config(epochs=2, **more):
+    main, create = pair(**more)
+    naive_save(demonstrations(), "demos.pkl")
+    main.policy.learn.train_epoch = epochs
+    main.policy.collect.update(data_type="naive", data_path="demos.pkl")
+    create.policy.type = "entry_watched"
+    return main, create
+
+
+def evaluations():
+    with open("exp/eval.jsonl") as f:
+        return [json.loads(line)["train_iter"] for line in f]
+
+
+def test_each_epoch_goes_through_the_data_once_in_another_order():
+    policy, stop = serial_pipeline_offline(config(), env_setting=setting())
+    assert not stop and isinstance(policy, DQNPolicy)
+    assert [len(batch) for batch in SEEN] == [4, 4, 2] * 2
+    first, second = sum(SEEN[:3], []), sum(SEEN[3:], [])
+    assert sorted(first) == sorted(second) == list(range(10)) and first != second
+
+
+def test_only_evaluator_envs_are_made():
+    serial_pipeline_offline(config(), env_setting=[TinyEnv, None, setting()[2]])
+    assert {env.role for env in TinyEnv.made} == {"evaluator"}
+    assert all(env.is_closed for env in TinyEnv.made if env.seeds)
+    main, create = config()
+    del main.env["collector_env_num"]
+    serial_pipeline_offline((main, create), max_train_iter=1)
+
+
+def test_equal_seeds_give_equal_runs():
+    def once(seed):
+        SEEN.clear()
+        policy, _ = serial_pipeline_offline(config(), seed=seed, env_setting=setting())
+        return [list(batch) for batch in SEEN], policy.learn_mode.state_dict()["model"]
+
+    batches, model = once(1)
+    same_batches, same_model = once(1)
+    other_batches, _ = once(2)
+    assert batches == same_batches != other_batches
+    assert all(torch.equal(model[key], same_model[key]) for key in model)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 5])
+def test_offline_training_stops_exactly_at_max_train_iter(limit):
+    policy, stop = serial_pipeline_offline(config(), env_setting=setting(), max_train_iter=limit)
+    assert stop and len(SEEN) == limit
+    with open("exp/result.pkl", "rb") as file:
+        assert pickle.load(file)["train_iter"] == limit
+    assert f"iteration_{limit}.pth.tar" in os.listdir("exp/ckpt")
+
+
+def test_an_evaluation_comes_with_the_end_of_an_epoch():
+    serial_pipeline_offline(config(epochs=4, eval={"evaluator": {"eval_freq": 5}}), env_setting=setting())
+    assert evaluations() == [6, 12]
+
+
+def test_behaviour_cloning_evaluates_as_soon_as_it_is_due():
+    main, create = config(epochs=4, eval={"evaluator": {"eval_freq": 5}})
+    policy, stop = serial_pipeline_bc((main, create), 0, "demos.pkl", env_setting=setting())
+    assert evaluations() == [0, 5, 10] and not stop and len(SEEN) == 12
+
+
+def test_behaviour_cloning_reads_the_path_it_is_given_and_stops_at_max_iter():
+    main, create = config()
+    naive_save(demonstrations(3), "other.pkl")
+    main.policy.collect.clear()
+    _, stop = serial_pipeline_bc((main, create), 0, "other.pkl", max_iter=2, env_setting=setting())
+    assert stop and [sorted(batch) for batch in SEEN] == [[0, 1, 2]] * 2
+    assert "data_path" not in main.policy.collect and create.policy.type == "entry_watched"
+
+
+@pytest.mark.parametrize("pipeline", ["offline", "bc"])
+def test_training_on_data_ends_at_the_stop_value(pipeline):
+    main, create = config(epochs=50, env={"stop_value": 0}, eval={"evaluator": {"eval_freq": 4}})
+    if pipeline == "offline":
+        policy, stop = serial_pipeline_offline((main, create), env_setting=setting())
+        assert evaluations() == [3]
+    else:
+        policy, stop = serial_pipeline_bc((main, create), 0, "demos.pkl", env_setting=setting())
+        assert evaluations() == [0, 4]
+    assert stop
+    with open("exp/result.pkl", "rb") as file:
+        assert pickle.load(file)["stop"] is True
+
+
+def test_a_run_without_an_evaluation_is_evaluated_at_its_end():
+    policy, stop = serial_pipeline_offline(
+        config(eval={"evaluator": {"eval_freq": 1000}}), env_setting=setting(), max_train_iter=2
+    )
+    assert evaluations() == [2]
+
+
+def test_a_config_file_is_enough(tmp_path):
+    main, create = config()
+    path = tmp_path / "my_config.py"
+    path.write_text(
+        f"from easydict import EasyDict\nmain_config = EasyDict({main!r})\ncreate_config = EasyDict({create!r})\n"
+    )
+    assert serial_pipeline_offline(str(path), max_train_iter=2)[1]
+    assert serial_pipeline_bc(str(path), 0, "demos.pkl", max_iter=2)[1]
+    assert len(SEEN) == 4
+
+
+def test_columns_of_a_file_reach_the_policy_as_columns(monkeypatch):
+    npz_save(demonstrations(), "demos")
+    main, create = config(epochs=1)
+    main.policy.collect.update(data_type="npz", data_path="demos_demos.npz")
+    create.policy.type = "dqn"
+    seen = []
+    forward = DQNPolicy._forward_learn
+    monkeypatch.setattr(
+        DQNPolicy, "_forward_learn", lambda self, data: (seen.append(data.has_columns), forward(self, data))[1]
+    )
+    serial_pipeline_offline((main, create), env_setting=setting())
+    assert seen == [True] * 3
+
+
+def test_statistics_of_the_observations_are_told_to_the_env():
+    npz_save(demonstrations(), "demos")
+    main, create = config()
+    main.policy.collect.update(data_type="npz", data_path="demos_demos.npz")
+    main.env.norm_obs = {"use_norm": True, "offline_stats": {"use_offline_stats": True}}
+    serial_pipeline_offline((main, create), max_train_iter=1)
+    told = [env.cfg["norm_obs"]["offline_stats"] for env in TinyEnv.made if env.seeds]
+    assert len(told) == 2
+    assert all(np.allclose(stats["mean"], 4.5) and np.allclose(stats["std"], 8.25**0.5 + 1e-3) for stats in told)
+
+
+def test_a_policy_may_ask_for_the_statistics_of_the_data(monkeypatch):
+    from ding.utils.data.dataset import NaiveRLDataset
+
+    monkeypatch.setattr(NaiveRLDataset, "statistics", "facts", raising=False)
+    told = []
+    monkeypatch.setattr(DQNPolicy, "set_statistic", lambda self, facts: told.append(facts), raising=False)
+    serial_pipeline_offline(config(), env_setting=setting(), max_train_iter=1)
+    assert told == ["facts"]
+
+
+def test_what_cannot_be_trained_on_is_refused_and_leaves_no_folder():
+    main, create = config()
+    del main.policy.learn["train_epoch"]
+    with pytest.raises(ConfigError, match=r"policy\.learn\.train_epoch is missing"):
+        serial_pipeline_offline((main, create), env_setting=setting())
+    naive_save([], "empty.pkl")
+    with pytest.raises(ConfigError, match="is empty"):
+        serial_pipeline_bc(config(), 0, "empty.pkl", env_setting=setting())
+    with pytest.raises(FileNotFoundError):
+        serial_pipeline_bc(config(), 0, "nowhere.pkl", env_setting=setting())
+    assert sorted(os.listdir(".")) == ["demos.pkl", "empty.pkl"]
