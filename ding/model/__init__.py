@@ -22,16 +22,16 @@ from ding.model.common import (
 from ding.model.template import (
     BDQ,
     C51DQN,
-    ContinuousQAC,
     DQN,
     DRQN,
-    DiscreteQAC,
     FQF,
     IQN,
     QRDQN,
-    RainbowDQN,
     SQN,
     VAC,
+    ContinuousQAC,
+    DiscreteQAC,
+    RainbowDQN,
 )
 from ding.model.wrapper import (
     BaseModelWrapper,
