@@ -6,6 +6,7 @@ import contextlib
 import copy
 import itertools
 import logging
+import math
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -31,6 +32,8 @@ from ding.utils.segment_tree import IntArray
 
 # Values of up to so many bytes lie in a record for each slot: a draw waits for memory once for all of them.
 _RECORD_BYTES = 64
+# A line of the cache. Records that nearly fill one get one of their own; others would lie across two.
+_LINE_BYTES, _FULL_LINE = 64, 52
 # Objects of these types cannot be changed, so they need no copies.
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes))
 
@@ -65,7 +68,7 @@ class ColumnStore(Ring):
         self._rings: list[tuple[str, RowRing]] = []  # by the field of their row numbers
         self._own_fields = list(fields)
         self._records: Any = np.zeros(size, self._own_fields)  # those of the owner, small columns, row numbers
-        self._fields: list[tuple[str, Column]] = []  # the columns whose values are in the records, by field
+        self._fields: dict[int, str] = {}  # the fields of the records that are columns, by the id of the column
         self._objects: list[Any] | None = None  # the items by slot, where there are no columns
         self._files: list[str] = []
         self._file_numbers = itertools.count()
@@ -87,7 +90,7 @@ class ColumnStore(Ring):
         """Bytes of all columns when all slots are in use, without what objects refer to."""
         rings = [ring for _, ring in self._rings]
         counted = {id(column) for ring in rings for column in (ring.obs, ring.next_obs)}
-        counted.update(id(column) for _, column in self._fields)
+        counted.update(self._fields)
         own = [column for column in columns_of(self._columns or {}) if id(column) not in counted]
         arrays = sum(column.data.nbytes for column in own if column.kind is not Kind.OBJECT)
         pointers = sum(column.kind is Kind.OBJECT for column in own) + (self._objects is not None)
@@ -129,26 +132,35 @@ class ColumnStore(Ring):
         records = self._records.take(slots)
         if self._columns is None:
             return None, records
-        copied = self._copied(records)
+        shared: dict[int, Column] = {}
         for name, ring in self._rings:
-            copied[id(ring.obs)], copied[id(ring.next_obs)] = ring.gather(records[name])
-        return _gathered(self._columns, slots, copied), records
+            shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.gather(records[name])
+        return self._gathered(slots, records, shared), records
 
     def gather_shared(self, slots: IntArray) -> dict[str, Node]:
         """The columns of the items in `slots` [n], copied; observations that are stored once are so again."""
         assert self._columns is not None
-        copied = self._copied(self._records.take(slots))
+        shared: dict[int, Column] = {}
         for _, ring in self._rings:
-            copied[id(ring.obs)], copied[id(ring.next_obs)] = ring.snapshot(slots)
-        return _gathered(self._columns, slots, copied)
+            shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.snapshot(slots)
+        return self._gathered(slots, self._records.take(slots), shared)
 
     def field(self, name: str) -> Any:
         """What the owner keeps, [size]; it is another array after the first items, and after `reset`."""
         return self._records[name]
 
-    def _copied(self, records: np.ndarray) -> dict[int, Column]:
-        """The columns in copied records, by the id of the stored column."""
-        return {id(column): Column(column.kind, records[name], None, column.steps) for name, column in self._fields}
+    def _gathered(self, slots: IntArray, records: np.ndarray, shared: dict[int, Column]) -> dict[str, Node]:
+        """The columns at `slots`, of copied `records` and `shared` rows, by the id of their column, where they are."""
+        fields = self._fields
+
+        def own(column: Column) -> Column:
+            name = fields.get(id(column))
+            if name is not None:
+                return Column(column.kind, records[name], None, column.steps)
+            return shared[id(column)] if id(column) in shared else own_column(column, slots)
+
+        columns = self._columns or {}
+        return {key: own(node) if isinstance(node, Column) else map_node(own, node) for key, node in columns.items()}
 
     def remove(self, slots: IntArray) -> None:
         """Empty `slots`."""
@@ -162,7 +174,7 @@ class ColumnStore(Ring):
 
     def _reset_columns(self) -> None:
         self._columns = self._objects = None
-        self._rings, self._fields = [], []
+        self._rings, self._fields = [], {}
         if self._records.dtype != np.dtype(self._own_fields):
             self._records = self._with_own_fields(np.empty(self.size, self._own_fields))
         self.delete_files()
@@ -215,7 +227,11 @@ class ColumnStore(Ring):
         shared = {id(column) for pair, _ in pairs for column in pair}
         small = [c for c in columns_of(columns) if 0 < c.itemsize <= _RECORD_BYTES and id(c) not in shared]
         self._make_records(small, pairs)
-        made = {id(column): stored for column, (_, stored) in zip(small, self._fields, strict=True)}
+        made: dict[int, Column] = {}
+        for i, column in enumerate(small):
+            name = f"column {i}"
+            stored = made[id(column)] = Column(column.kind, self._records[name], None, column.steps)
+            self._fields[id(stored)] = name
         for (pair, has_frames), name in zip(pairs, self._names_of_numbers(pairs), strict=True):
             ring = RowRing(self.size, pair, self._allocate, has_frames, self._records[name])
             self._rings.append((name, ring))
@@ -248,10 +264,11 @@ class ColumnStore(Ring):
         for name, ((obs, _), has_frames) in zip(self._names_of_numbers(pairs), pairs, strict=True):
             fields.append((name, np.int32, (2, _shape_of(obs)[0]) if has_frames else (2,)))
         fields.sort(key=lambda field: -np.dtype(field[1]).itemsize)  # leaves no gaps between the fields
-        self._records = self._with_own_fields(self._allocate((self.size,), np.dtype(fields, align=True)))
-        for i, column in enumerate(small):
-            name = f"column {i}"
-            self._fields.append((name, Column(column.kind, self._records[name], None, column.steps)))
+        dtype = np.dtype(fields, align=True)
+        if _FULL_LINE < dtype.itemsize < _LINE_BYTES:
+            fields.append(("padding", np.uint8, (_LINE_BYTES - dtype.itemsize,)))
+            dtype = np.dtype(fields, align=True)
+        self._records = self._with_own_fields(self._allocate((self.size,), dtype))
 
     def _make_column(self, column: Column) -> Column:
         if column.kind is Kind.OBJECT:
@@ -260,9 +277,11 @@ class ColumnStore(Ring):
         return Column(column.kind, data, None, column.steps)
 
     def _allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-        """An array; the system finds memory for its parts when they are written."""
+        """An array that begins where a line of the cache does; the system finds memory for what is written."""
         if self._folder is None:
-            return np.empty(shape, dtype)
+            memory = np.empty(math.prod(shape) * dtype.itemsize + _LINE_BYTES, np.uint8)
+            array: Array = np.ndarray(shape, dtype, memory, -memory.ctypes.data % _LINE_BYTES)
+            return array
         os.makedirs(self._folder, exist_ok=True)
         name = os.path.join(self._folder, f"{os.getpid()}_{id(self):x}_{next(self._file_numbers)}.column")
         self._files.append(name)
@@ -302,7 +321,10 @@ class ColumnStore(Ring):
             if not (isinstance(stored, Column) and stored.kind is Kind.OBJECT):
                 self._warn(key, _told(stored), _told(node))
                 self._unshare(columns_of(stored))
-                self._columns[key] = stored = Column(Kind.OBJECT, self._as_objects(stored))
+                objects = self._as_objects(stored)
+                for column in columns_of(stored):
+                    self._fields.pop(id(column), None)
+                self._columns[key] = stored = Column(Kind.OBJECT, objects)
             return [(stored, Column(Kind.OBJECT, node_items(node)))]
         pairs = []
         for old, new in zip(columns_of(stored), columns_of(node), strict=True):
@@ -311,7 +333,7 @@ class ColumnStore(Ring):
                     self._warn(key, _told(old), _told(new))
                     self._unshare([old])
                     old.kind, old.data, old.steps = Kind.OBJECT, self._as_objects(old), False
-                    self._fields = [(name, column) for name, column in self._fields if column is not old]
+                    self._fields.pop(id(old), None)
                 new = new.as_objects()
             pairs.append((old, new))
         return pairs
@@ -408,15 +430,6 @@ class ColumnStore(Ring):
 
 
 # ---- copies
-
-
-def _gathered(columns: dict[str, Node], slots: IntArray, copied: dict[int, Column]) -> dict[str, Node]:
-    """The values of columns at `slots`, copied; some of them, by the id of the column, are in `copied` already."""
-
-    def own(column: Column) -> Column:
-        return copied[id(column)] if id(column) in copied else own_column(column, slots)
-
-    return {key: own(node) if isinstance(node, Column) else map_node(own, node) for key, node in columns.items()}
 
 
 def own_node(node: Node, slots: IntArray) -> Node:

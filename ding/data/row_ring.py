@@ -72,7 +72,7 @@ class RowRing:
         self._numbers[slots, 0] = places[obs_rows]
         self._numbers[slots, 1] = places[next_rows]
 
-    def gather(self, numbers: Array) -> tuple[Column, Column]:
+    def gather(self, numbers: npt.NDArray[np.int32]) -> tuple[Column, Column]:
         """The values in the slots that have these row `numbers` [n, 2], or [n, 2, C]; copied."""
         values: Any = self._data.take(numbers, axis=0)
         return Column(self.obs.kind, values[:, 0]), Column(self.next_obs.kind, values[:, 1])

@@ -25,6 +25,7 @@ from ding.worker.replay_buffer.utils.unique_id import UniqueIds, parse_id
 _BOOKKEEPING = ("replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS")
 # The number in the id of a slot without an item.
 _NO_ID = -1
+_ENOUGH = Verdict(True, "enough items are there")
 # Stands for "the item has no collect_iter"; its staleness is -1.
 _NO_ITER = np.iinfo(np.int64).min
 
@@ -300,7 +301,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def _with_columns(self, slots: IntArray, columns: dict[str, Node] | None, added: dict[str, Column]) -> list[Any]:
         """The items in `slots`, whose `columns` are these where there are some, with those `added`."""
         if columns is not None:
-            return Samples({**columns, **added}, size=len(slots))
+            columns.update(added)
+            return Samples(columns, size=len(slots))
         items = list(self._store.read(slots))
         for key, column in added.items():
             for item, value in zip(items, column.items(), strict=True):
@@ -359,7 +361,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
                     self._remove(stale)
             have, ratio = self._store.valid_count, self._sample_min_limit_ratio
             if have / size >= ratio:
-                return Verdict(True, "enough items are there")
+                return _ENOUGH
             return Verdict(False, f"{have} items are there, {math.ceil(size * ratio)} are needed")
 
     # ---- removal
@@ -417,8 +419,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 skipped = [unique_ids[i] for i in np.flatnonzero(~known).tolist()]
                 self._logger.debug("priorities of items that are gone are skipped: %s", skipped)
                 slots, priorities = slots[known], priorities[known]
-            self._set_priorities(slots, priorities + self._eps)
-            self._index.note_max(priorities)
+            self._priorities[slots] = self._index.update(slots, priorities, self._eps)
 
     def _is_live(self, slots: IntArray, unique_ids: Sequence[str]) -> BoolArray:
         """Whether each of `slots` can be drawn and still holds the item of that id."""

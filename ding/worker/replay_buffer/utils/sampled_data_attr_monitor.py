@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy.typing as npt
 
@@ -14,11 +14,6 @@ class TimeSource(Protocol):
 
     def time(self) -> float:
         """The current time."""
-
-
-class _Record(NamedTuple):
-    time: float
-    values: Mapping[str, npt.NDArray[Any]]
 
 
 class SampledDataAttrMonitor:
@@ -41,23 +36,23 @@ class SampledDataAttrMonitor:
 
     def __init__(self, time_: TimeSource, expire: float) -> None:
         self.time, self.expire = time_, expire
-        self._records: deque[_Record] = deque()
+        self._records: deque[tuple[float, Mapping[str, npt.NDArray[Any]]]] = deque()  # times and arrays
         self.avg: dict[str, Callable[[], float]] = {
             attr: lambda attr=attr: self._average(attr)  # type: ignore[misc]
             for attr in ("use", "priority", "staleness")
         }
         self.max: dict[str, Callable[[], float]] = {
-            attr: lambda attr=attr: max(_plain(record.values[attr].max()) for record in self._recent())  # type: ignore[misc]
+            attr: lambda attr=attr: max(_plain(values[attr].max()) for _, values in self._recent())  # type: ignore[misc]
             for attr in ("use", "priority", "staleness")
         }
         self.min: dict[str, Callable[[], float]] = {
-            "priority": lambda: min(_plain(record.values["priority"].min()) for record in self._recent())
+            "priority": lambda: min(_plain(values["priority"].min()) for _, values in self._recent())
         }
 
     def record(self, **values: npt.NDArray[Any]) -> None:
         """Take the `use`, `priority` and `staleness` of the items of one sample, an array [n] each."""
         now = self.time.time()
-        self._records.append(_Record(now, values))
+        self._records.append((now, values))
         self._forget_before(now - self.expire)
 
     def summary(self) -> dict[str, float]:
@@ -103,18 +98,19 @@ class SampledDataAttrMonitor:
     def _newest(self, attr: str) -> npt.NDArray[Any]:
         if not self._records:
             raise ValueError("nothing was recorded yet; call record first")
-        return self._records[-1].values[attr]
+        return self._records[-1][1][attr]
 
-    def _recent(self) -> deque[_Record]:
+    def _recent(self) -> deque[tuple[float, Mapping[str, npt.NDArray[Any]]]]:
         self._forget_before(self.time.time() - self.expire)
         return self._records
 
     def _forget_before(self, begin: float) -> None:
-        while len(self._records) > 1 and self._records[0].time < begin:
-            self._records.popleft()
+        records = self._records
+        while len(records) > 1 and records[0][0] < begin:
+            records.popleft()
 
     def _average(self, attr: str) -> float:
-        means = [float(record.values[attr].mean()) for record in self._recent()]
+        means = [float(values[attr].mean()) for _, values in self._recent()]
         return sum(means) / len(means)
 
 

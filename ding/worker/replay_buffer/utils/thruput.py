@@ -22,6 +22,9 @@ class Verdict(NamedTuple):
         return self.allowed
 
 
+_NO_LOWER_LIMIT = Verdict(True, "no lower limit")
+
+
 class ThruputController:
     """Keeps the ratio pushed / sampled of the recent past within bounds.
 
@@ -61,7 +64,7 @@ class ThruputController:
     def can_sample(self, sample_size: int) -> Verdict:
         """Whether `sample_size` more items may go out: while the ratio stays >= min."""
         if self._min == 0:
-            return Verdict(True, "no lower limit")
+            return _NO_LOWER_LIMIT
         rate = self.history_push_count / (self.history_sample_count + sample_size)
         return Verdict(rate >= self._min, f"pushed / sampled would be {rate:.4g}, allowed is at least {self._min:.4g}")
 
