@@ -11,8 +11,8 @@ import torch
 
 from ding.policy.modes import plain_output_keys
 from ding.torch_utils.data_helper import to_tensor
-from ding.utils.data.samples import SHARED_DTYPES, Column, Kind, Node, pack
-from ding.worker.collector.batch import Steps, as_tensor
+from ding.utils.data.samples import SHARED_DTYPES, Column, Kind, Node, columns_of, pack
+from ding.worker.collector.batch import Batch, Steps, as_tensor
 from ding.worker.collector.fragments import IN_COLUMN, Fragments, compacted, join_samples
 from ding.worker.collector.rollout import Listener
 
@@ -222,8 +222,9 @@ class TrajectoryCutter(Listener):
         return columns
 
     def _ask(self, steps: Steps) -> list[dict[str, Any]]:
-        """The transitions that the policy makes of a round."""
+        """The transitions that the policy makes of a round; it may change the observations it is given in place."""
         transitions = []
+        given = {"obs": _Given(steps.obs), "next_obs": _Given(steps.next_obs)}
         timesteps, output, seeds = steps.timesteps(), steps.output, self.level_seeds
         for env_id, obs, timestep in zip(steps.env_ids, steps.obs.rows, timesteps, strict=True):
             more = (env_id,) if self._with_env_id else ()
@@ -236,6 +237,11 @@ class TrajectoryCutter(Listener):
                 transition["seed"] = seeds[env_id]
             transitions.append(transition)
             self.steps += 1
+        for key, batch in given.items():
+            if batch.is_changed():
+                for row, transition in zip(batch.take_back(), transitions, strict=True):
+                    if transition.get(key) is IN_COLUMN:
+                        transition[key] = row
         return transitions
 
     def _cut(self, env_id: int, goes_on: bool) -> None:
@@ -255,6 +261,25 @@ class TrajectoryCutter(Listener):
                 f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "
                 "collecting would never end"
             )
+
+
+class _Given:
+    """The arrays of observations that are lent to somebody who may change them."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._arrays = [column.data for column in columns_of(batch.node) if column.kind is not Kind.OBJECT]
+        self._copies = [array.copy() for array in self._arrays]
+
+    def is_changed(self) -> bool:
+        return not all(map(np.array_equal, self._arrays, self._copies))
+
+    def take_back(self) -> list[Any]:
+        """Undo the changes: the policy acts on what the envs returned. Returns the changed items."""
+        changed = copy.deepcopy(self._batch.rows)
+        for array, own in zip(self._arrays, self._copies, strict=True):
+            array[...] = own
+        return changed
 
 
 def _output_columns(output: Mapping[int, Any], env_ids: list[int], keys: Sequence[str]) -> dict[str, Node]:

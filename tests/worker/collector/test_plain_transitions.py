@@ -309,3 +309,24 @@ def test_what_a_policy_makes_of_the_observations_it_is_given_is_what_it_acts_on_
     rows, _ = collect(dqn(Shifted).collect_mode, FakeManager([3, 5, 4]), policy_kwargs={"eps": 1.0})
     assert min(acted_on) >= 100 and min(inputs) >= 100
     assert max(int(row["obs"].max()) for row in rows) < 20
+
+
+@pytest.mark.parametrize("key", ["obs", "next_obs"])
+def test_what_a_transition_changes_in_place_is_stored_changed_in_that_sample_and_acted_on_unchanged(key):
+    class Marking(ScriptedPolicy):
+        def process_transition(self, obs, output, timestep):
+            changed = obs if key == "obs" else timestep.obs
+            changed[0] += 100
+            return super().process_transition(obs, output, timestep)
+
+    marking, untouched = Marking(), ScriptedPolicy()
+    rows, _ = collect(marking, FakeManager([3, 4]), counts=(14,))
+    plain, _ = collect(untouched, FakeManager([3, 4]), counts=(14,))
+    other = {"obs": "next_obs", "next_obs": "obs"}[key]
+    assert len(rows) == len(plain) == 14
+    for row, own in zip(rows, plain, strict=True):
+        assert (row[key] - own[key]).tolist() == [100, 0, 0]
+        assert row[other].tolist() == own[other].tolist()
+    assert [{i: obs.tolist() for i, obs in seen.items()} for seen in marking.seen] == [
+        {i: obs.tolist() for i, obs in seen.items()} for seen in untouched.seen
+    ]
