@@ -72,7 +72,7 @@ def _add_advantages(data: list[Transition], cuda: bool, *args: Any, **kwargs: An
         columns = data.columns
         if _is_tensor_column(columns.get("value")) and _is_tensor_column(columns.get("reward")):
             return _with_advantages(data, columns, cuda, *args, **kwargs)
-    value, reward = (torch.stack([transition[key] for transition in data]) for key in ("value", "reward"))
+    value, reward = (_stacked(data, key) for key in ("value", "reward"))
     if cuda:
         value, reward = value.cuda(), reward.cuda()
     advantages = gae_columns(value, reward, *args, **kwargs).cpu().unbind(0)
@@ -92,6 +92,12 @@ def _with_advantages(data: Samples, columns: Mapping[str, Node], cuda: bool, *ar
         data = data.take(slice(len(advantages)))
     data.set_column("adv", Column(Kind.TENSOR, advantages))
     return data
+
+
+def _stacked(data: list[Transition], key: str) -> Tensor:
+    """The entries of all transitions, [T, *shape]; numbers as they are, of envs whose rewards are such, become [T]."""
+    entries = (transition[key] for transition in data)
+    return torch.stack([e if isinstance(e, Tensor) else torch.as_tensor(e, dtype=torch.float32) for e in entries])
 
 
 def _is_tensor_column(node: Node) -> bool:
@@ -122,7 +128,7 @@ def get_nstep_return_data(
         return data
     if isinstance(data, Samples) and data.columns is not None and _is_tensor_column(data.columns.get("reward")):
         return _nstep_samples(data, data.columns, nstep, cum_reward, correct_terminate_gamma, gamma)
-    reward_column = torch.stack([transition["reward"] for transition in data])
+    reward_column = _stacked(data, "reward")
     flags = _flag_columns(data)
     columns = nstep_columns(reward_column, flags.pop("done", None), gamma, nstep, cum_reward, **flags)
     has_next_obs, rewards, rows = "next_obs" in data[0], columns.reward.unbind(0), columns.index.tolist()

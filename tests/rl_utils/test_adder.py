@@ -3,6 +3,7 @@
 import copy
 from collections import deque
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from ding.rl_utils.adder import (
     get_train_sample,
 )
 from ding.rl_utils.gae import gae, gae_data
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, pack
 
 
 def make_trajectory(length, last_done=False, **extra):
@@ -46,6 +47,23 @@ def test_nstep_rows_look_n_steps_ahead_and_stop_at_the_last():
     assert [s["next_obs"].item() for s in samples] == [3, 4, 4, 4]
     assert [s["done"] for s in samples] == [False, True, True, True]
     assert [s["obs"].item() for s in samples] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("number", [float, np.float64, np.float32, int, np.asarray])
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_rewards_that_are_numbers_count_as_those_in_tensors(number, in_columns):
+    data = [{**step, "reward": number(step["reward"].item())} for step in make_trajectory(4, last_done=True)]
+    samples = get_nstep_return_data(Samples(pack(data)) if in_columns else data, 3, gamma=0.5)
+    assert [s["reward"].tolist() for s in samples] == [[1, 2, 3], [2, 3, 4], [3, 4, 0], [4, 0, 0]]
+    assert {s["reward"].dtype for s in samples} == {torch.float32}
+
+
+def test_advantages_of_rewards_that_are_numbers_are_those_of_rewards_in_tensors():
+    def advantages(number):
+        data = [{**step, "reward": number(step["reward"]), "value": torch.ones(1)} for step in make_trajectory(4)]
+        return [s["adv"].tolist() for s in get_gae(data, torch.zeros(1), 0.9, 0.8)]
+
+    assert advantages(float) == advantages(lambda reward: np.float64(reward.item())) == advantages(lambda reward: reward)
 
 
 def test_a_tail_row_discounts_its_value_by_the_steps_it_sums():
