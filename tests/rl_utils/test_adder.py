@@ -63,7 +63,9 @@ def test_advantages_of_rewards_that_are_numbers_are_those_of_rewards_in_tensors(
         data = [{**step, "reward": number(step["reward"]), "value": torch.ones(1)} for step in make_trajectory(4)]
         return [s["adv"].tolist() for s in get_gae(data, torch.zeros(1), 0.9, 0.8)]
 
-    assert advantages(float) == advantages(lambda reward: np.float64(reward.item())) == advantages(lambda reward: reward)
+    assert (
+        advantages(float) == advantages(lambda reward: np.float64(reward.item())) == advantages(lambda reward: reward)
+    )
 
 
 def test_a_tail_row_discounts_its_value_by_the_steps_it_sums():

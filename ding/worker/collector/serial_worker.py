@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ding.envs.env_manager.data_formats import StackedFormat
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, get_rank, get_world_size
 from ding.worker.collector.actor import StateActor
 from ding.worker.worker_log import WorkerLog
@@ -37,7 +38,16 @@ class SerialWorker:
         self._end_flag = False
 
     def _replace_env(self, env: Any, launch: bool = True) -> None:
-        """Take over `env`, launch it, and close the env manager it replaces."""
+        """Take over `env`, launch it, and close the env manager it replaces.
+
+        Raises:
+            TypeError: it returns stacked batches, as the managers for middleware do, and not `{env_id: item}`.
+        """
+        if isinstance(env, StackedFormat):
+            raise TypeError(
+                f"{type(self).__name__} needs an env manager that returns observations and timesteps by env; "
+                f"{type(env).__name__} stacks them: set env_manager.type to 'base' or 'subprocess', without '_v2'"
+            )
         if launch:
             env.launch()
         if self._env is not None and self._env is not env:

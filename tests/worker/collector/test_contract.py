@@ -3,14 +3,16 @@
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 from easydict import EasyDict
 
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
-from ding.envs.env_manager.base_env_manager import BaseEnvManager
+from ding.envs.env_manager.base_env_manager import BaseEnvManager, BaseEnvManagerV2
 from ding.envs.env_manager.subprocess_env_manager import AsyncSubprocessEnvManager
 from ding.policy.dqn import DQNPolicy
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
+from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeWriter
 
@@ -156,3 +158,13 @@ def test_whole_episodes_come_from_envs_in_processes_that_answer_when_they_like()
                 assert [row["done"] for row in episode][-2:] == [False, True]
     finally:
         collector.close()
+
+
+@pytest.mark.parametrize("worker", [SampleSerialCollector, EpisodeSerialCollector, InteractionSerialEvaluator])
+def test_a_manager_that_stacks_what_envs_return_is_refused_by_name(worker):
+    envs = BaseEnvManagerV2(
+        [partial(ScribblingEnv, EasyDict(env_id=0, length=3, scribble=False))], BaseEnvManagerV2.default_config()
+    )
+    cfg = EasyDict({**worker.default_config(), **({"n_episode": 1} if "Evaluator" in worker.__name__ else {})})
+    with pytest.raises(TypeError, match=f"{worker.__name__} needs .*; BaseEnvManagerV2 stacks them: .* without '_v2'"):
+        worker(cfg, envs, policy_of(DQNPolicy, 1).collect_mode, FakeWriter(), "exp")
