@@ -10,8 +10,9 @@ from ding.torch_utils.training_guard import refuse_nan
 from ding.utils.config_helper import ConfigError, Rule, integer, number
 from ding.worker.learner.learner_hook import LearnerHook
 
-# What collectors need besides the model, where a policy has it: PPO makes advantages with this scale.
-_FOR_COLLECTORS = ("value_norm",)
+# What collectors need besides the model, where a policy has it: PPO makes advantages with the scale of the values, SQN
+# acts at its temperature.
+_FOR_COLLECTORS = ("value_norm", "log_alpha")
 
 
 class SendPolicyHook(LearnerHook):

@@ -42,10 +42,11 @@ def test_weights_are_sent_with_the_number_of_the_iteration(learner):
 
 
 def test_what_collectors_need_of_a_policy_besides_its_weights_is_sent_along(learner):
-    learner.policy.state = {"model": {"w": 1.5}, "optimizer": {}, "value_norm": {"mean": 2.0}}
+    needed = {"value_norm": {"mean": 2.0}, "log_alpha": 0.5}
+    learner.policy.state = {"model": {"w": 1.5}, "optimizer": {}, **needed}
     learner.register_hook(after_iter())
     learner.train([{}, {}])
-    assert learner.sent == [{"model": {"w": 1.5}, "iter": 0, "value_norm": {"mean": 2.0}}]
+    assert learner.sent == [{"model": {"w": 1.5}, "iter": 0, **needed}]
 
 
 @pytest.mark.parametrize("part", ["model", "value_norm"])
