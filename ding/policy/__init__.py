@@ -6,13 +6,24 @@ from ding.policy.base_policy import (
     create_policy,
     get_policy_cls,
 )
+from ding.policy.bdq import BDQPolicy
+from ding.policy.c51 import C51Policy
 from ding.policy.command_mode_policy_instance import (
+    BDQCommandModePolicy,
+    C51CommandModePolicy,
     DQNCommandModePolicy,
     DummyCommandModePolicy,
     EpsCommandModePolicy,
+    FQFCommandModePolicy,
+    IQNCommandModePolicy,
+    MDQNCommandModePolicy,
     PPOCommandModePolicy,
+    QRDQNCommandModePolicy,
     R2D2CommandModePolicy,
+    RainbowDQNCommandModePolicy,
     SACCommandModePolicy,
+    SQLCommandModePolicy,
+    SQNCommandModePolicy,
 )
 from ding.policy.common_utils import (
     default_preprocess_learn,
@@ -22,6 +33,9 @@ from ding.policy.common_utils import (
 from ding.policy.dqn import (
     DQNPolicy,
 )
+from ding.policy.fqf import FQFPolicy
+from ding.policy.iqn import IQNPolicy
+from ding.policy.mdqn import MDQNPolicy
 from ding.policy.policy_factory import (
     PolicyFactory,
     get_random_policy,
@@ -29,17 +43,39 @@ from ding.policy.policy_factory import (
 from ding.policy.ppo import (
     PPOPolicy,
 )
+from ding.policy.qrdqn import QRDQNPolicy
 from ding.policy.r2d2 import (
     R2D2Policy,
 )
+from ding.policy.rainbow import RainbowDQNPolicy
 from ding.policy.sac import (
     SACPolicy,
 )
+from ding.policy.sql import SQLPolicy
+from ding.policy.sqn import SQNPolicy
 
 __all__ = [
     "CommandModePolicy",
     "DQNCommandModePolicy",
     "DQNPolicy",
+    "FQFCommandModePolicy",
+    "FQFPolicy",
+    "SQNCommandModePolicy",
+    "SQNPolicy",
+    "C51CommandModePolicy",
+    "C51Policy",
+    "RainbowDQNCommandModePolicy",
+    "RainbowDQNPolicy",
+    "QRDQNCommandModePolicy",
+    "QRDQNPolicy",
+    "IQNCommandModePolicy",
+    "IQNPolicy",
+    "MDQNCommandModePolicy",
+    "MDQNPolicy",
+    "SQLCommandModePolicy",
+    "SQLPolicy",
+    "BDQCommandModePolicy",
+    "BDQPolicy",
     "DummyCommandModePolicy",
     "EpsCommandModePolicy",
     "PPOCommandModePolicy",

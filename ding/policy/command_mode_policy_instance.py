@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ding.policy.base_policy import CommandModePolicy
+from ding.policy.bdq import BDQPolicy
+from ding.policy.c51 import C51Policy
 from ding.policy.dqn import DQNPolicy
+from ding.policy.fqf import FQFPolicy
+from ding.policy.iqn import IQNPolicy
+from ding.policy.mdqn import MDQNPolicy
 from ding.policy.ppo import PPOPolicy
+from ding.policy.qrdqn import QRDQNPolicy
 from ding.policy.r2d2 import R2D2Policy
+from ding.policy.rainbow import RainbowDQNPolicy
 from ding.policy.sac import SACPolicy
 from ding.policy.settings import positive
+from ding.policy.sql import SQLPolicy
+from ding.policy.sqn import SQNPolicy
 from ding.rl_utils.exploration import get_epsilon_greedy_fn
 from ding.utils.config_helper import Rule, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -66,6 +75,51 @@ class DQNCommandModePolicy(DQNPolicy, EpsCommandModePolicy):
         >>> policy.command_mode.get_setting_collect({"envstep": 0})
         {'eps': 0.95}
     """
+
+
+@POLICY_REGISTRY.register("c51_command")
+class C51CommandModePolicy(C51Policy, EpsCommandModePolicy):
+    """`C51Policy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("rainbow_command")
+class RainbowDQNCommandModePolicy(RainbowDQNPolicy, EpsCommandModePolicy):
+    """`RainbowDQNPolicy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("qrdqn_command")
+class QRDQNCommandModePolicy(QRDQNPolicy, EpsCommandModePolicy):
+    """`QRDQNPolicy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("iqn_command")
+class IQNCommandModePolicy(IQNPolicy, EpsCommandModePolicy):
+    """`IQNPolicy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("mdqn_command")
+class MDQNCommandModePolicy(MDQNPolicy, EpsCommandModePolicy):
+    """`MDQNPolicy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("sql_command")
+class SQLCommandModePolicy(SQLPolicy, EpsCommandModePolicy):
+    """`SQLPolicy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("bdq_command")
+class BDQCommandModePolicy(BDQPolicy, EpsCommandModePolicy):
+    """`BDQPolicy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("fqf_command")
+class FQFCommandModePolicy(FQFPolicy, EpsCommandModePolicy):
+    """`FQFPolicy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("sqn_command")
+class SQNCommandModePolicy(SQNPolicy, DummyCommandModePolicy):
+    """`SQNPolicy` with a command mode, which has nothing to set."""
 
 
 @POLICY_REGISTRY.register("ppo_command")

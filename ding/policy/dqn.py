@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
+from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import default_preprocess_learn, linear_lr_scheduler, set_noise_mode
 from ding.policy.modes import plain_transition
@@ -112,6 +113,8 @@ class DQNPolicy(Policy):
         "collect.n_sample": integer(1, optional=True),
     }
 
+    _adam_eps: ClassVar[float] = 1e-8
+
     def default_model(self) -> tuple[str, list[str]]:
         return "dqn", ["ding.model.template.q_learning"]
 
@@ -143,6 +146,7 @@ class DQNPolicy(Policy):
         self._optimizer = Adam(
             self._model.parameters(),
             lr=learn.learning_rate,
+            eps=self._adam_eps,
             grad_clip_type=learn.get("grad_clip_type"),
             clip_value=learn.get("grad_clip_value"),
         )
@@ -335,6 +339,15 @@ def split_heads(output: dict[str, Any]) -> list[dict[str, Any]]:
         {name: value[head] for name, value in output.items() if isinstance(value, list | tuple)}
         for head in range(len(output["logit"]))
     ]
+
+
+def legal_logit(output: dict[str, Any]) -> Tensor:
+    """The `logit` of one head, with illegal actions, where the output has an `action_mask`, far below all others."""
+    logit: Tensor = output["logit"]
+    if "action_mask" in output:
+        logit = logit.clone()
+        mask_logits({"logit": logit, "action_mask": output["action_mask"]})
+    return logit
 
 
 def _mean(logit: Any) -> Tensor:

@@ -1,0 +1,60 @@
+"""Branching dueling Q-learning, for several actions that are chosen side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ding.policy.dqn import DQNPolicy, TDError
+from ding.rl_utils.td import bdq_nstep_td_error, q_nstep_td_data
+from ding.utils.config_helper import Rule, integer
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("bdq")
+class BDQPolicy(DQNPolicy):
+    """BDQ (https://arxiv.org/abs/1711.08946): actions [D], one of the branch's bins for each of D branches.
+
+    Logs the mean value of each branch as `q_value_b_<branch>`.
+
+    Example:
+        >>> import torch
+        >>> cfg = BDQPolicy.default_config()
+        >>> cfg.model.update(obs_shape=4, num_branches=2, action_bins_per_branch=5)
+        >>> policy = BDQPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["action"].shape
+        torch.Size([2])
+    """
+
+    config: ClassVar[dict[str, Any]] = {"type": "bdq"}
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "model.num_branches": integer(1),
+        "model.action_bins_per_branch": integer(1),
+    }
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "bdq", ["ding.model.template.q_learning"]
+
+    def _monitor_vars_learn(self) -> list[str]:
+        branches = self._cfg.model.get("num_branches", 1)
+        return ["cur_lr", "total_loss", "q_value", *[f"q_value_b_{i}" for i in range(branches)]]
+
+    def _head_error(
+        self,
+        batch: dict[str, Any],
+        output: dict[str, Any],
+        next_output: dict[str, Any],
+        action: Tensor,
+        next_action: Tensor,
+    ) -> TDError:
+        """All branches learn r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)); the error is their mean."""
+        q = output["logit"]
+        outcome = batch["reward"], batch["done"], batch["weight"]
+        data = q_nstep_td_data(q, next_output["logit"], action.view(q.shape[:2]), next_action, *outcome)
+        value_gamma = batch.get("value_gamma")
+        loss, error = bdq_nstep_td_error(
+            data, self._gamma, self._nstep, value_gamma=value_gamma, criterion=self._criterion
+        )
+        return loss, error, {f"q_value_b_{i}": branch.mean() for i, branch in enumerate(q.detach().unbind(1))}

@@ -1,0 +1,65 @@
+"""C51: Q-learning of categorical value distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ding.policy.dqn import DQNPolicy, TDError
+from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
+from ding.utils.config_helper import Rule, integer, number
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("c51")
+class C51Policy(DQNPolicy):
+    """C51 (https://arxiv.org/abs/1707.06887), with the double-Q choice of the next action.
+
+    `priority` is the cross-entropy of each sample.
+
+    Example:
+        >>> import torch
+        >>> cfg = C51Policy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = C51Policy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["distribution"].shape
+        torch.Size([2, 51])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "c51",
+        # The lowest and the highest value, and how many values the distribution has.
+        "model": {"v_min": -10, "v_max": 10, "n_atom": 51},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "model.v_min": number(),
+        "model.v_max": number(),
+        "model.n_atom": integer(2),
+    }
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "c51dqn", ["ding.model.template.q_learning"]
+
+    def _head_error(
+        self,
+        batch: dict[str, Any],
+        output: dict[str, Any],
+        next_output: dict[str, Any],
+        action: Tensor,
+        next_action: Tensor,
+    ) -> TDError:
+        """The cross-entropy to the distribution of r + gamma (1 - done) z', z' that of the next action."""
+        distributions = output["distribution"], next_output["distribution"]
+        outcome = batch["reward"], batch["done"], batch["weight"]
+        loss, error = dist_nstep_td_error(
+            dist_nstep_td_data(*distributions, action, next_action, *outcome),
+            self._gamma,
+            self._cfg.model.v_min,
+            self._cfg.model.v_max,
+            self._cfg.model.n_atom,
+            self._nstep,
+            batch.get("value_gamma"),
+        )
+        return loss, error, {}

@@ -1,0 +1,159 @@
+"""FQF: Q-learning of quantile functions whose fractions are learnt, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ding.policy.dqn import DQNPolicy, TDError, head_actions, renew_noise, split_heads, to_numbers
+from ding.policy.settings import positive
+from ding.rl_utils.distributional import fqf_calculate_fraction_loss, fqf_nstep_td_data, fqf_nstep_td_error
+from ding.torch_utils.optimizer_helper import Adam, RMSprop
+from ding.utils.config_helper import Rule, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+# The parameters that propose fractions are those in modules of this name.
+_PROPOSAL = "quantiles_proposal"
+# Parts of the model whose gradients are watched.
+_PARTS = (_PROPOSAL, "Q", "fqf_fc", "encoder")
+
+
+@POLICY_REGISTRY.register("fqf")
+class FQFPolicy(DQNPolicy):
+    """FQF (https://arxiv.org/abs/1911.02140), with the double-Q choice of the next action.
+
+    Each iteration takes two steps: RMSprop on the network that proposes fractions, Adam on all else. `priority` is the
+    quantile regression loss of each sample.
+
+    Example:
+        >>> cfg = FQFPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = FQFPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["quantiles"].shape
+        torch.Size([33])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "fqf",
+        "learn": {
+            # The rates of the two steps, in place of learning_rate.
+            "learning_rate_fraction": 2.5e-9,
+            "learning_rate_quantile": 5e-5,
+            # What the quantile regression loss is divided by.
+            "kappa": 1.0,
+            # Weight of the entropy of the fractions in the loss of their proposal.
+            "ent_coef": 0,
+        },
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "learn.learning_rate_fraction": positive,
+        "learn.learning_rate_quantile": positive,
+        "learn.kappa": positive,
+        "learn.ent_coef": number(),
+        "learn.lr_scheduler": one_of(None),
+    }
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "fqf", ["ding.model.template.q_learning"]
+
+    def _monitor_vars_learn(self) -> list[str]:
+        norms = [f"total_norm_{part}" for part in _PARTS]
+        return ["cur_lr_fraction_loss", "cur_lr_quantile_loss", "logit", "fraction_loss", "quantile_loss", *norms]
+
+    def _init_optimizers(self) -> None:
+        learn = self._cfg.learn
+        clipping = {"grad_clip_type": learn.get("grad_clip_type"), "clip_value": learn.get("grad_clip_value")}
+        named = [(name.split("."), parameter) for name, parameter in self._model.named_parameters()]
+        self._fraction_loss_optimizer = RMSprop(
+            [parameter for path, parameter in named if _PROPOSAL in path],
+            lr=learn.learning_rate_fraction,
+            alpha=0.95,
+            eps=1e-5,
+            **clipping,
+        )
+        self._quantile_loss_optimizer = Adam(
+            [parameter for path, parameter in named if _PROPOSAL not in path],
+            lr=learn.learning_rate_quantile,
+            eps=1e-2 / learn.batch_size,
+            **clipping,
+        )
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """A step of the fractions and one of the quantiles; `priority` is the error of each sample."""
+        batch = self._prepare(data)
+        self._set_training(True)
+        if self._cfg.noisy_net:
+            renew_noise(self._model)
+            renew_noise(self._target_net)
+        networks = self._forward_networks(batch)
+        quantile_loss, error, logged = self._td_error(batch, *networks)
+        fraction_loss, hats = self._fraction_loss(networks[0], batch["action"])
+        # No parameter takes part in both losses: the proposal sees the embedding, the values the fractions, detached.
+        self._backward_and_step(fraction_loss, self._fraction_loss_optimizer)
+        self._backward_and_step(quantile_loss, self._quantile_loss_optimizer)
+        self._target_model.update(self._learn_model)
+        norms = {f"total_norm_{part}": self._total_norm(part) for part in _PARTS}
+        logged = {"logit": logged["q_value"], "fraction_loss": fraction_loss, "quantile_loss": quantile_loss, **norms}
+        _, values, priority = to_numbers(quantile_loss, logged, error)
+        return {
+            "cur_lr_fraction_loss": self._fraction_loss_optimizer.param_groups[0]["lr"],
+            "cur_lr_quantile_loss": self._quantile_loss_optimizer.param_groups[0]["lr"],
+            **values,
+            "priority": priority,
+            "[histogram]action_distribution": batch["action"],
+            "[histogram]quantiles_hats": hats[0],
+        }
+
+    def _fraction_loss(self, output: dict[str, Any], action: Any) -> tuple[Tensor, Tensor]:
+        """The loss of the proposal, the mean over the heads, and the midpoints [B, T] of the first head."""
+        is_single = isinstance(output["logit"], Tensor)
+        heads = [output] if is_single else split_heads(output)
+        actions = [action] if is_single else head_actions(action)
+        losses = [
+            fqf_calculate_fraction_loss(head["q_tau_i"], head["q"], head["quantiles"], chosen)
+            - self._cfg.learn.ent_coef * head["entropies"].mean()
+            for head, chosen in zip(heads, actions, strict=True)
+        ]
+        return torch.stack(losses).mean(), heads[0]["quantiles_hats"]
+
+    def _head_error(
+        self,
+        batch: dict[str, Any],
+        output: dict[str, Any],
+        next_output: dict[str, Any],
+        action: Tensor,
+        next_action: Tensor,
+    ) -> TDError:
+        """Quantile regression at the proposed fractions: sum over the quantiles, mean over those of the target."""
+        outcome = batch["reward"], batch["done"], output["quantiles_hats"], batch["weight"]
+        data = fqf_nstep_td_data(output["q"], next_output["q"], action, next_action, *outcome)
+        value_gamma = batch.get("value_gamma")
+        loss, error = fqf_nstep_td_error(data, self._gamma, self._nstep, self._cfg.learn.kappa, value_gamma)
+        return loss, error, {}
+
+    def _total_norm(self, part: str) -> Tensor:
+        """The 2-norm of the gradients of one part of the model, without biases."""
+        norms = [
+            parameter.grad.norm()
+            for name, parameter in self._model.named_parameters()
+            if part in name.split(".") and "bias" not in name and parameter.grad is not None
+        ]
+        total: Tensor = torch.stack(norms).norm()
+        return total
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {
+            "model": self._learn_model.state_dict(),
+            "target_model": self._target_model.state_dict(),
+            "optimizer_fraction_loss": self._fraction_loss_optimizer.state_dict(),
+            "optimizer_quantile_loss": self._quantile_loss_optimizer.state_dict(),
+        }
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        self._learn_model.load_state_dict(state_dict["model"], strict=True)
+        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
+        self._fraction_loss_optimizer.load_state_dict(state_dict["optimizer_fraction_loss"])
+        self._quantile_loss_optimizer.load_state_dict(state_dict["optimizer_quantile_loss"])

@@ -1,0 +1,73 @@
+"""IQN: Q-learning of quantile functions at random fractions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ding.policy.dqn import DQNPolicy, TDError
+from ding.policy.env_forward import split_output
+from ding.policy.settings import positive
+from ding.rl_utils.distributional import iqn_nstep_td_data, iqn_nstep_td_error
+from ding.utils.config_helper import Rule
+from ding.utils.data.env_batch import EnvBatch
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("iqn")
+class IQNPolicy(DQNPolicy):
+    """IQN (https://arxiv.org/abs/1806.06923), with the double-Q choice of the next action.
+
+    `priority` is the quantile regression loss of each sample. When acting, an env's output has the values `q` [T, N] at
+    its own fractions `quantiles` [T].
+
+    Example:
+        >>> import torch
+        >>> cfg = IQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = IQNPolicy(cfg, enable_field=["collect"])
+        >>> output = policy.collect_mode.forward({0: torch.zeros(4), 3: torch.zeros(4)}, eps=0.1)
+        >>> output[3]["q"].shape, output[3]["quantiles"].shape
+        (torch.Size([32, 2]), torch.Size([32]))
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "iqn",
+        # Where the Huber loss of the quantile regression becomes linear.
+        "learn": {"kappa": 1.0},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.kappa": positive}
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "iqn", ["ding.model.template.q_learning"]
+
+    def _head_error(
+        self,
+        batch: dict[str, Any],
+        output: dict[str, Any],
+        next_output: dict[str, Any],
+        action: Tensor,
+        next_action: Tensor,
+    ) -> TDError:
+        """Quantile regression at random fractions: sum over the quantiles, mean over those of the target."""
+        outcome = batch["reward"], batch["done"], output["quantiles"], batch["weight"]
+        data = iqn_nstep_td_data(output["q"], next_output["q"], action, next_action, *outcome)
+        value_gamma = batch.get("value_gamma")
+        loss, error = iqn_nstep_td_error(data, self._gamma, self._nstep, self._cfg.learn.kappa, value_gamma)
+        return loss, error, {}
+
+    def _forward_envs(self, model: Any, data: dict[int, Any], obs_key: str | None = None, **kwargs: Any) -> EnvBatch:
+        output = super()._forward_envs(model, data, obs_key, **kwargs).stacked
+        q, quantiles = output["q"], output["quantiles"]
+        if isinstance(q, Tensor):
+            rows: Any = _rows_of_envs(q, quantiles)
+        else:
+            rows = zip(*[_rows_of_envs(*head) for head in zip(q, quantiles, strict=True)], strict=True)
+        return split_output(data.keys(), {**output, **dict(zip(("q", "quantiles"), rows, strict=True))})
+
+
+def _rows_of_envs(q: Tensor, quantiles: Tensor) -> tuple[Tensor, Tensor]:
+    """`q` [T, E, N] and `quantiles` [T * E, 1] with the envs as the first axis."""
+    return q.transpose(0, 1), quantiles.view(q.shape[:2]).T

@@ -1,0 +1,71 @@
+"""Munchausen DQN: Q-learning whose reward has the log-policy of the action in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ding.policy.dqn import DQNPolicy, TDError, legal_logit
+from ding.policy.settings import positive
+from ding.rl_utils.td import m_q_1step_td_data, m_q_1step_td_error
+from ding.utils.config_helper import Rule, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("mdqn")
+class MDQNPolicy(DQNPolicy):
+    """Munchausen DQN (https://arxiv.org/abs/2007.14430).
+
+    Logs `action_gap`, the distance between the two best values of the target network, and `clip_frac`, the share of
+    samples whose log-policy is clipped. Its returns are those of one step.
+
+    Example:
+        >>> cfg = MDQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> MDQNPolicy(cfg, enable_field=["learn"]).learn_mode.monitor_vars()
+        ['cur_lr', 'total_loss', 'q_value', 'action_gap', 'clip_frac']
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "mdqn",
+        # Temperature of the policy softmax(q / entropy_tau), and weight of its logarithm in the reward.
+        "entropy_tau": 0.03,
+        "m_alpha": 0.9,
+        "collect": {"n_sample": 4},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "nstep": one_of(1),
+        "entropy_tau": positive,
+        "m_alpha": number(0, 1),
+    }
+
+    _adam_eps: ClassVar[float] = 3.125e-4
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "q_value", "action_gap", "clip_frac"]
+
+    def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
+        output, next_output, next_action = super()._forward_networks(batch)
+        with torch.no_grad():
+            output["target_logit"] = self._target_model.forward(batch["obs"])["logit"]
+        return output, next_output, next_action
+
+    def _head_error(
+        self,
+        batch: dict[str, Any],
+        output: dict[str, Any],
+        next_output: dict[str, Any],
+        action: Tensor,
+        next_action: Tensor,
+    ) -> TDError:
+        """The target is r + alpha [tau log pi(a|s)] + gamma (1 - done) sum_a' pi(a'|s') (q' - tau log pi(a'|s'))."""
+        target_q = legal_logit({**output, "logit": output["target_logit"]})
+        outcome = action, batch["reward"].squeeze(0), batch["done"], batch["weight"]
+        data = m_q_1step_td_data(output["logit"], target_q, legal_logit(next_output), *outcome)
+        loss, error, action_gap, clipped = m_q_1step_td_error(
+            data, self._gamma, self._cfg.entropy_tau, self._cfg.m_alpha, self._criterion
+        )
+        return loss, error, {"action_gap": action_gap, "clip_frac": clipped.mean()}

@@ -1,0 +1,46 @@
+"""QR-DQN: Q-learning of the quantiles of values."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ding.policy.dqn import DQNPolicy, TDError
+from ding.rl_utils.distributional import qrdqn_nstep_td_data, qrdqn_nstep_td_error
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("qrdqn")
+class QRDQNPolicy(DQNPolicy):
+    """QR-DQN (https://arxiv.org/abs/1710.10044), with the double-Q choice of the next action.
+
+    `priority` is the quantile regression loss of each sample.
+
+    Example:
+        >>> import torch
+        >>> cfg = QRDQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = QRDQNPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["q"].shape
+        torch.Size([2, 32])
+    """
+
+    config: ClassVar[dict[str, Any]] = {"type": "qrdqn"}
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "qrdqn", ["ding.model.template.q_learning"]
+
+    def _head_error(
+        self,
+        batch: dict[str, Any],
+        output: dict[str, Any],
+        next_output: dict[str, Any],
+        action: Tensor,
+        next_action: Tensor,
+    ) -> TDError:
+        """Quantile regression at fixed fractions: sum over the quantiles, mean over those of the target."""
+        outcome = batch["reward"], batch["done"], output["tau"], batch["weight"]
+        data = qrdqn_nstep_td_data(output["q"], next_output["q"], action, next_action, *outcome)
+        loss, error = qrdqn_nstep_td_error(data, self._gamma, self._nstep, batch.get("value_gamma"))
+        return loss, error, {}

@@ -1,0 +1,59 @@
+"""Rainbow: distributional, double, dueling, n-step and prioritized Q-learning that explores by noise."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from ding.policy.c51 import C51Policy
+from ding.policy.dqn import renew_noise
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("rainbow")
+class RainbowDQNPolicy(C51Policy):
+    """Rainbow (https://arxiv.org/abs/1710.02298).
+
+    The noise of the networks is drawn anew in each iteration, and that of the online network once more for choosing the
+    next action. Collecting keeps the noise that it finds, evaluation is free of it.
+
+    Example:
+        >>> cfg = RainbowDQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = RainbowDQNPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.0)[0]["action"].shape
+        torch.Size([1])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "rainbow",
+        "priority": True,
+        "priority_IS_weight": True,
+        "discount_factor": 0.99,
+        "nstep": 3,
+        "noisy_net": True,
+        "learn": {"update_per_collect": 1, "batch_size": 32},
+        "other": {
+            "eps": {"type": "exp", "start": 0.05, "end": 0.05, "decay": 100000},
+            "replay_buffer": {
+                "replay_buffer_size": 100000,
+                # Exponents of the priorities and of the importance weights; env steps until the latter is 1.
+                "alpha": 0.6,
+                "beta": 0.4,
+                "anneal_step": 100000,
+            },
+        },
+    }
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "rainbowdqn", ["ding.model.template.q_learning"]
+
+    def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
+        # The noise that the gradient needs is drawn last: it must stay until backward.
+        with torch.no_grad():
+            next_action = self._learn_model.forward(batch["next_obs"])["action"]
+            next_output = self._target_model.forward(batch["next_obs"])
+        if self._cfg.noisy_net and self._model.training:
+            renew_noise(self._model)
+        return self._model(batch["obs"]), next_output, next_action

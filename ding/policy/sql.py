@@ -1,0 +1,73 @@
+"""Soft Q-learning of discrete actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.common_utils import set_noise_mode
+from ding.policy.dqn import DQNPolicy, TDError, legal_logit
+from ding.policy.settings import positive
+from ding.rl_utils.td import q_nstep_sql_td_error, q_nstep_td_data
+from ding.utils.config_helper import Rule
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("sql")
+class SQLPolicy(DQNPolicy):
+    """Soft Q-learning (https://arxiv.org/abs/1702.08165): what follows is worth alpha log sum_a exp(q'(s', a) / alpha).
+
+    Collecting draws from softmax(q / alpha), or, with probability epsilon, any action; evaluation is greedy.
+
+    Example:
+        >>> import torch
+        >>> cfg = SQLPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = SQLPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["action"].shape
+        torch.Size([1])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "sql",
+        # The temperature.
+        "learn": {"alpha": 0.1},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.alpha": positive}
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "record_value_function"]
+
+    def _head_error(
+        self,
+        batch: dict[str, Any],
+        output: dict[str, Any],
+        next_output: dict[str, Any],
+        action: Tensor,
+        next_action: Tensor,
+    ) -> TDError:
+        """The target is r + gamma (1 - done) alpha log sum_a exp(q'(s', a) / alpha)."""
+        outcome = batch["reward"], batch["done"], batch["weight"]
+        loss, error, soft_value = q_nstep_sql_td_error(
+            q_nstep_td_data(output["logit"], legal_logit(next_output), action, next_action, *outcome),
+            self._gamma,
+            self._cfg.learn.alpha,
+            self._nstep,
+            value_gamma=batch.get("value_gamma"),
+            criterion=self._criterion,
+        )
+        return loss, error, {"record_value_function": soft_value.mean()}
+
+    def _init_collect(self) -> None:
+        super()._init_collect()
+        self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_multinomial_sample")
+        self._collect_model.reset()
+
+    def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
+        """Act by softmax(q / alpha), and at random with probability `eps`; output as that of DQN."""
+        if self._cfg.noisy_net:
+            set_noise_mode(self._model, True)
+        return self._forward_envs(self._collect_model, data, eps=eps, alpha=self._cfg.learn.alpha)

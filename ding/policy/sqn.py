@@ -1,0 +1,231 @@
+"""SQN: soft Q-learning with two networks and a temperature that follows the entropy."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.base_policy import Policy
+from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.dqn import legal_logit, to_numbers
+from ding.policy.modes import plain_transition
+from ding.policy.settings import positive
+from ding.rl_utils.adder import get_train_sample
+from ding.rl_utils.returns import weighted_mean
+from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
+from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("sqn")
+class SQNPolicy(Policy):
+    """Soft Q-learning (https://arxiv.org/abs/1702.08165) as soft actor-critic without an actor.
+
+    The policy is softmax(min(q0, q1) / alpha): it is what the target bootstraps from, and what collects. As in
+    https://arxiv.org/abs/1812.05905, alpha is learnt, so that the entropy of the policy becomes `learn.target_entropy`
+    (nats). Two networks learn one target, from the smaller of the target networks' values.
+
+    Example:
+        >>> cfg = SQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = SQNPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)})[0]["action"].shape
+        torch.Size([1])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "sqn",
+        "cuda": False,
+        "on_policy": False,
+        # Sample by priority, and correct for it with importance weights (which needs priority).
+        "priority": False,
+        "priority_IS_weight": False,
+        "learn": {
+            # Iterations per collection.
+            "update_per_collect": 16,
+            "batch_size": 64,
+            "learning_rate_q": 0.001,
+            "learning_rate_alpha": 0.001,
+            # Share of the online networks that flows into the target networks per iteration.
+            "target_theta": 0.005,
+            # The temperature that alpha begins with.
+            "alpha": 0.2,
+            "target_entropy": 0.2,
+            "discount_factor": 0.99,
+            # Bootstrap from terminal states too.
+            "ignore_done": False,
+        },
+        "collect": {"unroll_len": 1},
+        "eval": {},
+        "other": {
+            # Has no effect: the temperature explores.
+            "eps": {"type": "exp", "start": 1.0, "end": 0.8, "decay": 2000},
+            "replay_buffer": {"replay_buffer_size": 100000},
+        },
+    }
+    has_discrete_actions: ClassVar[bool | None] = True
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "priority_IS_weight": boolean,
+        "batch_size": integer(1),
+        "n_sample": integer(1, optional=True),
+        "learn.update_per_collect": integer(1),
+        "learn.batch_size": integer(1),
+        "learn.learning_rate_q": positive,
+        "learn.learning_rate_alpha": positive,
+        "learn.target_theta": number(0, 1),
+        "learn.alpha": positive,
+        "learn.target_entropy": number(),
+        "learn.discount_factor": number(0, 1),
+        "learn.ignore_done": boolean,
+        "collect.n_sample": integer(1, optional=True),
+    }
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "sqn", ["ding.model.template.sqn"]
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["alpha_loss", "alpha", "entropy", "q_loss", "q_value"]
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._priority_IS_weight = self._cfg.priority_IS_weight
+        if self._priority_IS_weight and not self._priority:
+            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+        self._gamma, self._target_entropy = learn.discount_factor, learn.target_entropy
+        self._log_alpha = torch.tensor([math.log(learn.alpha)], device=self._device, requires_grad=True)
+        self._optimizer_q = Adam(self._model.parameters(), lr=learn.learning_rate_q)
+        self._optimizer_alpha = Adam([self._log_alpha], lr=learn.learning_rate_alpha)
+        self._target_net = copy.deepcopy(self._model)
+        self._target_model = model_wrap(
+            self._target_net, "target", update_type="momentum", update_kwargs={"theta": learn.target_theta}
+        )
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+        self._target_model.reset()
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """A step of both networks and one of alpha; `priority` is the mean of the squared errors of each sample."""
+        batch = self._prepare(data)
+        self._mode_of(self._model).set(True)
+        self._mode_of(self._target_net).set(True)
+        alpha = self._log_alpha.detach().exp()
+        next_value, entropy = self._soft_value(batch["next_obs"], alpha)
+        q0, q1 = self._learn_model.forward(batch["obs"])["q_value"]
+        errors = [self._error(q, next_value, batch) for q in (q0, q1)]
+        q_loss = weighted_mean(errors[0], batch["weight"]) + weighted_mean(errors[1], batch["weight"])
+        self._backward_and_step(q_loss, self._optimizer_q, self._model)
+        alpha_loss = (self._log_alpha * (entropy - self._target_entropy)).mean()
+        self._backward_and_step(alpha_loss, self._optimizer_alpha)
+        self._target_model.update(self._learn_model)
+        logged = {
+            "alpha_loss": alpha_loss,
+            "entropy": entropy,
+            "alpha": self._log_alpha.exp(),
+            "q_value": (q0.mean() + q1.mean()) / 2,
+        }
+        value, values, priority = to_numbers(q_loss, logged, (errors[0] + errors[1]).detach() / 2)
+        action = batch["action"].cpu().numpy()
+        return {"[histogram]action_distribution": action, "q_loss": value, **values, "priority": priority}
+
+    def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = default_preprocess_learn(
+            data,
+            use_priority_IS_weight=self._priority_IS_weight,
+            use_priority=self._priority,
+            ignore_done=self._cfg.learn.ignore_done,
+        )
+        if self._cuda:
+            batch = to_device(batch, self._device)
+        batch["obs"] = self._model_input(batch["obs"])
+        batch["next_obs"] = self._model_input(batch["next_obs"])
+        return batch
+
+    @torch.no_grad()
+    def _soft_value(self, next_obs: Any, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """The value [B] of the next observations and the mean entropy of the policy there, by the target networks.
+
+        V(s') = sum_a pi(a|s') (min q(s', a) - alpha log pi(a|s'))
+        """
+        q = legal_logit(self._target_model.forward(next_obs))
+        log_policy = torch.log_softmax(q / alpha, -1)
+        policy = log_policy.exp()
+        value = (policy * (q - alpha * log_policy)).sum(-1)
+        return value, -(policy * log_policy).sum(-1).mean()
+
+    def _error(self, q: Tensor, next_value: Tensor, batch: dict[str, Any]) -> Tensor:
+        """The squared error [B] to r + gamma (1 - done) V(s')."""
+        data = q_v_1step_td_data(q, next_value, batch["action"], batch["reward"], batch["done"], None)
+        return q_v_1step_td_error(data, self._gamma)[1]
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {
+            "model": self._learn_model.state_dict(),
+            "target_model": self._target_model.state_dict(),
+            "optimizer_q": self._optimizer_q.state_dict(),
+            "optimizer_alpha": self._optimizer_alpha.state_dict(),
+            "log_alpha": self._log_alpha.detach().clone(),
+        }
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        self._learn_model.load_state_dict(state_dict["model"], strict=True)
+        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
+        self._optimizer_q.load_state_dict(state_dict["optimizer_q"])
+        self._optimizer_alpha.load_state_dict(state_dict["optimizer_alpha"])
+        self._load_log_alpha(state_dict)
+
+    def _load_log_alpha(self, state_dict: dict[str, Any]) -> None:
+        if "log_alpha" in state_dict:
+            with torch.no_grad():
+                self._log_alpha.copy_(state_dict["log_alpha"])
+
+    # --- collect ---
+
+    def _init_collect(self) -> None:
+        if not hasattr(self, "_log_alpha"):  # a policy that learns, too, acts with the temperature that it learns
+            self._log_alpha = torch.tensor([math.log(self._cfg.learn.alpha)], device=self._device)
+        self._collect_model = model_wrap(self._model, wrapper_name="multinomial_sample")
+        self._collect_model.reset()
+
+    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Act by softmax(min(q0, q1) / alpha); per env `action` [1] int64, `logit` [N] and `q_value`, a pair of [N]."""
+        return self._forward_envs(self._collect_model, data, alpha=self._log_alpha.detach().exp().item())
+
+    @plain_transition("action")
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "next_obs": timestep.obs,
+            "action": policy_output["action"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return get_train_sample(transitions, self._unroll_len)
+
+    def _state_dict_collect(self) -> dict[str, Any]:
+        return {"model": self._collect_model.state_dict(), "log_alpha": self._log_alpha.detach().clone()}
+
+    def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
+        self._collect_model.load_state_dict(state_dict["model"], strict=True)
+        self._load_log_alpha(state_dict)
+
+    # --- eval ---
+
+    def _init_eval(self) -> None:
+        self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
+        self._eval_model.reset()
+
+    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Act greedily; output as `_forward_collect`."""
+        return self._forward_envs(self._eval_model, data)

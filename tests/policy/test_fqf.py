@@ -1,0 +1,97 @@
+"""FQF: one step of the fractions, one of the quantiles."""
+
+import copy
+
+import pytest
+import torch
+
+from ding.rl_utils import fqf_calculate_fraction_loss, fqf_nstep_td_data, fqf_nstep_td_error
+from tests.policy.samples import make_batch
+from tests.policy.value_policies import make_policy, stack
+
+
+def make_fqf(**settings):
+    rates = {"learn__learning_rate_fraction": 0.01, "learn__learning_rate_quantile": 0.001}
+    return make_policy("fqf", "learn", **{**rates, "model__num_quantiles": 5, **settings})
+
+
+def losses_of(online, target, data, ent_coef=0.0):
+    """The two losses, in terms of the two networks alone."""
+    obs, next_obs, reward = stack(data, "obs"), stack(data, "next_obs"), stack(data, "reward")
+    action, done = stack(data, "action").long().squeeze(1), stack(data, "done")
+    output = online(obs)
+    with torch.no_grad():
+        best = online(next_obs)["logit"].argmax(-1)
+        next_q = target(next_obs)["q"]
+    regression = fqf_nstep_td_data(output["q"], next_q, action, best, reward.T, done, output["quantiles_hats"], None)
+    quantile_loss, error = fqf_nstep_td_error(regression, 0.97)
+    fraction_loss = fqf_calculate_fraction_loss(output["q_tau_i"], output["q"], output["quantiles"], action)
+    return fraction_loss - ent_coef * output["entropies"].mean(), quantile_loss, error
+
+
+@pytest.mark.parametrize("ent_coef", [0, 0.5])
+def test_two_optimizers_take_a_step_each(ent_coef):
+    policy = make_fqf(learn__ent_coef=ent_coef)
+    online, target = copy.deepcopy(policy._model), copy.deepcopy(policy._model)
+    proposal = list(online.head.quantiles_proposal.parameters())
+    rest = [*online.encoder.parameters(), *online.head.Q.parameters(), *online.head.fqf_fc.parameters()]
+    rms = torch.optim.RMSprop(proposal, lr=0.01, alpha=0.95, eps=1e-5)
+    adam = torch.optim.Adam(rest, lr=0.001, eps=0.01 / 64)
+    for _ in range(3):
+        data = make_batch(6)
+        fraction_loss, quantile_loss, error = losses_of(online, target, data, ent_coef)
+        online.zero_grad()
+        fraction_loss.backward(retain_graph=True)
+        assert all(parameter.grad is None for parameter in rest)
+        quantile_loss.backward()
+        norms = {
+            f"total_norm_{name}": sum(p.grad.pow(2).sum() for n, p in part.named_parameters() if "bias" not in n) ** 0.5
+            for name, part in (
+                ("quantiles_proposal", online.head.quantiles_proposal),
+                ("Q", online.head.Q),
+                ("fqf_fc", online.head.fqf_fc),
+                ("encoder", online.encoder),
+            )
+        }
+        rms.step()
+        adam.step()
+        output = policy.learn_mode.forward(data)
+        assert output["fraction_loss"] == pytest.approx(fraction_loss.item(), rel=1e-4, abs=1e-6)
+        assert output["quantile_loss"] == pytest.approx(quantile_loss.item(), rel=1e-4)
+        assert output["priority"] == pytest.approx(error.tolist(), rel=1e-3)
+        assert {name: output[name] for name in norms} == pytest.approx(
+            {name: norm.item() for name, norm in norms.items()}, rel=1e-3, abs=1e-6
+        )
+        assert (output["cur_lr_fraction_loss"], output["cur_lr_quantile_loss"]) == (0.01, 0.001)
+    for name, tensor in policy._model.state_dict().items():
+        assert torch.allclose(tensor, online.state_dict()[name], atol=1e-5), name
+    assert not torch.equal(online.head.quantiles_proposal[0].weight, target.head.quantiles_proposal[0].weight)
+
+
+def test_histograms_tell_the_actions_and_the_midpoints_of_the_first_sample():
+    policy = make_fqf()
+    data = make_batch(6)
+    hats = policy._model(stack(data, "obs"))["quantiles_hats"][0]
+    output = policy.learn_mode.forward(data)
+    assert output["[histogram]action_distribution"].tolist() == [sample["action"].item() for sample in data]
+    assert torch.allclose(output["[histogram]quantiles_hats"], hats)
+
+
+def test_importance_weights_leave_the_loss_of_the_fractions():
+    data = make_batch(6)
+    plain = make_fqf(priority=True).learn_mode.forward(data)
+    weighted = make_fqf(priority=True, priority_IS_weight=True).learn_mode.forward(data)
+    assert weighted["quantile_loss"] == pytest.approx(plain["quantile_loss"] / 2)
+    assert weighted["fraction_loss"] == plain["fraction_loss"]
+
+
+def test_a_projection_to_another_head_width_learns_too():
+    policy = make_fqf(model__head_hidden_size=12)
+    before = policy._model.projection[0].weight.clone()
+    policy.learn_mode.forward(make_batch(6))
+    assert not torch.equal(policy._model.projection[0].weight, before)
+
+
+def test_a_schedule_of_one_rate_is_refused():
+    with pytest.raises(ValueError, match="learn.lr_scheduler"):
+        make_fqf(learn__lr_scheduler={"epoch_num": 2, "min_lr_lambda": 0.1})
