@@ -14,7 +14,6 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import flag_column
-from ding.policy.env_forward import model_input
 from ding.policy.sequence_data import collate_sequences
 from ding.policy.settings import positive
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
@@ -133,7 +132,7 @@ class R2D2Policy(Policy):
         return "drqn", ["ding.model.template.q_learning"]
 
     def _monitor_vars_learn(self) -> list[str]:
-        return ["cur_lr", "total_loss", "priority", "q_s_taken-a_t0", "target_q_s_max-a_t0", "q_s_a-mean_t0"]
+        return ["cur_lr", "total_loss", "q_s_taken-a_t0", "target_q_s_max-a_t0", "q_s_a-mean_t0"]
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         cfg = self._cfg
@@ -192,7 +191,7 @@ class R2D2Policy(Policy):
         batch = collate_sequences(data, self._learn_keys)
         if self._cuda:
             batch = to_device(batch, self._device)
-        batch["obs"] = model_input(batch["obs"])
+        batch["obs"] = self._model_input(batch["obs"])
         return batch
 
     def _td_error(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
