@@ -17,6 +17,7 @@ from ding.policy.command_mode_policy_instance import (
     FQFCommandModePolicy,
     IQNCommandModePolicy,
     MDQNCommandModePolicy,
+    IMPALACommandModePolicy,
     PPOCommandModePolicy,
     QRDQNCommandModePolicy,
     R2D2CommandModePolicy,
@@ -36,6 +37,9 @@ from ding.policy.dqn import (
 from ding.policy.fqf import FQFPolicy
 from ding.policy.iqn import IQNPolicy
 from ding.policy.mdqn import MDQNPolicy
+from ding.policy.impala import (
+    IMPALAPolicy,
+)
 from ding.policy.policy_factory import (
     PolicyFactory,
     get_random_policy,
@@ -78,6 +82,8 @@ __all__ = [
     "BDQPolicy",
     "DummyCommandModePolicy",
     "EpsCommandModePolicy",
+    "IMPALACommandModePolicy",
+    "IMPALAPolicy",
     "PPOCommandModePolicy",
     "PPOPolicy",
     "Policy",

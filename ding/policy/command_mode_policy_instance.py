@@ -12,6 +12,7 @@ from ding.policy.dqn import DQNPolicy
 from ding.policy.fqf import FQFPolicy
 from ding.policy.iqn import IQNPolicy
 from ding.policy.mdqn import MDQNPolicy
+from ding.policy.impala import IMPALAPolicy
 from ding.policy.ppo import PPOPolicy
 from ding.policy.qrdqn import QRDQNPolicy
 from ding.policy.r2d2 import R2D2Policy
@@ -135,3 +136,8 @@ class R2D2CommandModePolicy(R2D2Policy, EpsCommandModePolicy):
 @POLICY_REGISTRY.register("sac_command")
 class SACCommandModePolicy(SACPolicy, DummyCommandModePolicy):
     """`SACPolicy` with a command mode, which has nothing to set."""
+
+
+@POLICY_REGISTRY.register("impala_command")
+class IMPALACommandModePolicy(IMPALAPolicy, DummyCommandModePolicy):
+    """`IMPALAPolicy` with a command mode, which has nothing to set."""

@@ -14,7 +14,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import flag_column
-from ding.policy.sequence_data import collate_sequences
+from ding.policy.sequence_data import collate_sequences, map_tensors
 from ding.policy.settings import positive
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
@@ -247,8 +247,10 @@ class R2D2Policy(Policy):
         state = None if self._cfg.learn.zero_start_state else batch["prev_state"]
         if start:
             with torch.no_grad():
-                state = network({"obs": _cut(obs, slice(0, start)), "prev_state": state})["next_state"]
-        output = network({"obs": _cut(obs, slice(start, None)), "prev_state": state})
+                state = network({"obs": map_tensors(obs, lambda steps: steps[:start]), "prev_state": state})[
+                    "next_state"
+                ]
+        output = network({"obs": map_tensors(obs, lambda steps: steps[start:]), "prev_state": state})
         mask_logits(output)
         q: Tensor = output["logit"]
         return q
@@ -324,10 +326,6 @@ def _env_num(cfg: EasyDict, field: str) -> int:
             f"policy.{field}.env_num is missing: set it to the number of envs, each of which has a recurrent state"
         )
     return env_num
-
-
-def _cut(obs: Any, steps: slice) -> Any:
-    return obs[steps] if isinstance(obs, Tensor) else {key: _cut(value, steps) for key, value in obs.items()}
 
 
 def _flat(column: Tensor | None, steps: slice) -> Tensor | None:

@@ -1,13 +1,14 @@
-"""Sequences of steps as one batch."""
+"""Sequences of steps as one batch, and where the trajectories in them end."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ding.rl_utils.returns import bootstrap_mask
 from ding.utils.data.collate_fn import collate_steps
 from ding.utils.data.samples import END_FLAGS, Samples, node_items
 
@@ -60,3 +61,67 @@ def _flags_of(sample: dict[str, Any], flags: Sequence[str]) -> dict[str, Any]:
         "null": nothing,
     }
     return {flag: meaning[flag] for flag in flags}
+
+
+class SequenceEnds(NamedTuple):
+    """Where the trajectories of B sequences of L steps end; masks are float32 [L, B].
+
+    Attributes:
+        is_valid: 1 up to the end of the episode; steps after it only fill the sequence up.
+        goes_on: 1 where the next step follows this one in its trajectory.
+        bootstraps: 1 where the value of what follows counts, see `ding.rl_utils.bootstrap_mask`.
+        last: [B] int64, the last valid step.
+    """
+
+    is_valid: Tensor
+    goes_on: Tensor
+    bootstraps: Tensor
+    last: Tensor
+
+    def next_values(self, values: Tensor) -> Tensor:
+        """The values [L, B, ...] of what follows each step, of those [L + 1, B, ...] of `with_last_observation`."""
+        next_values = values[1:].clone()
+        next_values[self.last, torch.arange(len(self.last), device=self.last.device)] = values[-1]
+        return next_values
+
+
+def sequence_ends(batch: Mapping[str, Any]) -> SequenceEnds:
+    """The ends of the sequences of `collate_sequences`, each of which is one trajectory up to its first `done`."""
+    done: Tensor = batch["done"]
+    is_valid = (done.long().cumsum(0) - done.long() == 0) & ~batch["null"]
+    told = {flag: batch[flag].flatten() for flag in END_FLAGS if flag in batch}
+    bootstraps = bootstrap_mask(done.flatten(), **told).view_as(done)
+    goes_on = torch.zeros_like(is_valid)
+    goes_on[:-1] = is_valid[1:]
+    return SequenceEnds(is_valid.float(), goes_on.float(), bootstraps.float(), is_valid.sum(0) - 1)
+
+
+def with_last_observation(batch: Mapping[str, Any], ends: SequenceEnds) -> Any:
+    """The observations [L, B, ...] and, as row L, those after the last valid step of each sequence."""
+    rows = torch.arange(len(ends.last), device=ends.last.device)
+    return _join(
+        batch["obs"], batch["next_obs"], lambda obs, after: torch.cat([obs, after[ends.last, rows].unsqueeze(0)])
+    )
+
+
+def _join(obs: Any, next_obs: Any, join: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    if isinstance(obs, Mapping):
+        return {key: _join(value, next_obs[key], join) for key, value in obs.items()}
+    return join(obs, next_obs)
+
+
+def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """`item` with the function applied to each tensor of nested dicts."""
+    if isinstance(item, Mapping):
+        return {key: map_tensors(value, function) for key, value in item.items()}
+    return function(item)
+
+
+def forward_steps(forward: Callable[..., Any], observations: Any, **kwargs: Any) -> Any:
+    """What a model returns for observations [L, B, ...], all at once; its tensors are [L, B, ...], too."""
+    first = observations
+    while isinstance(first, Mapping):
+        first = next(iter(first.values()))
+    shape = first.shape[:2]
+    output = forward(map_tensors(observations, lambda tensor: tensor.flatten(0, 1)), **kwargs)
+    return map_tensors(output, lambda tensor: tensor.view(*shape, *tensor.shape[1:]))

@@ -77,6 +77,12 @@ from ding.rl_utils.td import (
     v_nstep_td_data,
     v_nstep_td_error,
 )
+from ding.rl_utils.vtrace import (
+    vtrace_data,
+    vtrace_error_continuous_action,
+    vtrace_error_discrete_action,
+    vtrace_loss,
+)
 
 __all__ = [
     "NStepColumns",
@@ -142,4 +148,8 @@ __all__ = [
     "v_nstep_td_error",
     "value_inv_transform",
     "value_transform",
+    "vtrace_data",
+    "vtrace_error_continuous_action",
+    "vtrace_error_discrete_action",
+    "vtrace_loss",
 ]

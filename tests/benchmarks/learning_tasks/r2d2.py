@@ -1,4 +1,7 @@
-"""R2D2 on CartPole-v1."""
+"""R2D2 on CartPole-v1.
+
+The target network follows ten times as fast as in DI-engine's example, whose rate of 0.001 takes up to 240,000 steps.
+"""
 
 from typing import Any
 
@@ -15,7 +18,7 @@ main_config: dict[str, Any] = dict(
         nstep=5,
         burnin_step=2,
         learn_unroll_len=40,
-        learn=dict(update_per_collect=5, batch_size=64, learning_rate=0.0005, target_update_theta=0.001),
+        learn=dict(update_per_collect=5, batch_size=64, learning_rate=0.0005, target_update_theta=0.01),
         collect=dict(n_sample=32, unroll_len=2 + 40, env_num=8),
         eval=dict(env_num=8, evaluator=dict(eval_freq=30)),
         other=dict(

@@ -1,0 +1,227 @@
+"""IMPALA: actor-critic learning from sequences of older policies, corrected by V-trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.actor_critic import ACTION_KINDS, ActionKind
+from ding.policy.base_policy import Policy
+from ding.policy.modes import plain_transition
+from ding.policy.sequence_data import (
+    collate_sequences,
+    forward_steps,
+    map_tensors,
+    sequence_ends,
+    with_last_observation,
+)
+from ding.policy.settings import positive
+from ding.rl_utils.adder import get_train_sample
+from ding.rl_utils.vtrace import vtrace_losses, vtrace_targets
+from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam, RMSprop
+from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number, one_of
+from ding.utils.data.samples import END_FLAGS
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+_LEARN_KEYS = ("obs", "next_obs", "action", "logit", "reward", "done", "weight", *END_FLAGS)
+_WEIGHT_KEYS = ("IS", "priority_IS")
+_OPTIMIZERS = {"adam": Adam, "rmsprop": RMSprop}
+
+
+@POLICY_REGISTRY.register("impala")
+class IMPALAPolicy(Policy):
+    """IMPALA (https://arxiv.org/abs/1802.01561) for discrete and continuous actions.
+
+    A sample is a sequence of `unroll_len` steps of an episode. Steps after its end, which fill a sequence up, are not
+    learnt from. With `priority` the priority of a sequence is the mean distance of its values from their targets.
+
+    Example:
+        >>> cfg = IMPALAPolicy.default_config()
+        >>> cfg.model.update(obs_shape=4, action_shape=2)
+        >>> policy = IMPALAPolicy(cfg, enable_field=["collect"])
+        >>> output = policy.collect_mode.forward({0: torch.zeros(4)})[0]
+        >>> output["action"].shape, output["logit"].shape
+        (torch.Size([1]), torch.Size([2]))
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "impala",
+        "cuda": False,
+        "on_policy": False,
+        # Sample sequences by priority, and correct for it with importance weights (which needs priority).
+        "priority": False,
+        "priority_IS_weight": False,
+        # 'discrete' or 'continuous'.
+        "action_space": "discrete",
+        # Steps of a sequence.
+        "unroll_len": 32,
+        # Learning needs the logits of the policy that has acted.
+        "transition_with_policy_data": True,
+        "learn": {
+            # Iterations per collection.
+            "update_per_collect": 4,
+            # Sequences per iteration.
+            "batch_size": 16,
+            "learning_rate": 0.0005,
+            # Weights of the value loss and of the entropy in the loss.
+            "value_weight": 0.5,
+            "entropy_weight": 0.0001,
+            "discount_factor": 0.99,
+            # How far targets look ahead, as in TD(lambda).
+            "lambda_": 0.95,
+            # Upper bounds of the importance ratio: in the error of a step, in the trace, and in the policy gradient.
+            "rho_clip_ratio": 1.0,
+            "c_clip_ratio": 1.0,
+            "rho_pg_clip_ratio": 1.0,
+            # How gradients are clipped, at which value; see `ding.torch_utils.Adam`.
+            "grad_clip_type": None,
+            "clip_value": 0.5,
+            # 'adam' or 'rmsprop'.
+            "optim": "adam",
+        },
+        "collect": {},
+        "eval": {},
+        "other": {
+            # Size in sequences, and how often one is used.
+            "replay_buffer": {"replay_buffer_size": 1000, "max_use": 16},
+        },
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "priority_IS_weight": boolean,
+        "action_space": one_of("discrete", "continuous"),
+        "unroll_len": integer(2),
+        "batch_size": integer(1),
+        "n_sample": integer(1, optional=True),
+        "learn.update_per_collect": integer(1),
+        "learn.batch_size": integer(1),
+        "learn.learning_rate": positive,
+        "learn.value_weight": number(0),
+        "learn.entropy_weight": number(0),
+        "learn.discount_factor": number(0, 1),
+        "learn.lambda_": number(0, 1),
+        "learn.rho_clip_ratio": positive,
+        "learn.c_clip_ratio": positive,
+        "learn.rho_pg_clip_ratio": positive,
+        "learn.grad_clip_type": one_of(*CLIP_TYPES),
+        "learn.optim": one_of(*_OPTIMIZERS),
+        "collect.n_sample": integer(1, optional=True),
+    }
+
+    @property
+    def _kind(self) -> ActionKind:
+        return ACTION_KINDS[self._cfg.action_space]
+
+    @property
+    def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
+        """Whether actions are numbers of a finite set."""
+        return self._kind.is_discrete
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "vac", ["ding.model.template.vac"]
+
+    def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
+        if model is None and cfg.model.get("type", "vac") == "vac" and "action_space" not in cfg.model:
+            cfg.model.action_space = cfg.action_space
+        return super()._create_model(cfg, model)
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        self._action_space = self._cfg.action_space
+        self._unroll_len = int(self._cfg.unroll_len)
+        super()._set_up_model(model, learns)
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "policy_loss", "value_loss", "entropy_loss"]
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        cfg, learn = self._cfg, self._cfg.learn
+        if cfg.priority_IS_weight and not self._priority:
+            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+        self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if cfg.priority_IS_weight else ())
+        self._optimizer = _OPTIMIZERS[learn.optim](
+            self._model.parameters(),
+            lr=learn.learning_rate,
+            grad_clip_type=learn.grad_clip_type,
+            clip_value=learn.clip_value,
+        )
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """One step on B sequences; the result is to be logged, but for the priorities."""
+        learn = self._cfg.learn
+        batch = collate_sequences(data, self._learn_keys)
+        if self._cuda:
+            batch = to_device(batch, self._device)
+        reward, action = batch["reward"], batch["action"]  # [T, B], [T, B] or [T, B, A]
+        ends = sequence_ends(batch)
+
+        self._mode_of(self._model).set(True)
+        observations = self._model_input(with_last_observation(batch, ends))
+        output = forward_steps(self._learn_model.forward, observations, mode="compute_actor_critic")
+        value, next_value = output["value"][:-1], ends.next_values(output["value"]).detach()
+        (terms,) = self._kind.terms(map_tensors(output["logit"], lambda logit: logit[:-1]), action)
+        with torch.no_grad():
+            (old_terms,) = self._kind.terms(batch["logit"], action)
+            ratio = torch.exp(terms.log_prob - old_terms.log_prob)
+
+        discount = learn.discount_factor * ends.bootstraps
+        limits = learn.lambda_, learn.rho_clip_ratio, learn.c_clip_ratio, learn.rho_pg_clip_ratio
+        targets = vtrace_targets(ratio, value, next_value, reward, discount, ends.goes_on, *limits)
+        is_valid = ends.is_valid
+        weight = is_valid * (is_valid.numel() / is_valid.sum())
+        if batch["weight"] is not None:
+            weight = weight * batch["weight"]
+        loss = vtrace_losses(terms, value, targets, weight)
+        total = loss.policy_loss + learn.value_weight * loss.value_loss - learn.entropy_weight * loss.entropy_loss
+        self._backward_and_step(total, self._optimizer, self._model)
+
+        names = ("total_loss", "policy_loss", "value_loss", "entropy_loss")
+        logged = dict(zip(names, torch.stack([total, *loss]).tolist(), strict=True))
+        result = {"cur_lr": self._optimizer.param_groups[0]["lr"], **logged}
+        if self._priority:
+            distance = (value.detach() - targets.value).abs() * is_valid
+            result["priority"] = (distance.sum(0) / is_valid.sum(0)).tolist()
+        return result
+
+    # --- collect ---
+
+    def _init_collect(self) -> None:
+        self._collect_model = model_wrap(self._model, wrapper_name=self._kind.collect_wrapper)
+        self._collect_model.reset()
+
+    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Draw an action for each env; its output has `action` and `logit`."""
+        return self._forward_envs(self._collect_model, data, mode="compute_actor")
+
+    @plain_transition("action", "logit")
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "next_obs": timestep.obs,
+            "logit": policy_output["logit"],
+            "action": policy_output["action"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Sequences of `unroll_len` steps; one that is shorter is filled up with steps after its end."""
+        return get_train_sample(transitions, self._unroll_len) if transitions else []
+
+    # --- eval ---
+
+    def _init_eval(self) -> None:
+        self._eval_model = model_wrap(self._model, wrapper_name=self._kind.eval_wrapper)
+        self._eval_model.reset()
+
+    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Take the likeliest action, the mean of a continuous one; its output has `action` and `logit`."""
+        return self._forward_envs(self._eval_model, data, mode="compute_actor")

@@ -1,0 +1,123 @@
+"""V-trace: actor-critic losses of sequences that another policy has acted in (https://arxiv.org/abs/1802.01561)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
+
+
+class vtrace_data(NamedTuple):
+    """Sequences of T steps, B side by side."""
+
+    target_output: Any  # what the policy says now: logit [T, B, N], or `{'mu', 'sigma'}` [T, B, A]
+    behaviour_output: Any  # the same of the policy that has acted
+    action: Tensor  # [T, B] int64, or [T, B, A]
+    value: Tensor  # [T + 1, B], of the observations and of the one after the last step; 0 where an episode is over
+    reward: Tensor  # [T, B]
+    weight: Tensor | None  # [T, B]
+
+
+class vtrace_loss(NamedTuple):
+    policy_loss: Tensor
+    value_loss: Tensor
+    entropy_loss: Tensor
+
+
+class VtraceTargets(NamedTuple):
+    value: Tensor  # [T, B], v_s of the paper
+    advantage: Tensor  # [T, B], of the policy gradient
+
+
+@torch.no_grad()
+def vtrace_targets(
+    ratio: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    reward: Tensor,
+    discount: Tensor,
+    goes_on: Tensor,
+    lambda_: float = 0.95,
+    rho_clip_ratio: float = 1.0,
+    c_clip_ratio: float = 1.0,
+    rho_pg_clip_ratio: float = 1.0,
+) -> VtraceTargets:
+    """What value and policy are to learn of each step; all arguments and results are [T, B].
+
+    With delta_t = rho_t (r_t + discount_t V'_t - V_t), v_t = V_t + delta_t + discount_t lambda c_t (v_{t+1} - V_{t+1}),
+    where rho and c are the clipped ratio. The advantage is rho_pg_t (r_t + discount_t v_{t+1} - V_t), with V'_t in the
+    place of v_{t+1} where the trajectory does not go on.
+
+    Args:
+        ratio: probability of the action now, over that when it was taken.
+        value, next_value: V of the observations before and after a step.
+        discount: of the next value; 0 where an episode is over.
+        goes_on: whether the step after this one follows it in its trajectory; not at the last step.
+    """
+    rho, c, rho_pg = (ratio.clamp(max=limit) for limit in (rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio))
+    delta = rho * (reward + discount * next_value - value)
+    factor = discount * lambda_ * c * goes_on
+    running = torch.zeros_like(delta[0])
+    corrections = []
+    for step_delta, step_factor in zip(reversed(delta.unbind(0)), reversed(factor.unbind(0)), strict=True):
+        running = step_delta + step_factor * running
+        corrections.append(running)
+    target = value + torch.stack(corrections[::-1])
+    next_target = torch.where(goes_on.bool(), torch.cat([target[1:], next_value[-1:]]), next_value)
+    return VtraceTargets(target, rho_pg * (reward + discount * next_target - value))
+
+
+def vtrace_error_discrete_action(
+    data: vtrace_data,
+    gamma: float = 0.99,
+    lambda_: float = 0.95,
+    rho_clip_ratio: float = 1.0,
+    c_clip_ratio: float = 1.0,
+    rho_pg_clip_ratio: float = 1.0,
+) -> vtrace_loss:
+    """The losses of discrete actions: means over all steps times their weights.
+
+    Example:
+        >>> logit, action = torch.zeros(2, 1, 2), torch.zeros(2, 1, dtype=torch.int64)
+        >>> data = vtrace_data(logit, logit, action, torch.zeros(3, 1), torch.ones(2, 1), None)
+        >>> vtrace_error_discrete_action(data, gamma=1.0, lambda_=1.0).value_loss
+        tensor(2.5000)
+    """
+    return _error(categorical_terms, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
+
+
+def vtrace_error_continuous_action(
+    data: vtrace_data,
+    gamma: float = 0.99,
+    lambda_: float = 0.95,
+    rho_clip_ratio: float = 1.0,
+    c_clip_ratio: float = 1.0,
+    rho_pg_clip_ratio: float = 1.0,
+) -> vtrace_loss:
+    """As `vtrace_error_discrete_action`, of actions from independent Gaussians."""
+    return _error(gaussian_terms, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
+
+
+def _error(terms_of: Callable[[Any, Any], ActionTerms], data: vtrace_data, gamma: float, *limits: float) -> vtrace_loss:
+    target_output, behaviour_output, action, value, reward, weight = data
+    terms = terms_of(target_output, action)
+    with torch.no_grad():
+        ratio = torch.exp(terms.log_prob - terms_of(behaviour_output, action).log_prob)
+    goes_on = torch.ones_like(reward)
+    goes_on[-1] = 0
+    next_value = value[1:].detach()
+    targets = vtrace_targets(ratio, value[:-1], next_value, reward, goes_on.new_full((), gamma), goes_on, *limits)
+    return vtrace_losses(terms, value[:-1], targets, torch.ones_like(reward) if weight is None else weight)
+
+
+def vtrace_losses(terms: ActionTerms, value: Tensor, targets: VtraceTargets, weight: Tensor) -> vtrace_loss:
+    """The losses of actions, values and targets [T, B]: means over all steps times their weights [T, B]."""
+    return vtrace_loss(
+        -(terms.log_prob * targets.advantage * weight).mean(),
+        ((value - targets.value).square() * weight).mean(),
+        (terms.entropy * weight).mean(),
+    )
