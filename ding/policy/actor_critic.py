@@ -1,8 +1,8 @@
-"""What on-policy actor-critic methods share: acting, samples with advantages, the scale of the values."""
+"""What policy gradient methods share: acting, samples with advantages, the scale of the values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
-from ding.policy.common_utils import batch_observations, flag_column, stack_column
+from ding.policy.common_utils import batch_observations, drop_column, flag_column, set_columns, stack_column
 from ding.policy.modes import plain_transition
+from ding.policy.settings import setting
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_device
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import END_FLAGS, Column, Kind, Samples
+from ding.utils.data.samples import END_FLAGS
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data
 from ding.utils.running_stats import RunningMeanStd
 
@@ -90,14 +91,20 @@ class ValueNorm(RunningMeanStd):
         self.merge(mean, max(squares / number - mean * mean, 0.0), number)
 
 
-class ActorCriticPolicy(Policy):
-    """Base of policies whose model has the modes of `VAC`, and whose samples have an advantage.
+# The models that are told `policy.action_space`.
+_MODELS = ("vac", "pg")
 
-    The configuration of a subclass has `action_space, multi_agent, recompute_adv, learn.value_norm, learn.ignore_done,
-    collect.discount_factor, collect.gae_lambda` and `collect.unroll_len`.
+
+class StochasticPolicy(Policy):
+    """Base of policies that draw their actions from what the `logit` of the model says.
+
+    The configuration of a subclass has `action_space`.
     """
 
     config: ClassVar[dict[str, Any]] = {}
+    # Keyword arguments of the model's forward when collecting and evaluating.
+    _collect_kwargs: ClassVar[Mapping[str, Any]] = {}
+    _eval_kwargs: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def _kind(self) -> ActionKind:
@@ -108,13 +115,8 @@ class ActorCriticPolicy(Policy):
         """Whether actions are numbers of a finite set; None for hybrid actions."""
         return self._kind.is_discrete
 
-    def default_model(self) -> tuple[str, list[str]]:
-        if self._cfg.multi_agent:
-            raise ConfigError("policy.multi_agent = True needs a model of your own: set policy.model.type or pass one")
-        return "vac", ["ding.model.template.vac"]
-
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
-        if model is None and cfg.model.get("type", "vac") == "vac":
+        if model is None and cfg.model.get("type", _MODELS[0]) in _MODELS:
             if "action_space" not in cfg.model:
                 cfg.model.action_space = cfg.action_space
             if cfg.model.action_space != cfg.action_space:
@@ -125,11 +127,49 @@ class ActorCriticPolicy(Policy):
         return super()._create_model(cfg, model)
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        self._action_space = self._cfg.action_space
+        super()._set_up_model(model, learns)
+
+    def _init_collect(self) -> None:
+        self._collect_model = model_wrap(self._model, wrapper_name=self._kind.collect_wrapper)
+        self._collect_model.reset()
+
+    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Draw an action for each env: its output has `action`, and what the model returns."""
+        return self._forward_envs(self._collect_model, data, **self._collect_kwargs)
+
+    def _init_eval(self) -> None:
+        self._eval_model = model_wrap(self._model, wrapper_name=self._kind.eval_wrapper)
+        self._eval_model.reset()
+
+    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Take the likeliest action, the mean of a continuous one; its output has `action` and `logit`."""
+        return self._forward_envs(self._eval_model, data, **self._eval_kwargs)
+
+
+class ActorCriticPolicy(StochasticPolicy):
+    """Base of policies whose model has the modes of `VAC`, and whose samples have an advantage.
+
+    The configuration of a subclass has `action_space, learn.ignore_done, collect.discount_factor, collect.gae_lambda`
+    and `collect.unroll_len`, and may have `multi_agent, recompute_adv` and `learn.value_norm`, which else are off.
+    """
+
+    config: ClassVar[dict[str, Any]] = {}
+    _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor_critic"}
+    _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
+    # Whether samples have `next_obs`, although it is not needed to compute their advantages again.
+    _keeps_next_obs: ClassVar[bool] = True
+
+    def default_model(self) -> tuple[str, list[str]]:
+        if setting(self._cfg, "multi_agent", False):
+            raise ConfigError("policy.multi_agent = True needs a model of your own: set policy.model.type or pass one")
+        return "vac", ["ding.model.template.vac"]
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         cfg = self._cfg
-        self._action_space = cfg.action_space
         self._gamma, self._gae_lambda = cfg.collect.discount_factor, cfg.collect.gae_lambda
-        self._recompute_adv = cfg.recompute_adv
-        self._value_norm = cfg.learn.value_norm
+        self._recompute_adv = setting(cfg, "recompute_adv", False)
+        self._value_norm = setting(cfg, "learn.value_norm", False)
         self._running_mean_std = ValueNorm()
         super()._set_up_model(model, learns)
 
@@ -143,19 +183,21 @@ class ActorCriticPolicy(Policy):
             value: Tensor = self._model(self._model_input(observations), mode="compute_critic")["value"]
         return value
 
+    def _state_dict_learn(self) -> dict[str, Any]:
+        state = super()._state_dict_learn()
+        if self._value_norm:
+            state["value_norm"] = self._running_mean_std.state_dict()
+        return state
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        super()._load_state_dict_learn(state_dict)
+        self._load_value_norm(state_dict)
+
     def _load_value_norm(self, state_dict: dict[str, Any]) -> None:
         if self._value_norm and "value_norm" in state_dict:
             self._running_mean_std.load_state_dict(state_dict["value_norm"])
 
     # --- collect ---
-
-    def _init_collect(self) -> None:
-        self._collect_model = model_wrap(self._model, wrapper_name=self._kind.collect_wrapper)
-        self._collect_model.reset()
-
-    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Draw an action for each env; its output has `action`, `logit` and `value` [1]."""
-        return self._forward_envs(self._collect_model, data, mode="compute_actor_critic")
 
     @plain_transition("action", "logit", "value")
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
@@ -172,10 +214,11 @@ class ActorCriticPolicy(Policy):
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add `adv` [1], in units of the reward, and `traj_flag`, whether the piece of trajectory ends there.
 
-        The transitions are changed in place. Without `recompute_adv` they lose `next_obs`, which nobody needs any more.
+        The transitions are changed in place.
         """
-        if not transitions:
-            return []
+        return get_train_sample(self._with_advantages(transitions), self._unroll_len) if transitions else []
+
+    def _with_advantages(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         done, *flags = (flag_column(transitions, key) for key in ("done", *END_FLAGS))
         ends = np.array([bool(np.all(one)) for one in done])
         ends[-1] = True
@@ -184,22 +227,10 @@ class ActorCriticPolicy(Policy):
         if self._cfg.learn.ignore_done:
             added["done"] = np.array([*done[:-1], False])
         added["adv"] = self._advantages(transitions, ends, goes_on)
-        if isinstance(transitions, Samples) and transitions.columns is not None:
-            for key, values in added.items():
-                is_tensor = isinstance(values, Tensor)
-                column = Column(Kind.TENSOR, values.numpy()) if is_tensor else Column(Kind.BOOL, values)
-                transitions.set_column(key, column)
-            if not self._recompute_adv:
-                transitions.set_column("next_obs", None)
-            return get_train_sample(transitions, self._unroll_len)
-        for key, values in added.items():
-            entries = values.unbind(0) if isinstance(values, Tensor) else values.tolist()
-            for transition, entry in zip(transitions, entries, strict=True):
-                transition[key] = entry
-        if not self._recompute_adv:
-            for transition in transitions:
-                del transition["next_obs"]
-        return get_train_sample(transitions, self._unroll_len)
+        set_columns(transitions, added)
+        if not (self._keeps_next_obs or self._recompute_adv):
+            drop_column(transitions, "next_obs")
+        return transitions
 
     def _advantages(self, transitions: list[dict[str, Any]], ends: BoolArray, goes_on: BoolArray) -> Tensor:
         """Generalized advantages [T, *value_shape].
@@ -233,13 +264,3 @@ class ActorCriticPolicy(Policy):
     def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
         super()._load_state_dict_collect(state_dict)
         self._load_value_norm(state_dict)
-
-    # --- eval ---
-
-    def _init_eval(self) -> None:
-        self._eval_model = model_wrap(self._model, wrapper_name=self._kind.eval_wrapper)
-        self._eval_model.reset()
-
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Take the likeliest action, the mean of a continuous one; its output has `action` and `logit`."""
-        return self._forward_envs(self._eval_model, data, mode="compute_actor")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ding.policy.env_forward import stack_observations
@@ -29,10 +30,11 @@ def default_preprocess_learn(
     """A list of B train samples, or `Samples` in columns, as one dict of batches, ready for a TD loss.
 
     Items [1] become [B] (all but plain observations) where the action is an int64 tensor or array, else [B, 1].
-    `value`, `adv`, `done` and `weight` are [B] in any case. `done` is float32, and 0 where the value of `next_obs`
-    counts: each sample that tells `terminated` or `truncated` decides by them (see `ding.rl_utils.bootstrap_mask`), so
-    that an episode which a time limit cut off still bootstraps. `weight` is the importance weight, else the samples'
-    own, else None. With `use_nstep` the reward is [n, B] (or [n, B, agent]), else [B].
+    `value`, `adv`, `return`, `done` and `weight` are [B] in any case. `done` is float32, and 0 where the value of
+    `next_obs` counts: each sample that tells `terminated` or `truncated` decides by them (see
+    `ding.rl_utils.bootstrap_mask`), so that an episode which a time limit cut off still bootstraps. `weight` is the
+    importance weight, else the samples' own, else None. With `use_nstep` the reward is [n, B] (or [n, B, agent]), else
+    [B].
 
     The keys are those of the first sample, but for `terminated` and `truncated`, which all samples must have. `keys`
     names what the caller needs; other keys are then not collated (the result has `weight` in any case).
@@ -48,7 +50,7 @@ def default_preprocess_learn(
     for key in ("obs", "next_obs"):
         if key in batch and isinstance(batch[key], Tensor) and batch[key].dim() == 1 and _is_row(data, columns, key):
             batch[key] = batch[key].view(len(data), 1)
-    for key in ("value", "adv", "done"):
+    for key in ("value", "adv", "return", "done"):
         if key in batch:
             batch[key] = _drop_last_axis(batch[key])
     if "done" in batch:
@@ -114,6 +116,30 @@ def flag_column(data: Sequence[dict[str, Any]], key: str) -> Any:
         return node_values(data.columns[key]) if key in data.columns else None
     values = [sample.get(key) for sample in data]
     return None if all(value is None for value in values) else values
+
+
+def set_columns(data: Sequence[dict[str, Any]], columns: Mapping[str, Tensor | NDArray[np.bool_]]) -> None:
+    """Give each of N transitions its row of each column, in place: a tensor of a tensor, a bool of a bool array."""
+    if isinstance(data, Samples) and data.columns is not None:
+        for key, values in columns.items():
+            if isinstance(values, Tensor):
+                data.set_column(key, Column(Kind.TENSOR, values.numpy()))
+            else:
+                data.set_column(key, Column(Kind.BOOL, values))
+        return
+    for key, values in columns.items():
+        rows = values.unbind(0) if isinstance(values, Tensor) else values.tolist()
+        for transition, row in zip(data, rows, strict=True):
+            transition[key] = row
+
+
+def drop_column(data: Sequence[dict[str, Any]], key: str) -> None:
+    """Take `key` out of each transition, in place."""
+    if isinstance(data, Samples) and data.columns is not None:
+        data.set_column(key, None)
+        return
+    for transition in data:
+        del transition[key]
 
 
 def batch_observations(data: Sequence[dict[str, Any]], key: str, rows: IntArray | None = None) -> Any:

@@ -14,14 +14,15 @@ from ding.rl_utils.gae import gae, gae_data
 from ding.torch_utils.data_helper import to_device
 from ding.utils.data.samples import IntArray, Samples, columns_of
 
-_COLUMNS = frozenset(("action", "logit", "value", "adv", "reward", "done", "traj_flag", "weight"))
+_COLUMNS = frozenset(("action", "logit", "value", "adv", "return", "reward", "done", "traj_flag", "weight"))
 
 
 class OnPolicyData:
     """B samples in the order of their trajectories, collated once.
 
     Args:
-        data: samples with `obs, action, logit, value, adv, reward, done, traj_flag`, and what else there is.
+        data: samples with `obs, action` and what the policy needs of `logit, value, adv, return, reward, done,
+            traj_flag, weight`.
         ignore_done: terminal states bootstrap too.
         with_next: take in the observations after the samples, too, which `estimate` needs.
         device: where everything is put.
@@ -33,7 +34,7 @@ class OnPolicyData:
     """
 
     def __init__(
-        self, data: Sequence[dict[str, Any]], ignore_done: bool, with_next: bool, device: str | None = None
+        self, data: Sequence[dict[str, Any]], ignore_done: bool, with_next: bool = False, device: str | None = None
     ) -> None:
         self.size = len(data)
         self.columns: dict[str, Any] = default_preprocess_learn(data, ignore_done=ignore_done, keys=_COLUMNS)
@@ -82,7 +83,7 @@ class OnPolicyData:
         order = torch.from_numpy(np.random.permutation(self.size))
         columns: dict[str, Any] = {key: self.columns.get(key) for key in keys}
         columns["obs"] = self.acted_on
-        shuffled = take(columns, order.to(self.columns["value"].device))
+        shuffled = take(columns, order.to(self._next_rows.device))
         size = min(size, self.size)
         for start in range(0, self.size, size):
             yield narrow(shuffled, min(start, self.size - size), size)

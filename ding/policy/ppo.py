@@ -139,6 +139,9 @@ class PPOPolicy(ActorCriticPolicy):
         "collect.gae_lambda": number(0, 1),
     }
 
+    # Without `recompute_adv` nobody needs it, and it would travel with the samples.
+    _keeps_next_obs = False
+
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns and self._cfg.learn.ppo_param_init:  # before rank 0 hands its parameters to the others
             initialise_actor_critic(model, is_gaussian=self._cfg.action_space != "discrete")
@@ -241,15 +244,12 @@ class PPOPolicy(ActorCriticPolicy):
 
     def _state_dict_learn(self) -> dict[str, Any]:
         state = super()._state_dict_learn()
-        if self._value_norm:
-            state["value_norm"] = self._running_mean_std.state_dict()
         if self._lr_scheduler is not None:
             state["lr_scheduler"] = self._lr_scheduler.state_dict()
         return state
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
         super()._load_state_dict_learn(state_dict)
-        self._load_value_norm(state_dict)
         if self._lr_scheduler is not None and "lr_scheduler" in state_dict:
             self._lr_scheduler.load_state_dict(state_dict["lr_scheduler"])
 
@@ -340,11 +340,11 @@ def _max(items: list[Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def initialise_actor_critic(model: nn.Module, is_gaussian: bool) -> None:
+def initialise_actor_critic(model: nn.Module, is_gaussian: bool, log_sigma: float = _LOG_SIGMA) -> None:
     """Linear layers orthogonal with zero bias, as in https://arxiv.org/abs/2006.05990.
 
     With `is_gaussian` those of `model.actor` and `model.critic` have the gain sqrt(2), and the last layer of the policy
-    is scaled by 0.01: actions start around zero, with a deviation of exp(-0.5) where it is a parameter.
+    is scaled by 0.01: actions start around zero, with a deviation of exp(`log_sigma`) where it is a parameter.
     """
     for layer in model.modules():
         _make_orthogonal(layer, 1.0)
@@ -360,7 +360,7 @@ def initialise_actor_critic(model: nn.Module, is_gaussian: bool) -> None:
         if isinstance(head, ReparameterizationHead):
             head.mu.weight.mul_(_MU_SCALE)
             if hasattr(head, "log_sigma_param"):
-                head.log_sigma_param.fill_(_LOG_SIGMA)
+                head.log_sigma_param.fill_(log_sigma)
 
 
 def _make_orthogonal(layer: nn.Module, gain: float) -> None:

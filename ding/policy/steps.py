@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,19 +61,26 @@ class PolicySteps:
         optimizer: torch.optim.Optimizer,
         model: Any = None,
         inputs: Sequence[Tensor] | None = None,
-    ) -> None:
+        max_grad_norm: float = math.inf,
+    ) -> Tensor:
         """One optimizer step on `loss`; with `multi_gpu` the gradients of `model` are averaged over all ranks first.
 
         `model` holds the parameters of `optimizer`; None means just these. With `inputs` only these tensors get
         gradients: an actor's loss goes through the critic, but backward computes nothing for the critic's parameters.
+        With a finite `max_grad_norm` the gradients are then scaled so that their norm is not above it. Returns the norm
+        before that, 0-d; 0 without a maximum.
         """
         optimizer.zero_grad()
         loss.backward(inputs=inputs)  # type: ignore[no-untyped-call]
+        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if self._cfg.multi_gpu:
-            own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             self.sync_gradients(own if model is None else model)
+        norm = torch.zeros(())
+        if max_grad_norm < math.inf:
+            norm = nn.utils.clip_grad_norm_(own, max_grad_norm)
         with flushed_denormals():
             optimizer.step()
+        return norm
 
     def _mode_of(self, module: nn.Module) -> ModuleMode:
         """The switch between training and evaluation of a module of this policy."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
@@ -35,17 +37,18 @@ def a2c_error(data: a2c_data) -> a2c_loss:
         >>> round(loss.policy_loss.item(), 4), loss.value_loss.item()
         (0.6931, 4.0)
     """
-    return _error(data, categorical_terms(data.logit, data.action))
+    return a2c_terms_error([categorical_terms(data.logit, data.action)], data)
 
 
 def a2c_error_continuous(data: a2c_data) -> a2c_loss:
     """As `a2c_error`, for real-valued actions of independent Gaussians."""
-    return _error(data, gaussian_terms(data.logit, data.action))
+    return a2c_terms_error([gaussian_terms(data.logit, data.action)], data)
 
 
-def _error(data: a2c_data, terms: ActionTerms) -> a2c_loss:
+def a2c_terms_error(terms: Sequence[ActionTerms], data: a2c_data) -> a2c_loss:
+    """`a2c_error` of actions whose parts have the given terms: the losses of the parts are added."""
     return a2c_loss(
-        -weighted_mean(terms.log_prob * data.adv, data.weight),
+        -weighted_mean(torch.stack([term.log_prob for term in terms]).sum(0) * data.adv, data.weight),
         weighted_mean((data.return_ - data.value).square(), data.weight),
-        weighted_mean(terms.entropy, data.weight),
+        weighted_mean(torch.stack([term.entropy for term in terms]).sum(0), data.weight),
     )

@@ -5,7 +5,9 @@ from collections import namedtuple
 import torch
 from easydict import EasyDict
 from torch import nn
+from torch.distributions import Categorical, Independent, Normal
 
+from ding.policy.actor_critic import ActorCriticPolicy
 from ding.policy.ppo import PPOPolicy
 
 Timestep = namedtuple("Timestep", "obs reward done info")
@@ -17,18 +19,16 @@ ACTION_SHAPES = {
 }
 
 
-def make_config(space="discrete", **settings):
-    """PPO's defaults for 4 observations, with a small net; `learn__batch_size=8` sets `cfg.learn.batch_size`."""
-    cfg = PPOPolicy.default_config()
+def make_config(space="discrete", cls=PPOPolicy, **settings):
+    """The defaults of `cls` for 4 observations, with a small net; `learn__batch_size=8` sets `cfg.learn.batch_size`."""
+    cfg = cls.default_config()
     cfg.action_space = space.removeprefix("multi-")
-    cfg.model = EasyDict(
-        obs_shape=4,
-        action_shape=ACTION_SHAPES[space],
-        encoder_hidden_size_list=[8],
-        actor_head_hidden_size=8,
-        critic_head_hidden_size=8,
-    )
-    cfg.learn.update(epoch_per_collect=2, batch_size=8)
+    cfg.model = EasyDict(obs_shape=4, action_shape=ACTION_SHAPES[space], encoder_hidden_size_list=[8])
+    if issubclass(cls, ActorCriticPolicy):
+        cfg.model.update(actor_head_hidden_size=8, critic_head_hidden_size=8)
+    if "epoch_per_collect" in cfg.learn:
+        cfg.learn.epoch_per_collect = 2
+    cfg.learn.batch_size = 8
     for path, value in settings.items():
         section = cfg
         *parents, key = path.split("__")
@@ -38,9 +38,9 @@ def make_config(space="discrete", **settings):
     return cfg
 
 
-def make_policy(*fields, space="discrete", seed=0, model=None, **settings):
+def make_policy(*fields, space="discrete", seed=0, model=None, cls=PPOPolicy, **settings):
     torch.manual_seed(seed)
-    return PPOPolicy(make_config(space, **settings), model=model, enable_field=list(fields) or None)
+    return cls(make_config(space, cls, **settings), model=model, enable_field=list(fields) or None)
 
 
 def make_obs():
@@ -74,6 +74,44 @@ def make_pieces(policy, make_obs=make_obs):
         piece[-1].update(end)
         samples += policy.collect_mode.get_train_sample(piece)
     return samples
+
+
+def make_episodes(policy, make_obs=make_obs):
+    """Train samples of three whole episodes, one of which a time limit has cut off."""
+    samples = []
+    for length, end in ((7, TERMINATED), (6, TRUNCATED), (8, {"done": True})):
+        samples += policy.collect_mode.get_train_sample(make_piece(policy, length, end, make_obs))
+    return samples
+
+
+def distributions(logit, space):
+    """The independent parts of the action's distribution, for a batch of one."""
+    if space == "hybrid":
+        gaussian = Independent(Normal(logit["action_args"]["mu"], logit["action_args"]["sigma"]), 1)
+        return [Categorical(logits=logit["action_type"]), gaussian]
+    if space == "continuous":
+        return [Independent(Normal(logit["mu"], logit["sigma"]), 1)]
+    logits = logit if isinstance(logit, (list, tuple)) else [logit]
+    return [Categorical(logits=part) for part in logits]
+
+
+def judge(logit, action, space):
+    """[(log-probability, entropy)] of the parts with a loss of their own."""
+    parts = [action["action_type"], action["action_args"]] if space == "hybrid" else action
+    parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
+    terms = []
+    for dist, part in zip(distributions(logit, space), parts, strict=True):
+        part = part if isinstance(dist, Categorical) else part[None]
+        terms.append((dist.log_prob(part)[0], dist.entropy()[0]))
+    if space == "multi-discrete":
+        return [(sum(t[0] for t in terms), sum(t[1] for t in terms))]
+    return terms
+
+
+def batched(logit):
+    if isinstance(logit, dict):
+        return {key: batched(value) for key, value in logit.items()}
+    return [batched(value) for value in logit] if isinstance(logit, tuple) else logit[None]
 
 
 def parameters_of(policy):

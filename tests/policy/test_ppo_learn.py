@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.distributions import Categorical, Independent, Normal
 
 from ding.model.template.vac import VAC
 from ding.utils.file_helper import save_file
 from tests.policy.on_policy_samples import (
     AgentModel,
+    batched,
+    judge,
     make_config,
     make_obs,
     make_piece,
@@ -42,36 +43,6 @@ class NaiveNorm:
     def std(self):
         mean = self.sum / self.count
         return math.sqrt(self.squares / self.count - mean * mean + 1e-8)
-
-
-def distributions(logit, space):
-    """The independent parts of the action's distribution, for a batch of one."""
-    if space == "hybrid":
-        gaussian = Independent(Normal(logit["action_args"]["mu"], logit["action_args"]["sigma"]), 1)
-        return [Categorical(logits=logit["action_type"]), gaussian]
-    if space == "continuous":
-        return [Independent(Normal(logit["mu"], logit["sigma"]), 1)]
-    logits = logit if isinstance(logit, (list, tuple)) else [logit]
-    return [Categorical(logits=part) for part in logits]
-
-
-def judge(logit, action, space):
-    """[(log-probability, entropy)] of the parts with a loss of their own."""
-    parts = [action["action_type"], action["action_args"]] if space == "hybrid" else action
-    parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
-    terms = []
-    for dist, part in zip(distributions(logit, space), parts, strict=True):
-        part = part if isinstance(dist, Categorical) else part[None]
-        terms.append((dist.log_prob(part)[0], dist.entropy()[0]))
-    if space == "multi-discrete":
-        return [(sum(t[0] for t in terms), sum(t[1] for t in terms))]
-    return terms
-
-
-def batched(logit):
-    if isinstance(logit, dict):
-        return {key: batched(value) for key, value in logit.items()}
-    return [batched(value) for value in logit] if isinstance(logit, tuple) else logit[None]
 
 
 class NaivePPO:

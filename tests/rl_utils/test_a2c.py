@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.distributions import Categorical, Independent, Normal
 
-from ding.rl_utils.a2c import a2c_data, a2c_error, a2c_error_continuous, a2c_loss
+from ding.rl_utils.a2c import a2c_data, a2c_error, a2c_error_continuous, a2c_loss, a2c_terms_error
+from ding.rl_utils.log_prob import ActionTerms
 
 
 def check(loss, dist, data):
@@ -43,3 +44,15 @@ def test_gradients_reach_the_policy_and_the_value():
     loss = a2c_error(a2c_data(logit, torch.tensor([0, 1]), value, torch.ones(2), torch.ones(2), None))
     (loss.policy_loss + loss.value_loss).backward()
     assert logit.grad.abs().sum() > 0 and value.grad.tolist() == [-1.0, -1.0]
+
+
+def test_the_parts_of_an_action_have_their_losses_added():
+    data = a2c_data(None, None, torch.zeros(2), torch.tensor([1.0, 2.0]), torch.ones(2), torch.tensor([1.0, 3.0]))
+    parts = [
+        ActionTerms(torch.tensor([-0.5, -1.0]), torch.tensor([0.1, 0.2])),
+        ActionTerms(torch.tensor([0.25, 0.5]), torch.tensor([1.0, 2.0])),
+    ]
+    loss = a2c_terms_error(parts, data)
+    assert loss.policy_loss.item() == pytest.approx(((0.5 - 0.25) * 1 + (1.0 - 0.5) * 2 * 3) / 2)
+    assert loss.value_loss.item() == pytest.approx((1 + 3) / 2)
+    assert loss.entropy_loss.item() == pytest.approx((0.1 + 1.0 + 3 * (0.2 + 2.0)) / 2)
