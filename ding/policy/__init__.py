@@ -1,5 +1,6 @@
 """Policies: how to learn from samples and how to act."""
 
+from ding.policy.a2c import A2CPolicy
 from ding.policy.base_policy import (
     CommandModePolicy,
     Policy,
@@ -20,6 +21,14 @@ from ding.policy.command_mode_policy_instance import (
     IMPALACommandModePolicy,
     PPOCommandModePolicy,
     QRDQNCommandModePolicy,
+    A2CCommandModePolicy,
+    DQNCommandModePolicy,
+    DummyCommandModePolicy,
+    EpsCommandModePolicy,
+    PGCommandModePolicy,
+    PPOCommandModePolicy,
+    PPOOffCommandModePolicy,
+    PPOPGCommandModePolicy,
     R2D2CommandModePolicy,
     RainbowDQNCommandModePolicy,
     SACCommandModePolicy,
@@ -40,6 +49,7 @@ from ding.policy.mdqn import MDQNPolicy
 from ding.policy.impala import (
     IMPALAPolicy,
 )
+from ding.policy.pg import PGPolicy
 from ding.policy.policy_factory import (
     PolicyFactory,
     get_random_policy,
@@ -48,6 +58,8 @@ from ding.policy.ppo import (
     PPOPolicy,
 )
 from ding.policy.qrdqn import QRDQNPolicy
+from ding.policy.ppo_offpolicy import PPOOffPolicy
+from ding.policy.ppo_pg import PPOPGPolicy
 from ding.policy.r2d2 import (
     R2D2Policy,
 )
@@ -59,6 +71,8 @@ from ding.policy.sql import SQLPolicy
 from ding.policy.sqn import SQNPolicy
 
 __all__ = [
+    "A2CCommandModePolicy",
+    "A2CPolicy",
     "CommandModePolicy",
     "DQNCommandModePolicy",
     "DQNPolicy",
@@ -85,6 +99,12 @@ __all__ = [
     "IMPALACommandModePolicy",
     "IMPALAPolicy",
     "PPOCommandModePolicy",
+    "PGCommandModePolicy",
+    "PGPolicy",
+    "PPOOffCommandModePolicy",
+    "PPOOffPolicy",
+    "PPOPGCommandModePolicy",
+    "PPOPGPolicy",
     "PPOPolicy",
     "Policy",
     "PolicyFactory",

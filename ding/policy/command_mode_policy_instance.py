@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from ding.policy.a2c import A2CPolicy
 from ding.policy.base_policy import CommandModePolicy
 from ding.policy.bdq import BDQPolicy
 from ding.policy.c51 import C51Policy
@@ -15,6 +16,10 @@ from ding.policy.mdqn import MDQNPolicy
 from ding.policy.impala import IMPALAPolicy
 from ding.policy.ppo import PPOPolicy
 from ding.policy.qrdqn import QRDQNPolicy
+from ding.policy.pg import PGPolicy
+from ding.policy.ppo import PPOPolicy
+from ding.policy.ppo_offpolicy import PPOOffPolicy
+from ding.policy.ppo_pg import PPOPGPolicy
 from ding.policy.r2d2 import R2D2Policy
 from ding.policy.rainbow import RainbowDQNPolicy
 from ding.policy.sac import SACPolicy
@@ -141,3 +146,21 @@ class SACCommandModePolicy(SACPolicy, DummyCommandModePolicy):
 @POLICY_REGISTRY.register("impala_command")
 class IMPALACommandModePolicy(IMPALAPolicy, DummyCommandModePolicy):
     """`IMPALAPolicy` with a command mode, which has nothing to set."""
+@POLICY_REGISTRY.register("a2c_command")
+class A2CCommandModePolicy(A2CPolicy, DummyCommandModePolicy):
+    """`A2CPolicy` with a command mode, which has nothing to set."""
+
+
+@POLICY_REGISTRY.register("pg_command")
+class PGCommandModePolicy(PGPolicy, DummyCommandModePolicy):
+    """`PGPolicy` with a command mode, which has nothing to set."""
+
+
+@POLICY_REGISTRY.register("ppo_pg_command")
+class PPOPGCommandModePolicy(PPOPGPolicy, DummyCommandModePolicy):
+    """`PPOPGPolicy` with a command mode, which has nothing to set."""
+
+
+@POLICY_REGISTRY.register("ppo_offpolicy_command")
+class PPOOffCommandModePolicy(PPOOffPolicy, DummyCommandModePolicy):
+    """`PPOOffPolicy` with a command mode, which has nothing to set."""

@@ -1,4 +1,4 @@
-"""The PPO examples, and configs as users of DI-engine have them."""
+"""The on-policy examples, and configs as users of DI-engine have them."""
 
 import importlib
 import json
@@ -13,7 +13,7 @@ from ding.config.read import read_config
 from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
 from ding.example import runner
 
-STOP_VALUES = {"cartpole_ppo": 195, "pendulum_ppo": -250}
+STOP_VALUES = {"cartpole_a2c": 195, "cartpole_ppo": 195, "pendulum_ppo": -250}
 
 
 @pytest.fixture(autouse=True)
@@ -137,12 +137,13 @@ def test_a_documented_config_runs(pair):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["cartpole_a2c", "cartpole_ppo"])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_cartpole_example_is_solved(seed):
-    example = module("cartpole_ppo")
+def test_the_cartpole_examples_are_solved(name, seed):
+    example = module(name)
     argv = ["--seed", str(seed), "--max-env-step", "100000"]
     assert runner.run(example.main_config, example.create_config, argv, train=run_serial_onpolicy) == 0
-    assert best_return(f"cartpole_ppo_seed{seed}") >= 195
+    assert best_return(f"{name}_seed{seed}") >= 195
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """Whole models, registered by name."""
 
+from ding.model.template.pg import (
+    PG,
+)
 from ding.model.template.q_learning import (
     BDQ,
     C51DQN,
@@ -30,6 +33,7 @@ __all__ = [
     "DiscreteQAC",
     "FQF",
     "IQN",
+    "PG",
     "QRDQN",
     "RainbowDQN",
     "SQN",

@@ -107,7 +107,7 @@ class VAC(nn.Module):
         self.critic_head = RegressionHead(
             critic_size, 1, critic_layers, activation=act, norm_type=norm_type, hidden_size=critic_width
         )
-        heads = _ActorHeads(actor_size, actor_head_hidden_size, actor_head_layer_num, act, norm_type)
+        heads = ActorHeads(actor_size, actor_head_hidden_size, actor_head_layer_num, act, norm_type)
         gaussian = {"sigma_type": sigma_type, "fixed_sigma_value": fixed_sigma_value, "bound_type": bound_type}
         self.actor_head = heads.build(action_space, action_shape, gaussian)
         self.actor = nn.ModuleList([actor_encoder, self.actor_head])
@@ -199,8 +199,8 @@ def _make_encoder(
     return encoder, output_size
 
 
-class _ActorHeads:
-    """Makes the actor head for embeddings of a width."""
+class ActorHeads:
+    """Makes the actor head for embeddings of a width; a discrete one of another width is preceded by a layer."""
 
     def __init__(
         self, input_size: int, hidden_size: int, layer_num: int, activation: nn.Module | None, norm_type: str | None

@@ -1,0 +1,136 @@
+"""Advantage actor-critic, on policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
+from ding.policy.modes import plain_transition
+from ding.policy.on_policy_data import OnPolicyData
+from ding.policy.ppo import normalised
+from ding.policy.settings import positive
+from ding.rl_utils.a2c import a2c_data, a2c_terms_error
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("a2c")
+class A2CPolicy(ActorCriticPolicy):
+    """A2C (https://arxiv.org/abs/1602.01783) for discrete, continuous and hybrid actions.
+
+    One pass over what was collected, in shuffled minibatches, each with the loss
+
+        mean(-log p(a|s) A + value_weight (A + V_old(s) - V(s))^2 - entropy_weight H(p(.|s)))
+
+    The advantages A are those of https://arxiv.org/abs/1506.02438, computed when the samples are made. They end with a
+    piece of trajectory, and bootstrap there from the value of the observation that follows, unless the episode is over
+    (`terminated`, where the env tells it; `done` otherwise).
+
+    Example:
+        >>> import torch
+        >>> cfg = A2CPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = A2CPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)})[0]["value"].shape
+        torch.Size([1])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "a2c",
+        "cuda": False,
+        "on_policy": True,
+        # Samples are used once, all alike.
+        "priority": False,
+        "priority_IS_weight": False,
+        # 'discrete', 'continuous' or 'hybrid'; model.action_space follows it.
+        "action_space": "discrete",
+        "learn": {
+            "update_per_collect": 1,
+            "batch_size": 64,
+            "learning_rate": 0.001,
+            # Of Adam.
+            "betas": (0.9, 0.999),
+            "eps": 1e-8,
+            # Gradients with a larger norm are scaled to it.
+            "grad_norm": 0.5,
+            "value_weight": 0.5,
+            "entropy_weight": 0.01,
+            # Normalise the advantages of each minibatch.
+            "adv_norm": False,
+            # Bootstrap from terminal states too.
+            "ignore_done": False,
+        },
+        "collect": {"unroll_len": 1, "discount_factor": 0.9, "gae_lambda": 0.95},
+        "eval": {},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "priority": one_of(False),
+        "priority_IS_weight": one_of(False),
+        "action_space": one_of(*ACTION_KINDS),
+        "n_sample": integer(1, optional=True),
+        "learn.batch_size": integer(1),
+        "learn.learning_rate": positive,
+        "learn.eps": number(0),
+        "learn.grad_norm": positive,
+        "learn.value_weight": number(0),
+        "learn.entropy_weight": number(),
+        "learn.adv_norm": boolean,
+        "learn.ignore_done": boolean,
+        "collect.n_sample": integer(1, optional=True),
+        "collect.discount_factor": number(0, 1),
+        "collect.gae_lambda": number(0, 1),
+    }
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["policy_loss", "value_loss", "entropy_loss", "adv_abs_max", "grad_norm"]
+        return ["cur_lr", "total_loss", *names]
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        betas = learn.betas[0], learn.betas[1]
+        self._optimizer = Adam(self._model.parameters(), lr=learn.learning_rate, betas=betas, eps=learn.eps)
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """Learn from the samples of a collection; returns what to log of the last minibatch."""
+        learn = self._cfg.learn
+        batch = OnPolicyData(data, learn.ignore_done, device=self._device if self._cuda else None)
+        self._mode_of(self._model).set(True)
+        for minibatch in batch.minibatches(("action", "value", "adv", "weight"), learn.batch_size):
+            output = self._learn_model.forward(self._model_input(minibatch["obs"]), mode="compute_actor_critic")
+            mask_logits(output)
+            action, value, adv = minibatch["action"], minibatch["value"], minibatch["adv"]
+            return_ = value + adv
+            if learn.adv_norm:
+                adv = normalised(adv)
+            loss = a2c_terms_error(
+                self._kind.terms(output["logit"], action),
+                a2c_data(output["logit"], action, output["value"], adv, return_, minibatch["weight"]),
+            )
+            total = loss.policy_loss + learn.value_weight * loss.value_loss - learn.entropy_weight * loss.entropy_loss
+            grad_norm = self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=learn.grad_norm)
+        return {
+            "cur_lr": self._optimizer.param_groups[0]["lr"],
+            "total_loss": total.item(),
+            "policy_loss": loss.policy_loss.item(),
+            "value_loss": loss.value_loss.item(),
+            "entropy_loss": loss.entropy_loss.item(),
+            "adv_abs_max": adv.abs().max().item(),
+            "grad_norm": grad_norm.item(),
+        }
+
+    @plain_transition("action", "value")
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "next_obs": timestep.obs,
+            "action": policy_output["action"],
+            "value": policy_output["value"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }

@@ -1,0 +1,154 @@
+"""Policy gradients with the returns of whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.actor_critic import ACTION_KINDS, StochasticPolicy
+from ding.policy.common_utils import flag_column, set_columns, stack_column
+from ding.policy.modes import plain_transition
+from ding.policy.on_policy_data import OnPolicyData
+from ding.policy.settings import positive
+from ding.rl_utils.adder import get_train_sample
+from ding.rl_utils.gae import gae, gae_data
+from ding.rl_utils.returns import weighted_mean
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+class EpisodePolicy(StochasticPolicy):
+    """Base of policies without a critic, which learn from the discounted returns of whole episodes.
+
+    The configuration of a subclass has `collect.discount_factor` and `collect.unroll_len`.
+    """
+
+    config: ClassVar[dict[str, Any]] = {}
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "pg", ["ding.model.template.pg"]
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Add `return` [1], the discounted sum of the rewards from each step to the end of its episode.
+
+        The transitions are changed in place.
+
+        Raises:
+            AssertionError: the last transition does not end an episode.
+        """
+        if not transitions:
+            return []
+        done = np.array([bool(np.all(one)) for one in flag_column(transitions, "done")])
+        if not done[-1]:
+            raise AssertionError(
+                f"{type(self).__name__} learns from whole episodes, but the last transition is not done; set "
+                "policy.collect.collector = {'type': 'episode', 'get_train_sample': True} and policy.collect.n_episode"
+            )
+        reward = stack_column(transitions, "reward").reshape(len(done), 1)
+        zeros = torch.zeros_like(reward)
+        discount = self._cfg.collect.discount_factor
+        returns = gae(gae_data(zeros, zeros, reward, None, torch.from_numpy(done[:, None])), discount, 1.0)
+        set_columns(transitions, {"return": returns})
+        return get_train_sample(transitions, self._unroll_len)
+
+
+@POLICY_REGISTRY.register("pg")
+class PGPolicy(EpisodePolicy):
+    """REINFORCE (https://link.springer.com/article/10.1007/BF00992696) for discrete and continuous actions.
+
+    One pass over the episodes of a collection, in shuffled minibatches, each with the loss
+
+        mean(-log p(a|s) R) - entropy_weight mean(H(p(.|s)))
+
+    where R is the discounted return from s to the end of the episode, be it an end by a time limit. The collector must
+    gather whole episodes: `policy.collect.collector.type = 'episode'`.
+
+    Example:
+        >>> cfg = PGPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = PGPolicy(cfg, enable_field=["collect"])
+        >>> steps = [{"reward": torch.ones(1), "done": done} for done in (False, False, True)]
+        >>> [round(step["return"].item(), 4) for step in policy.collect_mode.get_train_sample(steps)]
+        [2.9701, 1.99, 1.0]
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "pg",
+        "cuda": False,
+        "on_policy": True,
+        # 'discrete' or 'continuous'; model.action_space follows it.
+        "action_space": "discrete",
+        # Evaluate with the likeliest action; False draws actions as for collecting.
+        "deterministic_eval": True,
+        "learn": {
+            "batch_size": 64,
+            "learning_rate": 0.001,
+            "entropy_weight": 0.01,
+            # Gradients with a larger norm are scaled to it.
+            "grad_norm": 5,
+            # There is no value to bootstrap from.
+            "ignore_done": False,
+        },
+        "collect": {"unroll_len": 1, "discount_factor": 0.99, "collector": {"get_train_sample": True}},
+        "eval": {},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "action_space": one_of("discrete", "continuous"),
+        "deterministic_eval": boolean,
+        "n_episode": integer(1, optional=True),
+        "learn.batch_size": integer(1),
+        "learn.learning_rate": positive,
+        "learn.entropy_weight": number(),
+        "learn.grad_norm": positive,
+        "learn.ignore_done": one_of(False),
+        "collect.n_episode": integer(1, optional=True),
+        "collect.discount_factor": number(0, 1),
+    }
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "policy_loss", "entropy_loss", "return_abs_max", "grad_norm"]
+
+    def _init_learn(self) -> None:
+        self._optimizer = Adam(self._model.parameters(), lr=self._cfg.learn.learning_rate)
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Learn from the samples of whole episodes; returns what to log of each optimizer step."""
+        learn = self._cfg.learn
+        batch = OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
+        self._mode_of(self._model).set(True)
+        steps = []
+        for minibatch in batch.minibatches(("action", "return", "weight"), learn.batch_size):
+            output = self._learn_model.forward(self._model_input(minibatch["obs"]))
+            (terms,) = self._kind.terms(output["logit"], minibatch["action"])
+            return_, weight = minibatch["return"], minibatch["weight"]
+            policy_loss = -weighted_mean(terms.log_prob * return_, weight)
+            entropy_loss = -learn.entropy_weight * weighted_mean(terms.entropy, weight)
+            total = policy_loss + entropy_loss
+            grad_norm = self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=learn.grad_norm)
+            logged = [total, policy_loss, entropy_loss, return_.abs().max(), grad_norm]
+            steps.append(torch.stack([entry.detach() for entry in logged]))
+        names = self._monitor_vars_learn()[1:]
+        cur_lr = self._optimizer.param_groups[0]["lr"]
+        return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=True))} for row in torch.stack(steps).tolist()]
+
+    @plain_transition("action")
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "action": policy_output["action"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }
+
+    def _init_eval(self) -> None:
+        kind = ACTION_KINDS[self._cfg.action_space]
+        wrapper = kind.eval_wrapper if self._cfg.deterministic_eval else kind.collect_wrapper
+        self._eval_model = model_wrap(self._model, wrapper_name=wrapper)
+        self._eval_model.reset()

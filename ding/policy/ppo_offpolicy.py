@@ -1,0 +1,203 @@
+"""Proximal policy optimization with a replay buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
+from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.ppo import initialise_actor_critic, normalised
+from ding.policy.settings import positive
+from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
+from ding.rl_utils.ppo import clipped_surrogate, ppo_value_data, ppo_value_error
+from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean
+from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam
+from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+_KEYS = frozenset(("obs", "action", "logit", "value", "adv", "weight"))
+_NSTEP_KEYS = frozenset(("next_obs", "reward", "done", "terminated", "truncated", "value_gamma"))
+# The logarithm of the deviation that Gaussian actions begin with.
+_LOG_SIGMA = -2.0
+
+
+@POLICY_REGISTRY.register("ppo_offpolicy")
+class PPOOffPolicy(ActorCriticPolicy):
+    """PPO (https://arxiv.org/abs/1707.06347) on samples of a replay buffer, for all kinds of actions.
+
+    One optimizer step a call, on a batch of the buffer, with the loss of PPO: the clipped policy loss with the
+    advantages (https://arxiv.org/abs/1506.02438) and log-probabilities of the time of collecting, the value loss, and
+    the entropy. The return that the critic learns is the advantage plus the value of that time; with `nstep_return` it
+    is the n-step return, bootstrapped from the critic of now. With `value_norm` the critic predicts returns divided by
+    their running deviation.
+
+    Example:
+        >>> cfg = PPOOffPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = PPOOffPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)})[0]["value"].shape
+        torch.Size([1])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "ppo",
+        "cuda": False,
+        "on_policy": False,
+        "priority": False,
+        "priority_IS_weight": False,
+        # 'discrete', 'continuous' or 'hybrid'; model.action_space follows it.
+        "action_space": "discrete",
+        # The critic learns n-step returns.
+        "nstep_return": False,
+        "nstep": 3,
+        "transition_with_policy_data": True,
+        "learn": {
+            # Iterations per collection.
+            "update_per_collect": 5,
+            "batch_size": 64,
+            "learning_rate": 0.001,
+            "weight_decay": 0.0,
+            "value_weight": 0.5,
+            "entropy_weight": 0.01,
+            "clip_ratio": 0.2,
+            # Normalise the advantages of each batch.
+            "adv_norm": False,
+            "value_norm": True,
+            # Begin with orthogonal layers.
+            "ppo_param_init": True,
+            "grad_clip_type": "clip_norm",
+            "grad_clip_value": 0.5,
+            # Bootstrap from terminal states too.
+            "ignore_done": False,
+        },
+        "collect": {"unroll_len": 1, "discount_factor": 0.99, "gae_lambda": 0.95},
+        "eval": {},
+        "other": {"replay_buffer": {"replay_buffer_size": 10000}},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "priority": one_of(False),
+        "priority_IS_weight": one_of(False),
+        "action_space": one_of(*ACTION_KINDS),
+        "nstep_return": boolean,
+        "nstep": integer(1),
+        "n_sample": integer(1, optional=True),
+        "learn.update_per_collect": integer(1),
+        "learn.batch_size": integer(1),
+        "learn.learning_rate": positive,
+        "learn.weight_decay": number(0),
+        "learn.value_weight": number(0),
+        "learn.entropy_weight": number(),
+        "learn.clip_ratio": positive,
+        "learn.adv_norm": boolean,
+        "learn.value_norm": boolean,
+        "learn.ppo_param_init": boolean,
+        "learn.grad_clip_type": one_of(*CLIP_TYPES),
+        "learn.grad_clip_value": number(0, optional=True),
+        "learn.ignore_done": boolean,
+        "collect.n_sample": integer(1, optional=True),
+        "collect.discount_factor": number(0, 1),
+        "collect.gae_lambda": number(0, 1),
+    }
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 hands its parameters to the others
+            initialise_actor_critic(model, self._cfg.action_space != "discrete", _LOG_SIGMA)
+        self._nstep, self._nstep_return = self._cfg.nstep, self._cfg.nstep_return
+        super()._set_up_model(model, learns)
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["policy_loss", "value", "value_loss", "entropy_loss", "adv_abs_max", "approx_kl", "clipfrac"]
+        if self._cfg.action_space == "continuous":
+            names += ["act", "mu_mean", "sigma_mean"]
+        return ["cur_lr", "total_loss", *names]
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._optimizer = Adam(
+            self._model.parameters(),
+            lr=learn.learning_rate,
+            weight_decay=learn.weight_decay,
+            grad_clip_type=learn.grad_clip_type,
+            clip_value=learn.grad_clip_value,
+        )
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """One optimizer step; returns what to log."""
+        learn, batch = self._cfg.learn, self._prepare(data)
+        self._mode_of(self._model).set(True)
+        output = self._learn_model.forward(self._model_input(batch["obs"]), mode="compute_actor_critic")
+        mask_logits(output)
+        weight, action, logit, value = batch["weight"], batch["action"], output["logit"], output["value"]
+        adv = normalised(batch["adv"]) if learn.adv_norm else batch["adv"]
+        terms = self._kind.terms(logit, action)
+        old_terms = self._kind.terms(batch["logit"], action)
+        surrogates = [
+            clipped_surrogate(new.log_prob, old.log_prob, adv, weight, learn.clip_ratio)
+            for new, old in zip(terms, old_terms, strict=True)
+        ]
+        policy_loss, approx_kl, clipfrac = (torch.stack(column) for column in zip(*surrogates, strict=True))
+        entropy = torch.stack([weighted_mean(term.entropy, weight) for term in terms]).sum()
+        value_loss = self._value_loss(value, batch)
+        total = policy_loss.sum() + learn.value_weight * value_loss - learn.entropy_weight * entropy
+        self._backward_and_step(total, self._optimizer, self._model)
+        logged = [total, policy_loss.sum(), value.mean(), value_loss, entropy, adv.abs().max()]
+        logged += [approx_kl.max(), clipfrac.max()]
+        if self._cfg.action_space == "continuous":
+            logged += [action.mean(), logit["mu"].mean(), logit["sigma"].mean()]
+        entries = torch.stack([entry.detach() for entry in logged]).tolist()
+        cur_lr = self._optimizer.param_groups[0]["lr"]
+        return {"cur_lr": cur_lr, **dict(zip(self._monitor_vars_learn()[1:], entries, strict=True))}
+
+    def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = default_preprocess_learn(
+            data,
+            use_nstep=self._nstep_return,
+            ignore_done=self._cfg.learn.ignore_done,
+            keys=_KEYS | _NSTEP_KEYS if self._nstep_return else _KEYS,
+        )
+        return to_device(batch, self._device) if self._cuda else batch
+
+    def _value_loss(self, value: Tensor, batch: dict[str, Any]) -> Tensor:
+        """The loss of predictions [B] in units of the value scale, which then takes in the returns of the batch."""
+        scale, weight = self._value_scale(), batch["weight"]
+        if self._nstep_return:
+            returns = self._nstep_returns(batch, scale)
+            loss = weighted_mean((value - returns / scale).square(), weight)
+        else:
+            returns = batch["value"] * scale + batch["adv"]
+            data = ppo_value_data(value, batch["value"], returns / scale, weight)
+            loss = ppo_value_error(data, self._cfg.learn.clip_ratio)
+        if self._value_norm:
+            self._running_mean_std.take_in(returns, all_ranks=self._cfg.multi_gpu)
+        return loss
+
+    @torch.no_grad()
+    def _nstep_returns(self, batch: dict[str, Any], scale: float) -> Tensor:
+        next_value = self._model(self._model_input(batch["next_obs"]), mode="compute_critic")["value"] * scale
+        data = nstep_return_data(batch["reward"], next_value, batch["done"])
+        return nstep_return(data, self._gamma, self._nstep, batch.get("value_gamma"))
+
+    # --- collect ---
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Add `adv` [1] and `traj_flag`, and with `nstep_return` make transitions of n steps.
+
+        The given transitions are changed in place.
+        """
+        if not transitions:
+            return []
+        samples = self._with_advantages(transitions)
+        if self._nstep_return:
+            samples = get_nstep_return_data(samples, self._nstep, gamma=self._gamma)
+        return get_train_sample(samples, self._unroll_len)

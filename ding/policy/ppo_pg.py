@@ -1,0 +1,139 @@
+"""Proximal policy optimization without a critic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.modes import plain_transition
+from ding.policy.on_policy_data import OnPolicyData
+from ding.policy.pg import EpisodePolicy
+from ding.policy.ppo import initialise_actor_critic
+from ding.policy.settings import positive
+from ding.rl_utils.ppo import clipped_surrogate
+from ding.rl_utils.returns import weighted_mean
+from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam
+from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("ppo_pg")
+class PPOPGPolicy(EpisodePolicy):
+    """The clipped policy loss of PPO (https://arxiv.org/abs/1707.06347) with returns in place of advantages.
+
+    `epoch_per_collect` passes over the episodes of a collection, in shuffled minibatches, each with the loss
+
+        -mean(min(r R, clip(r, 1 - clip_ratio, 1 + clip_ratio) R)) - entropy_weight mean(H(p(.|s)))
+
+    where r = p(a|s) / p_old(a|s), and R is the discounted return from s to the end of the episode, be it an end by a
+    time limit. The collector must gather whole episodes: `policy.collect.collector.type = 'episode'`.
+
+    Example:
+        >>> cfg = PPOPGPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = PPOPGPolicy(cfg, enable_field=["eval"])
+        >>> policy.eval_mode.forward({0: torch.zeros(4)})[0]["action"].shape
+        torch.Size([1])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "ppo_pg",
+        "cuda": False,
+        "on_policy": True,
+        # 'discrete' or 'continuous'; model.action_space follows it.
+        "action_space": "discrete",
+        "multi_agent": False,
+        "transition_with_policy_data": True,
+        "learn": {
+            "epoch_per_collect": 10,
+            "batch_size": 64,
+            "learning_rate": 3e-4,
+            "entropy_weight": 0.0,
+            "clip_ratio": 0.2,
+            # Begin with orthogonal layers.
+            "ppo_param_init": True,
+            "grad_clip_type": "clip_norm",
+            "grad_clip_value": 0.5,
+            # There is no value to bootstrap from.
+            "ignore_done": False,
+        },
+        "collect": {"unroll_len": 1, "discount_factor": 0.99},
+        "eval": {},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "action_space": one_of("discrete", "continuous"),
+        "multi_agent": one_of(False),
+        "n_episode": integer(1, optional=True),
+        "learn.epoch_per_collect": integer(1),
+        "learn.batch_size": integer(1),
+        "learn.learning_rate": positive,
+        "learn.entropy_weight": number(),
+        "learn.clip_ratio": positive,
+        "learn.ppo_param_init": boolean,
+        "learn.grad_clip_type": one_of(*CLIP_TYPES),
+        "learn.grad_clip_value": number(0, optional=True),
+        "learn.ignore_done": one_of(False),
+        "collect.n_episode": integer(1, optional=True),
+        "collect.discount_factor": number(0, 1),
+    }
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 hands its parameters to the others
+            initialise_actor_critic(model, is_gaussian=self._cfg.action_space == "continuous")
+        super()._set_up_model(model, learns)
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["cur_lr", "total_loss", "policy_loss", "entropy_loss", "approx_kl", "clipfrac"]
+        return [*names, "act", "mu_mean", "sigma_mean"] if self._cfg.action_space == "continuous" else names
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._optimizer = Adam(
+            self._model.parameters(),
+            lr=learn.learning_rate,
+            grad_clip_type=learn.grad_clip_type,
+            clip_value=learn.grad_clip_value,
+        )
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Learn from the samples of whole episodes; returns what to log of each optimizer step."""
+        learn = self._cfg.learn
+        batch = OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
+        (old,) = self._kind.terms(batch.columns["logit"], batch.columns["action"])
+        batch.columns["log_prob_old"] = old.log_prob
+        self._mode_of(self._model).set(True)
+        steps = []
+        for _ in range(learn.epoch_per_collect):
+            for minibatch in batch.minibatches(("action", "log_prob_old", "return", "weight"), learn.batch_size):
+                output = self._learn_model.forward(self._model_input(minibatch["obs"]))
+                logit, action, weight = output["logit"], minibatch["action"], minibatch["weight"]
+                (terms,) = self._kind.terms(logit, action)
+                surrogate = clipped_surrogate(
+                    terms.log_prob, minibatch["log_prob_old"], minibatch["return"], weight, learn.clip_ratio
+                )
+                entropy = weighted_mean(terms.entropy, weight)
+                total = surrogate.loss - learn.entropy_weight * entropy
+                self._backward_and_step(total, self._optimizer, self._model)
+                logged = [total, surrogate.loss, entropy, surrogate.approx_kl, surrogate.clipfrac]
+                if self._cfg.action_space == "continuous":
+                    logged += [action.mean(), logit["mu"].mean(), logit["sigma"].mean()]
+                steps.append(torch.stack([entry.detach() for entry in logged]))
+        names = self._monitor_vars_learn()[1:]
+        cur_lr = self._optimizer.param_groups[0]["lr"]
+        return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=True))} for row in torch.stack(steps).tolist()]
+
+    @plain_transition("action", "logit")
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "action": policy_output["action"],
+            "logit": policy_output["logit"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }

@@ -1,0 +1,78 @@
+"""The network of policy gradient methods: what it computes, its parts, its state dict."""
+
+import pytest
+import torch
+from torch.distributions import Categorical, Independent, Normal
+
+from ding.model import PG, create_model
+
+X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
+
+
+def names(model):
+    return [name.rsplit(".", 1)[0] for name in model.state_dict() if not name.endswith(".bias")]
+
+
+def test_parameters_have_the_documented_names_and_number():
+    encoder = ["encoder.init", "encoder.main.0", "encoder.main.2"]
+    assert names(PG(4, 2)) == [*encoder, "head.Q.0.0", "head.Q.1.0"]
+    assert names(PG(3, 1, "continuous")) == [*encoder, "head", "head.main.0", "head.mu"]
+    assert sum(p.numel() for p in PG(4, 2).parameters()) == 29698
+
+
+def test_discrete_actions_have_a_categorical_distribution():
+    output = PG(4, 3)(X)
+    assert output.keys() == {"logit", "dist"} and output["logit"].shape == (3, 3)
+    assert isinstance(output["dist"], Categorical)
+    assert torch.allclose(output["dist"].probs, torch.softmax(output["logit"], -1))
+
+
+def test_parts_of_a_multi_discrete_action_have_a_distribution_each():
+    output = PG(4, [2, 3])(X)
+    assert [logit.shape for logit in output["logit"]] == [(3, 2), (3, 3)]
+    assert [dist.probs.shape for dist in output["dist"]] == [(3, 2), (3, 3)]
+
+
+def test_continuous_actions_have_a_gaussian_distribution():
+    model = PG(4, 2, "continuous")
+    output = model(X)
+    mu, sigma = output["logit"]["mu"], output["logit"]["sigma"]
+    expected = Independent(Normal(mu, sigma), 1)
+    action = torch.rand(3, 2)
+    assert torch.equal(output["dist"].log_prob(action), expected.log_prob(action))
+    assert torch.equal(sigma, model.head.log_sigma_param.exp().expand(3, 2))
+
+
+def test_a_mask_rules_out_actions_and_is_passed_on():
+    mask = torch.tensor([[1, 0], [0, 1], [1, 1]])
+    output = PG(4, 2)({"observation": X, "action_mask": mask})
+    assert torch.equal(output["dist"].probs[:2], mask[:2].float()) and torch.equal(output["action_mask"], mask)
+    assert (output["dist"].probs[2] > 0).all()
+
+
+def test_another_width_of_the_head_gets_a_projection():
+    model = PG(4, 2, head_hidden_size=16, head_layer_num=2)
+    assert model(X)["logit"].shape == (3, 2)
+    assert [layer.out_features for layer in model.head.modules() if isinstance(layer, torch.nn.Linear)] == [
+        16,
+        16,
+        16,
+        2,
+    ]
+
+
+def test_images_go_through_a_convolutional_encoder():
+    model = PG([3, 36, 36], 2, encoder_hidden_size_list=[4, 4, 8])
+    assert model(torch.rand(2, 3, 36, 36))["logit"].shape == (2, 2)
+
+
+def test_what_it_cannot_do_is_refused():
+    with pytest.raises(ValueError, match="action_space 'hybrid' is unknown; allowed: discrete, continuous"):
+        PG(4, 2, "hybrid")
+    with pytest.raises(RuntimeError, match="is not supported"):
+        PG((2, 3), 2)
+
+
+def test_the_model_is_registered():
+    model = create_model({"type": "pg", "obs_shape": 4, "action_shape": 2, "import_names": ["ding.model.template.pg"]})
+    assert isinstance(model, PG)

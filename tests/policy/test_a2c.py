@@ -1,0 +1,144 @@
+"""What A2C makes of trajectories, and what it learns, against a twin that goes sample by sample."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from ding.policy.a2c import A2CPolicy
+from tests.policy.on_policy_samples import (
+    TERMINATED,
+    TRUNCATED,
+    judge,
+    make_piece,
+    make_pieces,
+    make_policy,
+    parameters_of,
+)
+
+SPACES = ["discrete", "continuous", "hybrid", "multi-discrete"]
+
+
+def make(*fields, **settings):
+    return make_policy(*fields, cls=A2CPolicy, **settings)
+
+
+def naive_loss(model, samples, space, adv_norm):
+    """The terms of the loss of a minibatch, and its largest advantage."""
+    adv = torch.cat([sample["adv"] for sample in samples])
+    returns = adv + torch.cat([sample["value"] for sample in samples])
+    if adv_norm:
+        adv = (adv - adv.mean()) / (adv.std() + 1e-8)
+    policy = value = entropy = 0.0
+    for sample, a, target in zip(samples, adv, returns, strict=True):
+        output, weight = model(sample["obs"][None], mode="compute_actor_critic"), sample.get("weight", 1.0)
+        for log_prob, h in judge(output["logit"], sample["action"], space):
+            policy, entropy = policy - log_prob * a * weight, entropy + h * weight
+        value = value + (target - output["value"][0]) ** 2 * weight
+    return policy / len(samples), value / len(samples), entropy / len(samples), adv.abs().max()
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize(
+    "settings", [{}, {"learn__adv_norm": True, "learn__grad_norm": 1e-3, "learn__betas": (0.5, 0.9)}]
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_pass_of_minibatches_is_that_of_the_twin(space, settings, weighted):
+    policy = make(space=space, **settings)
+    data = make_pieces(policy)
+    if weighted:
+        for i, sample in enumerate(data):
+            sample["weight"] = torch.tensor([0.5 + i % 3])
+    model, learn = copy.deepcopy(policy._model), policy.cfg.learn
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001, betas=learn.betas)
+    np.random.seed(3)
+    output = policy.learn_mode.forward(data)
+    np.random.seed(3)
+    order = np.random.permutation(21)
+    for start in (0, 8, 13):  # the last minibatch is filled up
+        minibatch = [data[i] for i in order[start : start + 8]]
+        policy_loss, value_loss, entropy, adv_abs_max = naive_loss(model, minibatch, space, learn.adv_norm)
+        total = policy_loss + 0.5 * value_loss - 0.01 * entropy
+        optimizer.zero_grad()
+        total.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), learn.grad_norm)
+        optimizer.step()
+    expected = {
+        "cur_lr": 0.001,
+        "total_loss": total.item(),
+        "policy_loss": policy_loss.item(),
+        "value_loss": value_loss.item(),
+        "entropy_loss": entropy.item(),
+        "adv_abs_max": adv_abs_max.item(),
+        "grad_norm": norm.item(),
+    }
+    assert output == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert policy.learn_mode.monitor_vars() == list(output)
+    theirs = torch.cat([p.detach().flatten() for p in model.parameters()])
+    assert torch.allclose(parameters_of(policy), theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("end", "bootstraps"), [({}, True), (TERMINATED, False), (TRUNCATED, True), ({"done": True}, False)]
+)
+def test_a_piece_bootstraps_from_what_follows_unless_the_episode_is_over(end, bootstraps):
+    policy = make()
+    piece = make_piece(policy, 5, end)
+    last = policy._model(piece[-1]["next_obs"][None], "compute_critic")["value"].item() if bootstraps else 0.0
+    samples = policy.collect_mode.get_train_sample(copy.deepcopy(piece))
+    values, running = [step["value"].item() for step in piece] + [last], 0.0
+    for t in reversed(range(5)):
+        running = piece[t]["reward"].item() + 0.9 * values[t + 1] - values[t] + 0.9 * 0.95 * running
+        assert samples[t]["adv"].item() == pytest.approx(running, rel=1e-4, abs=1e-6)
+    assert samples[0].keys() == {"obs", "next_obs", "action", "value", "reward", "done", "adv", "traj_flag"}
+
+
+def test_weights_have_one_entry_a_sample():
+    policy = make(learn__batch_size=21)
+    data = make_pieces(policy)
+    losses = []
+    for weight in (1.0, 2.0):
+        twin = copy.deepcopy(policy)
+        losses.append(twin.learn_mode.forward([{**sample, "weight": torch.tensor([weight])} for sample in data]))
+    for key in ("policy_loss", "value_loss", "entropy_loss"):
+        assert losses[1][key] == pytest.approx(2 * losses[0][key])
+
+
+def test_the_advantage_of_the_actor_does_not_move_the_critic():
+    policy = make(learn__value_weight=0.0, learn__entropy_weight=0.0)
+    head = copy.deepcopy(policy._model.critic_head.state_dict())
+    policy.learn_mode.forward(make_pieces(policy))
+    assert all(torch.equal(head[name], value) for name, value in policy._model.critic_head.state_dict().items())
+
+
+def test_the_default_config_has_the_documented_values():
+    cfg = A2CPolicy.default_config()
+    assert {key: value for key, value in cfg.items() if key not in ("learn", "collect")} == {
+        "cfg_type": "A2CPolicyDict",
+        "type": "a2c",
+        "on_policy": True,
+        "cuda": False,
+        "multi_gpu": False,
+        "bp_update_sync": True,
+        "traj_len_inf": False,
+        "model": {},
+        "priority": False,
+        "priority_IS_weight": False,
+        "action_space": "discrete",
+        "eval": {},
+    }
+    assert cfg.learn == {
+        "resume_training": False,
+        "update_per_collect": 1,
+        "batch_size": 64,
+        "learning_rate": 0.001,
+        "betas": (0.9, 0.999),
+        "eps": 1e-8,
+        "grad_norm": 0.5,
+        "value_weight": 0.5,
+        "entropy_weight": 0.01,
+        "adv_norm": False,
+        "ignore_done": False,
+    }
+    assert cfg.collect == {"unroll_len": 1, "discount_factor": 0.9, "gae_lambda": 0.95}

@@ -1,0 +1,239 @@
+"""Policy gradients with returns: what PG and PPO without a critic learn, against twins that go sample by sample."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from ding.policy.pg import PGPolicy
+from ding.policy.ppo_pg import PPOPGPolicy
+from ding.utils.config_helper import ConfigError
+from tests.policy.on_policy_samples import (
+    TERMINATED,
+    TRUNCATED,
+    batched,
+    judge,
+    make_episodes,
+    make_piece,
+    make_policy,
+    parameters_of,
+)
+
+SPACES = ["discrete", "continuous", "multi-discrete"]
+
+
+def weights_of(data, weighted):
+    for i, sample in enumerate(data if weighted else []):
+        sample["weight"] = torch.tensor([0.5 + i % 3])
+
+
+def minibatches(data, size):
+    order = np.random.permutation(len(data))
+    starts = [min(start, len(data) - size) for start in range(0, len(data), size)]
+    return [[data[i] for i in order[start : start + size]] for start in starts]
+
+
+def learned(policy, data):
+    np.random.seed(3)
+    return policy.learn_mode.forward(data)
+
+
+# --- pg ---
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("grad_norm", [5, 1e-3])
+def test_a_pass_of_pg_is_that_of_the_twin(space, weighted, grad_norm):
+    policy = make_policy(cls=PGPolicy, space=space, learn__grad_norm=grad_norm, learn__learning_rate=0.01)
+    data = make_episodes(policy)
+    weights_of(data, weighted)
+    model = copy.deepcopy(policy._model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    output = learned(policy, data)
+    np.random.seed(3)
+    expected = []
+    for minibatch in minibatches(data, 8):
+        policy_loss = entropy = 0.0
+        for sample in minibatch:
+            weight = sample.get("weight", 1.0)
+            ((log_prob, h),) = judge(model(sample["obs"][None])["logit"], sample["action"], space)
+            policy_loss = policy_loss - log_prob * sample["return"][0] * weight / 8
+            entropy = entropy + h * weight / 8
+        total = policy_loss - 0.01 * entropy
+        optimizer.zero_grad()
+        total.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grad_norm)
+        optimizer.step()
+        expected.append(
+            {
+                "cur_lr": 0.01,
+                "total_loss": total.item(),
+                "policy_loss": policy_loss.item(),
+                "entropy_loss": -0.01 * entropy.item(),
+                "return_abs_max": max(sample["return"].abs().item() for sample in minibatch),
+                "grad_norm": norm.item(),
+            }
+        )
+    assert len(output) == len(expected) == 3
+    for ours, theirs in zip(output, expected, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+        assert list(ours) == policy.learn_mode.monitor_vars()
+    theirs = torch.cat([p.detach().flatten() for p in model.parameters()])
+    assert torch.allclose(parameters_of(policy), theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize("cls", [PGPolicy, PPOPGPolicy])
+@pytest.mark.parametrize("end", [TERMINATED, TRUNCATED, {"done": True}])
+def test_returns_are_discounted_sums_up_to_the_end_of_the_episode(cls, end):
+    policy = make_policy(cls=cls, collect__discount_factor=0.9)
+    piece = make_piece(policy, 4, end)
+    samples = policy.collect_mode.get_train_sample(piece)
+    rewards = [sample["reward"].item() for sample in samples]
+    for t, sample in enumerate(samples):
+        expected = sum(0.9**k * reward for k, reward in enumerate(rewards[t:]))
+        assert sample["return"].shape == (1,) and sample["return"].item() == pytest.approx(expected)
+    logit = {"logit"} if cls is PPOPGPolicy else set()
+    assert samples[0].keys() == {"obs", "action", "reward", "done", "return"} | logit
+
+
+def test_returns_do_not_leak_over_the_end_of_an_episode():
+    policy = make_policy(cls=PGPolicy)
+    steps = [{"reward": torch.ones(1), "done": done} for done in (False, True, False, True)]
+    returns = [step["return"].item() for step in policy.collect_mode.get_train_sample(steps)]
+    assert returns == pytest.approx([1.99, 1.0, 1.99, 1.0])
+
+
+@pytest.mark.parametrize("cls", [PGPolicy, PPOPGPolicy])
+def test_a_part_of_an_episode_is_refused(cls):
+    policy = make_policy(cls=cls)
+    with pytest.raises(AssertionError, match="learns from whole episodes, but the last transition is not done; set "):
+        policy.collect_mode.get_train_sample(make_piece(policy, 3))
+    assert policy.collect_mode.get_train_sample([]) == []
+
+
+@pytest.mark.parametrize("space", ["discrete", "continuous"])
+def test_evaluation_may_draw_its_actions(space):
+    obs = {i: torch.ones(4) for i in range(64)}
+    likeliest = make_policy("eval", cls=PGPolicy, space=space).eval_mode.forward(obs)
+    drawn = make_policy("eval", cls=PGPolicy, space=space, deterministic_eval=False).eval_mode.forward(obs)
+    assert len({tuple(output["action"].tolist()) for output in likeliest.values()}) == 1
+    assert len({tuple(output["action"].tolist()) for output in drawn.values()}) > 1
+
+
+# --- ppo_pg ---
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_epochs_of_ppo_pg_are_those_of_the_twin(space, weighted):
+    settings = {"learn__entropy_weight": 0.1, "learn__clip_ratio": 0.02, "learn__learning_rate": 0.01}
+    policy = make_policy(cls=PPOPGPolicy, space=space, **settings)
+    data = make_episodes(policy)
+    weights_of(data, weighted)
+    model = copy.deepcopy(policy._model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    output = learned(policy, data)
+    np.random.seed(3)
+    expected = []
+    for _ in range(2):
+        for minibatch in minibatches(data, 8):
+            objective = entropy = kl = 0.0
+            clipped, sums = 0, np.zeros(3)
+            for sample in minibatch:
+                weight, logit = sample.get("weight", 1.0), model(sample["obs"][None])["logit"]
+                ((log_prob, h),) = judge(logit, sample["action"], space)
+                ((old, _),) = judge(batched(sample["logit"]), sample["action"], space)
+                ratio, return_ = (log_prob - old).exp(), sample["return"][0]
+                objective = objective + torch.min(ratio * return_, ratio.clamp(0.98, 1.02) * return_) * weight / 8
+                entropy = entropy + h * weight / 8
+                kl += (old - log_prob).item() / 8
+                clipped += abs(ratio.item() - 1) > 0.02
+                if space == "continuous":
+                    parts = (sample["action"], logit["mu"], logit["sigma"])
+                    sums += [part.mean().item() / 8 for part in parts]
+            total = -objective - 0.1 * entropy
+            optimizer.zero_grad()
+            total.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            row = [0.01, total.item(), -objective.item(), entropy.item(), kl, clipped / 8]
+            expected.append(row + (list(sums) if space == "continuous" else []))
+    assert len(output) == len(expected) == 6
+    for ours, theirs in zip(output, expected, strict=True):
+        assert list(ours) == policy.learn_mode.monitor_vars()
+        assert list(ours.values()) == pytest.approx(theirs, rel=1e-3, abs=1e-5)
+    assert output[-1]["clipfrac"] > 0
+    theirs = torch.cat([p.detach().flatten() for p in model.parameters()])
+    assert torch.allclose(parameters_of(policy), theirs, atol=1e-4)
+
+
+def test_ppo_pg_begins_orthogonal_where_it_is_asked_to():
+    def product(**settings):
+        weight = make_policy("learn", cls=PPOPGPolicy, **settings)._model.head.Q[0][0].weight.detach()
+        return weight @ weight.T
+
+    assert torch.allclose(product(), torch.eye(8), atol=1e-5)
+    assert not torch.allclose(product(learn__ppo_param_init=False), torch.eye(8), atol=1e-1)
+    gaussian = make_policy("learn", cls=PPOPGPolicy, space="continuous")._model.head
+    assert (gaussian.log_sigma_param == -0.5).all() and gaussian.mu.weight.norm() < 0.03
+
+
+# --- defaults ---
+
+
+def test_the_default_configs_have_the_documented_values():
+    general = {
+        "on_policy": True,
+        "cuda": False,
+        "multi_gpu": False,
+        "bp_update_sync": True,
+        "traj_len_inf": False,
+        "model": {},
+        "action_space": "discrete",
+        "eval": {},
+    }
+    cfg = PGPolicy.default_config()
+    assert {key: value for key, value in cfg.items() if key not in ("learn", "collect")} == {
+        **general,
+        "cfg_type": "PGPolicyDict",
+        "type": "pg",
+        "deterministic_eval": True,
+    }
+    assert cfg.learn == {
+        "resume_training": False,
+        "batch_size": 64,
+        "learning_rate": 0.001,
+        "entropy_weight": 0.01,
+        "grad_norm": 5,
+        "ignore_done": False,
+    }
+    assert cfg.collect == {"unroll_len": 1, "discount_factor": 0.99, "collector": {"get_train_sample": True}}
+    cfg = PPOPGPolicy.default_config()
+    assert {key: value for key, value in cfg.items() if key not in ("learn", "collect")} == {
+        **general,
+        "cfg_type": "PPOPGPolicyDict",
+        "type": "ppo_pg",
+        "multi_agent": False,
+        "transition_with_policy_data": True,
+    }
+    assert cfg.learn == {
+        "resume_training": False,
+        "epoch_per_collect": 10,
+        "batch_size": 64,
+        "learning_rate": 3e-4,
+        "entropy_weight": 0.0,
+        "clip_ratio": 0.2,
+        "ppo_param_init": True,
+        "grad_clip_type": "clip_norm",
+        "grad_clip_value": 0.5,
+        "ignore_done": False,
+    }
+    assert cfg.collect == {"unroll_len": 1, "discount_factor": 0.99}
+
+
+@pytest.mark.parametrize("cls", [PGPolicy, PPOPGPolicy])
+def test_there_is_no_value_to_bootstrap_from(cls):
+    with pytest.raises(ConfigError, match="learn.ignore_done = True is not allowed; it must be one of False"):
+        make_policy(cls=cls, learn__ignore_done=True)
