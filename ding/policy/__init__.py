@@ -12,6 +12,7 @@ from ding.policy.c51 import C51Policy
 from ding.policy.command_mode_policy_instance import (
     BDQCommandModePolicy,
     C51CommandModePolicy,
+    DDPGCommandModePolicy,
     DQNCommandModePolicy,
     DummyCommandModePolicy,
     EpsCommandModePolicy,
@@ -34,6 +35,7 @@ from ding.policy.command_mode_policy_instance import (
     SACCommandModePolicy,
     SQLCommandModePolicy,
     SQNCommandModePolicy,
+    TD3CommandModePolicy,
 )
 from ding.policy.common_utils import (
     default_preprocess_learn,
@@ -69,11 +71,19 @@ from ding.policy.sac import (
 )
 from ding.policy.sql import SQLPolicy
 from ding.policy.sqn import SQNPolicy
+from ding.policy.ddpg import DDPGPolicy
+from ding.policy.dqn import DQNPolicy
+from ding.policy.policy_factory import PolicyFactory, get_random_policy
+from ding.policy.ppo import PPOPolicy
+from ding.policy.sac import SACPolicy
+from ding.policy.td3 import TD3Policy
 
 __all__ = [
     "A2CCommandModePolicy",
     "A2CPolicy",
     "CommandModePolicy",
+    "DDPGCommandModePolicy",
+    "DDPGPolicy",
     "DQNCommandModePolicy",
     "DQNPolicy",
     "FQFCommandModePolicy",
@@ -112,6 +122,8 @@ __all__ = [
     "R2D2Policy",
     "SACCommandModePolicy",
     "SACPolicy",
+    "TD3CommandModePolicy",
+    "TD3Policy",
     "create_policy",
     "default_preprocess_learn",
     "get_policy_cls",

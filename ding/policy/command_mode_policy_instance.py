@@ -9,6 +9,7 @@ from ding.policy.a2c import A2CPolicy
 from ding.policy.base_policy import CommandModePolicy
 from ding.policy.bdq import BDQPolicy
 from ding.policy.c51 import C51Policy
+from ding.policy.ddpg import DDPGPolicy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.fqf import FQFPolicy
 from ding.policy.iqn import IQNPolicy
@@ -26,8 +27,9 @@ from ding.policy.sac import SACPolicy
 from ding.policy.settings import positive
 from ding.policy.sql import SQLPolicy
 from ding.policy.sqn import SQNPolicy
+from ding.policy.td3 import TD3Policy
 from ding.rl_utils.exploration import get_epsilon_greedy_fn
-from ding.utils.config_helper import Rule, number, one_of
+from ding.utils.config_helper import ConfigError, Rule, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -42,7 +44,9 @@ class EpsCommandModePolicy(CommandModePolicy):
     }
 
     def _init_command(self) -> None:
-        eps = self._cfg.other.eps
+        eps = self._cfg.other.get("eps")
+        if eps is None:
+            raise ConfigError("policy.other.eps is missing; set it to {'type': 'exp', 'start': , 'end': , 'decay': }")
         self.epsilon_greedy = get_epsilon_greedy_fn(eps.start, eps.end, eps.decay, eps.type)
 
     def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
@@ -164,3 +168,18 @@ class PPOPGCommandModePolicy(PPOPGPolicy, DummyCommandModePolicy):
 @POLICY_REGISTRY.register("ppo_offpolicy_command")
 class PPOOffCommandModePolicy(PPOOffPolicy, DummyCommandModePolicy):
     """`PPOOffPolicy` with a command mode, which has nothing to set."""
+@POLICY_REGISTRY.register("ddpg_command")
+class DDPGCommandModePolicy(DDPGPolicy, EpsCommandModePolicy):
+    """`DDPGPolicy` with an epsilon schedule for the types of hybrid actions; it has nothing to set for others."""
+
+    def _init_command(self) -> None:
+        if self._is_hybrid:
+            super()._init_command()
+
+    def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        return super()._get_setting_collect(command_info) if self._is_hybrid else {}
+
+
+@POLICY_REGISTRY.register("td3_command")
+class TD3CommandModePolicy(TD3Policy, DummyCommandModePolicy):
+    """`TD3Policy` with a command mode, which has nothing to set."""

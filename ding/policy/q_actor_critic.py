@@ -45,8 +45,8 @@ class QActorCriticPolicy(Policy):
         "learn.ignore_done": boolean,
         "collect.n_sample": integer(1, optional=True),
     }
-    # What samples have to tell, beside their importance weights.
-    learn_keys: ClassVar[tuple[str, ...]] = ("obs", "next_obs", "action", "reward", "done", "terminated", "weight")
+    # What samples tell, beside `_output_keys` and importance weights.
+    learn_keys: ClassVar[tuple[str, ...]] = ("obs", "next_obs", "reward", "done", "terminated", "weight")
     uses_nstep: ClassVar[bool] = False
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -101,7 +101,7 @@ class QActorCriticPolicy(Policy):
             use_priority=self._priority,
             use_nstep=self.uses_nstep,
             ignore_done=self._cfg.learn.ignore_done,
-            keys=self._batch_keys,
+            keys=self._batch_keys.union(self._output_keys),
         )
         if self._cuda:
             batch = to_device(batch, self._device)

@@ -199,6 +199,33 @@ class DeterministicSampleWrapper(IModelWrapper):
         return output
 
 
+def _with_args(output: dict[str, Any]) -> dict[str, Any]:
+    """`output`, whose `action`, the type, becomes a hybrid one."""
+    output["action"] = {"action_type": output["action"], "action_args": output["action_args"]}
+    return output
+
+
+class HybridArgmaxSampleWrapper(ArgmaxSampleWrapper):
+    """The hybrid `action` with the type of the largest `logit` [B, N] and the `action_args` [B, A] of the output."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return _with_args(super().forward(*args, **kwargs))
+
+
+class HybridEpsGreedySampleWrapper(EpsGreedySampleWrapper):
+    """As `HybridArgmaxSampleWrapper`, with a uniformly random type with probability `eps`."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return _with_args(super().forward(*args, **kwargs))
+
+
+class HybridEpsGreedyMultinomialSampleWrapper(EpsGreedyMultinomialSampleWrapper):
+    """As `HybridEpsGreedySampleWrapper`, with a draw from softmax(logit) in place of the largest logit."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return _with_args(super().forward(*args, **kwargs))
+
+
 class HybridReparamMultinomialSampleWrapper(IModelWrapper):
     """Draws a hybrid `action`: its `action_type` [B] from softmax, its `action_args` [B, A] from Normal(mu, sigma).
 

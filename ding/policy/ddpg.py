@@ -1,0 +1,243 @@
+"""Deterministic policy gradients off policy: DDPG, also for hybrid actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from easydict import EasyDict
+from torch import Tensor, nn
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
+from ding.policy.settings import positive
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import ConfigError, Rule, boolean, instance_of, integer, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+# The action space of the model for that of the policy.
+_MODEL_SPACES = {"continuous": "regression", "hybrid": "hybrid"}
+_MODELS = ("continuous_qac", "qac_dist")
+
+
+@POLICY_REGISTRY.register("ddpg")
+class DDPGPolicy(QActorCriticPolicy):
+    """DDPG (https://arxiv.org/abs/1509.02971) with one or two critics; actions are in [-1, 1].
+
+    A hybrid action is a type with arguments, as in https://arxiv.org/abs/1511.04143: the critic judges the
+    probabilities of the types and the arguments. While collecting, arguments get noise, and types are drawn by their
+    probabilities, or uniformly with probability `eps`.
+
+    Example:
+        >>> cfg = DDPGPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 3, 1
+        >>> policy = DDPGPolicy(cfg, enable_field=["collect"])
+        >>> output = policy.collect_mode.forward({0: torch.zeros(3), 3: torch.zeros(3)})
+        >>> {env_id: out["action"].shape for env_id, out in output.items()}
+        {0: torch.Size([1]), 3: torch.Size([1])}
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "ddpg",
+        "cuda": False,
+        "on_policy": False,
+        # Sample by priority, and correct for it with importance weights (which needs priority).
+        "priority": False,
+        "priority_IS_weight": False,
+        # Samples collected at random before training begins.
+        "random_collect_size": 25000,
+        "transition_with_policy_data": False,
+        # 'continuous' or 'hybrid'; model.action_space follows it.
+        "action_space": "continuous",
+        # Normalise the rewards of each batch.
+        "reward_batch_norm": False,
+        # Needs a model of one's own.
+        "multi_agent": False,
+        "learn": {
+            # Iterations per collection.
+            "update_per_collect": 1,
+            "batch_size": 256,
+            "learning_rate_actor": 1e-3,
+            "learning_rate_critic": 1e-3,
+            # Bootstrap from terminal states too.
+            "ignore_done": False,
+            # Share of the online network that flows into the target network per iteration.
+            "target_theta": 0.005,
+            "discount_factor": 0.99,
+            # Iterations of the critic for one of the actor.
+            "actor_update_freq": 1,
+            # Add noise to the target actor's actions: of deviation noise_sigma, clipped to noise_range.
+            "noise": False,
+        },
+        "collect": {
+            "unroll_len": 1,
+            # The deviation of the noise on collected actions.
+            "noise_sigma": 0.1,
+        },
+        "eval": {},
+        "other": {"replay_buffer": {"replay_buffer_size": 100000}},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "action_space": one_of(*_MODEL_SPACES),
+        "reward_batch_norm": boolean,
+        "learn.learning_rate_actor": positive,
+        "learn.learning_rate_critic": positive,
+        "learn.actor_update_freq": integer(1),
+        "learn.noise": boolean,
+        "learn.noise_sigma": number(0),
+        "learn.noise_range": instance_of(Mapping, optional=True),
+        "learn.noise_range.min": number(),
+        "learn.noise_range.max": number(),
+        "collect.noise_sigma": number(0),
+    }
+
+    @property
+    def _is_hybrid(self) -> bool:
+        return bool(self._cfg.action_space == "hybrid")
+
+    @property
+    def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
+        """False; None for hybrid actions."""
+        return None if self._is_hybrid else False
+
+    def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
+        if model is None and cfg.model.get("type", _MODELS[0]) in _MODELS:
+            space = _MODEL_SPACES[cfg.action_space]
+            if cfg.model.setdefault("action_space", space) != space:
+                raise ConfigError(
+                    f"policy.action_space = {cfg.action_space!r} contradicts policy.model.action_space = "
+                    f"{cfg.model.action_space!r}; set the latter to {space!r}, or leave it out"
+                )
+        return super()._create_model(cfg, model)
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["cur_lr_actor", "cur_lr_critic", "critic_loss", "actor_loss", "total_loss", "q_value"]
+        names += ["target q_value", "action", "td_error"]
+        return [*names, "critic_twin_loss", "q_value_twin"] if self._has_twin_critic else names
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        learn = self._cfg.learn
+        self._optimizer_actor = Adam(self._actor_parameters, lr=learn.learning_rate_actor)
+        self._optimizer_critic = Adam(self._critic_parameters, lr=learn.learning_rate_critic)
+        self._target_actor = self._target_model
+        if learn.noise:  # target policy smoothing, see TD3
+            self._target_actor = model_wrap(
+                self._target_model,
+                wrapper_name="action_noise",
+                noise_type="gauss",
+                noise_kwargs={"mu": 0.0, "sigma": learn.noise_sigma},
+                noise_range=learn.get("noise_range"),
+            )
+        self._learn_count = 0
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """One step of the critics, and at every `actor_update_freq`-th call one of the actor.
+
+        `priority` is the error of each sample, the mean over the critics; the rest is to be logged.
+        """
+        batch = self._prepare(data)
+        critic_losses, error, logged = self._critic_terms(batch)
+        self._step_critic(sum(critic_losses[1:], critic_losses[0]), self._optimizer_critic)
+        losses = dict(zip(("critic_loss", "critic_twin_loss"), critic_losses, strict=False))
+        self._learn_count += 1
+        if self._learn_count % self._cfg.learn.actor_update_freq == 0:
+            losses["actor_loss"] = self._actor_loss(batch)
+            self._step_actor(losses["actor_loss"], self._optimizer_actor)
+        self._target_model.update(self._learn_model)
+        total_loss = torch.stack([loss.detach() for loss in losses.values()]).sum()
+        action = batch["action"]["action_args"] if self._is_hybrid else batch["action"]
+        logged |= {**losses, "total_loss": total_loss, "action": action.mean(), "td_error": error.mean()}
+        numbers = torch.cat([*[value.detach().view(1) for value in logged.values()], error]).tolist()
+        return {
+            "cur_lr_actor": self._optimizer_actor.param_groups[0]["lr"],
+            "cur_lr_critic": self._optimizer_critic.param_groups[0]["lr"],
+            "priority": numbers[len(logged) :],
+            **dict(zip(logged, numbers, strict=False)),
+        }
+
+    def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = super()._prepare(data)
+        if self._cfg.reward_batch_norm:
+            reward = batch["reward"]
+            batch["reward"] = (reward - reward.mean()) / (reward.std() + 1e-8)
+        return batch
+
+    def _critic_terms(self, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+        """The loss of each critic, the errors [B], and scalars to log.
+
+        The target is r + gamma (1 - done) min_i Q'_i(s', mu'(s')).
+        """
+        next_obs = batch["next_obs"]
+        with torch.no_grad():
+            next_output = self._target_actor.forward(next_obs, mode="compute_actor")
+            next_q = q_values(self._target_model.forward(self._judged(next_obs, next_output), mode="compute_critic"))
+            next_value = smaller(next_q)
+        q = q_values(self._model({key: batch[key] for key in self._judged_keys}, mode="compute_critic"))
+        losses, error = self._critic_loss(q, next_value, batch)
+        logged = {name: value.mean() for name, value in zip(("q_value", "q_value_twin"), q, strict=False)}
+        return losses, error, {**logged, "target q_value": next_value.mean()}
+
+    def _actor_loss(self, batch: dict[str, Any]) -> Tensor:
+        """The mean of -Q_1(s, mu(s))."""
+        obs = batch["obs"]
+        output = self._model(obs, mode="compute_actor")
+        return -q_values(self._model(self._judged(obs, output), mode="compute_critic"))[0].mean()
+
+    def _judged(self, obs: Any, output: Mapping[str, Any]) -> dict[str, Any]:
+        """What the critic gets to judge the output of an actor."""
+        if self._is_hybrid:
+            return {"obs": obs, "logit": output["logit"], "action": {"action_args": output["action_args"]}}
+        return {"obs": obs, "action": output["action"]}
+
+    @property
+    def _judged_keys(self) -> tuple[str, ...]:
+        return ("obs", "action", "logit") if self._is_hybrid else ("obs", "action")
+
+    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        return {"optimizer_actor": self._optimizer_actor, "optimizer_critic": self._optimizer_critic}
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {**super()._state_dict_learn(), "learn_count": self._learn_count}
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        super()._load_state_dict_learn(state_dict)
+        self._learn_count = int(state_dict.get("learn_count", self._learn_count))
+
+    # --- collect and eval ---
+
+    @property
+    def _output_keys(self) -> tuple[str, ...]:
+        return ("action", "logit") if self._is_hybrid else ("action",)
+
+    def _init_collect(self) -> None:
+        self._collect_model = model_wrap(
+            self._model,
+            wrapper_name="action_noise",
+            noise_type="gauss",
+            noise_kwargs={"mu": 0.0, "sigma": self._cfg.collect.noise_sigma},
+            noise_range=None,
+        )
+        if self._is_hybrid:
+            self._collect_model = model_wrap(self._collect_model, wrapper_name="hybrid_eps_greedy_multinomial_sample")
+        self._collect_model.reset()
+
+    def _forward_collect(self, data: dict[int, Any], eps: float = 0.0) -> dict[int, Any]:
+        """Act with noise; per env `action` [A].
+
+        Of a hybrid action `{'action_type': [1], 'action_args': [A]}`, beside `logit` [N] and `action_args`.
+        """
+        kwargs = {"eps": eps} if self._is_hybrid else {}
+        return self._forward_envs(self._collect_model, data, mode="compute_actor", **kwargs)
+
+    def _init_eval(self) -> None:
+        wrapper = "hybrid_argmax_sample" if self._is_hybrid else "base"
+        self._eval_model = model_wrap(self._model, wrapper_name=wrapper)
+        self._eval_model.reset()
+
+    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Act without noise, with the likeliest type of a hybrid action; output as `_forward_collect`."""
+        return self._forward_envs(self._eval_model, data, mode="compute_actor")

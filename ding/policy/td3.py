@@ -1,0 +1,28 @@
+"""Twin delayed DDPG."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ding.policy.ddpg import DDPGPolicy
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("td3")
+class TD3Policy(DDPGPolicy):
+    """TD3 (https://arxiv.org/abs/1802.09477): DDPG with settings that keep its critic from overestimating.
+
+    Two critics, of which targets take the smaller value; noise on the actions of the target actor, clipped; and a step
+    of the actor for every second one of the critics.
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "td3",
+        "model": {"twin_critic": True},
+        "learn": {
+            "actor_update_freq": 2,
+            "noise": True,
+            "noise_sigma": 0.2,
+            "noise_range": {"min": -0.5, "max": 0.5},
+        },
+    }

@@ -1,0 +1,40 @@
+"""TD3 on Pendulum."""
+
+main_config = {
+    "exp_name": "pendulum_td3",
+    "env": {
+        "env_id": "Pendulum-v1",
+        "act_scale": True,
+        "collector_env_num": 8,
+        "evaluator_env_num": 5,
+        "n_evaluator_episode": 5,
+        "stop_value": -250,
+    },
+    "policy": {
+        "cuda": False,
+        "priority": False,
+        "random_collect_size": 800,
+        "model": {"obs_shape": 3, "action_shape": 1, "twin_critic": True, "action_space": "regression"},
+        "learn": {
+            "update_per_collect": 2,
+            "batch_size": 128,
+            "learning_rate_actor": 0.001,
+            "learning_rate_critic": 0.001,
+            "ignore_done": True,
+            "actor_update_freq": 2,
+            "noise": True,
+            "noise_sigma": 0.1,
+            "noise_range": {"min": -0.5, "max": 0.5},
+        },
+        "collect": {"n_sample": 48, "noise_sigma": 0.1},
+        "eval": {"evaluator": {"eval_freq": 100}},
+        "other": {"replay_buffer": {"replay_buffer_size": 20000}},
+    },
+}
+create_config = {
+    "env": {"type": "gymnasium"},
+    "env_manager": {"type": "base"},
+    "policy": {"type": "td3"},
+    "replay_buffer": {"type": "naive"},
+}
+budget = 200_000

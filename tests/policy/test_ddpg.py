@@ -1,0 +1,366 @@
+"""DDPG and TD3: what they learn, how they act, what they keep."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from ding.policy import DDPGCommandModePolicy, TD3CommandModePolicy
+from ding.policy.ddpg import DDPGPolicy
+from ding.policy.modes import plain_output_keys
+from ding.policy.td3 import TD3Policy
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples
+from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config, parameters
+
+OBS = {3: torch.zeros(3), 0: torch.ones(3)}
+
+
+def make_policy(*fields, cls=DDPGPolicy, space="regression", seed=0, model=None, **settings):
+    torch.manual_seed(seed)
+    if space == "hybrid":
+        settings["action_space"] = "hybrid"
+    return cls(make_config(cls, space, **settings), model=model, enable_field=list(fields) or None)
+
+
+def learn(policy, data, seed=1):
+    torch.manual_seed(seed)
+    return policy.learn_mode.forward(data)
+
+
+class Oracle:
+    """DDPG and TD3 written out, in double precision."""
+
+    def __init__(self, policy, freq, noise=0.0, bound=math.inf, gamma=0.99):
+        self.net = copy.deepcopy(policy._model).double()
+        self.target = copy.deepcopy(self.net)
+        self.freq, self.noise, self.bound, self.gamma, self.count = freq, noise, bound, gamma, 0
+        self.critic_step = torch.optim.Adam(self.net.critic.parameters(), 1e-3)
+        self.actor_step = torch.optim.Adam(self.net.actor.parameters(), 1e-3)
+
+    @staticmethod
+    def q(net, obs, action):
+        q = net({"obs": obs, "action": action}, mode="compute_critic")["q_value"]
+        return q if isinstance(q, list) else [q]
+
+    def learn(self, data, weighted=False, normalised=False):
+        obs, next_obs, action, reward, done, weight = (column.double() for column in columns(data))
+        weight = weight if weighted else torch.ones_like(weight)
+        if normalised:
+            reward = (reward - reward.mean()) / reward.std()
+        torch.manual_seed(1)
+        with torch.no_grad():
+            next_action = self.target(next_obs, mode="compute_actor")["action"]
+            if self.noise:
+                smoothing = torch.randn(next_action.shape).double() * self.noise
+                next_action = (next_action + smoothing.clamp(-self.bound, self.bound)).clamp(-1, 1)
+            next_value = torch.stack(self.q(self.target, next_obs, next_action)).min(0).values
+            y = reward + self.gamma * (1 - done) * next_value
+        q = self.q(self.net, obs, action)
+        errors = [(one - y) ** 2 for one in q]
+        losses = [(error * weight).mean() for error in errors]
+        self.critic_step.zero_grad()
+        sum(losses).backward()
+        self.critic_step.step()
+        names = ["critic_loss", "critic_twin_loss"]
+        expected = {name: loss.item() for name, loss in zip(names, losses, strict=False)}
+        self.count += 1
+        if self.count % self.freq == 0:
+            loss = -self.q(self.net, obs, self.net(obs, mode="compute_actor")["action"])[0].mean()
+            self.actor_step.zero_grad()
+            loss.backward()
+            self.actor_step.step()
+            expected["actor_loss"] = loss.item()
+        for own, online in zip(self.target.parameters(), self.net.parameters(), strict=True):
+            own.data += 0.005 * (online.data - own.data)
+        error = sum(errors) / len(errors)
+        expected |= {name: one.mean().item() for name, one in zip(["q_value", "q_value_twin"], q, strict=False)}
+        return {
+            **expected,
+            "total_loss": sum(value for name, value in expected.items() if "loss" in name),
+            "target q_value": next_value.mean().item(),
+            "action": action.mean().item(),
+            "td_error": error.mean().item(),
+            "priority": error.tolist(),
+        }
+
+
+def assert_learns_like(policy, oracle, steps=3, **kwargs):
+    for _ in range(steps):
+        data = make_batch(8)
+        output, expected = learn(policy, data), oracle.learn(data, **kwargs)
+        rates = {"cur_lr_actor": 1e-3, "cur_lr_critic": 1e-3}
+        assert output == {key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in {**expected, **rates}.items()}
+    assert torch.allclose(parameters(policy._model).double(), parameters(oracle.net), atol=1e-5)
+    assert torch.allclose(parameters(policy._target_net).double(), parameters(oracle.target), atol=1e-5)
+
+
+# --- learn ---
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_learning_steps_are_those_of_ddpg(twin):
+    policy = make_policy("learn", model__twin_critic=twin)
+    assert_learns_like(policy, Oracle(policy, freq=1))
+
+
+def test_learning_steps_are_those_of_td3():
+    policy = make_policy("learn", cls=TD3Policy, learn__noise_sigma=0.5)
+    assert_learns_like(policy, Oracle(policy, freq=2, noise=0.5, bound=0.5), steps=5)
+
+
+def test_importance_weights_scale_the_losses_but_not_the_priority():
+    policy = make_policy("learn", priority=True, priority_IS_weight=True)
+    assert_learns_like(policy, Oracle(policy, freq=1), weighted=True)
+
+
+def test_rewards_are_normalised_in_each_batch_where_asked_for():
+    policy = make_policy("learn", reward_batch_norm=True)
+    assert_learns_like(policy, Oracle(policy, freq=1), normalised=True)
+
+
+def test_td3_moves_its_actor_at_every_second_step_only():
+    policy = make_policy("learn", cls=TD3Policy)
+    moved = []
+    for _ in range(4):
+        before = parameters(policy._model.actor)
+        output = policy.learn_mode.forward(make_batch(8))
+        moved.append((not torch.equal(parameters(policy._model.actor), before), "actor_loss" in output))
+    assert moved == [(False, False), (True, True)] * 2
+
+
+@pytest.mark.parametrize("space", ["regression", "hybrid"])
+def test_the_actors_step_leaves_no_gradient_in_the_critic(space):
+    policy = make_policy("learn", space=space)
+    gradients = []
+    step_actor = policy._step_actor
+
+    def watch(*args):
+        gradients.append([p.grad.clone() for p in policy._model.critic.parameters()])
+        step_actor(*args)
+
+    policy._step_actor = watch
+    learn(policy, make_hybrid_batch(8) if space == "hybrid" else make_batch(8))
+    after = [p.grad for p in policy._model.critic.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(gradients[0], after, strict=True))
+    assert all(p.grad.abs().sum() > 0 for p in policy._model.actor.parameters())
+
+
+@pytest.mark.parametrize("cls", [DDPGPolicy, TD3Policy])
+def test_output_names_are_those_that_are_monitored_and_floats(cls):
+    policy = make_policy("learn", cls=cls, learn__actor_update_freq=1)
+    output = policy.learn_mode.forward(make_batch(4))
+    names = policy.learn_mode.monitor_vars()
+    assert set(names) == output.keys() - {"priority"}
+    assert all(type(output[name]) is float for name in names)
+    assert len(output["priority"]) == 4
+    assert ("q_value_twin" in names) == ("critic_twin_loss" in names) == (cls is TD3Policy)
+
+
+def test_a_time_limit_bootstraps_and_a_terminal_state_does_not():
+    data = make_batch(8, done=False)
+
+    def loss(**flags):
+        return learn(make_policy("learn"), [{**s, **flags} for s in data])["critic_loss"]
+
+    assert loss(done=True, terminated=False, truncated=True) == loss(done=False)
+    assert loss(done=True, terminated=True, truncated=False) == loss(done=True) != loss(done=False)
+
+
+def test_samples_in_columns_learn_like_dicts():
+    data = make_batch(8)
+    assert learn(make_policy("learn"), Samples.of(data)) == learn(make_policy("learn"), data)
+
+
+@pytest.mark.parametrize("shape", [1, (1,)])
+def test_actions_of_one_dimension_learn(shape):
+    policy = make_policy("learn", cls=TD3Policy, model__action_shape=shape)
+    output = policy.learn_mode.forward(make_batch(4, action=torch.rand(1)))
+    assert len(output["priority"]) == 4
+
+
+# --- collect and eval ---
+
+
+class Step:
+    obs, reward, done, info = torch.ones(3), torch.ones(1), False, {}
+
+
+def test_collecting_adds_noise_within_the_bounds():
+    policy = make_policy("collect", collect__noise_sigma=0.3)
+    torch.manual_seed(5)
+    output = policy.collect_mode.forward(OBS)
+    action = policy._model(torch.stack(list(OBS.values())), mode="compute_actor")["action"]
+    torch.manual_seed(5)
+    expected = (action + 0.3 * torch.randn(2, 2)).clamp(-1, 1)
+    assert list(output) == [3, 0]
+    assert torch.equal(torch.stack([output[env_id]["action"] for env_id in OBS]), expected)
+    loud = make_policy("collect", collect__noise_sigma=100.0).collect_mode.forward(OBS)
+    assert all(out["action"].abs().max() == 1 for out in loud.values())
+
+
+def test_evaluation_acts_without_noise():
+    policy = make_policy("eval", model__action_shape=1)
+    output = policy.eval_mode.forward(OBS)
+    action = policy._model(torch.stack(list(OBS.values())), mode="compute_actor")["action"]
+    assert [output[env_id]["action"].tolist() for env_id in OBS] == [[value] for value in action.tolist()]
+
+
+def test_transitions_are_plain():
+    policy = make_policy("collect")
+    output = policy.collect_mode.forward(OBS)[0]
+    transition = policy.collect_mode.process_transition(OBS[0], output, Step)
+    assert list(transition) == ["obs", "next_obs", "action", "reward", "done"]
+    assert plain_output_keys(policy.collect_mode.process_transition) == ("action",)
+
+
+# --- hybrid actions ---
+
+
+def make_hybrid_batch(size):
+    def action():
+        return {"action_type": torch.randint(3, (1,)), "action_args": torch.rand(2)}
+
+    return [{**sample, "action": action(), "logit": torch.randn(3)} for sample in make_batch(size)]
+
+
+def test_hybrid_actions_learn_by_the_probabilities_of_their_types():
+    policy = make_policy("learn", space="hybrid")
+    net, target = copy.deepcopy(policy._model), copy.deepcopy(policy._model)
+    data = make_hybrid_batch(8)
+    obs, next_obs, logit = (torch.stack([s[key] for s in data]) for key in ("obs", "next_obs", "logit"))
+    args = torch.stack([s["action"]["action_args"] for s in data])
+    reward, done = (torch.tensor([float(s[key]) for s in data]) for key in ("reward", "done"))
+
+    def judge(model, obs, logit, args):
+        return model.critic_head(torch.cat([obs, logit.softmax(-1), args], 1))["pred"]
+
+    def act(model, obs):
+        return model.actor_head[0](obs)["logit"], model.actor_head[1](obs)["pred"]
+
+    with torch.no_grad():
+        y = reward + 0.99 * (1 - done) * judge(target, next_obs, *act(target, next_obs))
+    error = (judge(net, obs, logit, args) - y) ** 2
+    critic = torch.optim.Adam(net.critic.parameters(), 1e-3)
+    error.mean().backward()
+    critic.step()
+    actor_loss = -judge(net, obs, *act(net, obs)).mean()
+    actor = torch.optim.Adam(net.actor.parameters(), 1e-3)
+    actor.zero_grad()
+    actor_loss.backward()
+    actor.step()
+    output = policy.learn_mode.forward(data)
+    assert output["priority"] == pytest.approx(error.tolist(), rel=1e-4, abs=1e-6)
+    assert output["actor_loss"] == pytest.approx(actor_loss.item(), rel=1e-4)
+    assert output["action"] == pytest.approx(args.mean().item(), rel=1e-5)
+    assert torch.allclose(parameters(policy._model), parameters(net), atol=1e-5)
+
+
+def test_hybrid_actions_are_explored_in_both_parts():
+    policy = make_policy("collect", space="hybrid", collect__noise_sigma=0.3)
+    obs = {env_id: torch.zeros(3) for env_id in range(3000)}
+    for parameter in policy._model.actor_head[0][2].parameters():
+        parameter.data.zero_()
+    policy._model.actor_head[0][2].Q[1][0].bias.data[1] = 100.0  # one type is as good as certain
+    args = policy._model(torch.zeros(1, 3), mode="compute_actor")["action_args"]
+    torch.manual_seed(0)
+    outputs = list(policy.collect_mode.forward(obs, eps=0.3).values())
+    types = torch.cat([output["action"]["action_type"] for output in outputs])
+    assert types.dtype is torch.int64
+    assert (torch.bincount(types, minlength=3) / 3000).tolist() == pytest.approx([0.1, 0.8, 0.1], abs=0.03)
+    noisy = torch.stack([output["action"]["action_args"] for output in outputs])
+    assert (noisy - args).std(0).tolist() == pytest.approx([0.3, 0.3], abs=0.03)
+    assert noisy.abs().max() <= 1
+    transition = policy.collect_mode.process_transition(obs[0], outputs[0], Step)
+    assert list(transition) == ["obs", "next_obs", "action", "logit", "reward", "done"]
+    assert plain_output_keys(policy.collect_mode.process_transition) == ("action", "logit")
+
+
+def test_hybrid_evaluation_takes_the_likeliest_type():
+    policy = make_policy("eval", space="hybrid")
+    output = policy.eval_mode.forward(OBS)[0]
+    expected = policy._model(torch.ones(1, 3), mode="compute_actor")
+    assert output["action"]["action_type"].tolist() == [expected["logit"].argmax().item()]
+    assert torch.allclose(output["action"]["action_args"], expected["action_args"][0])
+
+
+def test_what_is_collected_with_hybrid_actions_can_be_learned():
+    policy = make_policy(space="hybrid")
+    outputs = policy.collect_mode.forward(OBS, eps=0.5)
+    samples = [policy.collect_mode.process_transition(OBS[i], outputs[i], Step) for i in OBS]
+    samples = policy.collect_mode.get_train_sample([{**s, "reward": torch.ones(1)} for s in samples])
+    assert len(learn(policy, samples)["priority"]) == 2
+    assert learn(make_policy("learn", space="hybrid"), Samples.of(samples)) == learn(
+        make_policy("learn", space="hybrid"), samples
+    )
+
+
+def test_the_command_mode_has_an_epsilon_for_hybrid_actions_only():
+    info = {"envstep": 0, "learner_step": 0}
+    eps = {"type": "linear", "start": 0.9, "end": 0.1, "decay": 10}
+    hybrid = make_policy("command", cls=DDPGCommandModePolicy, space="hybrid", other__eps=eps)
+    assert hybrid.command_mode.get_setting_collect(info) == {"eps": 0.9}
+    assert make_policy("command", cls=DDPGCommandModePolicy).command_mode.get_setting_collect(info) == {}
+    assert make_policy("command", cls=TD3CommandModePolicy).command_mode.get_setting_collect(info) == {}
+    with pytest.raises(ConfigError, match=r"policy.other.eps is missing"):
+        make_policy("command", cls=DDPGCommandModePolicy, space="hybrid")
+
+
+# --- state ---
+
+
+@pytest.mark.parametrize("cls", [DDPGPolicy, TD3Policy])
+def test_a_resumed_policy_goes_on_bit_for_bit(cls):
+    policy, other = make_policy("learn", cls=cls), make_policy("learn", cls=cls, seed=7)
+    for seed in range(3):
+        learn(policy, make_batch(8), seed)
+    other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
+    for _ in range(2):
+        data = make_batch(8)
+        assert learn(other, data) == learn(policy, data)
+    assert_states_equal(other.learn_mode.state_dict(), policy.learn_mode.state_dict())
+
+
+def test_the_state_has_the_documented_keys_and_the_count_of_iterations():
+    policy = make_policy("learn")
+    state = policy.learn_mode.state_dict()
+    assert list(state) == ["model", "target_model", "optimizer_actor", "optimizer_critic", "learn_count"]
+    del state["learn_count"]
+    policy.learn_mode.load_state_dict(state)
+
+
+def test_each_mode_works_alone_and_takes_the_weights_of_the_learner():
+    state = make_policy("learn", seed=2).learn_mode.state_dict()
+    collector, evaluator = make_policy("collect"), make_policy("eval")
+    collector.collect_mode.load_state_dict(state)
+    evaluator.eval_mode.load_state_dict(state)
+    assert torch.equal(parameters(collector._model), parameters(evaluator._model))
+    assert not torch.equal(parameters(collector._model), parameters(make_policy("eval")._model))
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize(("space", "expected"), [("continuous", "regression"), ("hybrid", "hybrid")])
+def test_the_model_follows_the_action_space(space, expected):
+    cfg = make_config(DDPGPolicy, None, action_space=space)
+    if space == "hybrid":
+        cfg.model.action_shape = {"action_type_shape": 3, "action_args_shape": 2}
+    policy = DDPGPolicy(cfg, enable_field=["eval"])
+    assert policy._model.action_space == policy.cfg.model.action_space == expected
+    assert policy.has_discrete_actions is (None if space == "hybrid" else False)
+
+
+def test_a_model_of_another_action_space_is_refused():
+    with pytest.raises(ConfigError, match="policy.action_space = 'continuous' contradicts policy.model.action_space"):
+        make_policy(space="reparameterization")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("action_space", "discrete"), ("learn__actor_update_freq", 0), ("learn__noise", 1), ("collect__noise_sigma", -1)],
+)
+def test_a_wrong_setting_is_refused(setting, value):
+    with pytest.raises(ConfigError, match=setting.replace("__", ".")):
+        make_policy(**{setting: value})
