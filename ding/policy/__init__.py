@@ -13,6 +13,7 @@ from ding.policy.command_mode_policy_instance import (
     BDQCommandModePolicy,
     C51CommandModePolicy,
     DDPGCommandModePolicy,
+    DiscreteSACCommandModePolicy,
     DQNCommandModePolicy,
     DummyCommandModePolicy,
     EpsCommandModePolicy,
@@ -72,6 +73,7 @@ from ding.policy.sac import (
 from ding.policy.sql import SQLPolicy
 from ding.policy.sqn import SQNPolicy
 from ding.policy.ddpg import DDPGPolicy
+from ding.policy.discrete_sac import DiscreteSACPolicy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.policy_factory import PolicyFactory, get_random_policy
 from ding.policy.ppo import PPOPolicy
@@ -104,6 +106,8 @@ __all__ = [
     "SQLPolicy",
     "BDQCommandModePolicy",
     "BDQPolicy",
+    "DiscreteSACCommandModePolicy",
+    "DiscreteSACPolicy",
     "DummyCommandModePolicy",
     "EpsCommandModePolicy",
     "IMPALACommandModePolicy",

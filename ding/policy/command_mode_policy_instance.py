@@ -10,6 +10,7 @@ from ding.policy.base_policy import CommandModePolicy
 from ding.policy.bdq import BDQPolicy
 from ding.policy.c51 import C51Policy
 from ding.policy.ddpg import DDPGPolicy
+from ding.policy.discrete_sac import DiscreteSACPolicy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.fqf import FQFPolicy
 from ding.policy.iqn import IQNPolicy
@@ -183,3 +184,8 @@ class DDPGCommandModePolicy(DDPGPolicy, EpsCommandModePolicy):
 @POLICY_REGISTRY.register("td3_command")
 class TD3CommandModePolicy(TD3Policy, DummyCommandModePolicy):
     """`TD3Policy` with a command mode, which has nothing to set."""
+
+
+@POLICY_REGISTRY.register("discrete_sac_command")
+class DiscreteSACCommandModePolicy(DiscreteSACPolicy, EpsCommandModePolicy):
+    """`DiscreteSACPolicy` with an epsilon schedule, whose settings `other.eps` have no defaults."""

@@ -222,6 +222,7 @@ class DDPGPolicy(QActorCriticPolicy):
             noise_range=None,
         )
         if self._is_hybrid:
+            self._cfg.transition_with_policy_data = True  # samples need the logit, which random actions do not have
             self._collect_model = model_wrap(self._collect_model, wrapper_name="hybrid_eps_greedy_multinomial_sample")
         self._collect_model.reset()
 

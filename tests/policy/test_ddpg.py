@@ -296,6 +296,11 @@ def test_what_is_collected_with_hybrid_actions_can_be_learned():
     )
 
 
+def test_hybrid_policies_collect_their_first_samples_themselves():
+    assert make_policy("collect", space="hybrid").cfg.transition_with_policy_data is True
+    assert make_policy("collect").cfg.transition_with_policy_data is False
+
+
 def test_the_command_mode_has_an_epsilon_for_hybrid_actions_only():
     info = {"envstep": 0, "learner_step": 0}
     eps = {"type": "linear", "start": 0.9, "end": 0.1, "decay": 10}

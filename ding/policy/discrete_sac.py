@@ -1,0 +1,108 @@
+"""Soft actor-critic for discrete actions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.policy.q_actor_critic import q_values, smaller
+from ding.policy.sac import SoftActorCriticPolicy
+from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+# How much of the largest possible entropy is aimed at.
+_ENTROPY_SHARE = 0.98
+
+
+@POLICY_REGISTRY.register("discrete_sac")
+class DiscreteSACPolicy(SoftActorCriticPolicy):
+    """SAC for discrete actions (https://arxiv.org/abs/1910.07207), of which expectations are sums over all actions.
+
+    The `action_mask` of a dict observation rules out actions, in acting as in learning.
+
+    Example:
+        >>> cfg = DiscreteSACPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = DiscreteSACPolicy(cfg, enable_field=["collect"])
+        >>> output = policy.collect_mode.forward({0: torch.zeros(4), 3: torch.zeros(4)}, eps=0.1)
+        >>> {env_id: out["action"].shape for env_id, out in output.items()}
+        {0: torch.Size([1]), 3: torch.Size([1])}
+    """
+
+    config: ClassVar[dict[str, Any]] = {"type": "discrete_sac"}
+    has_discrete_actions: ClassVar[bool | None] = True
+
+    def default_model(self) -> tuple[str, list[str]]:
+        super().default_model()
+        return "discrete_qac", ["ding.model.template.qac"]
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = [*super()._monitor_vars_learn(), "target_value", "entropy", "q_value_1"]
+        return [*names, "q_value_2"] if self._has_twin_critic else names
+
+    # --- learn ---
+
+    def _target_entropy(self) -> float:
+        """0.98 of the entropy of uniformly random actions; section 5.1 of the paper."""
+        actions = self._action_shape()
+        if not isinstance(actions, int):
+            actions = math.prod(actions)
+        return _ENTROPY_SHARE * math.log(actions)
+
+    def _policy(self, obs: Any) -> tuple[Tensor, Tensor]:
+        """Probabilities and log-probabilities of all actions, [B, N]."""
+        output = self._model(obs, mode="compute_actor")
+        mask_logits(output)
+        log_prob = torch.log_softmax(output["logit"], -1)
+        return log_prob.exp(), log_prob
+
+    def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+        """The target is r + gamma (1 - done) sum_a pi(a|s') (min_i Q'_i(s', a) - alpha log pi(a|s'))."""
+        with torch.no_grad():
+            probability, log_prob = self._policy(batch["next_obs"])
+            next_q = q_values(self._target_model.forward(batch["next_obs"], mode="compute_critic"))
+            next_value = (probability * (smaller(next_q) - alpha * log_prob)).sum(-1)
+        q = q_values(self._model(batch["obs"], mode="compute_critic"))
+        rest = next_value, batch["action"].long(), batch["reward"], batch["done"], batch["weight"]
+        losses, errors = zip(
+            *[q_v_1step_td_error(q_v_1step_td_data(one, *rest), self._gamma) for one in q], strict=True
+        )
+        logged = {name: value.mean() for name, value in zip(("q_value_1", "q_value_2"), next_q, strict=False)}
+        return list(losses), torch.stack(errors).mean(0).detach(), {**logged, "target_value": next_value.mean()}
+
+    def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), where Q has no gradient."""
+        obs = batch["obs"]
+        with torch.no_grad():
+            q = smaller(q_values(self._model(obs, mode="compute_critic")))
+        probability, log_prob = self._policy(obs)
+        negative_entropy = (probability * log_prob).sum(-1)
+        loss = alpha * negative_entropy - (probability * q).sum(-1)
+        return loss.mean(), negative_entropy, {"entropy": -negative_entropy.mean()}
+
+    # --- collect and eval ---
+
+    @property
+    def _output_keys(self) -> tuple[str, ...]:
+        return ("action", "logit")
+
+    def _init_collect(self) -> None:
+        self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_multinomial_sample")
+        self._collect_model.reset()
+
+    def _forward_collect(self, data: dict[int, Any], eps: float = 0.0) -> dict[int, Any]:
+        """Draw an action, or with probability `eps` a uniformly random one; per env `action` [1] and `logit` [N]."""
+        return self._forward_envs(self._collect_model, data, mode="compute_actor", eps=eps)
+
+    def _init_eval(self) -> None:
+        self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
+        self._eval_model.reset()
+
+    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Take the likeliest action; output as `_forward_collect`."""
+        return self._forward_envs(self._eval_model, data, mode="compute_actor")

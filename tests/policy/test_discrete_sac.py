@@ -1,0 +1,228 @@
+"""SAC with discrete actions: what it learns, how it acts, what it keeps."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from ding.policy import DiscreteSACCommandModePolicy
+from ding.policy.discrete_sac import DiscreteSACPolicy
+from ding.policy.modes import plain_output_keys
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples
+from tests.policy.continuous_samples import (
+    assert_states_equal,
+    columns,
+    make_config,
+    make_discrete_batch,
+    make_sample,
+    parameters,
+)
+
+OBS = {3: torch.zeros(3), 0: torch.ones(3)}
+
+
+def make_policy(*fields, cls=DiscreteSACPolicy, seed=0, **settings):
+    torch.manual_seed(seed)
+    return cls(make_config(cls, "discrete", **settings), enable_field=list(fields) or None)
+
+
+class Oracle:
+    """Discrete SAC written out with torch's distributions, in double precision."""
+
+    def __init__(self, policy, alpha=0.2, gamma=0.99):
+        self.net = copy.deepcopy(policy._model).double()
+        self.target = copy.deepcopy(self.net)
+        self.log_alpha = torch.tensor(math.log(alpha), dtype=torch.float64, requires_grad=True)
+        self.goal, self.gamma = 0.98 * math.log(2), gamma
+        self.q_step, self.policy_step, self.alpha_step = (
+            torch.optim.Adam(parameters, 3e-4)
+            for parameters in (self.net.critic.parameters(), self.net.actor.parameters(), [self.log_alpha])
+        )
+
+    def step(self, optimizer, loss):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def q(self, net, obs):
+        q = net(obs, mode="compute_critic")["q_value"]
+        return q if isinstance(q, list) else [q]
+
+    def learn(self, data, weighted=False):
+        obs, next_obs, action, reward, done, weight = (column.double() for column in columns(data))
+        weight = weight if weighted else torch.ones_like(weight)
+        alpha = self.log_alpha.exp().detach()
+        with torch.no_grad():
+            policy = torch.distributions.Categorical(logits=self.net(next_obs, mode="compute_actor")["logit"])
+            next_q = self.q(self.target, next_obs)
+            expected_q = (policy.probs * torch.stack(next_q).min(0).values).sum(-1)
+            next_value = expected_q + alpha * policy.entropy()
+            y = reward + self.gamma * (1 - done) * next_value
+        errors = [(q.gather(1, action.long()).squeeze(1) - y) ** 2 for q in self.q(self.net, obs)]
+        q_losses = [(error * weight).mean() for error in errors]
+        self.step(self.q_step, sum(q_losses))
+        policy = torch.distributions.Categorical(logits=self.net(obs, mode="compute_actor")["logit"])
+        entropy = policy.entropy()
+        q = torch.stack(self.q(self.net, obs)).min(0).values.detach()
+        policy_loss = -(alpha * entropy + (policy.probs * q).sum(-1)).mean()
+        self.step(self.policy_step, policy_loss)
+        alpha_loss = -self.log_alpha * (self.goal - entropy.detach().mean())
+        self.step(self.alpha_step, alpha_loss)
+        for own, online in zip(self.target.parameters(), self.net.parameters(), strict=True):
+            own.data += 0.005 * (online.data - own.data)
+        names = ["critic_loss", "twin_critic_loss"]
+        losses = {name: loss.item() for name, loss in zip(names, q_losses, strict=False)}
+        losses |= {"policy_loss": policy_loss.item(), "alpha_loss": alpha_loss.item()}
+        error = sum(errors) / len(errors)
+        return {
+            **losses,
+            **{name: q.mean().item() for name, q in zip(["q_value_1", "q_value_2"], next_q, strict=False)},
+            "total_loss": sum(losses.values()),
+            "target_value": next_value.mean().item(),
+            "entropy": entropy.mean().item(),
+            "alpha": self.log_alpha.exp().item(),
+            "td_error": error.mean().item(),
+            "priority": error.tolist(),
+            "cur_lr_q": 3e-4,
+            "cur_lr_p": 3e-4,
+        }
+
+
+@pytest.mark.parametrize("twin", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_learning_steps_are_those_of_soft_actor_critic(twin, weighted):
+    priority = {"priority": weighted, "priority_IS_weight": weighted}
+    policy = make_policy("learn", model__twin_critic=twin, **priority)
+    oracle = Oracle(policy)
+    for _ in range(3):
+        data = make_discrete_batch(8)
+        output, expected = policy.learn_mode.forward(data), oracle.learn(data, weighted)
+        assert output == {key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in expected.items()}
+    assert torch.allclose(parameters(policy._model).double(), parameters(oracle.net), atol=1e-5)
+    assert torch.allclose(parameters(policy._target_net).double(), parameters(oracle.target), atol=1e-5)
+
+
+@pytest.mark.parametrize("twin", [True, False])
+def test_output_names_are_those_that_are_monitored_and_floats(twin):
+    policy = make_policy("learn", model__twin_critic=twin)
+    output = policy.learn_mode.forward(make_discrete_batch(4))
+    names = policy.learn_mode.monitor_vars()
+    assert set(names) == output.keys() - {"priority"}
+    assert all(type(output[name]) is float for name in names)
+    assert ("q_value_2" in names) == ("twin_critic_loss" in names) == twin
+
+
+@pytest.mark.parametrize(("actions", "expected"), [(2, 0.98 * math.log(2)), ((5,), 0.98 * math.log(5))])
+def test_the_usual_target_entropy_can_be_met(actions, expected):
+    """A policy with less entropy than the target has its temperature raised, one with more has it lowered."""
+    policy = make_policy("learn", model__action_shape=actions)
+    temperature = policy._temperature
+    assert temperature.target_entropy == pytest.approx(expected)
+    for entropy, rises in ((0.5 * expected, True), (1.01 * expected, False)):
+        gradient = torch.autograd.grad(temperature.loss(torch.tensor([-entropy])), temperature.parameter)[0]
+        assert (gradient.item() < 0) == rises
+
+
+def test_a_target_entropy_of_the_user_takes_effect():
+    assert make_policy("learn", learn__target_entropy=0.3)._temperature.target_entropy == 0.3
+
+
+def test_the_actors_step_leaves_no_gradient_in_the_critic():
+    policy = make_policy("learn")
+    gradients = []
+    step_actor = policy._step_actor
+
+    def watch(*args):
+        gradients.append([p.grad.clone() for p in policy._model.critic.parameters()])
+        step_actor(*args)
+
+    policy._step_actor = watch
+    policy.learn_mode.forward(make_discrete_batch(8))
+    after = [p.grad for p in policy._model.critic.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(gradients[0], after, strict=True))
+    assert all(p.grad.abs().sum() > 0 for p in policy._model.actor.parameters())
+
+
+def test_samples_without_logits_and_samples_in_columns_learn_alike():
+    data = make_discrete_batch(8)
+    bare = [{key: value for key, value in sample.items() if key != "logit"} for sample in data]
+    expected = make_policy("learn").learn_mode.forward(data)
+    assert make_policy("learn").learn_mode.forward(bare) == expected
+    assert make_policy("learn").learn_mode.forward(Samples.of(data)) == expected
+
+
+def test_actions_that_a_mask_rules_out_have_no_value_and_are_never_taken():
+    def obs(mask):
+        return {"observation": torch.rand(3), "action_mask": torch.tensor(mask)}
+
+    policy = make_policy()
+    data = [make_sample(i, torch.tensor([0]), obs=obs([1, 0]), next_obs=obs([1, 0]), done=False) for i in range(4)]
+    next_obs = torch.stack([sample["next_obs"]["observation"] for sample in data])
+    q = torch.stack(policy._target_net(next_obs, mode="compute_critic")["q_value"]).min(0).values
+    output = policy.learn_mode.forward(data)
+    assert output["target_value"] == pytest.approx(q[:, 0].mean().item(), rel=1e-5)
+    assert output["entropy"] == 0
+    for mode in (policy.collect_mode, policy.eval_mode):
+        for mask, expected in (([1, 0], 0), ([0, 1], 1)):
+            assert mode.forward({0: obs(mask)})[0]["action"].tolist() == [expected]
+
+
+class Step:
+    obs, reward, done, info = torch.ones(3), torch.ones(1), False, {}
+
+
+def test_collecting_mixes_draws_of_the_policy_with_uniform_ones():
+    policy = make_policy("collect")
+    for parameter in policy._model.actor_head.parameters():
+        parameter.data.zero_()
+    policy._model.actor_head[2].Q[1][0].bias.data.copy_(torch.tensor([0.8, 0.2]).log())
+    obs = {env_id: torch.zeros(3) for env_id in range(4000)}
+    for eps, expected in ((0.0, 0.2), (0.5, 0.35)):
+        torch.manual_seed(0)
+        outputs = policy.collect_mode.forward(obs, eps=eps)
+        share = torch.cat([output["action"] for output in outputs.values()]).float().mean()
+        assert share.item() == pytest.approx(expected, abs=0.03)
+    output = outputs[0]
+    transition = policy.collect_mode.process_transition(obs[0], output, Step)
+    assert list(transition) == ["obs", "next_obs", "action", "logit", "reward", "done"]
+    assert transition["logit"] is output["logit"] and output["logit"].shape == (2,)
+    assert plain_output_keys(policy.collect_mode.process_transition) == ("action", "logit")
+
+
+def test_evaluation_takes_the_likeliest_action():
+    policy = make_policy("eval")
+    output = policy.eval_mode.forward(OBS)
+    assert list(output) == [3, 0]
+    for env_id, obs in OBS.items():
+        logit = policy._model(obs[None], mode="compute_actor")["logit"][0]
+        assert output[env_id]["action"].tolist() == [logit.argmax().item()]
+        assert torch.allclose(output[env_id]["logit"], logit)
+
+
+def test_the_command_mode_needs_an_epsilon_schedule():
+    eps = {"type": "linear", "start": 0.9, "end": 0.1, "decay": 10}
+    policy = make_policy("command", cls=DiscreteSACCommandModePolicy, other__eps=eps)
+    assert policy.command_mode.get_setting_collect({"envstep": 0}) == {"eps": 0.9}
+    with pytest.raises(ConfigError, match=r"policy.other.eps is missing; set it to"):
+        make_policy("command", cls=DiscreteSACCommandModePolicy)
+
+
+def test_a_resumed_policy_goes_on_bit_for_bit():
+    policy, other = make_policy("learn"), make_policy("learn", seed=7)
+    for _ in range(2):
+        policy.learn_mode.forward(make_discrete_batch(8))
+    other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
+    data = make_discrete_batch(8)
+    assert other.learn_mode.forward(data) == policy.learn_mode.forward(data)
+    assert_states_equal(other.learn_mode.state_dict(), policy.learn_mode.state_dict())
+
+
+def test_each_mode_works_alone():
+    collector, learner = make_policy("collect"), make_policy("learn")
+    outputs = collector.collect_mode.forward(OBS, eps=0.5)
+    transitions = [collector.collect_mode.process_transition(OBS[i], outputs[i], Step) for i in OBS]
+    assert len(learner.learn_mode.forward(collector.collect_mode.get_train_sample(transitions))["priority"]) == 2
+    collector.collect_mode.load_state_dict(learner.learn_mode.state_dict())
+    assert torch.equal(parameters(collector._model), parameters(learner._model))
