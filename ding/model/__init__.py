@@ -27,6 +27,9 @@ from ding.model.template import (
     FQF,
     IQN,
     PG,
+    FQF,
+    IQN,
+    QACDIST,
     QRDQN,
     SQN,
     VAC,
@@ -40,6 +43,7 @@ from ding.model.wrapper import (
     model_wrap,
     register_wrapper,
 )
+from ding.model.wrapper import BaseModelWrapper, IModelWrapper, model_wrap, register_wrapper
 
 __all__ = [
     "BDQ",
@@ -62,6 +66,7 @@ __all__ = [
     "IQN",
     "MultiHead",
     "PG",
+    "QACDIST",
     "QRDQN",
     "QRDQNHead",
     "QuantileHead",

@@ -12,6 +12,7 @@ from ding.policy.c51 import C51Policy
 from ding.policy.command_mode_policy_instance import (
     BDQCommandModePolicy,
     C51CommandModePolicy,
+    D4PGCommandModePolicy,
     DDPGCommandModePolicy,
     DiscreteSACCommandModePolicy,
     DQNCommandModePolicy,
@@ -72,6 +73,7 @@ from ding.policy.sac import (
 )
 from ding.policy.sql import SQLPolicy
 from ding.policy.sqn import SQNPolicy
+from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
 from ding.policy.discrete_sac import DiscreteSACPolicy
 from ding.policy.dqn import DQNPolicy
@@ -84,6 +86,8 @@ __all__ = [
     "A2CCommandModePolicy",
     "A2CPolicy",
     "CommandModePolicy",
+    "D4PGCommandModePolicy",
+    "D4PGPolicy",
     "DDPGCommandModePolicy",
     "DDPGPolicy",
     "DQNCommandModePolicy",

@@ -9,6 +9,7 @@ from ding.policy.a2c import A2CPolicy
 from ding.policy.base_policy import CommandModePolicy
 from ding.policy.bdq import BDQPolicy
 from ding.policy.c51 import C51Policy
+from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
 from ding.policy.discrete_sac import DiscreteSACPolicy
 from ding.policy.dqn import DQNPolicy
@@ -189,3 +190,8 @@ class TD3CommandModePolicy(TD3Policy, DummyCommandModePolicy):
 @POLICY_REGISTRY.register("discrete_sac_command")
 class DiscreteSACCommandModePolicy(DiscreteSACPolicy, EpsCommandModePolicy):
     """`DiscreteSACPolicy` with an epsilon schedule, whose settings `other.eps` have no defaults."""
+
+
+@POLICY_REGISTRY.register("d4pg_command")
+class D4PGCommandModePolicy(D4PGPolicy, DummyCommandModePolicy):
+    """`D4PGPolicy` with a command mode, which has nothing to set."""

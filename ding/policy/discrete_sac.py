@@ -36,10 +36,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
 
     config: ClassVar[dict[str, Any]] = {"type": "discrete_sac"}
     has_discrete_actions: ClassVar[bool | None] = True
-
-    def default_model(self) -> tuple[str, list[str]]:
-        super().default_model()
-        return "discrete_qac", ["ding.model.template.qac"]
+    model_type: ClassVar[tuple[str, str]] = ("discrete_qac", "ding.model.template.qac")
 
     def _monitor_vars_learn(self) -> list[str]:
         names = [*super()._monitor_vars_learn(), "target_value", "entropy", "q_value_1"]

@@ -45,6 +45,8 @@ class QActorCriticPolicy(Policy):
         "learn.ignore_done": boolean,
         "collect.n_sample": integer(1, optional=True),
     }
+    # The default model, and the module that registers it.
+    model_type: ClassVar[tuple[str, str]] = ("continuous_qac", "ding.model.template.qac")
     # What samples tell, beside `_output_keys` and importance weights.
     learn_keys: ClassVar[tuple[str, ...]] = ("obs", "next_obs", "reward", "done", "terminated", "weight")
     uses_nstep: ClassVar[bool] = False
@@ -52,7 +54,8 @@ class QActorCriticPolicy(Policy):
     def default_model(self) -> tuple[str, list[str]]:
         if self._cfg.multi_agent:
             raise ConfigError("policy.multi_agent = True needs a model of your own: set policy.model.type or pass one")
-        return "continuous_qac", ["ding.model.template.qac"]
+        model_type, module = self.model_type
+        return model_type, [module]
 
     @property
     def _output_keys(self) -> tuple[str, ...]:

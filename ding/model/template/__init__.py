@@ -23,6 +23,11 @@ from ding.model.template.sqn import (
 from ding.model.template.vac import (
     VAC,
 )
+from ding.model.template.q_learning import BDQ, C51DQN, DQN, FQF, IQN, QRDQN, RainbowDQN
+from ding.model.template.qac import ContinuousQAC, DiscreteQAC
+from ding.model.template.qac_dist import QACDIST
+from ding.model.template.sqn import SQN
+from ding.model.template.vac import VAC
 
 __all__ = [
     "BDQ",
@@ -38,4 +43,14 @@ __all__ = [
     "RainbowDQN",
     "SQN",
     "VAC",
+    "DQN",
+    "FQF",
+    "IQN",
+    "QACDIST",
+    "QRDQN",
+    "SQN",
+    "VAC",
+    "ContinuousQAC",
+    "DiscreteQAC",
+    "RainbowDQN",
 ]

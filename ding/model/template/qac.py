@@ -20,7 +20,25 @@ ACTION_SPACES = ("regression", "reparameterization", "hybrid")
 _DICT_SIZES = (128, 128, 64)
 
 
-class QActorCritic(nn.Module):
+class ActorAndCritic(nn.Module):
+    """A model whose forward pass is one of two methods: `compute_actor` and `compute_critic`."""
+
+    mode = ["compute_actor", "compute_critic"]
+
+    def forward(self, inputs: Any, mode: str) -> dict[str, Any]:
+        """What the method called `mode` returns for `inputs`.
+
+        Raises:
+            AssertionError: an unknown mode.
+            ValueError: the observations do not have the shape that the model was made for.
+        """
+        if mode not in self.mode:
+            raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
+        output: dict[str, Any] = getattr(self, mode)(inputs)
+        return output
+
+
+class QActorCritic(ActorAndCritic):
     """What the models of this module share: observations in, encoders, one or two critics, two modes.
 
     Attributes:
@@ -30,7 +48,6 @@ class QActorCritic(nn.Module):
         twin_critic: whether there are two critics, whose head is a list then.
     """
 
-    mode = ["compute_actor", "compute_critic"]
     actor_head: nn.Module
     critic_head: nn.Module
 
@@ -60,18 +77,6 @@ class QActorCritic(nn.Module):
     @property
     def _critics(self) -> int:
         return 2 if self.twin_critic else 1
-
-    def forward(self, inputs: Any, mode: str) -> dict[str, Any]:
-        """What the method called `mode` returns for `inputs`.
-
-        Raises:
-            AssertionError: an unknown mode.
-            ValueError: the observations do not have the shape that the model was made for.
-        """
-        if mode not in self.mode:
-            raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
-        output: dict[str, Any] = getattr(self, mode)(inputs)
-        return output
 
     def _actor_embedding(self, obs: Any) -> Tensor:
         embedding: Tensor = self.actor_encoder(observations_of(obs, self._obs_shape, self))

@@ -1,0 +1,72 @@
+"""Distributed distributional deterministic policy gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ding.policy.ddpg import DDPGPolicy
+from ding.rl_utils.adder import get_nstep_return_data
+from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
+from ding.utils.config_helper import Rule, integer, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("d4pg")
+class D4PGPolicy(DDPGPolicy):
+    """D4PG (https://arxiv.org/abs/1804.08617): DDPG with a categorical critic, n-step returns and priorities.
+
+    The returns that the critic can represent reach from `model.v_min` to `model.v_max`.
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "d4pg",
+        "priority": True,
+        "priority_IS_weight": True,
+        "nstep": 3,
+        "model": {"v_min": -10, "v_max": 10, "n_atom": 51},
+        "eval": {"evaluator": {"eval_freq": 1000}},
+        "other": {"replay_buffer": {"replay_buffer_size": 1000000}},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "action_space": one_of("continuous"),
+        "nstep": integer(1),
+        "model.v_min": number(),
+        "model.v_max": number(),
+        "model.n_atom": integer(2),
+    }
+    model_type: ClassVar[tuple[str, str]] = ("qac_dist", "ding.model.template.qac_dist")
+    learn_keys: ClassVar[tuple[str, ...]] = (*DDPGPolicy.learn_keys, "value_gamma")
+    uses_nstep: ClassVar[bool] = True
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["cur_lr_actor", "cur_lr_critic", "critic_loss", "actor_loss", "total_loss", "q_value"]
+        return [*names, "action", "td_error"]
+
+    # --- learn ---
+
+    def _critic_terms(self, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+        """The cross-entropy between Z(s, a) and the projection of r_1 + ... + gamma^n Z'(s_n, mu'(s_n))."""
+        next_obs, settings = batch["next_obs"], self._cfg.model
+        with torch.no_grad():
+            next_output = self._target_actor.forward(next_obs, mode="compute_actor")
+            next_critic = self._target_model.forward(self._judged(next_obs, next_output), mode="compute_critic")
+        critic = self._model({key: batch[key] for key in self._judged_keys}, mode="compute_critic")
+        distribution = critic["distribution"]
+        # The action is an input of the critic, so there is one distribution to choose from.
+        index = torch.zeros(len(distribution), dtype=torch.int64, device=distribution.device)
+        rest = batch["reward"], batch["done"], batch["weight"]
+        td_data = dist_nstep_td_data(distribution, next_critic["distribution"], index, index, *rest)
+        bounds = settings.v_min, settings.v_max, settings.n_atom
+        nstep, value_gamma = int(self._cfg.nstep), batch.get("value_gamma")
+        loss, error = dist_nstep_td_error(td_data, self._gamma, *bounds, nstep, value_gamma)
+        return [loss], error.detach(), {"q_value": critic["q_value"].mean()}
+
+    # --- collect ---
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        samples = get_nstep_return_data(transitions, int(self._cfg.nstep), gamma=self._cfg.learn.discount_factor)
+        return super()._get_train_sample(samples)

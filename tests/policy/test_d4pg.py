@@ -1,0 +1,122 @@
+"""D4PG: what it learns, how it makes samples, what it keeps."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from ding.policy import D4PGCommandModePolicy
+from ding.policy.d4pg import D4PGPolicy
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples
+from tests.policy.continuous_samples import assert_states_equal, make_batch, make_config, parameters
+
+
+def make_policy(*fields, cls=D4PGPolicy, seed=0, **settings):
+    torch.manual_seed(seed)
+    settings = {"model__n_atom": 5, "model__v_min": -2, "model__v_max": 2, **settings}
+    return cls(make_config(cls, None, **settings), enable_field=list(fields) or None)
+
+
+def make_samples(policy, length=6):
+    """Train samples of a piece of trajectory that ends for good."""
+    transitions = make_batch(length, done=False)
+    transitions[-1]["done"] = True
+    return policy.collect_mode.get_train_sample(transitions)
+
+
+def project(probability, returns, support):
+    """The categorical projection, atom by atom."""
+    target = np.zeros_like(probability)
+    gap = support[1] - support[0]
+    for mass, value in zip(probability, np.clip(returns, support[0], support[-1]), strict=True):
+        target += mass * np.clip(1 - np.abs(value - support) / gap, 0, 1)
+    return target
+
+
+def test_samples_are_of_n_steps():
+    transitions = make_batch(4, done=False)
+    samples = make_policy("collect").collect_mode.get_train_sample(transitions)
+    assert [sample["value_gamma"] for sample in samples] == pytest.approx([0.99**3, 0.99**3, 0.99**2, 0.99])
+    assert samples[0]["reward"].tolist() == [t["reward"].item() for t in transitions[:3]]
+    assert torch.equal(samples[1]["next_obs"], transitions[3]["next_obs"])
+
+
+def test_a_learning_step_is_that_of_d4pg():
+    policy = make_policy()
+    data = make_samples(policy)
+    net = copy.deepcopy(policy._model)
+    support = np.linspace(-2, 2, 5)
+    obs, next_obs, action = (torch.stack([s[key] for s in data]) for key in ("obs", "next_obs", "action"))
+    with torch.no_grad():
+        next_action = net(next_obs, mode="compute_actor")["action"]
+        judged = net({"obs": next_obs, "action": next_action}, mode="compute_critic")
+        next_distribution = judged["distribution"][:, 0].double().numpy()
+    targets = []
+    for sample, probability in zip(data, next_distribution, strict=True):
+        discounted = sum(0.99**i * float(r) for i, r in enumerate(sample["reward"]))
+        goes_on = 0.0 if sample["done"] else sample["value_gamma"]
+        targets.append(project(probability, discounted + goes_on * support, support))
+    critic = net({"obs": obs, "action": action}, mode="compute_critic")
+    error = -(torch.tensor(np.array(targets)) * critic["distribution"][:, 0].log()).sum(-1)
+    weight = torch.tensor([s["IS"] for s in data])
+    loss = (error * weight).mean()
+    critic_step = torch.optim.Adam(net.critic.parameters(), 1e-3)
+    loss.backward()
+    critic_step.step()
+    actor_loss = -net({"obs": obs, "action": net(obs, mode="compute_actor")["action"]}, mode="compute_critic")[
+        "q_value"
+    ].mean()
+    actor_step = torch.optim.Adam(net.actor.parameters(), 1e-3)
+    actor_step.zero_grad()
+    actor_loss.backward()
+    actor_step.step()
+    output = policy.learn_mode.forward(data)
+    assert output["priority"] == pytest.approx(error.tolist(), rel=1e-4)
+    assert output["critic_loss"] == pytest.approx(loss.item(), rel=1e-4)
+    assert output["actor_loss"] == pytest.approx(actor_loss.item(), rel=1e-4)
+    assert output["total_loss"] == pytest.approx(loss.item() + actor_loss.item(), rel=1e-4)
+    assert output["q_value"] == pytest.approx(critic["q_value"].mean().item(), rel=1e-4)
+    assert torch.allclose(parameters(policy._model), parameters(net), atol=1e-5)
+
+
+def test_output_names_are_those_that_are_monitored_and_floats():
+    policy = make_policy()
+    output = policy.learn_mode.forward(make_samples(policy))
+    names = policy.learn_mode.monitor_vars()
+    assert set(names) == output.keys() - {"priority"}
+    assert all(type(output[name]) is float for name in names)
+
+
+def test_samples_in_columns_learn_like_dicts():
+    data = make_samples(make_policy())
+    assert make_policy("learn").learn_mode.forward(Samples.of(data)) == make_policy("learn").learn_mode.forward(data)
+
+
+def test_a_resumed_policy_goes_on_bit_for_bit():
+    policy, other = make_policy(), make_policy(seed=7)
+    data = make_samples(policy)
+    policy.learn_mode.forward(data)
+    other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
+    assert other.learn_mode.forward(data) == policy.learn_mode.forward(data)
+    assert_states_equal(other.learn_mode.state_dict(), policy.learn_mode.state_dict())
+
+
+def test_each_mode_works_alone():
+    learner, collector, evaluator = (make_policy(field, seed=i) for i, field in enumerate(["learn", "collect", "eval"]))
+    learner.learn_mode.forward(make_samples(collector))
+    collector.collect_mode.load_state_dict(learner.learn_mode.state_dict())
+    evaluator.eval_mode.load_state_dict(learner.learn_mode.state_dict())
+    action = evaluator.eval_mode.forward({4: torch.ones(3)})[4]["action"]
+    expected = learner._model(torch.ones(1, 3), mode="compute_actor")["action"][0]
+    assert torch.allclose(action, expected)
+    assert collector.collect_mode.forward({4: torch.ones(3)})[4]["action"].shape == (2,)
+    command = make_policy("command", cls=D4PGCommandModePolicy).command_mode
+    assert command.get_setting_collect({"envstep": 0}) == {}
+
+
+@pytest.mark.parametrize(("setting", "value"), [("nstep", 0), ("model__n_atom", 1), ("action_space", "hybrid")])
+def test_a_wrong_setting_is_refused(setting, value):
+    with pytest.raises(ConfigError, match=setting.replace("__", ".")):
+        make_policy(**{setting: value})
