@@ -138,12 +138,12 @@ def test_a_module_that_needs_what_is_not_installed_is_left_out_of_the_registries
 
 
 def test_without_a_mode_it_says_which_there_are():
-    assert "Please indicate at least one argument: -m with one of serial, serial_onpolicy, parallel, dist." in refusal()
+    assert f"Please indicate at least one argument: -m with one of {', '.join(MODES)}." in refusal()
 
 
 def test_a_mode_that_is_not_offered_is_an_error_that_lists_those_there_are():
     message = refusal("-m", "serial_gail", "-c", write_config())
-    assert "'serial_gail' is not one of 'serial', 'serial_onpolicy', 'parallel', 'dist'" in message
+    assert f"'serial_gail' is not one of {', '.join(map(repr, MODES))}" in message
 
 
 @pytest.mark.parametrize(
@@ -395,3 +395,44 @@ def test_the_package_has_no_other_names_than_its_pipelines():
 def test_the_command_is_installed_under_its_name():
     assert '"ding = ding.entry.cli:cli"' in (ROOT / "setup.py").read_text(encoding="utf-8")
     assert isinstance(cli, click.Command)
+
+
+# Demonstrations and evaluating.
+
+
+def test_offline_training_is_limited_by_iterations_only(monkeypatch):
+    pipeline = Call()
+    monkeypatch.setattr("ding.entry.serial_entry_offline.serial_pipeline_offline", pipeline)
+    config = write_config()
+    run("-m", "serial_offline", "-c", config, "-s", 3, "--train-iter", "2e3", "--exp-name", "mine")
+    ((main, _),), kwargs = pipeline.only
+    assert main.exp_name == "mine" and kwargs == {"seed": 3, "max_train_iter": 2000}
+    assert "--env-step has no effect with -m serial_offline" in refusal(
+        "-m", "serial_offline", "-c", config, "--env-step", 5
+    )
+
+
+@pytest.mark.parametrize("mode", ["sqil", "dqfd"])
+def test_the_config_of_an_expert_is_given_or_asked_for(mode, monkeypatch):
+    pipeline = Call()
+    monkeypatch.setattr(f"ding.entry.serial_entry_{mode}.serial_pipeline_{mode}", pipeline)
+    config = write_config()
+    given = ["-m", f"serial_{mode}", "-c", config, "-s", 1, "-s", 2]
+    run(*given, "--expert-config", config)
+    asked = CliRunner().invoke(cli, [str(arg) for arg in given], input=f"{config}\n")
+    assert asked.exit_code == 0 and asked.output.count("Config file of the expert") == 1
+    assert len(pipeline.calls) == 4 and [kwargs["seed"] for _, _, kwargs in pipeline.calls] == [1, 2, 1, 2]
+    assert all(kwargs["expert_cfg"] == args[0] for _, args, kwargs in pipeline.calls)
+    assert "--expert-config has no effect with -m serial" in refusal(
+        "-m", "serial", "-c", config, "--expert-config", config
+    )
+
+
+def test_a_policy_is_evaluated_with_each_seed(monkeypatch):
+    evaluate = Call(12.34)
+    monkeypatch.setattr("ding.entry.application_entry.eval", evaluate)
+    config = write_config()
+    output = run("-m", "eval", "-c", config, "-s", 3, "-s", 4, "--load-path", config, "--replay-path", "videos")
+    assert output.splitlines() == ["seed 3: mean return 12.3", "seed 4: mean return 12.3"]
+    assert [args[1] for _, args, _ in evaluate.calls] == [3, 4]
+    assert all(kwargs == {"load_path": config, "replay_path": "videos"} for _, _, kwargs in evaluate.calls)
