@@ -141,12 +141,12 @@ def _train(run: SerialRun, loader: DataLoader[Any], max_train_iter: int, evaluat
 
 
 def _epochs(loader: DataLoader[Any], number: int, policy: Any) -> Iterator[tuple[Any, bool]]:
-    """Each batch of each epoch, and whether it is the last of it; a schedule of the learning rate goes on by epochs."""
-    schedule = getattr(policy, "_lr_scheduler", None)
+    """Each batch of each epoch, and whether it is the last of it; a policy with `end_epoch` is told of each end."""
+    end_epoch = getattr(policy, "end_epoch", None)
     for epoch in range(number):
         if isinstance(loader.sampler, DistributedSampler):
             loader.sampler.set_epoch(epoch)
         for index, batch in enumerate(loader):
             yield batch, index == len(loader) - 1
-        if schedule is not None:
-            schedule.step()
+        if end_epoch is not None:
+            end_epoch()

@@ -34,6 +34,9 @@ from ding.model.template import (
     SQN,
     VAC,
     ContinuousQAC,
+    ContinuousBC,
+    ContinuousQAC,
+    DiscreteBC,
     DiscreteQAC,
     RainbowDQN,
 )
@@ -50,6 +53,8 @@ __all__ = [
     "BaseModelWrapper",
     "BranchingHead",
     "C51DQN",
+    "ContinuousBC",
+    "DiscreteBC",
     "ContinuousQAC",
     "ConvEncoder",
     "DQN",

@@ -15,6 +15,11 @@ from ding.policy.command_mode_policy_instance import (
     D4PGCommandModePolicy,
     DDPGCommandModePolicy,
     DiscreteSACCommandModePolicy,
+from ding.policy.bc import (
+    BehaviourCloningPolicy,
+)
+from ding.policy.command_mode_policy_instance import (
+    BehaviourCloningCommandModePolicy,
     DQNCommandModePolicy,
     DummyCommandModePolicy,
     EpsCommandModePolicy,
@@ -85,6 +90,8 @@ from ding.policy.td3 import TD3Policy
 __all__ = [
     "A2CCommandModePolicy",
     "A2CPolicy",
+    "BehaviourCloningCommandModePolicy",
+    "BehaviourCloningPolicy",
     "CommandModePolicy",
     "D4PGCommandModePolicy",
     "D4PGPolicy",

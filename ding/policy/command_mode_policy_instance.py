@@ -12,6 +12,7 @@ from ding.policy.c51 import C51Policy
 from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
 from ding.policy.discrete_sac import DiscreteSACPolicy
+from ding.policy.bc import BehaviourCloningPolicy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.fqf import FQFPolicy
 from ding.policy.iqn import IQNPolicy
@@ -195,3 +196,21 @@ class DiscreteSACCommandModePolicy(DiscreteSACPolicy, EpsCommandModePolicy):
 @POLICY_REGISTRY.register("d4pg_command")
 class D4PGCommandModePolicy(D4PGPolicy, DummyCommandModePolicy):
     """`D4PGPolicy` with a command mode, which has nothing to set."""
+@POLICY_REGISTRY.register("bc_command")
+class BehaviourCloningCommandModePolicy(BehaviourCloningPolicy, DummyCommandModePolicy):
+    """`BehaviourCloningPolicy` with schedules of epsilon over env steps, or of the noise over iterations.
+
+    Without `other.eps`, epsilon is 0. `collect.noise_sigma` may be a schedule like `other.eps`, or a number.
+    """
+
+    def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
+        if not self._cfg.continuous:
+            eps = self._cfg.get("other", {}).get("eps")
+            return {"eps": 0.0 if eps is None else _scheduled(eps, command_info["envstep"])}
+        return {"sigma": _scheduled(self._cfg.collect.noise_sigma, command_info["learner_step"])}
+
+
+def _scheduled(schedule: Any, step: int) -> float:
+    if not isinstance(schedule, Mapping):
+        return float(schedule)
+    return get_epsilon_greedy_fn(schedule["start"], schedule["end"], schedule["decay"], schedule["type"])(step)

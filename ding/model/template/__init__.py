@@ -2,6 +2,9 @@
 
 from ding.model.template.pg import (
     PG,
+from ding.model.template.bc import (
+    ContinuousBC,
+    DiscreteBC,
 )
 from ding.model.template.q_learning import (
     BDQ,
@@ -32,9 +35,11 @@ from ding.model.template.vac import VAC
 __all__ = [
     "BDQ",
     "C51DQN",
+    "ContinuousBC",
     "ContinuousQAC",
     "DQN",
     "DRQN",
+    "DiscreteBC",
     "DiscreteQAC",
     "FQF",
     "IQN",

@@ -1,0 +1,110 @@
+"""Networks that imitate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ding.model.common.encoder import ConvEncoder, ObsShape
+from ding.model.common.head import RegressionHead, ReparameterizationHead
+from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
+from ding.model.template.q_learning import DQN
+from ding.model.template.qac import action_size, branch
+from ding.torch_utils.network.activation import Activation, as_activation
+from ding.utils.registry_factory import MODEL_REGISTRY
+
+
+@MODEL_REGISTRY.register("discrete_bc")
+class DiscreteBC(DQN):
+    """One logit for each action; the network of `DQN`.
+
+    Args:
+        strides: of the convolutions of an image encoder; None for the usual ones.
+
+    Example:
+        >>> DiscreteBC(obs_shape=4, action_shape=2)(torch.rand(3, 4))["logit"].shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        dueling: bool = True,
+        head_hidden_size: int | None = None,
+        head_layer_num: int = 1,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> None:
+        sizes = encoder_hidden_size_list
+        super().__init__(
+            obs_shape, action_shape, sizes, dueling, head_hidden_size, head_layer_num, activation, norm_type
+        )
+        shape: Any = as_obs_shape(obs_shape)
+        if strides is not None:
+            if not isinstance(self.encoder, ConvEncoder):
+                raise ValueError(f"strides = {strides!r} are for images [C, H, W]; obs_shape is {obs_shape!r}")
+            act = as_activation(activation)
+            self.encoder = ConvEncoder(shape, sizes, activation=act, stride=strides, norm_type=norm_type)
+
+
+@MODEL_REGISTRY.register("continuous_bc")
+class ContinuousBC(nn.Module):
+    """Real-valued actions for vector observations.
+
+    Args:
+        obs_shape: the width of an observation.
+        action_shape: the number of dimensions A of an action.
+        action_space: 'regression' (actions in (-1, 1)) or 'reparameterization' (mean and deviation of a Gaussian, both
+            made of the observation).
+        actor_head_hidden_size: width of all hidden layers.
+        actor_head_layer_num: hidden layers after the first one.
+
+    Raises:
+        AssertionError: an unknown `action_space`.
+        ValueError: observations or actions of another rank.
+
+    Example:
+        >>> ContinuousBC(3, 2, "regression")(torch.rand(5, 3))["action"].shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(
+        self,
+        obs_shape: int | Sequence[int],
+        action_shape: int | Sequence[int],
+        action_space: str,
+        actor_head_hidden_size: int = 64,
+        actor_head_layer_num: int = 1,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+    ) -> None:
+        super().__init__()
+        if action_space not in ("regression", "reparameterization"):
+            raise AssertionError(f"action_space {action_space!r} is unknown; allowed: regression, reparameterization")
+        width = as_shape(obs_shape)
+        if not isinstance(width, int):
+            raise ValueError(f"obs_shape {obs_shape!r} is not supported; observations are vectors")
+        self.action_space = action_space
+        self._obs_shape = (width,)
+        act, hidden = as_activation(activation), actor_head_hidden_size
+        options: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}
+        size = action_size(action_shape)
+        head: nn.Module = (
+            RegressionHead(hidden, size, final_tanh=True, **options)
+            if action_space == "regression"
+            else ReparameterizationHead(hidden, size, sigma_type="conditioned", **options)
+        )
+        self.actor = branch(width, hidden, act, head)
+
+    def forward(self, inputs: Any) -> dict[str, Any]:
+        """`{'action': [B, A]}`, or with 'reparameterization' `{'logit': [mu, sigma]}`, both [B, A]."""
+        output = self.actor(observations_of(inputs, self._obs_shape, self))
+        if self.action_space == "reparameterization":
+            return {"logit": [output["mu"], output["sigma"]]}
+        action: Tensor = output["pred"]
+        return {"action": action.unsqueeze(-1) if action.dim() == 1 else action}

@@ -1,0 +1,251 @@
+"""Behaviour cloning: supervised learning of what was done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.base_policy import Policy
+from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.dqn import head_actions
+from ding.policy.modes import plain_transition
+from ding.policy.settings import positive
+from ding.rl_utils.adder import get_train_sample
+from ding.torch_utils.data_helper import to_device
+from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+_LOSSES = {"l1_loss": F.l1_loss, "mse_loss": F.mse_loss}
+_OPTIMIZERS = ("SGD", "Adam", "AdamW")
+# tanh(1): beyond it, a squashed action has all but reached its bound.
+_TANH_1 = math.tanh(1.0)
+
+
+@POLICY_REGISTRY.register("bc")
+class BehaviourCloningPolicy(Policy):
+    """Imitates demonstrations (https://doi.org/10.1162/neco.1991.3.1.88), of discrete or of continuous actions.
+
+    Discrete actions are learned as classes; with `continuous`, the distance of actions is made small. For
+    `serial_pipeline_bc`, or any other that gives observations and actions.
+
+    Example:
+        >>> cfg = BehaviourCloningPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = BehaviourCloningPolicy(cfg, enable_field=["eval"])
+        >>> policy.eval_mode.forward({0: torch.zeros(4)})[0]["action"].shape
+        torch.Size([1])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "bc",
+        "cuda": False,
+        "on_policy": False,
+        # Whether actions are real-valued.
+        "continuous": False,
+        # What the distance of real-valued actions is: 'l1_loss' or 'mse_loss'.
+        "loss_type": "l1_loss",
+        "learn": {
+            # Iterations per collection, where something is collected.
+            "update_per_collect": 1,
+            "batch_size": 32,
+            "learning_rate": 1e-5,
+            # With lr_decay the rate is warmup_lr for warmup_epoch epochs, then learning_rate, and decay_rate times as
+            # much after each decay_epoch epochs.
+            "lr_decay": False,
+            "decay_epoch": 30,
+            "decay_rate": 0.1,
+            "warmup_lr": 1e-4,
+            "warmup_epoch": 3,
+            # 'SGD', 'Adam' or 'AdamW'; momentum is for SGD, weight_decay for SGD and AdamW.
+            "optimizer": "SGD",
+            "momentum": 0.9,
+            "weight_decay": 1e-4,
+            # Smooth the classes by 0.1.
+            "ce_label_smooth": False,
+            # Log the share of actions that would be taken.
+            "show_accuracy": False,
+            # Learn from real-valued actions only where the model's are within +-tanh(1), if a fifth of them are.
+            "tanh_mask": False,
+        },
+        "collect": {
+            "unroll_len": 1,
+            # Noise of real-valued actions.
+            "noise": False,
+            "noise_sigma": 0.2,
+            "noise_range": {"min": -0.5, "max": 0.5},
+        },
+        "eval": {},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "continuous": boolean,
+        "loss_type": one_of(*_LOSSES),
+        "learn.batch_size": integer(1),
+        "learn.learning_rate": positive,
+        "learn.lr_decay": boolean,
+        "learn.decay_epoch": integer(1),
+        "learn.decay_rate": positive,
+        "learn.warmup_lr": positive,
+        "learn.warmup_epoch": integer(0),
+        "learn.optimizer": one_of(*_OPTIMIZERS),
+        "learn.momentum": number(0),
+        "learn.weight_decay": number(0),
+        "learn.ce_label_smooth": boolean,
+        "learn.show_accuracy": boolean,
+        "learn.tanh_mask": boolean,
+        "collect.noise": boolean,
+    }
+
+    @property
+    def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
+        """Whether actions are numbers of a finite set."""
+        return not self._cfg.continuous
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return ("continuous_bc" if self._cfg.continuous else "discrete_bc"), ["ding.model.template.bc"]
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["cur_lr", "total_loss", "forward_time", "backward_time"]
+        return [*names, "total_accuracy"] if self._cfg.learn.show_accuracy else names
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._optimizer = _make_optimizer(self._model, learn)
+        self._schedule = None
+        if learn.lr_decay:
+            self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, lambda epoch: _share(epoch, learn))
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+
+    def end_epoch(self) -> None:
+        """Move the learning rate on: once through the data is over."""
+        if self._schedule is not None:
+            self._schedule.step()
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """One step on observations and actions; times are in seconds."""
+        start = perf_counter()
+        batch = default_preprocess_learn(data, keys=("obs", "action"))
+        if self._cuda:
+            batch = to_device(batch, self._device)
+        self._mode_of(self._model).set(True)
+        output = self._model(self._model_input(batch["obs"]))
+        loss, accuracy = self._loss(output, batch["action"])
+        middle = perf_counter()
+        self._backward_and_step(loss, self._optimizer, self._model)
+        logged = {
+            "cur_lr": self._optimizer.param_groups[0]["lr"],
+            "total_loss": loss.item(),
+            "forward_time": middle - start,
+            "backward_time": perf_counter() - middle,
+        }
+        return {**logged, "total_accuracy": accuracy} if self._cfg.learn.show_accuracy else logged
+
+    def _loss(self, output: dict[str, Any], action: Any) -> tuple[Tensor, float]:
+        """The loss, a scalar, and the share of actions that the model finds best (0 for real-valued ones)."""
+        if self._cfg.continuous:
+            predicted = output["action"] if "action" in output else output["logit"][0]
+            return self._distance(predicted, action.reshape(predicted.shape).to(predicted.dtype)), 0.0
+        logit = output["logit"]
+        logits, actions = ([logit], [action.view(-1)]) if isinstance(logit, Tensor) else (logit, head_actions(action))
+        smoothing = 0.1 if self._cfg.learn.ce_label_smooth else 0.0
+        heads = list(zip(logits, actions, strict=True))
+        losses = [F.cross_entropy(head, taken.long(), label_smoothing=smoothing) for head, taken in heads]
+        if not self._cfg.learn.show_accuracy:
+            return torch.stack(losses).mean(), 0.0
+        hits = torch.cat([head.argmax(-1) == taken for head, taken in heads])
+        return torch.stack(losses).mean(), hits.float().mean().item()
+
+    def _distance(self, predicted: Tensor, action: Tensor) -> Tensor:
+        distance = _LOSSES[self._cfg.loss_type]
+        if self._cfg.learn.tanh_mask:
+            inside = predicted.detach().abs() <= _TANH_1
+            if inside.float().mean() >= 0.2:
+                return distance(predicted[inside], action[inside])
+        return distance(predicted, action)
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        state = super()._state_dict_learn()
+        return state if self._schedule is None else {**state, "lr_scheduler": self._schedule.state_dict()}
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        super()._load_state_dict_learn(state_dict)
+        if self._schedule is not None and "lr_scheduler" in state_dict:
+            self._schedule.load_state_dict(state_dict["lr_scheduler"])
+
+    # --- collect and eval ---
+
+    def _wrap(self) -> Any:
+        """The model with the action that it finds best."""
+        if not self._cfg.continuous:
+            return model_wrap(self._model, wrapper_name="argmax_sample")
+        is_gaussian = getattr(self._model, "action_space", "regression") == "reparameterization"
+        return model_wrap(self._model, wrapper_name="deterministic_sample" if is_gaussian else "base")
+
+    def _init_collect(self) -> None:
+        collect = self._cfg.collect
+        if not self._cfg.continuous:
+            self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_sample")
+        elif collect.noise:
+            self._collect_model = model_wrap(
+                self._wrap(), wrapper_name="action_noise", noise_type="gauss", noise_range=collect.noise_range
+            )
+        else:
+            self._collect_model = self._wrap()
+        self._collect_model.reset()
+
+    def _forward_collect(
+        self, data: dict[int, Any], eps: float | None = None, sigma: float | None = None
+    ) -> dict[int, Any]:
+        """Act epsilon-greedily (`eps`, 0 where it is None), or with noise of the deviation `sigma`."""
+        settings: dict[str, Any] = {}
+        if not self._cfg.continuous:
+            settings["eps"] = eps or 0.0
+        elif self._cfg.collect.noise:
+            settings["sigma"] = self._cfg.collect.noise_sigma if sigma is None else sigma
+        return self._forward_envs(self._collect_model, data, **settings)
+
+    @plain_transition("action")
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "next_obs": timestep.obs,
+            "action": policy_output["action"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return get_train_sample(transitions, self._unroll_len)
+
+    def _init_eval(self) -> None:
+        self._eval_model = self._wrap()
+        self._eval_model.reset()
+
+    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Take the likeliest action, the mean of a Gaussian; with discrete actions the output has `logit` as well."""
+        return self._forward_envs(self._eval_model, data)
+
+
+def _make_optimizer(model: nn.Module, learn: Mapping[str, Any]) -> torch.optim.Optimizer:
+    rate, decay = learn["learning_rate"], learn["weight_decay"]
+    if learn["optimizer"] == "SGD":
+        return torch.optim.SGD(model.parameters(), lr=rate, weight_decay=decay, momentum=learn["momentum"])
+    if learn["optimizer"] == "AdamW":
+        return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+    return torch.optim.Adam(model.parameters(), lr=rate)
+
+
+def _share(epoch: int, learn: Mapping[str, Any]) -> float:
+    """The learning rate in this epoch, as a multiple of `learning_rate`."""
+    if epoch < learn["warmup_epoch"]:
+        return float(learn["warmup_lr"] / learn["learning_rate"])
+    return float(learn["decay_rate"] ** ((epoch - learn["warmup_epoch"]) // learn["decay_epoch"]))

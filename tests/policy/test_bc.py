@@ -1,0 +1,266 @@
+"""Behaviour cloning: what it learns, how it acts, what it keeps, and how it is trained."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+from torch.nn import functional as F
+
+from ding.entry import collect_demo_data, serial_pipeline, serial_pipeline_bc
+from ding.policy import BehaviourCloningCommandModePolicy, BehaviourCloningPolicy
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples
+from tests.policy.continuous_samples import assert_states_equal
+
+OBS = {3: torch.zeros(3), 0: torch.ones(3)}
+
+
+def make_config(continuous=False, space="regression", cls=BehaviourCloningPolicy, **settings):
+    cfg = cls.default_config()
+    cfg.continuous = continuous
+    cfg.model = EasyDict(obs_shape=3, action_shape=2, activation="relu")
+    if continuous:
+        cfg.model.update(action_space=space, actor_head_hidden_size=8)
+    else:
+        cfg.model.encoder_hidden_size_list = [8]
+    for path, value in settings.items():
+        section, _, key = path.rpartition("__")
+        (cfg[section] if section else cfg)[key] = value
+    return cfg
+
+
+def make_policy(*fields, **settings):
+    torch.manual_seed(0)
+    cls = settings.pop("cls", BehaviourCloningPolicy)
+    return cls(make_config(cls=cls, **settings), enable_field=list(fields) or None)
+
+
+def demonstrations(size=8, continuous=False):
+    rng = np.random.default_rng(0)
+    return [
+        {
+            "obs": torch.tensor(rng.normal(size=3), dtype=torch.float32),
+            "action": torch.tensor(rng.uniform(-1, 1, 2), dtype=torch.float32) if continuous else torch.tensor([i % 2]),
+        }
+        for i in range(size)
+    ]
+
+
+def columns(data):
+    return torch.stack([row["obs"] for row in data]), torch.stack([row["action"] for row in data])
+
+
+# --- learn ---
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_discrete_actions_are_learned_as_classes_by_sgd_with_momentum(smooth):
+    policy = make_policy("learn", learn__ce_label_smooth=smooth, learn__learning_rate=0.1)
+    net, velocity = copy.deepcopy(policy._model), None
+    data = demonstrations()
+    obs, action = columns(data)
+    for _ in range(3):
+        log_probs = torch.log_softmax(net(obs)["logit"], -1)
+        target = F.one_hot(action[:, 0], 2) * (0.9 if smooth else 1.0) + (0.05 if smooth else 0.0)
+        loss = -(target * log_probs).sum(-1).mean()
+        gradients = torch.autograd.grad(loss, list(net.parameters()))
+        gradients = [gradient + 1e-4 * own.detach() for gradient, own in zip(gradients, net.parameters(), strict=True)]
+        old = velocity or [torch.zeros_like(gradient) for gradient in gradients]
+        velocity = [0.9 * v + gradient for v, gradient in zip(old, gradients, strict=True)]
+        for parameter, change in zip(net.parameters(), velocity, strict=True):
+            parameter.data -= 0.1 * change
+        output = policy.learn_mode.forward(data)
+        assert output["total_loss"] == pytest.approx(loss.item(), rel=1e-5) and output["cur_lr"] == 0.1
+    for own, expected in zip(policy._model.parameters(), net.parameters(), strict=True):
+        assert torch.allclose(own, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("space", ["regression", "reparameterization"])
+@pytest.mark.parametrize("loss_type", ["l1_loss", "mse_loss"])
+def test_real_valued_actions_are_learned_by_their_distance(space, loss_type):
+    policy = make_policy("learn", continuous=True, space=space, loss_type=loss_type)
+    data = demonstrations(continuous=True)
+    obs, action = columns(data)
+    output = policy._model(obs)
+    gap = (output["action"] if space == "regression" else output["logit"][0]).detach() - action
+    expected = gap.abs().mean() if loss_type == "l1_loss" else gap.square().mean()
+    assert policy.learn_mode.forward(data)["total_loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_saturated_actions_may_be_left_out():
+    policy = make_policy("learn", continuous=True, learn__tanh_mask=True)
+    predicted = torch.tensor([[0.1, 0.9], [-0.99, 0.2]])
+    action = torch.tensor([[0.2, 5.0], [7.0, 0.4]])
+    assert policy._distance(predicted, action).item() == pytest.approx(0.15)
+    saturated = torch.full((10, 1), 0.99)
+    saturated[0] = 0.0
+    assert policy._distance(saturated, torch.zeros(10, 1)).item() == pytest.approx(0.99 * 0.9)
+
+
+def test_output_and_monitored_variables_are_the_documented_ones():
+    output = make_policy("learn").learn_mode.forward(demonstrations())
+    assert set(output) == {"cur_lr", "total_loss", "forward_time", "backward_time"}
+    assert 0 < output["forward_time"] < 60 and 0 < output["backward_time"] < 60
+    policy = make_policy("learn", learn__show_accuracy=True)
+    data = demonstrations()
+    obs, action = columns(data)
+    expected = (policy._model(obs)["logit"].argmax(-1) == action[:, 0]).float().mean().item()
+    output = policy.learn_mode.forward(data)
+    assert output["total_accuracy"] == expected
+    assert set(policy.learn_mode.monitor_vars()) == set(output)
+
+
+def test_parts_of_an_action_are_learned_side_by_side():
+    cfg = make_config(learn__show_accuracy=True)
+    cfg.model.action_shape = [2, 3]
+    policy = BehaviourCloningPolicy(cfg, enable_field=["learn"])
+    data = [{"obs": row["obs"], "action": torch.tensor([i % 2, i % 3])} for i, row in enumerate(demonstrations())]
+    obs, action = columns(data)
+    heads = policy._model(obs)["logit"]
+    expected = (F.cross_entropy(heads[0], action[:, 0]) + F.cross_entropy(heads[1], action[:, 1])) / 2
+    assert policy.learn_mode.forward(data)["total_loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_columns_are_learned_from_like_dicts():
+    data = demonstrations()
+    one, other = make_policy("learn"), make_policy("learn")
+    assert one.learn_mode.forward(data)["total_loss"] == other.learn_mode.forward(Samples.of(data))["total_loss"]
+
+
+def test_the_learning_rate_warms_up_and_decays_by_epochs():
+    policy = make_policy(
+        "learn",
+        learn__lr_decay=True,
+        learn__learning_rate=0.5,
+        learn__warmup_lr=0.1,
+        learn__warmup_epoch=2,
+        learn__decay_epoch=2,
+    )
+    rates = []
+    for _ in range(7):
+        rates.append(policy.learn_mode.forward(demonstrations())["cur_lr"])
+        policy.end_epoch()
+    assert rates == pytest.approx([0.1, 0.1, 0.5, 0.5, 0.05, 0.05, 0.005])
+
+
+@pytest.mark.parametrize(("name", "kind"), [("SGD", "SGD"), ("Adam", "Adam"), ("AdamW", "AdamW")])
+def test_the_optimizer_is_the_one_that_is_named(name, kind):
+    assert type(make_policy("learn", learn__optimizer=name)._optimizer).__name__ == kind
+
+
+def test_a_setting_that_is_not_known_is_refused():
+    for settings in ({"learn__optimizer": "sgd"}, {"loss_type": "huber"}, {"learn__decay_epoch": 0}):
+        with pytest.raises(ConfigError, match="is not allowed"):
+            make_policy("learn", **settings)
+
+
+def test_a_state_goes_on_to_the_bit():
+    settings = {"learn__lr_decay": True, "learn__learning_rate": 0.1}
+    first, second = make_policy("learn", **settings), make_policy("learn", **settings)
+    for _ in range(3):
+        first.learn_mode.forward(demonstrations())
+        first.end_epoch()
+    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
+    for policy in (first, second):
+        policy.learn_mode.forward(demonstrations())
+        policy.end_epoch()
+    assert_states_equal(first.learn_mode.state_dict(), second.learn_mode.state_dict())
+    assert set(make_policy("learn").learn_mode.state_dict()) == {"model", "optimizer"}
+
+
+# --- collect and eval ---
+
+
+def test_the_likeliest_action_is_taken():
+    policy = make_policy("eval")
+    output = policy.eval_mode.forward(OBS)
+    for env_id, obs in OBS.items():
+        assert output[env_id]["action"].tolist() == [policy._model(obs[None])["logit"].argmax().item()]
+    for space in ("regression", "reparameterization"):
+        policy = make_policy("eval", continuous=True, space=space)
+        expected = policy._model(OBS[0][None])
+        expected = expected["action"] if space == "regression" else expected["logit"][0]
+        assert torch.equal(policy.eval_mode.forward(OBS)[0]["action"], expected[0].detach())
+
+
+def test_discrete_actions_are_explored_with_epsilon():
+    policy = make_policy("collect")
+    many = {i: torch.zeros(3) for i in range(200)}
+    greedy = {int(out["action"]) for out in policy.collect_mode.forward(many).values()}
+    assert len(greedy) == 1
+    assert {int(out["action"]) for out in policy.collect_mode.forward(many, eps=1.0).values()} == {0, 1}
+
+
+def test_noise_is_added_to_real_valued_actions_on_demand():
+    quiet = make_policy("collect", continuous=True)
+    noisy = make_policy("collect", continuous=True, collect__noise=True)
+    clean = quiet.collect_mode.forward(OBS)[0]["action"]
+    torch.manual_seed(0)
+    changes = torch.stack([noisy.collect_mode.forward(OBS, sigma=10.0)[0]["action"] - clean for _ in range(20)])
+    assert changes.abs().max() == pytest.approx(0.5) and changes.std() > 0.2
+    assert torch.equal(noisy.collect_mode.forward(OBS, sigma=0.0)[0]["action"], clean)
+
+
+def test_schedules_are_those_of_the_config():
+    def settings(info, **more):
+        policy = make_policy("command", cls=BehaviourCloningCommandModePolicy, **more)
+        return policy.command_mode.get_setting_collect(info)
+
+    info = {"envstep": 5, "learner_step": 5}
+    schedule = {"type": "linear", "start": 1.0, "end": 0.0, "decay": 10}
+    assert settings(info) == {"eps": 0.0}
+    assert settings(info, other=EasyDict(eps=schedule)) == {"eps": 0.5}
+    assert settings(info, continuous=True) == {"sigma": 0.2}
+    assert settings(info, continuous=True, collect__noise_sigma=schedule) == {"sigma": 0.5}
+
+
+# --- training ---
+
+
+def outside_config(**learn):
+    """As the example config of DI-engine has it, without `other.eps`."""
+    main = EasyDict(
+        exp_name="cartpole_bc_seed0",
+        env={
+            "env_id": "CartPole-v1",
+            "collector_env_num": 8,
+            "evaluator_env_num": 5,
+            "n_evaluator_episode": 5,
+            "stop_value": 195,
+        },
+        policy={
+            "continuous": False,
+            "model": {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [64, 64, 128]},
+            "learn": {"batch_size": 64, "learning_rate": 0.01, "learner": {}, "train_epoch": 20, **learn},
+            "eval": {"evaluator": {"eval_freq": 40}},
+        },
+    )
+    create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": "bc"})
+    return main, create
+
+
+class Balance(torch.nn.Module):
+    """A policy for CartPole that needs no learning."""
+
+    def forward(self, obs):
+        push = obs[:, 2] + 0.5 * obs[:, 3] + 0.02 * obs[:, 0] + 0.05 * obs[:, 1]
+        return {"logit": torch.stack([-push, push], 1)}
+
+
+def test_an_expert_is_imitated_until_the_stop_value(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main, create = outside_config(learning_rate=0.003, optimizer="Adam")
+    collect_demo_data((main, create), 0, 2000, "expert.pkl", model=Balance())
+    policy, stop = serial_pipeline_bc((main, create), 0, "expert.pkl")
+    assert stop and isinstance(policy, BehaviourCloningPolicy)
+
+
+def test_the_config_runs_with_the_command_mode_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main, create = outside_config()
+    main.policy.collect = {"n_sample": 64}
+    policy = serial_pipeline((main, create), max_train_iter=1)
+    assert isinstance(policy, BehaviourCloningCommandModePolicy)
+    assert all(parameter.isfinite().all() for parameter in policy._model.parameters())
