@@ -20,6 +20,7 @@ from ding.policy.bc import (
 )
 from ding.policy.command_mode_policy_instance import (
     BehaviourCloningCommandModePolicy,
+    DQFDCommandModePolicy,
     DQNCommandModePolicy,
     DummyCommandModePolicy,
     EpsCommandModePolicy,
@@ -48,6 +49,9 @@ from ding.policy.common_utils import (
     default_preprocess_learn,
     single_env_forward_wrapper,
     single_env_forward_wrapper_ttorch,
+)
+from ding.policy.dqfd import (
+    DQFDPolicy,
 )
 from ding.policy.dqn import (
     DQNPolicy,
@@ -97,6 +101,8 @@ __all__ = [
     "D4PGPolicy",
     "DDPGCommandModePolicy",
     "DDPGPolicy",
+    "DQFDCommandModePolicy",
+    "DQFDPolicy",
     "DQNCommandModePolicy",
     "DQNPolicy",
     "FQFCommandModePolicy",

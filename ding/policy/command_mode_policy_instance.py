@@ -13,6 +13,7 @@ from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
 from ding.policy.discrete_sac import DiscreteSACPolicy
 from ding.policy.bc import BehaviourCloningPolicy
+from ding.policy.dqfd import DQFDPolicy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.fqf import FQFPolicy
 from ding.policy.iqn import IQNPolicy
@@ -214,3 +215,8 @@ def _scheduled(schedule: Any, step: int) -> float:
     if not isinstance(schedule, Mapping):
         return float(schedule)
     return get_epsilon_greedy_fn(schedule["start"], schedule["end"], schedule["decay"], schedule["type"])(step)
+
+
+@POLICY_REGISTRY.register("dqfd_command")
+class DQFDCommandModePolicy(DQFDPolicy, EpsCommandModePolicy):
+    """`DQFDPolicy` with an epsilon schedule."""

@@ -11,6 +11,10 @@ from ding.rl_utils.adder import (
     get_nstep_return_data,
     get_train_sample,
 )
+from ding.rl_utils.dqfd import (
+    dqfd_nstep_td_data,
+    dqfd_nstep_td_error,
+)
 from ding.rl_utils.exploration import (
     create_noise_generator,
     get_epsilon_greedy_fn,
@@ -85,6 +89,8 @@ from ding.rl_utils.vtrace import (
 )
 
 __all__ = [
+    "dqfd_nstep_td_data",
+    "dqfd_nstep_td_error",
     "NStepColumns",
     "a2c_data",
     "a2c_error",

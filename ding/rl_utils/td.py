@@ -28,6 +28,7 @@ from ding.rl_utils.distributional import (
     qrdqn_nstep_td_data,
     qrdqn_nstep_td_error,
 )
+from ding.rl_utils.dqfd import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.rl_utils.returns import (
     alive,
     nstep_return,
@@ -39,6 +40,8 @@ from ding.rl_utils.returns import (
 )
 
 __all__ = [
+    "dqfd_nstep_td_data",
+    "dqfd_nstep_td_error",
     "bdq_nstep_td_error",
     "dist_1step_td_data",
     "dist_1step_td_error",

@@ -24,6 +24,7 @@ class DiscreteBC(DQN):
         strides: of the convolutions of an image encoder; None for the usual ones.
 
     Example:
+        >>> import torch
         >>> DiscreteBC(obs_shape=4, action_shape=2)(torch.rand(3, 4))["logit"].shape
         torch.Size([3, 2])
     """
@@ -69,6 +70,7 @@ class ContinuousBC(nn.Module):
         ValueError: observations or actions of another rank.
 
     Example:
+        >>> import torch
         >>> ContinuousBC(3, 2, "regression")(torch.rand(5, 3))["action"].shape
         torch.Size([5, 2])
     """

@@ -1,0 +1,152 @@
+"""Deep Q-learning from demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ding.policy.common_utils import flag_column, linear_lr_scheduler
+from ding.policy.dqn import DQNPolicy
+from ding.policy.settings import positive
+from ding.rl_utils.dqfd import dqfd_nstep_td_data, dqfd_nstep_td_error
+from ding.rl_utils.returns import bootstrap_mask
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import ConfigError, Rule, integer, number
+from ding.utils.data.samples import END_FLAGS, Column, Kind, Samples
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("dqfd")
+class DQFDPolicy(DQNPolicy):
+    """DQfD (https://arxiv.org/abs/1704.03732): double DQN with one step and with n steps, and a margin for an expert.
+
+    For `serial_pipeline_dqfd`, which marks the samples of the expert with `is_expert` = 1; others count as the policy's
+    own.
+
+    Example:
+        >>> cfg = DQFDPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = DQFDPolicy(cfg, enable_field=["collect"])
+        >>> steps = [dict(obs=i, next_obs=i + 1, reward=torch.ones(1), done=i == 1) for i in range(2)]
+        >>> [(s["next_obs"], s["next_obs_1"], s["done_1"]) for s in policy.collect_mode.get_train_sample(steps)]
+        [(2, 1, False), (2, 2, True)]
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "dqfd",
+        "priority": True,
+        "priority_IS_weight": True,
+        "discount_factor": 0.99,
+        "nstep": 10,
+        "learn": {
+            # Weights of the n-step loss, of the margin loss and of the squared parameters.
+            "lambda1": 1.0,
+            "lambda2": 1.0,
+            "lambda3": 1e-5,
+            # How much better than all others a demonstrated action is to be.
+            "margin_function": 0.8,
+            # Iterations on demonstrations alone before anything else is collected.
+            "per_train_iter_k": 10,
+        },
+        # Share of demonstrations in a batch.
+        "collect": {"pho": 0.5},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "learn.lambda1": number(0),
+        "learn.lambda2": number(0),
+        "learn.lambda3": number(0),
+        "learn.margin_function": positive,
+        "learn.per_train_iter_k": integer(0),
+        "learn.expert_replay_buffer_size": integer(1),
+        "collect.pho": number(0, 1),
+    }
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        self._learn_keys |= {"next_obs_1", "done_1", "is_expert"}
+
+    def _init_optimizers(self) -> None:
+        learn = self._cfg.learn
+        self._optimizer = Adam(
+            self._model.parameters(),
+            lr=learn.learning_rate,
+            weight_decay=learn.lambda3,
+            optim_type="adamw",
+            grad_clip_type=learn.get("grad_clip_type"),
+            clip_value=learn.get("grad_clip_value"),
+        )
+        self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.get("lr_scheduler"))
+
+    def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = super()._prepare(data)
+        batch["next_obs_1"] = self._model_input(batch["next_obs_1"])
+        done = batch["done"]
+        batch["done_1"] = torch.zeros_like(done) if self._cfg.learn.ignore_done else batch["done_1"].to(done.dtype)
+        batch["is_expert"] = batch["is_expert"].to(done.dtype) if "is_expert" in batch else torch.zeros_like(done)
+        return batch
+
+    def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
+        """As of DQN; `next_output` also has `one_step`, target values and greedy actions one step later."""
+        output, next_output, next_action = super()._forward_networks(batch)
+        if not isinstance(output["logit"], Tensor):
+            raise ConfigError("DQFDPolicy learns one action a step: policy.model.action_shape must be a number")
+        with torch.no_grad():
+            q = self._target_model.forward(batch["next_obs_1"])["logit"]
+            action = self._learn_model.forward(batch["next_obs_1"])["action"]
+        return output, {**next_output, "one_step": (q, action)}, next_action
+
+    def _head_error(
+        self,
+        batch: dict[str, Any],
+        output: dict[str, Any],
+        next_output: dict[str, Any],
+        action: Tensor,
+        next_action: Tensor,
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """lambda1 * n-step error + one-step error + lambda2 * margin loss, see `dqfd_nstep_td_error`."""
+        learn = self._cfg.learn
+        next_q, next_action_one_step = next_output["one_step"]
+        data = dqfd_nstep_td_data(
+            output["logit"],
+            next_output["logit"],
+            action,
+            next_action,
+            batch["reward"],
+            batch["done"],
+            batch["done_1"],
+            batch["weight"],
+            next_q,
+            next_action_one_step,
+            batch["is_expert"],
+        )
+        loss, error, _ = dqfd_nstep_td_error(
+            data,
+            self._gamma,
+            learn.lambda1,
+            learn.lambda2,
+            learn.margin_function,
+            nstep=self._nstep,
+            value_gamma=batch.get("value_gamma"),
+            criterion=self._criterion,
+        )
+        return loss, error, {}
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """n-step samples with `next_obs_1`, the observation one step later, and `done_1`, whether its value is 0."""
+        if not transitions:
+            return []
+        done, *flags = (flag_column(transitions, key) for key in ("done", *END_FLAGS))
+        ends: np.ndarray = ~bootstrap_mask(done, *flags)
+        if isinstance(transitions, Samples) and transitions.columns is not None:
+            columns = transitions.columns
+            transitions = transitions.with_columns(next_obs_1=columns["next_obs"], done_1=Column(Kind.BOOL, ends))
+        else:
+            transitions = [
+                {**transition, "next_obs_1": transition["next_obs"], "done_1": end}
+                for transition, end in zip(transitions, ends.tolist(), strict=True)
+            ]
+        return super()._get_train_sample(transitions)
