@@ -27,24 +27,15 @@ from ding.model.template import (
     FQF,
     IQN,
     PG,
-    FQF,
-    IQN,
     QACDIST,
     QRDQN,
     SQN,
     VAC,
-    ContinuousQAC,
     ContinuousBC,
     ContinuousQAC,
     DiscreteBC,
     DiscreteQAC,
     RainbowDQN,
-)
-from ding.model.wrapper import (
-    BaseModelWrapper,
-    IModelWrapper,
-    model_wrap,
-    register_wrapper,
 )
 from ding.model.wrapper import BaseModelWrapper, IModelWrapper, model_wrap, register_wrapper
 
@@ -54,11 +45,11 @@ __all__ = [
     "BranchingHead",
     "C51DQN",
     "ContinuousBC",
-    "DiscreteBC",
     "ContinuousQAC",
     "ConvEncoder",
     "DQN",
     "DRQN",
+    "DiscreteBC",
     "DiscreteHead",
     "DiscreteQAC",
     "DistributionHead",

@@ -1,43 +1,31 @@
 """Policies: how to learn from samples and how to act."""
 
 from ding.policy.a2c import A2CPolicy
-from ding.policy.base_policy import (
-    CommandModePolicy,
-    Policy,
-    create_policy,
-    get_policy_cls,
-)
+from ding.policy.base_policy import CommandModePolicy, Policy, create_policy, get_policy_cls
+from ding.policy.bc import BehaviourCloningPolicy
 from ding.policy.bdq import BDQPolicy
 from ding.policy.c51 import C51Policy
 from ding.policy.command_mode_policy_instance import (
+    A2CCommandModePolicy,
     BDQCommandModePolicy,
+    BehaviourCloningCommandModePolicy,
     C51CommandModePolicy,
     D4PGCommandModePolicy,
     DDPGCommandModePolicy,
     DiscreteSACCommandModePolicy,
-from ding.policy.bc import (
-    BehaviourCloningPolicy,
-)
-from ding.policy.command_mode_policy_instance import (
-    BehaviourCloningCommandModePolicy,
     DQFDCommandModePolicy,
     DQNCommandModePolicy,
     DummyCommandModePolicy,
     EpsCommandModePolicy,
     FQFCommandModePolicy,
+    IMPALACommandModePolicy,
     IQNCommandModePolicy,
     MDQNCommandModePolicy,
-    IMPALACommandModePolicy,
-    PPOCommandModePolicy,
-    QRDQNCommandModePolicy,
-    A2CCommandModePolicy,
-    DQNCommandModePolicy,
-    DummyCommandModePolicy,
-    EpsCommandModePolicy,
     PGCommandModePolicy,
     PPOCommandModePolicy,
     PPOOffCommandModePolicy,
     PPOPGCommandModePolicy,
+    QRDQNCommandModePolicy,
     R2D2CommandModePolicy,
     RainbowDQNCommandModePolicy,
     SACCommandModePolicy,
@@ -50,52 +38,37 @@ from ding.policy.common_utils import (
     single_env_forward_wrapper,
     single_env_forward_wrapper_ttorch,
 )
-from ding.policy.dqfd import (
-    DQFDPolicy,
-)
-from ding.policy.dqn import (
-    DQNPolicy,
-)
-from ding.policy.fqf import FQFPolicy
-from ding.policy.iqn import IQNPolicy
-from ding.policy.mdqn import MDQNPolicy
-from ding.policy.impala import (
-    IMPALAPolicy,
-)
-from ding.policy.pg import PGPolicy
-from ding.policy.policy_factory import (
-    PolicyFactory,
-    get_random_policy,
-)
-from ding.policy.ppo import (
-    PPOPolicy,
-)
-from ding.policy.qrdqn import QRDQNPolicy
-from ding.policy.ppo_offpolicy import PPOOffPolicy
-from ding.policy.ppo_pg import PPOPGPolicy
-from ding.policy.r2d2 import (
-    R2D2Policy,
-)
-from ding.policy.rainbow import RainbowDQNPolicy
-from ding.policy.sac import (
-    SACPolicy,
-)
-from ding.policy.sql import SQLPolicy
-from ding.policy.sqn import SQNPolicy
 from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
 from ding.policy.discrete_sac import DiscreteSACPolicy
+from ding.policy.dqfd import DQFDPolicy
 from ding.policy.dqn import DQNPolicy
+from ding.policy.fqf import FQFPolicy
+from ding.policy.impala import IMPALAPolicy
+from ding.policy.iqn import IQNPolicy
+from ding.policy.mdqn import MDQNPolicy
+from ding.policy.pg import PGPolicy
 from ding.policy.policy_factory import PolicyFactory, get_random_policy
 from ding.policy.ppo import PPOPolicy
+from ding.policy.ppo_offpolicy import PPOOffPolicy
+from ding.policy.ppo_pg import PPOPGPolicy
+from ding.policy.qrdqn import QRDQNPolicy
+from ding.policy.r2d2 import R2D2Policy
+from ding.policy.rainbow import RainbowDQNPolicy
 from ding.policy.sac import SACPolicy
+from ding.policy.sql import SQLPolicy
+from ding.policy.sqn import SQNPolicy
 from ding.policy.td3 import TD3Policy
 
 __all__ = [
     "A2CCommandModePolicy",
     "A2CPolicy",
+    "BDQCommandModePolicy",
+    "BDQPolicy",
     "BehaviourCloningCommandModePolicy",
     "BehaviourCloningPolicy",
+    "C51CommandModePolicy",
+    "C51Policy",
     "CommandModePolicy",
     "D4PGCommandModePolicy",
     "D4PGPolicy",
@@ -105,33 +78,21 @@ __all__ = [
     "DQFDPolicy",
     "DQNCommandModePolicy",
     "DQNPolicy",
-    "FQFCommandModePolicy",
-    "FQFPolicy",
-    "SQNCommandModePolicy",
-    "SQNPolicy",
-    "C51CommandModePolicy",
-    "C51Policy",
-    "RainbowDQNCommandModePolicy",
-    "RainbowDQNPolicy",
-    "QRDQNCommandModePolicy",
-    "QRDQNPolicy",
-    "IQNCommandModePolicy",
-    "IQNPolicy",
-    "MDQNCommandModePolicy",
-    "MDQNPolicy",
-    "SQLCommandModePolicy",
-    "SQLPolicy",
-    "BDQCommandModePolicy",
-    "BDQPolicy",
     "DiscreteSACCommandModePolicy",
     "DiscreteSACPolicy",
     "DummyCommandModePolicy",
     "EpsCommandModePolicy",
+    "FQFCommandModePolicy",
+    "FQFPolicy",
     "IMPALACommandModePolicy",
     "IMPALAPolicy",
-    "PPOCommandModePolicy",
+    "IQNCommandModePolicy",
+    "IQNPolicy",
+    "MDQNCommandModePolicy",
+    "MDQNPolicy",
     "PGCommandModePolicy",
     "PGPolicy",
+    "PPOCommandModePolicy",
     "PPOOffCommandModePolicy",
     "PPOOffPolicy",
     "PPOPGCommandModePolicy",
@@ -139,10 +100,18 @@ __all__ = [
     "PPOPolicy",
     "Policy",
     "PolicyFactory",
+    "QRDQNCommandModePolicy",
+    "QRDQNPolicy",
     "R2D2CommandModePolicy",
     "R2D2Policy",
+    "RainbowDQNCommandModePolicy",
+    "RainbowDQNPolicy",
     "SACCommandModePolicy",
     "SACPolicy",
+    "SQLCommandModePolicy",
+    "SQLPolicy",
+    "SQNCommandModePolicy",
+    "SQNPolicy",
     "TD3CommandModePolicy",
     "TD3Policy",
     "create_policy",

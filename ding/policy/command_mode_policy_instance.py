@@ -7,24 +7,23 @@ from typing import Any, ClassVar
 
 from ding.policy.a2c import A2CPolicy
 from ding.policy.base_policy import CommandModePolicy
+from ding.policy.bc import BehaviourCloningPolicy
 from ding.policy.bdq import BDQPolicy
 from ding.policy.c51 import C51Policy
 from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
 from ding.policy.discrete_sac import DiscreteSACPolicy
-from ding.policy.bc import BehaviourCloningPolicy
 from ding.policy.dqfd import DQFDPolicy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.fqf import FQFPolicy
+from ding.policy.impala import IMPALAPolicy
 from ding.policy.iqn import IQNPolicy
 from ding.policy.mdqn import MDQNPolicy
-from ding.policy.impala import IMPALAPolicy
-from ding.policy.ppo import PPOPolicy
-from ding.policy.qrdqn import QRDQNPolicy
 from ding.policy.pg import PGPolicy
 from ding.policy.ppo import PPOPolicy
 from ding.policy.ppo_offpolicy import PPOOffPolicy
 from ding.policy.ppo_pg import PPOPGPolicy
+from ding.policy.qrdqn import QRDQNPolicy
 from ding.policy.r2d2 import R2D2Policy
 from ding.policy.rainbow import RainbowDQNPolicy
 from ding.policy.sac import SACPolicy
@@ -154,6 +153,8 @@ class SACCommandModePolicy(SACPolicy, DummyCommandModePolicy):
 @POLICY_REGISTRY.register("impala_command")
 class IMPALACommandModePolicy(IMPALAPolicy, DummyCommandModePolicy):
     """`IMPALAPolicy` with a command mode, which has nothing to set."""
+
+
 @POLICY_REGISTRY.register("a2c_command")
 class A2CCommandModePolicy(A2CPolicy, DummyCommandModePolicy):
     """`A2CPolicy` with a command mode, which has nothing to set."""
@@ -172,6 +173,8 @@ class PPOPGCommandModePolicy(PPOPGPolicy, DummyCommandModePolicy):
 @POLICY_REGISTRY.register("ppo_offpolicy_command")
 class PPOOffCommandModePolicy(PPOOffPolicy, DummyCommandModePolicy):
     """`PPOOffPolicy` with a command mode, which has nothing to set."""
+
+
 @POLICY_REGISTRY.register("ddpg_command")
 class DDPGCommandModePolicy(DDPGPolicy, EpsCommandModePolicy):
     """`DDPGPolicy` with an epsilon schedule for the types of hybrid actions; it has nothing to set for others."""
@@ -197,6 +200,8 @@ class DiscreteSACCommandModePolicy(DiscreteSACPolicy, EpsCommandModePolicy):
 @POLICY_REGISTRY.register("d4pg_command")
 class D4PGCommandModePolicy(D4PGPolicy, DummyCommandModePolicy):
     """`D4PGPolicy` with a command mode, which has nothing to set."""
+
+
 @POLICY_REGISTRY.register("bc_command")
 class BehaviourCloningCommandModePolicy(BehaviourCloningPolicy, DummyCommandModePolicy):
     """`BehaviourCloningPolicy` with schedules of epsilon over env steps, or of the noise over iterations.

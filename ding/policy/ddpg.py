@@ -231,7 +231,7 @@ class DDPGPolicy(QActorCriticPolicy):
 
         Of a hybrid action `{'action_type': [1], 'action_args': [A]}`, beside `logit` [N] and `action_args`.
         """
-        kwargs = {"eps": eps} if self._is_hybrid else {}
+        kwargs: dict[str, Any] = {"eps": eps} if self._is_hybrid else {}
         return self._forward_envs(self._collect_model, data, mode="compute_actor", **kwargs)
 
     def _init_eval(self) -> None:

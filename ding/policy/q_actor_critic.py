@@ -12,7 +12,6 @@ from torch import Tensor
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import default_preprocess_learn
-from ding.policy.env_forward import model_input
 from ding.policy.modes import plain_transition
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
@@ -109,7 +108,7 @@ class QActorCriticPolicy(Policy):
         if self._cuda:
             batch = to_device(batch, self._device)
         for key in ("obs", "next_obs"):
-            batch[key] = model_input(batch[key])
+            batch[key] = self._model_input(batch[key])
         self._mode_of(self._model).set(True)
         self._mode_of(self._target_net).set(True)
         return batch

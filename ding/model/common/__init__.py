@@ -8,11 +8,7 @@ from ding.model.common.distributional_heads import (
     QuantileHead,
     RainbowHead,
 )
-from ding.model.common.encoder import (
-    ConvEncoder,
-    FCEncoder,
-    IMPALAConvEncoder,
-)
+from ding.model.common.encoder import ConvEncoder, FCEncoder, IMPALAConvEncoder
 from ding.model.common.head import (
     DiscreteHead,
     DuelingHead,
@@ -22,9 +18,7 @@ from ding.model.common.head import (
     head_cls_map,
     independent_normal_dist,
 )
-from ding.model.common.utils import (
-    create_model,
-)
+from ding.model.common.utils import create_model
 
 __all__ = [
     "BranchingHead",

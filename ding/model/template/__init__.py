@@ -1,32 +1,8 @@
 """Whole models, registered by name."""
 
-from ding.model.template.pg import (
-    PG,
-from ding.model.template.bc import (
-    ContinuousBC,
-    DiscreteBC,
-)
-from ding.model.template.q_learning import (
-    BDQ,
-    C51DQN,
-    DQN,
-    DRQN,
-    FQF,
-    IQN,
-    QRDQN,
-    RainbowDQN,
-)
-from ding.model.template.qac import (
-    ContinuousQAC,
-    DiscreteQAC,
-)
-from ding.model.template.sqn import (
-    SQN,
-)
-from ding.model.template.vac import (
-    VAC,
-)
-from ding.model.template.q_learning import BDQ, C51DQN, DQN, FQF, IQN, QRDQN, RainbowDQN
+from ding.model.template.bc import ContinuousBC, DiscreteBC
+from ding.model.template.pg import PG
+from ding.model.template.q_learning import BDQ, C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
 from ding.model.template.qac import ContinuousQAC, DiscreteQAC
 from ding.model.template.qac_dist import QACDIST
 from ding.model.template.sqn import SQN
@@ -44,18 +20,9 @@ __all__ = [
     "FQF",
     "IQN",
     "PG",
-    "QRDQN",
-    "RainbowDQN",
-    "SQN",
-    "VAC",
-    "DQN",
-    "FQF",
-    "IQN",
     "QACDIST",
     "QRDQN",
+    "RainbowDQN",
     "SQN",
     "VAC",
-    "ContinuousQAC",
-    "DiscreteQAC",
-    "RainbowDQN",
 ]
