@@ -13,7 +13,7 @@ from ding.envs import BaseEnv, BaseEnvTimestep
 from ding.utils import ENV_REGISTRY
 
 
-@ENV_REGISTRY.register("outside_cartpole")
+@ENV_REGISTRY.register("outside_gym_cartpole")
 class OutsideCartPole(BaseEnv):
     """CartPole as such a program writes it: of the end of an episode it tells only `done`."""
 
@@ -58,5 +58,5 @@ def pair_of(task: Any, exp_name: str, **policy: Any) -> tuple[EasyDict, EasyDict
     main.exp_name = exp_name
     main.env.pop("env_id")
     main.policy.update(policy)
-    create.env = EasyDict({"type": "outside_cartpole", "import_names": [__name__]})
+    create.env = EasyDict({"type": "outside_gym_cartpole", "import_names": [__name__]})
     return main, create
