@@ -9,7 +9,7 @@ import copy
 import socket
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
@@ -25,6 +25,7 @@ __all__ = [
     "COORDINATOR_PORT",
     "LEARNER_PORT",
     "LOCAL_HOST",
+    "Addresses",
     "Several",
     "parallel_test_create_config",
     "parallel_test_main_config",
@@ -61,6 +62,17 @@ _REQUIRED = ("path_data", "path_policy")
 _KINDS = ("learner", "collector")
 
 Several = str | int | Sequence[str | int] | None
+
+
+class Addresses(NamedTuple):
+    """Where the roles are to listen, as for `set_host_port`."""
+
+    coordinator_host: str | None = None
+    learner_host: Several = None
+    collector_host: Several = None
+    coordinator_port: int | None = None
+    learner_port: Several = None
+    collector_port: Several = None
 
 
 def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:

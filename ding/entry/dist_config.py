@@ -14,7 +14,15 @@ from ding.config.checks import value_at
 from ding.config.config import compile_config_parallel
 from ding.config.read import read_config_with_system, read_packed_config
 from ding.config.save import save_config_py
-from ding.config.utils import AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, LEARNER_PORT, Several, workers_of
+from ding.config.utils import (
+    AGGREGATOR_PORT,
+    COLLECTOR_PORT,
+    COORDINATOR_PORT,
+    LEARNER_PORT,
+    Addresses,
+    Several,
+    workers_of,
+)
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import UNLIMITED, check_limits, set_limits
 from ding.policy.settings import positive
@@ -38,12 +46,7 @@ def compile_dist_config(
     filename: str,
     seed: int,
     platform: str,
-    coordinator_host: str | None,
-    learner_host: Several,
-    collector_host: Several,
-    coordinator_port: int | None,
-    learner_port: Several,
-    collector_port: Several,
+    given: Addresses,
     *,
     exp_name: str | None = None,
     max_train_iter: int = UNLIMITED,
@@ -60,21 +63,16 @@ def compile_dist_config(
     # A coordinator that is started again goes on where it was; its workers wait for it meanwhile.
     system["coordinator"] = {"state_interval_s": 10, "resume": True, **system["coordinator"]}
     renew = not value_at(main, "policy.learn.resume_training")
-    hosts: dict[str, Any] = {
-        "coordinator_host": coordinator_host, "learner_host": learner_host, "collector_host": collector_host
-    }  # fmt: skip
-    ports: dict[str, Any] = {
-        "coordinator_port": coordinator_port, "learner_port": learner_port, "collector_port": collector_port
-    }  # fmt: skip
-    # Elsewhere `give_ports` deals them out.
-    given = {**hosts, **(ports if platform == "k8s" else dict.fromkeys(ports, 0))}
+    places = given if platform == "k8s" else Addresses(*given[:3], 0, 0, 0)  # `give_ports` deals the ports out
     create = with_command_mode(create)
-    cfg = compile_config_parallel(main, create, system, seed=seed, platform=platform, renew_dir=renew, **given)
+    cfg = compile_config_parallel(
+        main, create, system, seed, True, "total_config.py", platform, *places, renew_dir=renew
+    )
     cfg.system.dist = dist
     if platform == "local":
-        if coordinator_host is not None:
-            cfg.system.coordinator.host = coordinator_host
-        give_ports(cfg.system, coordinator_port, learner_port, collector_port)
+        if given.coordinator_host is not None:
+            cfg.system.coordinator.host = given.coordinator_host
+        give_ports(cfg.system, *given[3:])
         dist.mark = _mark(cfg.system.learner0)
     save_config_py(cfg, os.path.join(cfg.main.exp_name, "total_config.py"))
     return cfg

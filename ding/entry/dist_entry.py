@@ -9,7 +9,7 @@ from functools import partial
 from easydict import EasyDict
 
 from ding.config.save import save_packed_config
-from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Several
+from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Addresses, Several
 from ding.entry.dist_config import (
     check_dist,
     check_shared_folders,
@@ -88,9 +88,9 @@ def dist_prepare_config(
     """
     set_pkg_seed(seed, use_cuda=False)
     hosts = coordinator_host, learner_host, collector_host
-    ports = coordinator_port, learner_port, collector_port
+    given = Addresses(*hosts, coordinator_port, learner_port, collector_port)
     limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
-    cfg = compile_dist_config(filename, seed, platform, *hosts, *ports, exp_name=exp_name, **limits)  # type: ignore[arg-type]
+    cfg = compile_dist_config(filename, seed, platform, given, exp_name=exp_name, **limits)
     path = f"{filename}.pkl"
     save_packed_config(cfg, path)
     return path

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ding.config.literal import is_literal, to_source
+from ding.config.save import is_literal, to_source
 
 NAMES = {"__builtins__": {"dict": dict, "float": float, "set": set, "frozenset": frozenset, "complex": complex}}
 

@@ -1,8 +1,7 @@
 """Automatic log: values with their recent history, on a clock of ticks or of seconds."""
 
-from ding.utils.autolog.base import TimeMode
 from ding.utils.autolog.data import RangedData, TimeRangedData
-from ding.utils.autolog.model import LoggedModel
+from ding.utils.autolog.model import LoggedModel, TimeMode
 from ding.utils.autolog.time_ctl import BaseTime, NaturalTime, TickTime, TimeProxy
 from ding.utils.autolog.value import LoggedValue
 

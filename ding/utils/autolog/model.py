@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum, unique
 from itertools import pairwise
 from typing import Any
 
-from ding.utils.autolog.base import TimeMode
 from ding.utils.autolog.data import TimeRangedData
 from ding.utils.autolog.time_ctl import BaseTime, TimeProxy
 from ding.utils.autolog.value import LoggedValue
+
+
+@unique
+class TimeMode(IntEnum):
+    """How the times of recorded values are told.
+
+    ABSOLUTE: as the clock told them. RELATIVE_LIFECYCLE: since the model was made. RELATIVE_CURRENT_TIME: relative to
+    now, so never positive.
+    """
+
+    ABSOLUTE = 0
+    RELATIVE_LIFECYCLE = 1
+    RELATIVE_CURRENT_TIME = 2
+
 
 _Interval = tuple[tuple[float, float], Any]
 

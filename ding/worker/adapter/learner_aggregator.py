@@ -13,10 +13,10 @@ from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import check_config, instance_of, integer, number, one_of
 from ding.utils.k8s_helper import exist_operator_server
 from ding.utils.log_helper import build_logger
-from ding.worker.adapter.group_run import GroupRun
+from ding.worker.adapter.group_run import GroupRun, merge_info
 from ding.worker.adapter.learner_group import LearnerGroup
-from ding.worker.adapter.merge import merge_info
 from ding.worker.coordinator.comm_coordinator import make_hub
+from ding.worker.transport.http_transport import WorkerSlave
 from ding.worker.transport.link import Station
 from ding.worker.transport.local_transport import LocalStation
 from ding.worker.transport.task_slot import TaskSlot
@@ -29,7 +29,6 @@ from ding.worker.transport.tasks import (
     Handler,
     dispatch,
 )
-from ding.worker.transport.worker_slave import WorkerSlave
 
 _RULES = {
     **{f"{end}.host": instance_of(str, optional=True) for end in ("master", "slave")},
@@ -260,5 +259,5 @@ class LearnerAggregator:
 
     @staticmethod
     def merge_info(infos: Sequence[Any]) -> Any:
-        """See `ding.worker.adapter.merge.merge_info`."""
+        """See `ding.worker.adapter.group_run.merge_info`."""
         return merge_info(infos)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
-from ding.worker.collector.episode_evaluator import EpisodeEvaluator
-from ding.worker.collector.episode_recorder import BattleRecorder
+from ding.worker.collector.episode_evaluator import BattleRecorder, EpisodeEvaluator
 from ding.worker.collector.players import BattleActor, check_policies
 
 

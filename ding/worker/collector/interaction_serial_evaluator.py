@@ -11,8 +11,7 @@ from ding.utils.config_helper import Rule, anything, number, one_of
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.utils.render_helper import fps
 from ding.worker.collector.actor import SoloActor, StateActor
-from ding.worker.collector.episode_evaluator import EpisodeEvaluator
-from ding.worker.collector.episode_recorder import EpisodeRecorder
+from ding.worker.collector.episode_evaluator import EpisodeEvaluator, EpisodeRecorder
 
 _RENDER_DEFAULTS = {"render_freq": -1, "mode": "train_iter"}
 

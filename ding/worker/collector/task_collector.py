@@ -20,8 +20,7 @@ from ding.worker.collector.policy_watch import PolicyWatch
 from ding.worker.collector.quota import warn_short_fragments
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.sample_sender import SampleSender, check_compressor
-from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, episode_return
-from ding.worker.collector.task_episodes import TaskEpisodes
+from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, TaskEpisodes, episode_return
 from ding.worker.collector.trajectory import INF
 
 

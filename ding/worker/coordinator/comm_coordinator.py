@@ -14,8 +14,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
 from ding.worker.coordinator.roster import Roster
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, CoordinatorSide, Task, TaskRun, Worker
-from ding.worker.transport.connecting import connect, connect_all
-from ding.worker.transport.link import Hub, WorkerLetGo, WorkerLost
+from ding.worker.transport.link import Hub, WorkerLetGo, WorkerLost, connect, connect_all
 
 if TYPE_CHECKING:
     from ding.interaction.server.pages import Page

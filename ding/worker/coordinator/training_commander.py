@@ -14,7 +14,7 @@ from ding.policy.base_policy import create_policy
 from ding.utils.log_helper import build_logger
 from ding.utils.system_helper import get_task_uid
 from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task
-from ding.worker.coordinator.env_steps import EnvSteps
+from ding.worker.coordinator.run_state import EnvSteps
 from ding.worker.coordinator.task_forms import TaskForms
 
 _COLLECTOR, _EVALUATOR = "collector", "evaluator"

@@ -13,6 +13,95 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from ding.interaction.server.pages import Page
 
+import contextlib
+import threading
+from time import monotonic
+
+from ding.worker.transport.tasks import RESOURCE
+
+
+class Hosted:
+    """Put before a comm worker: what it serves, its station takes in.
+
+    A subclass sets `_station`, which calls `serve`, when it is made.
+    """
+
+    _station: Station
+
+    @property
+    def port(self) -> int:
+        """The port (or number, within one process) of the station, from `start` on."""
+        return self._station.port
+
+    def start(self) -> None:
+        """Begin to take tasks.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        self._station.start()
+        super().start()  # type: ignore[misc]  # the comm worker
+
+    def close(self) -> None:
+        """End what still runs, and take no more tasks. Bounded in time; idempotent."""
+        try:
+            super().close()  # type: ignore[misc]
+        finally:
+            self._station.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # half-built, or at interpreter exit: nobody is left to tell
+            self.close()
+
+
+def connect(hub: Hub, name: str, host: str, port: int, timeout_s: float) -> tuple[Link, dict[str, Any]]:
+    """A link to the worker at that address, and what it answers when it is asked for its resources.
+
+    Raises:
+        WorkerLost: it has not answered in time, or refuses.
+        TaskFailed: it cannot tell its resources.
+    """
+    deadline = monotonic() + timeout_s
+    link = hub.link(name, host, port)
+    try:
+        link.connect(timeout_s)
+        return link, link.run({"name": RESOURCE, "batched": True}, max(0.1, deadline - monotonic()))
+    except BaseException:
+        link.close()
+        raise
+
+
+def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> None:
+    """Make all attempts at the same time.
+
+    Args:
+        attempts: by name of the worker, what connects it within `timeout_s`, or raises.
+
+    Raises:
+        ConnectionError: some have failed; it names them all.
+    """
+    failed: dict[str, str] = {}
+
+    def attempt(name: str, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except Exception as e:
+            failed[name] = str(e)
+
+    threads = [
+        threading.Thread(target=attempt, args=item, name=f"connect_{item[0]}", daemon=True) for item in attempts.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise ConnectionError(
+            f"no connection within {timeout_s:g} s to "
+            + "; ".join(f"{name}: {reason}" for name, reason in sorted(failed.items()))
+        )
+
+
 Task = Mapping[str, Any]
 # Runs a task and returns its result; raises `ding.interaction.TaskFail` to fail it with a result of its own.
 Serve = Callable[[dict[str, Any]], Any]

@@ -6,7 +6,7 @@ import pytest
 MODULES = (
     "ding.utils.k8s_helper",
     "ding.worker.adapter.learner_aggregator",
-    "ding.worker.adapter.merge",
+    "ding.worker.adapter.group_run",
     "ding.worker.coordinator.operator_server",
     "ding.worker.transport.rows",
 )

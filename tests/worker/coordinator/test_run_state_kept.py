@@ -3,9 +3,8 @@
 import pytest
 
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.env_steps import EnvSteps
 from ding.worker.coordinator.run_history import Evaluation, RunHistory
-from ding.worker.coordinator.run_state import Progress, RunState
+from ding.worker.coordinator.run_state import EnvSteps, Progress, RunState
 
 
 def kept(part):

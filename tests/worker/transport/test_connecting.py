@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ding.worker.transport.connecting import connect_all
+from ding.worker.transport.link import connect_all
 
 DEADLINE_S = 20
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ding.worker.transport.names import check_plain_name, name_under
+from ding.worker.transport.stores import check_plain_name, name_under
 
 
 @pytest.mark.parametrize("name", ["policy_1", "env_0_a-b.c", "x" * 200, "ünï"])

@@ -8,8 +8,8 @@ from typing import Any
 
 from ding.worker.collector.comm.exchange import CollectorExchange
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.plain import plain
 from ding.worker.transport.stores import PolicyStore, SampleStore
+from ding.worker.transport.tasks import plain
 
 _OF_SAMPLE = frozenset(("data_id", "policy_iter"))
 _OF_INFO = frozenset(("collector_done", "cur_episode", "cur_sample", "cur_step"))

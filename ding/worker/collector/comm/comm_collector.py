@@ -15,7 +15,6 @@ from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.channel import TaskChannel
 from ding.worker.collector.comm.exchange import CollectorExchange
-from ding.worker.transport.plain import plain
 from ding.worker.transport.rows import to_columns
 from ding.worker.transport.stores import PolicyStore, SampleStore
 from ding.worker.transport.task_slot import TaskSlot, worker_thread
@@ -26,6 +25,7 @@ from ding.worker.transport.tasks import (
     RESOURCE,
     Handler,
     dispatch,
+    plain,
 )
 from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED, WORKER_RULES
 

@@ -10,10 +10,10 @@ from easydict import EasyDict
 
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector
-from ding.worker.transport.hosted import Hosted
+from ding.worker.transport.http_transport import WorkerSlave
+from ding.worker.transport.link import Hosted
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.tasks import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, Handler
-from ding.worker.transport.worker_slave import WorkerSlave
 
 
 class CollectorSlave(WorkerSlave):

@@ -6,7 +6,7 @@ from easydict import EasyDict
 
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector
-from ding.worker.transport.hosted import Hosted
+from ding.worker.transport.link import Hosted
 from ding.worker.transport.local_transport import LocalStation
 from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
 

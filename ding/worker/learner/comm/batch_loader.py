@@ -7,13 +7,43 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from ding.utils.data.samples import Samples, node_items
 from ding.utils.data.worker_pool import WorkerPool
-from ding.worker.learner.comm.loading import read_patiently
 from ding.worker.transport.chunk_reader import ChunkReader, pick_sample
 from ding.worker.transport.ledger import DATA_ID, chunks_of
+
+T = TypeVar("T")
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.2
+
+
+def read_patiently(
+    read: Callable[[], T], what: str, timeout_s: float, wait: Callable[[float], bool], since: float | None = None
+) -> T:
+    """What `read` returns, tried again while it finds no file or a damaged one.
+
+    Args:
+        what: names the file in the error.
+        timeout_s: when to give up.
+        wait: waits so many seconds; True if there is no use in waiting on.
+        since: from when the time counts, on the clock `time.monotonic`; from now on by default.
+
+    Raises:
+        FileNotFoundError: the file has not come.
+        ValueError: it stayed damaged, or is not what it should be.
+    """
+    deadline, wait_s = (monotonic() if since is None else since) + timeout_s, _FIRST_WAIT_S
+    while True:
+        try:
+            return read()
+        except (FileNotFoundError, ValueError) as e:
+            if monotonic() + wait_s > deadline or wait(wait_s):
+                reason = f"the samples {what} could not be read within {timeout_s:g} s: {e}"
+                raise (FileNotFoundError if isinstance(e, FileNotFoundError) else ValueError)(reason) from e
+        wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
 
 Rows = list[dict[str, Any]]
 # What is wrong with a file, or with what is said about it. Anything else is an error of this program.

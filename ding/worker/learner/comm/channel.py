@@ -9,8 +9,8 @@ from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.comm.batch_loader import BatchLoader
 from ding.worker.learner.comm.exchange import LearnerExchange, Rows
 from ding.worker.transport.ledger import DATA_ID
-from ding.worker.transport.plain import plain
 from ding.worker.transport.stores import PolicyStore
+from ding.worker.transport.tasks import plain
 
 
 class LearnerChannel:

@@ -16,14 +16,12 @@ from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
 from ding.worker.learner.comm.batch_loader import BatchLoader
 from ding.worker.learner.comm.channel import LearnerChannel
 from ding.worker.learner.comm.exchange import LearnerExchange, Rows
-from ding.worker.learner.comm.pauses import use_pauses
 from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
-from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook
+from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook, use_pauses
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk_reader import ChunkReader
-from ding.worker.transport.names import name_under
 from ding.worker.transport.rows import from_columns
-from ding.worker.transport.stores import PolicyStore, SampleStore
+from ding.worker.transport.stores import PolicyStore, SampleStore, name_under
 from ding.worker.transport.task_slot import TaskSlot, worker_thread
 from ding.worker.transport.tasks import (
     LEARNER_CLOSE,

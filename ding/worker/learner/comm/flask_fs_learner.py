@@ -11,15 +11,15 @@ from easydict import EasyDict
 
 from ding.utils.msgpack_helper import unpack
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
+from ding.worker.learner.comm.batch_loader import read_patiently
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.loading import read_patiently
 from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook
 from ding.worker.transport.chunk import samples_of
 from ding.worker.transport.chunk_reader import pick_sample
-from ding.worker.transport.hosted import Hosted
+from ding.worker.transport.http_transport import WorkerSlave
+from ding.worker.transport.link import Hosted
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_LEARN, LEARNER_START, Handler
-from ding.worker.transport.worker_slave import WorkerSlave
 
 __all__ = ["FlaskFileSystemLearner", "LearnerSlave", "SendLearnInfoHook", "SendPolicyHook"]
 

@@ -6,7 +6,7 @@ from easydict import EasyDict
 
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.transport.hosted import Hosted
+from ding.worker.transport.link import Hosted
 from ding.worker.transport.local_transport import LocalStation
 from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
 

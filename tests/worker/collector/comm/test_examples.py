@@ -9,7 +9,6 @@ import pytest
     [
         "zergling_parallel_collector",
         "marine_parallel_collector",
-        "marine_round",
         "sample_sender",
         "comm.exchange",
         "comm.local_collector",

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ding.worker.learner.comm import batch_loader, loading
+from ding.worker.learner.comm import batch_loader
 from ding.worker.learner.comm.batch_loader import BatchLoader
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.chunk_reader import ChunkReader
@@ -43,8 +43,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (batch_loader, loading):
-        monkeypatch.setattr(module, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(batch_loader, "monotonic", lambda: clock.now)
     return clock
 
 
