@@ -9,7 +9,6 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import check_config, instance_of, integer, number, one_of
 from ding.utils.k8s_helper import exist_operator_server
 from ding.utils.log_helper import build_logger
@@ -28,6 +27,7 @@ from ding.worker.transport.tasks import (
     RESOURCE,
     Handler,
     dispatch,
+    task_fail,
 )
 
 _RULES = {
@@ -124,7 +124,7 @@ class LearnerAggregator:
         self._hub = make_hub({"transport": own.transport, "host": master.get("host"), "port": master.get("port")})
         self._station = self._make_station()
         self._group = LearnerGroup(self._hub, self._logger)
-        self._slot = TaskSlot[GroupRun]("aggregator", lambda run: run.close(), own.task_timeout + _CLOSE_S)
+        self._slot = TaskSlot[GroupRun]("learner", lambda run: run.close(), own.task_timeout + _CLOSE_S)
         self._sync = self._make_sync() if exist_operator_server() else None
         self._is_closed = False
 
@@ -232,16 +232,16 @@ class LearnerAggregator:
         self._group.join_all([configured[name] for name in self._group.missing(list(configured))], _REJOIN_S)
         seats = self._group.seats
         if not seats:
-            raise TaskFail(result={"message": "no connected learner"}, message="no connected learner")
+            raise task_fail({"message": "no connected learner"})
         return GroupRun(seats, task, self._cfg.task_timeout)
 
     def deal_with_get_data(self, task: dict[str, Any]) -> dict[str, Any]:
         """What the learners want, together; see `GroupRun.demand`."""
-        return self._require().demand(task)
+        return self._slot.require().demand(task)
 
     def deal_with_learn(self, task: dict[str, Any]) -> dict[str, Any]:
         """Have the learners train on batches, each on its part; see `GroupRun.learn`."""
-        return self._require().learn(task)
+        return self._slot.require().learn(task)
 
     def deal_with_learner_close(self, task: dict[str, Any]) -> dict[str, Any]:
         """End the task on all learners; again, it returns the same."""
@@ -250,12 +250,6 @@ class LearnerAggregator:
     def deal_with_lost_coordinator(self) -> None:
         """The coordinator has gone: end its task, in a thread. Another coordinator may come."""
         self._slot.abandon()
-
-    def _require(self) -> GroupRun:
-        run = self._slot.run
-        if run is None:
-            raise TaskFail(result={"message": "no learner task runs"}, message="no learner task runs")
-        return run
 
     @staticmethod
     def merge_info(infos: Sequence[Any]) -> Any:

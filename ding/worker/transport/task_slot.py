@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from ding.interaction.exception.refusal import failure_of
 from ding.torch_utils.thread_count import keep_thread_count
+from ding.worker.transport.tasks import task_fail
 
 _logger = logging.getLogger("ding")
 
@@ -22,14 +24,37 @@ class Run(Protocol):
         """Its `task_id` and `buffer_id`."""
 
 
-class Exchange(Protocol):
-    """Where a worker's thread tells how it ended."""
+class Exchange:
+    """Where a worker's thread tells how it ended; those who wait for what it brings are woken. Thread-safe."""
 
-    def fail(self, error: BaseException) -> None:
-        """It died of `error`."""
+    def __init__(self) -> None:
+        self._is_closed = self._is_finished = False
+        self._failure: dict[str, Any] | None = None
+        self._changed = threading.Condition()
 
     def finish(self) -> None:
-        """It came to its end."""
+        """The thread has ended, and will tell nothing more."""
+        with self._changed:
+            self._is_finished = True
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """The thread has died of `error`; whoever waits, or asks later, is told."""
+        with self._changed:
+            self._failure = failure_of(error)  # as text: the error itself would keep alive what it went through
+            self._changed.notify_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def _is_over(self) -> bool:
+        return self._is_closed or self._is_finished or self._failure is not None
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise task_fail(self._failure)
 
 
 R = TypeVar("R", bound=Run)
@@ -76,6 +101,17 @@ class TaskSlot(Generic[R]):
                 self.end()
                 raise RuntimeError("the coordinator has gone while its task began; it is ended")
             return self.run
+
+    def require(self) -> R:
+        """What runs now.
+
+        Raises:
+            TaskFail: nothing does.
+        """
+        run = self.run
+        if run is None:
+            raise task_fail({"message": f"no {self._kind} task runs"})
+        return run
 
     def end(self) -> dict[str, Any]:
         """End the run and return its report; without one, that of the last."""

@@ -35,6 +35,11 @@ LEARNER_CLOSE = "learner_close_task"
 Handler = Callable[[dict[str, Any]], Any]
 
 
+def task_fail(result: Mapping[str, Any]) -> TaskFail:
+    """The exception that gives `result`, which has a `message`, to the coordinator."""
+    return TaskFail(result=result, message=result["message"])
+
+
 def dispatch(task: dict[str, Any], handlers: Mapping[str, Handler]) -> Any:
     """The result of the handler for the task's name.
 

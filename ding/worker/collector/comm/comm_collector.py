@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import check_config, integer
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
@@ -99,9 +98,7 @@ class CommCollector(BaseCommCollector):
         return {"message": "collector task has started"}
 
     def _data_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        run = self._slot.run
-        if run is None:
-            raise TaskFail(result={"message": "no collector task runs"}, message="no collector task runs")
+        run = self._slot.require()
         if not task.get("batched"):
             return {**run.channel.exchange.take_one(self._cfg.data_timeout_s), **run.ids}
         rows, infos = run.channel.exchange.take(self._cfg.data_wait_s)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
+from ding.interaction.exception.refusal import failure_for
+from ding.worker.transport.task_slot import Exchange
+from ding.worker.transport.tasks import task_fail
 
 Row = dict[str, Any]
 
 
-class CollectorExchange:
+class CollectorExchange(Exchange):
     """Metadata of samples and infos on their way to the coordinator, in order; all waits end with `close` and `fail`.
 
     Thread-safe. An entry with the key `data_id` is the metadata of a sample, any other an info. Infos that do not say
@@ -32,11 +33,10 @@ class CollectorExchange:
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
             raise ValueError(f"queue_size = {capacity} is not allowed; it must be at least 1")
+        super().__init__()
         self._capacity = capacity
         self._entries: deque[Row] = deque()
-        self._is_urgent = self._is_closed = self._is_finished = False
-        self._failure: dict[str, Any] | None = None
-        self._changed = threading.Condition()
+        self._is_urgent = False
         self._last_taken: Any = None  # the chunk of the sample that `take_one` gave last
 
     def put(self, entries: Sequence[Row], timeout_s: float) -> bool:
@@ -84,39 +84,19 @@ class CollectorExchange:
         with self._changed:
             self._wait(lambda: bool(self._entries), timeout_s)
             if not self._entries:
-                raise _fail(failure_for(f"the collector has told nothing for {timeout_s:g} s", "TimeoutError"))
+                raise task_fail(failure_for(f"the collector has told nothing for {timeout_s:g} s", "TimeoutError"))
             entry = self._entries.popleft()
             self._last_taken = entry.get("data_id", self._last_taken)
             self._changed.notify_all()
         return entry
 
     def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> None:
-        self._changed.wait_for(
-            lambda: self._is_closed or self._is_finished or self._failure is not None or is_there(), timeout_s
-        )
-        if self._failure is not None:
-            raise _fail(self._failure)
+        self._changed.wait_for(lambda: self._is_over() or is_there(), timeout_s)
+        self._raise_failure()
         if self._is_closed:
-            raise _fail(failure_for("the collector has been closed", "CollectorClosed"))
+            raise task_fail(failure_for("the collector has been closed", "CollectorClosed"))
         if self._is_finished and not self._entries:
-            raise _fail(failure_for("the collector has ended, and has told everything", "CollectorClosed"))
-
-    def finish(self) -> None:
-        """Nothing more will be put."""
-        with self._changed:
-            self._is_finished = True
-            self._changed.notify_all()
-
-    def fail(self, error: BaseException) -> None:
-        """The collector has died of `error`; whoever waits, or asks later, is told."""
-        with self._changed:
-            self._failure = failure_of(error)  # as text: the error itself would keep alive what it went through
-            self._changed.notify_all()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._is_closed
+            raise task_fail(failure_for("the collector has ended, and has told everything", "CollectorClosed"))
 
     def close(self) -> set[str]:
         """End all waits, and drop what waits to be taken; returns the chunks of which no sample was taken."""
@@ -126,7 +106,3 @@ class CollectorExchange:
             self._entries.clear()
             self._changed.notify_all()
         return chunks - {self._last_taken}
-
-
-def _fail(result: dict[str, Any]) -> TaskFail:
-    return TaskFail(result=result, message=result["message"])

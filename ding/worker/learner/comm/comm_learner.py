@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import anything, boolean, check_config, integer, number
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
@@ -138,7 +137,7 @@ class CommLearner(BaseCommLearner):
         return {"message": "learner task has started"}
 
     def _get_data_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        run = self._require()
+        run = self._slot.require()
         if not task.get("batched"):
             return {**self.deal_with_get_data(), **run.ids}
         count = run.channel.exchange.wait_for_room(self._cfg.data_wait_s)
@@ -146,7 +145,7 @@ class CommLearner(BaseCommLearner):
         return {**_demand(run), "batch_num": count, "infos": infos, "batches_done": done, **run.ids}
 
     def _learn_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        run = self._require()
+        run = self._slot.require()
         if "batches" not in task:
             return {"info": self.deal_with_learner_learn(task["data"]), **run.ids}
         run.channel.exchange.put([from_columns(columns) for columns in task["batches"]])
@@ -205,7 +204,7 @@ class CommLearner(BaseCommLearner):
 
     def deal_with_get_data(self) -> dict[str, Any]:
         """Wait until the learner wants a batch: `batch_size` and `cur_learner_iter`."""
-        run = self._require()
+        run = self._slot.require()
         run.channel.exchange.wait_for_want(self._cfg.data_timeout_s)
         return _demand(run)
 
@@ -214,7 +213,7 @@ class CommLearner(BaseCommLearner):
 
         Where files are bad the batch is not trained, and the info has no priorities.
         """
-        run = self._require()
+        run = self._slot.require()
         info = run.channel.exchange.learn(data, self._cfg.data_timeout_s)
         return {**run.learner.learn_info, "priority_info": {}, **run.channel.losses} if info is None else info
 
@@ -243,12 +242,6 @@ class CommLearner(BaseCommLearner):
     def deal_with_lost_coordinator(self) -> None:
         """The coordinator has gone: end its task, in a thread. Another coordinator may come."""
         self._slot.abandon()
-
-    def _require(self) -> LearnerRun:
-        run = self._slot.run
-        if run is None:
-            raise TaskFail(result={"message": "no learner task runs"}, message="no learner task runs")
-        return run
 
     def get_data(self, batch_size: int) -> list[Callable[[], Any]]:
         """See `LearnerChannel`; of the task that runs."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
+from ding.interaction.exception.refusal import failure_for
+from ding.worker.transport.task_slot import Exchange
+from ding.worker.transport.tasks import task_fail
 
 Info = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 
-class LearnerExchange:
+class LearnerExchange(Exchange):
     """Batches on their way in, infos on their way out; all waits end with `close`, `fail` and `finish`. Thread-safe.
 
     Args:
@@ -32,13 +33,12 @@ class LearnerExchange:
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
             raise ValueError(f"prefetch_batches = {capacity} is not allowed; it must be at least 1")
+        super().__init__()
         self._capacity = capacity
         self._batches: deque[Rows] = deque()
         self._infos: list[Info] = []
         self._given = self._begun = self._loaded = self._dropped = 0
-        self._is_loading = self._is_resting = self._is_done = self._is_finished = self._is_closed = False
-        self._failure: dict[str, Any] | None = None
-        self._changed = threading.Condition()
+        self._is_loading = self._is_resting = self._is_done = False
 
     def wait_for_room(self, timeout_s: float) -> int:
         """How many batches are wanted, after waiting until half of the room is free; 0 from the learner's last info on.
@@ -59,7 +59,7 @@ class LearnerExchange:
         """
         with self._changed:
             if not self._wait(lambda: not self._batches, timeout_s):
-                raise _fail(failure_for(f"the learner has wanted no data for {timeout_s:g} s", "TimeoutError"))
+                raise task_fail(failure_for(f"the learner has wanted no data for {timeout_s:g} s", "TimeoutError"))
 
     def put(self, batches: Sequence[Rows]) -> None:
         """Give batches; they are dropped after the last info, which may have crossed with them.
@@ -73,7 +73,7 @@ class LearnerExchange:
                 return
             if len(batches) > self._room():
                 reason = f"the learner has room for {self._room()} batches; it was sent {len(batches)}"
-                raise _fail(failure_for(reason, "ValueError"))
+                raise task_fail(failure_for(reason, "ValueError"))
             self._batches.extend(batches)
             self._given += len(batches)
             self._changed.notify_all()
@@ -90,7 +90,7 @@ class LearnerExchange:
             dropped = self._dropped
             self.put([batch])
             if not self._wait(lambda: bool(self._infos) or self._dropped > dropped, timeout_s):
-                raise _fail(failure_for(f"the learner has told nothing for {timeout_s:g} s", "TimeoutError"))
+                raise task_fail(failure_for(f"the learner has told nothing for {timeout_s:g} s", "TimeoutError"))
             self._loaded = 0
             return self._infos.pop(0) if self._infos else None
 
@@ -101,8 +101,7 @@ class LearnerExchange:
             TaskFail: the learner has failed.
         """
         with self._changed:
-            if self._failure is not None:
-                raise _fail(self._failure)
+            self._raise_failure()
             return self.rest()
 
     def rest(self) -> tuple[list[Info], int]:
@@ -163,23 +162,6 @@ class LearnerExchange:
             self._is_done = self._is_done or bool(info.get("learner_done"))
             self._changed.notify_all()
 
-    def finish(self) -> None:
-        """The learner has ended, and will tell nothing more."""
-        with self._changed:
-            self._is_finished = True
-            self._changed.notify_all()
-
-    def fail(self, error: BaseException) -> None:
-        """The learner has died of `error`; whoever waits, or asks later, is told."""
-        with self._changed:
-            self._failure = failure_of(error)  # as text: the error itself would keep alive what it went through
-            self._changed.notify_all()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._is_closed
-
     def wait_closed(self, timeout_s: float) -> bool:
         """Whether `close` was called, or is in time."""
         with self._changed:
@@ -203,17 +185,9 @@ class LearnerExchange:
         self._raise_if_over()
         return come
 
-    def _is_over(self) -> bool:
-        return self._is_closed or self._is_finished or self._failure is not None
-
     def _raise_if_over(self) -> None:
-        if self._failure is not None:
-            raise _fail(self._failure)
+        self._raise_failure()
         if self._is_closed:
-            raise _fail(failure_for("the learner has been closed", "LearnerClosed"))
+            raise task_fail(failure_for("the learner has been closed", "LearnerClosed"))
         if self._is_finished and not self._infos:
-            raise _fail(failure_for("the learner has ended, and has told everything", "LearnerClosed"))
-
-
-def _fail(result: dict[str, Any]) -> TaskFail:
-    return TaskFail(result=result, message=result["message"])
+            raise task_fail(failure_for("the learner has ended, and has told everything", "LearnerClosed"))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ding.interaction import Slave
-from ding.interaction.exception import TaskFail
 from ding.utils.file_helper import atomic_write
 from ding.worker.transport.tasks import (
     LEARNER_CLOSE,
@@ -15,6 +14,7 @@ from ding.worker.transport.tasks import (
     LEARNER_START,
     RESOURCE,
     dispatch,
+    task_fail,
 )
 
 _BATCHES = 6  # after so many it is done
@@ -59,9 +59,9 @@ class NaiveLearner(Slave):
     def _learn_task(self, task: dict[str, Any]) -> dict[str, Any]:
         data = task.get("data")
         if data is None:
-            raise TaskFail(result={"message": "no data"}, message="no data")
+            raise task_fail({"message": "no data"})
         if any("data_id" not in row for row in data):
-            raise TaskFail(result={"message": "a sample has no data_id"}, message="a sample has no data_id")
+            raise task_fail({"message": "a sample has no data_id"})
         self._count += 1
         keys = ("replay_unique_id", "replay_buffer_idx")
         priority_info = {**{key: [row[key] for row in data] for key in keys}, "priority": [1.0] * len(data)}
