@@ -263,7 +263,7 @@ def test_a_model_of_another_dtype_acts_and_learns(name):
 
 @ENV_REGISTRY.register("value_policies_walk")
 class WalkEnv(BaseEnv):
-    """Episodes of 6 random observations [4] with two actions."""
+    """Episodes of 6 random observations [4]; an action is `cfg.branches` (1) numbers."""
 
     def __init__(self, cfg):
         self._cfg = cfg
@@ -279,7 +279,7 @@ class WalkEnv(BaseEnv):
         return self._rng.random(4, dtype=np.float32)
 
     def step(self, action):
-        assert action.shape == (1,) and action.dtype == np.int64
+        assert action.shape == (self._cfg.get("branches", 1),) and action.dtype == np.int64
         self._step += 1
         done = self._step == 6
         info = {"eval_episode_return": 6.0} if done else {}
@@ -293,9 +293,8 @@ class WalkEnv(BaseEnv):
         return "WalkEnv"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_config_from_outside_runs_an_iteration(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def make_pair(name, model=None, **env):
+    """A config pair as a program from outside brings it."""
     learn = {"update_per_collect": 2, "batch_size": 8}
     if name == "fqf":
         learn.update(learning_rate_fraction=1e-4, learning_rate_quantile=1e-4, target_update_freq=100)
@@ -306,14 +305,14 @@ def test_a_config_from_outside_runs_an_iteration(name, tmp_path, monkeypatch):
     policy = {"cuda": False, "priority": name in ("c51", "rainbow", "qrdqn", "iqn", "fqf"), "learn": learn}
     if name in ("c51", "rainbow", "qrdqn", "iqn"):
         policy.update(discount_factor=0.97, nstep=3)
-    policy["model"] = dict(MODELS.get(name, MODEL))
+    policy["model"] = dict(MODELS.get(name, MODEL) if model is None else model)
     policy["collect"] = {"n_sample": 16, "unroll_len": 1}
     policy["eval"] = {"evaluator": {"eval_freq": 2}}
     eps = {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000}
     policy["other"] = {"eps": eps, "replay_buffer": {"replay_buffer_size": 200}}
     main = EasyDict(
         exp_name="exp",
-        env={"collector_env_num": 2, "evaluator_env_num": 2, "n_evaluator_episode": 2, "stop_value": 100},
+        env={"collector_env_num": 2, "evaluator_env_num": 2, "n_evaluator_episode": 2, "stop_value": 100, **env},
         policy=policy,
     )
     create = EasyDict(
@@ -322,9 +321,27 @@ def test_a_config_from_outside_runs_an_iteration(name, tmp_path, monkeypatch):
         policy={"type": name},
         replay_buffer={"type": "deque"} if name in ("mdqn", "bdq") else {"type": "advanced"},
     )
-    trained = serial_pipeline((main, create), seed=0, max_train_iter=2)
+    return main, create
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_config_from_outside_runs_an_iteration(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trained = serial_pipeline(make_pair(name), seed=0, max_train_iter=2)
     assert type(trained).__name__ == CLASSES[name].replace("Policy", "CommandModePolicy")
     assert (tmp_path / "exp" / "ckpt" / "iteration_2.pth.tar").exists()
+
+
+def test_actions_of_several_branches_go_through_collecting_and_learning(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    learnt = []
+    forward = POLICY_REGISTRY.get("bdq")._forward_learn
+    monkeypatch.setattr(
+        POLICY_REGISTRY.get("bdq"), "_forward_learn", lambda self, data: learnt.append(data[0]) or forward(self, data)
+    )
+    model = {"obs_shape": 4, "num_branches": 3, "action_bins_per_branch": 4}
+    serial_pipeline(make_pair("bdq", model, branches=3), seed=0, max_train_iter=2)
+    assert [sample["action"].shape for sample in learnt] == [(3,)] * 2
 
 
 @pytest.fixture
