@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, TDError
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
-from ding.utils.config_helper import Rule, integer, number
+from ding.utils.config_helper import Rule, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -35,6 +35,7 @@ class C51Policy(DQNPolicy):
     }
     setting_rules: ClassVar[Mapping[str, Rule]] = {
         "model.v_min": number(),
+        "learn.criterion": one_of("mse"),
         "model.v_max": number(),
         "model.n_atom": integer(2),
     }

@@ -52,6 +52,7 @@ class FQFPolicy(DQNPolicy):
         "learn.learning_rate_fraction": positive,
         "learn.learning_rate_quantile": positive,
         "learn.kappa": positive,
+        "learn.criterion": one_of("mse"),
         "learn.ent_coef": number(),
         "learn.lr_scheduler": one_of(None),
     }

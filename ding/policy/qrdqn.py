@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, TDError
 from ding.rl_utils.distributional import qrdqn_nstep_td_data, qrdqn_nstep_td_error
+from ding.utils.config_helper import Rule, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -27,6 +29,7 @@ class QRDQNPolicy(DQNPolicy):
     """
 
     config: ClassVar[dict[str, Any]] = {"type": "qrdqn"}
+    setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.criterion": one_of("mse")}
 
     def default_model(self) -> tuple[str, list[str]]:
         return "qrdqn", ["ding.model.template.q_learning"]

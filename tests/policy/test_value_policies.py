@@ -113,6 +113,20 @@ def test_weights_without_priority_are_refused(name):
         make_policy(name, "learn", priority=False, priority_IS_weight=True)
 
 
+@pytest.mark.parametrize("name", ["c51", "rainbow", "qrdqn", "iqn", "fqf"])
+def test_a_criterion_is_refused_where_the_loss_is_the_distribution_s_own(name):
+    with pytest.raises(ValueError, match="learn.criterion = 'huber' is not allowed"):
+        make_policy(name, "learn", learn__criterion="huber")
+
+
+@pytest.mark.parametrize("name", ["mdqn", "sql", "bdq"])
+def test_the_criterion_counts(name):
+    data = make_batch(8, reward=torch.tensor([3.0]))
+    squared = make_policy(name, "learn").learn_mode.forward(data)["priority"]
+    errors = make_policy(name, "learn", learn__criterion="huber").learn_mode.forward(data)["priority"]
+    assert errors == pytest.approx([e / 2 if e < 1 else e**0.5 - 0.5 for e in squared], rel=1e-4)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_time_limit_bootstraps_and_a_terminal_state_does_not(name):
     data = make_batch(8, done=False, reward=torch.ones(1))

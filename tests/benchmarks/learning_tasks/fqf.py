@@ -42,4 +42,4 @@ create_config = {
     "env_manager": {"type": "base"},
     "policy": {"type": "fqf"},
 }
-budget = 100_000
+budget = 150_000
