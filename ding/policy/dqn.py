@@ -266,6 +266,7 @@ class DQNPolicy(Policy):
             "model": self._learn_model.state_dict(),
             "target_model": self._target_model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
+            "target_update_count": self._target_model.update_count,
         }
         if self._lr_scheduler is not None:
             state["lr_scheduler"] = self._lr_scheduler.state_dict()
@@ -275,6 +276,7 @@ class DQNPolicy(Policy):
         self._learn_model.load_state_dict(state_dict["model"], strict=True)
         self._target_model.load_state_dict(state_dict["target_model"], strict=True)
         self._optimizer.load_state_dict(state_dict["optimizer"])
+        self._target_model.reset(target_update_count=state_dict.get("target_update_count"))
         if self._lr_scheduler is not None and "lr_scheduler" in state_dict:
             self._lr_scheduler.load_state_dict(state_dict["lr_scheduler"])
 

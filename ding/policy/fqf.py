@@ -151,6 +151,7 @@ class FQFPolicy(DQNPolicy):
             "target_model": self._target_model.state_dict(),
             "optimizer_fraction_loss": self._fraction_loss_optimizer.state_dict(),
             "optimizer_quantile_loss": self._quantile_loss_optimizer.state_dict(),
+            "target_update_count": self._target_model.update_count,
         }
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
@@ -158,3 +159,4 @@ class FQFPolicy(DQNPolicy):
         self._target_model.load_state_dict(state_dict["target_model"], strict=True)
         self._fraction_loss_optimizer.load_state_dict(state_dict["optimizer_fraction_loss"])
         self._quantile_loss_optimizer.load_state_dict(state_dict["optimizer_quantile_loss"])
+        self._target_model.reset(target_update_count=state_dict.get("target_update_count"))

@@ -359,7 +359,7 @@ def test_the_learning_rate_falls_along_its_schedule_which_is_saved():
     policy = make_policy("learn", learn__lr_scheduler=schedule, learn__learning_rate=0.1)
     rates = [policy.learn_mode.forward(make_batch(4))["cur_lr"] for _ in range(3)]
     state = copy.deepcopy(policy.learn_mode.state_dict())
-    assert list(state) == ["model", "target_model", "optimizer", "lr_scheduler"]
+    assert list(state) == ["model", "target_model", "optimizer", "target_update_count", "lr_scheduler"]
     other = make_policy("learn", learn__lr_scheduler=schedule, learn__learning_rate=0.1)
     other.learn_mode.load_state_dict(state)
     rates += [other.learn_mode.forward(make_batch(4))["cur_lr"] for _ in range(4)]
@@ -565,11 +565,34 @@ def test_a_learner_state_restores_training_exactly():
     data = make_batch(8)
     policy.learn_mode.forward(data)
     state = copy.deepcopy(policy.learn_mode.state_dict())
-    assert list(state) == ["model", "target_model", "optimizer"]
+    assert list(state) == ["model", "target_model", "optimizer", "target_update_count"]
     other = make_policy("learn", seed=1)
     other.learn_mode.load_state_dict(state)
     assert other.learn_mode.forward(data) == policy.learn_mode.forward(data)
     assert torch.equal(parameters_of(other), parameters_of(policy))
+
+
+def test_a_learner_that_goes_on_copies_its_target_at_the_same_iterations():
+    policy, other = (make_policy("learn", learn__target_update_freq=4, seed=seed) for seed in (0, 1))
+    for _ in range(3):
+        policy.learn_mode.forward(make_batch(4))
+    other.learn_mode.forward(make_batch(4))
+    other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
+    equal = []
+    for _ in range(5):
+        other.learn_mode.forward(make_batch(4))
+        equal.append(is_target_equal(other))
+    assert equal == [True, False, False, False, True]
+
+
+def test_a_state_without_the_count_of_updates_leaves_it():
+    policy = make_policy("learn", learn__target_update_freq=2)
+    policy.learn_mode.forward(make_batch(4))
+    state = copy.deepcopy(policy.learn_mode.state_dict())
+    del state["target_update_count"]
+    policy.learn_mode.load_state_dict(state)
+    policy.learn_mode.forward(make_batch(4))
+    assert is_target_equal(policy)
 
 
 @pytest.mark.parametrize("field", ["collect", "eval"])

@@ -50,8 +50,8 @@ MONITORED = {
     "bdq": ["cur_lr", "total_loss", "q_value", "q_value_b_0"],
 }
 STATE_KEYS = {
-    **dict.fromkeys(NAMES, ["model", "target_model", "optimizer"]),
-    "fqf": ["model", "target_model", "optimizer_fraction_loss", "optimizer_quantile_loss"],
+    **dict.fromkeys(NAMES, ["model", "target_model", "optimizer", "target_update_count"]),
+    "fqf": ["model", "target_model", "optimizer_fraction_loss", "optimizer_quantile_loss", "target_update_count"],
     "sqn": ["model", "target_model", "optimizer_q", "optimizer_alpha", "log_alpha"],
 }
 # What an env's output has besides `logit` and `action`, and its shape.
@@ -155,13 +155,14 @@ def test_samples_of_n_steps_are_learnt_with_their_own_discount(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_learner_state_restores_training_exactly(name):
-    policy = make_policy(name, "learn", **plain(name))
+    often = {"learn__target_update_freq": 3, **plain(name)}
+    policy = make_policy(name, "learn", **often)
     data = make_batch(8)
     for _ in range(2):
         policy.learn_mode.forward(data)
     state = state_of(policy)
     assert list(state) == STATE_KEYS[name]
-    other = make_policy(name, "learn", seed=1, **plain(name))
+    other = make_policy(name, "learn", seed=1, **often)
     for _ in range(3):
         other.learn_mode.forward(make_batch(8))
     other.learn_mode.load_state_dict(state)
@@ -169,7 +170,7 @@ def test_a_learner_state_restores_training_exactly(name):
     results = []
     for each in (policy, other):
         torch.manual_seed(5)
-        results.append([each.learn_mode.forward(data) for _ in range(2)])
+        results.append([each.learn_mode.forward(data) for _ in range(3)])
     assert_same(results[0], results[1])
     assert_same(state_of(other)["model"], state_of(policy)["model"])
 

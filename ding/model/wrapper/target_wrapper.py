@@ -51,6 +51,11 @@ class TargetNetworkWrapper(IModelWrapper):
         self._update_kwargs = update_kwargs
         self._update_count = 0
 
+    @property
+    def update_count(self) -> int:
+        """How many updates by copies have been counted; `reset` sets it."""
+        return self._update_count
+
     def reset(self, data_id: list[int] | None = None, target_update_count: int | None = None, **kwargs: Any) -> None:
         """Set the counter of the updates to `target_update_count`; None leaves it."""
         if target_update_count is not None:

@@ -96,7 +96,7 @@ def test_the_counter_survives_reset_unless_it_is_given():
     wrapper = target_of(target, assign={"freq": 2})
     wrapper.update(online)
     wrapper.reset()
-    assert wrapper._update_count == 1
+    assert wrapper.update_count == 1
     wrapper.reset(target_update_count=0)
     wrapper.update(online)
     assert not equal(target, online)
