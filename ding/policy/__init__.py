@@ -1,12 +1,15 @@
 """Policies: how to learn from samples and how to act."""
 
 from ding.policy.a2c import A2CPolicy
+from ding.policy.acer import ACERPolicy
 from ding.policy.base_policy import CommandModePolicy, Policy, create_policy, get_policy_cls
 from ding.policy.bc import BehaviourCloningPolicy
 from ding.policy.bdq import BDQPolicy
 from ding.policy.c51 import C51Policy
 from ding.policy.command_mode_policy_instance import (
     A2CCommandModePolicy,
+    ACERCommandModePolicy,
+    ACERCommandModePolisy,
     BDQCommandModePolicy,
     BehaviourCloningCommandModePolicy,
     C51CommandModePolicy,
@@ -63,6 +66,9 @@ from ding.policy.td3 import TD3Policy
 __all__ = [
     "A2CCommandModePolicy",
     "A2CPolicy",
+    "ACERCommandModePolicy",
+    "ACERCommandModePolisy",
+    "ACERPolicy",
     "BDQCommandModePolicy",
     "BDQPolicy",
     "BehaviourCloningCommandModePolicy",

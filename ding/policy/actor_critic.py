@@ -98,7 +98,7 @@ _MODELS = ("vac", "pg")
 class StochasticPolicy(Policy):
     """Base of policies that draw their actions from what the `logit` of the model says.
 
-    The configuration of a subclass has `action_space`.
+    The configuration of a subclass may have `action_space`; it is 'discrete' where there is none.
     """
 
     config: ClassVar[dict[str, Any]] = {}
@@ -108,7 +108,7 @@ class StochasticPolicy(Policy):
 
     @property
     def _kind(self) -> ActionKind:
-        return ACTION_KINDS[self._cfg.action_space]
+        return ACTION_KINDS[setting(self._cfg, "action_space", "discrete")]
 
     @property
     def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
@@ -116,7 +116,7 @@ class StochasticPolicy(Policy):
         return self._kind.is_discrete
 
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
-        if model is None and cfg.model.get("type", _MODELS[0]) in _MODELS:
+        if model is None and (cfg.model.type if "type" in cfg.model else self.default_model()[0]) in _MODELS:
             if "action_space" not in cfg.model:
                 cfg.model.action_space = cfg.action_space
             if cfg.model.action_space != cfg.action_space:
@@ -127,7 +127,7 @@ class StochasticPolicy(Policy):
         return super()._create_model(cfg, model)
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        self._action_space = self._cfg.action_space
+        self._action_space = setting(self._cfg, "action_space", "discrete")
         super()._set_up_model(model, learns)
 
     def _init_collect(self) -> None:

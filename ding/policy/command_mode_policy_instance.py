@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ding.policy.a2c import A2CPolicy
+from ding.policy.acer import ACERPolicy
 from ding.policy.base_policy import CommandModePolicy
 from ding.policy.bc import BehaviourCloningPolicy
 from ding.policy.bdq import BDQPolicy
@@ -225,3 +226,11 @@ def _scheduled(schedule: Any, step: int) -> float:
 @POLICY_REGISTRY.register("dqfd_command")
 class DQFDCommandModePolicy(DQFDPolicy, EpsCommandModePolicy):
     """`DQFDPolicy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("acer_command")
+class ACERCommandModePolicy(ACERPolicy, DummyCommandModePolicy):
+    """`ACERPolicy` with a command mode, which has nothing to set."""
+
+
+ACERCommandModePolisy = ACERCommandModePolicy  # the name that DI-engine gave it

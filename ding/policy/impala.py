@@ -6,36 +6,28 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from easydict import EasyDict
 from torch import nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
-from ding.policy.actor_critic import ACTION_KINDS, ActionKind
-from ding.policy.base_policy import Policy
-from ding.policy.modes import plain_transition
+from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.sequence_data import (
-    collate_sequences,
     forward_steps,
     map_tensors,
     sequence_ends,
     with_last_observation,
 )
+from ding.policy.sequence_policy import SequenceActorPolicy
 from ding.policy.settings import positive
-from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.vtrace import vtrace_losses, vtrace_targets
-from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam, RMSprop
-from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number, one_of
-from ding.utils.data.samples import END_FLAGS
+from ding.utils.config_helper import Rule, boolean, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-_LEARN_KEYS = ("obs", "next_obs", "action", "logit", "reward", "done", "weight", *END_FLAGS)
-_WEIGHT_KEYS = ("IS", "priority_IS")
 _OPTIMIZERS = {"adam": Adam, "rmsprop": RMSprop}
 
 
 @POLICY_REGISTRY.register("impala")
-class IMPALAPolicy(Policy):
+class IMPALAPolicy(SequenceActorPolicy):
     """IMPALA (https://arxiv.org/abs/1802.01561) for discrete and continuous actions.
 
     A sample is a sequence of `unroll_len` steps of an episode. Steps after its end, which fill a sequence up, are not
@@ -113,25 +105,10 @@ class IMPALAPolicy(Policy):
         "collect.n_sample": integer(1, optional=True),
     }
 
-    @property
-    def _kind(self) -> ActionKind:
-        return ACTION_KINDS[self._cfg.action_space]
-
-    @property
-    def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
-        """Whether actions are numbers of a finite set."""
-        return self._kind.is_discrete
-
     def default_model(self) -> tuple[str, list[str]]:
         return "vac", ["ding.model.template.vac"]
 
-    def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
-        if model is None and cfg.model.get("type", "vac") == "vac" and "action_space" not in cfg.model:
-            cfg.model.action_space = cfg.action_space
-        return super()._create_model(cfg, model)
-
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        self._action_space = self._cfg.action_space
         self._unroll_len = int(self._cfg.unroll_len)
         super()._set_up_model(model, learns)
 
@@ -141,10 +118,8 @@ class IMPALAPolicy(Policy):
     # --- learn ---
 
     def _init_learn(self) -> None:
-        cfg, learn = self._cfg, self._cfg.learn
-        if cfg.priority_IS_weight and not self._priority:
-            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
-        self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if cfg.priority_IS_weight else ())
+        super()._init_learn()
+        learn = self._cfg.learn
         self._optimizer = _OPTIMIZERS[learn.optim](
             self._model.parameters(),
             lr=learn.learning_rate,
@@ -157,16 +132,15 @@ class IMPALAPolicy(Policy):
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """One step on B sequences; the result is to be logged, but for the priorities."""
         learn = self._cfg.learn
-        batch = collate_sequences(data, self._learn_keys)
-        if self._cuda:
-            batch = to_device(batch, self._device)
+        batch = self._prepare(data)
         reward, action = batch["reward"], batch["action"]  # [T, B], [T, B] or [T, B, A]
         ends = sequence_ends(batch)
 
         self._mode_of(self._model).set(True)
         observations = self._model_input(with_last_observation(batch, ends))
         output = forward_steps(self._learn_model.forward, observations, mode="compute_actor_critic")
-        value, next_value = output["value"][:-1], ends.next_values(output["value"]).detach()
+        mask_logits(output)
+        value, next_value = output["value"][:-1], output["value"][1:].detach()
         (terms,) = self._kind.terms(map_tensors(output["logit"], lambda logit: logit[:-1]), action)
         with torch.no_grad():
             (old_terms,) = self._kind.terms(batch["logit"], action)
@@ -190,38 +164,3 @@ class IMPALAPolicy(Policy):
             distance = (value.detach() - targets.value).abs() * is_valid
             result["priority"] = (distance.sum(0) / is_valid.sum(0)).tolist()
         return result
-
-    # --- collect ---
-
-    def _init_collect(self) -> None:
-        self._collect_model = model_wrap(self._model, wrapper_name=self._kind.collect_wrapper)
-        self._collect_model.reset()
-
-    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Draw an action for each env; its output has `action` and `logit`."""
-        return self._forward_envs(self._collect_model, data, mode="compute_actor")
-
-    @plain_transition("action", "logit")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "next_obs": timestep.obs,
-            "logit": policy_output["logit"],
-            "action": policy_output["action"],
-            "reward": timestep.reward,
-            "done": timestep.done,
-        }
-
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Sequences of `unroll_len` steps; one that is shorter is filled up with steps after its end."""
-        return get_train_sample(transitions, self._unroll_len) if transitions else []
-
-    # --- eval ---
-
-    def _init_eval(self) -> None:
-        self._eval_model = model_wrap(self._model, wrapper_name=self._kind.eval_wrapper)
-        self._eval_model.reset()
-
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Take the likeliest action, the mean of a continuous one; its output has `action` and `logit`."""
-        return self._forward_envs(self._eval_model, data, mode="compute_actor")

@@ -70,19 +70,11 @@ class SequenceEnds(NamedTuple):
         is_valid: 1 up to the end of the episode; steps after it only fill the sequence up.
         goes_on: 1 where the next step follows this one in its trajectory.
         bootstraps: 1 where the value of what follows counts, see `ding.rl_utils.bootstrap_mask`.
-        last: [B] int64, the last valid step.
     """
 
     is_valid: Tensor
     goes_on: Tensor
     bootstraps: Tensor
-    last: Tensor
-
-    def next_values(self, values: Tensor) -> Tensor:
-        """The values [L, B, ...] of what follows each step, of those [L + 1, B, ...] of `with_last_observation`."""
-        next_values = values[1:].clone()
-        next_values[self.last, torch.arange(len(self.last), device=self.last.device)] = values[-1]
-        return next_values
 
 
 def sequence_ends(batch: Mapping[str, Any]) -> SequenceEnds:
@@ -93,21 +85,26 @@ def sequence_ends(batch: Mapping[str, Any]) -> SequenceEnds:
     bootstraps = bootstrap_mask(done.flatten(), **told).view_as(done)
     goes_on = torch.zeros_like(is_valid)
     goes_on[:-1] = is_valid[1:]
-    return SequenceEnds(is_valid.float(), goes_on.float(), bootstraps.float(), is_valid.sum(0) - 1)
+    return SequenceEnds(is_valid.float(), goes_on.float(), bootstraps.float())
 
 
 def with_last_observation(batch: Mapping[str, Any], ends: SequenceEnds) -> Any:
-    """The observations [L, B, ...] and, as row L, those after the last valid step of each sequence."""
-    rows = torch.arange(len(ends.last), device=ends.last.device)
-    return _join(
-        batch["obs"], batch["next_obs"], lambda obs, after: torch.cat([obs, after[ends.last, rows].unsqueeze(0)])
-    )
+    """The observations [L + 1, B, ...]: of the valid steps, and after the last one of each sequence what follows it."""
+    last = ends.is_valid.sum(0).long() - 1  # [B]
+    rows = torch.arange(len(last), device=last.device)
+
+    def extended(obs: Tensor, next_obs: Tensor) -> Tensor:
+        result = torch.cat([obs, next_obs[-1:]])
+        result[last + 1, rows] = next_obs[last, rows]
+        return result
+
+    return _map_pairs(batch["obs"], batch["next_obs"], extended)
 
 
-def _join(obs: Any, next_obs: Any, join: Callable[[Tensor, Tensor], Tensor]) -> Any:
-    if isinstance(obs, Mapping):
-        return {key: _join(value, next_obs[key], join) for key, value in obs.items()}
-    return join(obs, next_obs)
+def _map_pairs(one: Any, other: Any, function: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    if isinstance(one, Mapping):
+        return {key: _map_pairs(value, other[key], function) for key, value in one.items()}
+    return function(one, other)
 
 
 def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:

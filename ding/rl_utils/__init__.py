@@ -5,6 +5,7 @@ from ding.rl_utils.a2c import (
     a2c_error,
     a2c_error_continuous,
 )
+from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error
 from ding.rl_utils.adder import (
     get_gae,
     get_gae_with_default_last_value,
@@ -41,6 +42,7 @@ from ding.rl_utils.ppo import (
     ppo_value_data,
     ppo_value_error,
 )
+from ding.rl_utils.retrace import compute_q_retraces
 from ding.rl_utils.returns import (
     NStepColumns,
     bootstrap_mask,
@@ -89,19 +91,23 @@ from ding.rl_utils.vtrace import (
 )
 
 __all__ = [
-    "dqfd_nstep_td_data",
-    "dqfd_nstep_td_error",
     "NStepColumns",
     "a2c_data",
     "a2c_error",
     "a2c_error_continuous",
+    "acer_policy_error",
+    "acer_trust_region_update",
+    "acer_value_error",
     "bdq_nstep_td_error",
     "bootstrap_mask",
+    "compute_q_retraces",
     "create_noise_generator",
     "dist_1step_td_data",
     "dist_1step_td_error",
     "dist_nstep_td_data",
     "dist_nstep_td_error",
+    "dqfd_nstep_td_data",
+    "dqfd_nstep_td_error",
     "evaluate_quantile_at_action",
     "fqf_calculate_fraction_loss",
     "fqf_nstep_td_data",

@@ -123,12 +123,12 @@ def _steps(columns):
     return [dict(zip(columns, step, strict=True)) for step in zip(*columns.values(), strict=True)]
 
 
-@pytest.mark.parametrize("end", [{"done": True}, {"done": True, "terminated": False, "truncated": True}])
+@pytest.mark.parametrize("end", [{"done": True}, {"done": True, "terminated": False, "truncated": True}, {}])
 def test_steps_after_the_end_are_not_learnt(end):
     policy = make_policy("learn")
     short, long = make_sequences(policy, 1, length=2, last=end), make_sequences(policy, 1, last=end)
     data = short + long
-    assert short[0]["done"] == [False, True, True, True]
+    assert short[0]["done"] == [False, "done" in end, True, True] and short[0]["null"] == [False, False, True, True]
     changed = copy.deepcopy(data)
     for key in ("obs", "next_obs", "action", "logit", "reward"):
         changed[0][key][2:] = [torch.ones_like(value) for value in changed[0][key][2:]]

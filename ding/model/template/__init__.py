@@ -1,5 +1,6 @@
 """Whole models, registered by name."""
 
+from ding.model.template.acer import ACER
 from ding.model.template.bc import ContinuousBC, DiscreteBC
 from ding.model.template.pg import PG
 from ding.model.template.q_learning import BDQ, C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
@@ -9,20 +10,21 @@ from ding.model.template.sqn import SQN
 from ding.model.template.vac import VAC
 
 __all__ = [
+    "ACER",
     "BDQ",
     "C51DQN",
-    "ContinuousBC",
-    "ContinuousQAC",
     "DQN",
     "DRQN",
-    "DiscreteBC",
-    "DiscreteQAC",
     "FQF",
     "IQN",
     "PG",
     "QACDIST",
     "QRDQN",
-    "RainbowDQN",
     "SQN",
     "VAC",
+    "ContinuousBC",
+    "ContinuousQAC",
+    "DiscreteBC",
+    "DiscreteQAC",
+    "RainbowDQN",
 ]

@@ -1,0 +1,214 @@
+"""ACER: an actor-critic that learns from replayed sequences, within a trust region."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.policy.sequence_data import forward_steps, map_tensors, sequence_ends, with_last_observation
+from ding.policy.sequence_policy import SequenceActorPolicy
+from ding.policy.settings import positive
+from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error
+from ding.rl_utils.retrace import compute_q_retraces
+from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam
+from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("acer")
+class ACERPolicy(SequenceActorPolicy):
+    """ACER (https://arxiv.org/abs/1611.01224) for discrete actions.
+
+    A sample is a sequence of `collect.unroll_len` steps of an episode. Steps after its end, which fill a sequence up,
+    are not learnt from. The critic learns Retrace targets; the gradient of the actor, with respect to its
+    log-probabilities, is kept near an average policy, which follows with the rate `learn.target_theta`. With
+    `priority` the priority of a sequence is the mean distance of its Q values from their targets.
+
+    Example:
+        >>> cfg = ACERPolicy.default_config()
+        >>> cfg.model.update(obs_shape=4, action_shape=2)
+        >>> policy = ACERPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)})[0]["logit"].shape
+        torch.Size([2])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "acer",
+        "cuda": False,
+        "on_policy": False,
+        # Sample sequences by priority, and correct for it with importance weights (which needs priority).
+        "priority": False,
+        "priority_IS_weight": False,
+        "learn": {
+            # How gradients are clipped, at which value; see `ding.torch_utils.Adam`.
+            "grad_clip_type": None,
+            "clip_value": None,
+            # Iterations per collection.
+            "update_per_collect": 4,
+            # Sequences per iteration.
+            "batch_size": 16,
+            # Weights of the critic's loss and of the entropy.
+            "value_weight": 0.5,
+            "entropy_weight": 0.0001,
+            "discount_factor": 0.9,
+            "lambda_": 0.95,
+            "unroll_len": 32,
+            # The importance ratio up to which the actor's term is not corrected.
+            "c_clip_ratio": 10,
+            # Whether, and how far, the policy may leave the average policy in an iteration.
+            "trust_region": True,
+            "trust_region_value": 1.0,
+            "learning_rate_actor": 0.0005,
+            "learning_rate_critic": 0.0005,
+            # Share of the network that flows into the average policy per iteration.
+            "target_theta": 0.01,
+        },
+        "collect": {
+            # Steps of a sequence.
+            "unroll_len": 32,
+            "discount_factor": 0.9,
+            "gae_lambda": 0.95,
+            "collector": {"type": "sample", "collect_print_freq": 1000},
+        },
+        "eval": {"evaluator": {"eval_freq": 200}},
+        "other": {
+            # Size in sequences, and how often one is used.
+            "replay_buffer": {"replay_buffer_size": 1000, "max_use": 16},
+        },
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "priority_IS_weight": boolean,
+        "batch_size": integer(1),
+        "n_sample": integer(1, optional=True),
+        "learn.update_per_collect": integer(1),
+        "learn.batch_size": integer(1),
+        "learn.grad_clip_type": one_of(*CLIP_TYPES),
+        "learn.value_weight": number(0),
+        "learn.entropy_weight": number(0),
+        "learn.discount_factor": number(0, 1),
+        "learn.c_clip_ratio": positive,
+        "learn.trust_region": boolean,
+        "learn.trust_region_value": positive,
+        "learn.learning_rate_actor": positive,
+        "learn.learning_rate_critic": positive,
+        "learn.target_theta": number(0, 1),
+        "collect.n_sample": integer(1, optional=True),
+        "collect.unroll_len": integer(2),
+    }
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "acer", ["ding.model.template.acer"]
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["actor_loss", "bc_loss", "policy_loss", "critic_loss", "entropy_loss", "kl_div"]
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        learn = self._cfg.learn
+        model: Any = self._model
+        clipping = {"grad_clip_type": learn.grad_clip_type, "clip_value": learn.clip_value}
+        self._optimizer_actor = Adam(model.actor.parameters(), lr=learn.learning_rate_actor, **clipping)
+        self._optimizer_critic = Adam(model.critic.parameters(), lr=learn.learning_rate_critic, **clipping)
+        self._target_net = copy.deepcopy(self._model)
+        self._target_model = model_wrap(
+            self._target_net,
+            wrapper_name="target",
+            update_type="momentum",
+            update_kwargs={"theta": learn.target_theta},
+        )
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+        self._target_model.reset()
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """One step of critic and actor on B sequences; the result is to be logged, but for the priorities.
+
+        `actor_loss`, `bc_loss` (the bias correction) and their sum, `policy_loss`, are what the actor is to raise.
+        """
+        learn, model = self._cfg.learn, self._learn_model.forward
+        batch = self._prepare(data)
+        ends = sequence_ends(batch)
+        reward, action = batch["reward"], batch["action"].long()  # [T, B]
+        for network in (self._model, self._target_net):
+            self._mode_of(network).set(True)
+        obs = self._model_input(with_last_observation(batch, ends))
+        acted_on = map_tensors(obs, lambda tensor: tensor[:-1])
+        # Logarithms of probabilities, and Q values: [T + 1, B, N], but for those of the others [T, B, N].
+        all_log_prob = _log_probs(model, obs)
+        all_q = forward_steps(model, obs, mode="compute_critic")["q_value"]
+        log_prob, q = all_log_prob[:-1], all_q[:-1]
+        with torch.no_grad():
+            average = _log_probs(self._target_model.forward, acted_on)
+            all_value = (all_log_prob.exp() * all_q).sum(-1, keepdim=True)
+            ratio = (log_prob - batch["logit"].log_softmax(-1)).exp()
+            # After the end of a trajectory the trace is cut, so that before it stands the value of what follows.
+            trace = ratio * ends.is_valid.unsqueeze(-1)
+            retraces = compute_q_retraces(
+                all_q, all_value, reward, action, ends.bootstraps, trace, learn.discount_factor
+            )[:-1]
+
+        weight = ends.is_valid / ends.is_valid.sum()  # of each step in a mean
+        if batch["weight"] is not None:
+            weight = weight * batch["weight"]
+        weight = weight.unsqueeze(-1)  # [T, B, 1]
+        critic_loss = (acer_value_error(q, retraces, action) * weight).sum()
+        actor_term, bc_term = acer_policy_error(
+            q, retraces, all_value[:-1], log_prob, action, ratio, learn.c_clip_ratio
+        )
+        entropy = -(log_prob.exp() * log_prob).sum(-1, keepdim=True)
+        objective = actor_term + bc_term + learn.entropy_weight * entropy
+        (gradient,) = torch.autograd.grad(-objective.sum(), log_prob, retain_graph=True)
+        if learn.trust_region:
+            (gradient,) = acer_trust_region_update([gradient], log_prob, average, learn.trust_region_value)
+        self._backward_and_step(learn.value_weight * critic_loss, self._optimizer_critic)
+        # The gradient of this product with respect to the log-probabilities is `gradient * weight`.
+        self._backward_and_step((log_prob * gradient * weight).sum(), self._optimizer_actor)
+        self._target_model.update(self._learn_model)
+
+        kl_div = (average.exp() * (average - log_prob)).sum(-1, keepdim=True)
+        means = [(term.detach() * weight).sum() for term in (actor_term, bc_term, entropy, kl_div)]
+        actor_loss, bc_loss, entropy_loss, kl, critic = torch.stack([*means, critic_loss.detach()]).tolist()
+        result = {
+            "cur_actor_lr": self._optimizer_actor.param_groups[0]["lr"],
+            "cur_critic_lr": self._optimizer_critic.param_groups[0]["lr"],
+            "actor_loss": actor_loss,
+            "bc_loss": bc_loss,
+            "policy_loss": actor_loss + bc_loss,
+            "critic_loss": critic,
+            "entropy_loss": entropy_loss,
+            "kl_div": kl,
+        }
+        if self._priority:
+            distance = (retraces - q.detach().gather(-1, action.unsqueeze(-1))).abs().squeeze(-1) * ends.is_valid
+            result["priority"] = (distance.sum(0) / ends.is_valid.sum(0)).tolist()
+        return result
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {
+            "model": self._learn_model.state_dict(),
+            "target_model": self._target_model.state_dict(),
+            "actor_optimizer": self._optimizer_actor.state_dict(),
+            "critic_optimizer": self._optimizer_critic.state_dict(),
+        }
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        self._learn_model.load_state_dict(state_dict["model"], strict=True)
+        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
+        self._optimizer_actor.load_state_dict(state_dict["actor_optimizer"])
+        self._optimizer_critic.load_state_dict(state_dict["critic_optimizer"])
+
+
+def _log_probs(forward: Callable[..., Any], obs: Any) -> Tensor:
+    """The logarithms of all probabilities [L, B, N] for observations [L, B, ...]."""
+    output = forward_steps(forward, obs, mode="compute_actor")
+    mask_logits(output)
+    log_probs: Tensor = output["logit"].log_softmax(-1)
+    return log_probs

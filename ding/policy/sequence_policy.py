@@ -1,0 +1,58 @@
+"""What actor-critic methods share that learn from sequences of older policies: acting, samples, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ding.policy.actor_critic import StochasticPolicy
+from ding.policy.modes import plain_transition
+from ding.policy.sequence_data import collate_sequences
+from ding.rl_utils.adder import append_null_steps, get_train_sample
+from ding.torch_utils.data_helper import to_device
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import END_FLAGS
+
+_LEARN_KEYS = ("obs", "next_obs", "action", "logit", "reward", "done", "null", "weight", *END_FLAGS)
+_WEIGHT_KEYS = ("IS", "priority_IS")
+
+
+class SequenceActorPolicy(StochasticPolicy):
+    """Base of policies that act by the `logit` of `compute_actor`, and learn from sequences of `_unroll_len` steps.
+
+    The configuration of a subclass has `priority_IS_weight`.
+    """
+
+    config: ClassVar[dict[str, Any]] = {}
+    _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
+    _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        is_weighted = self._cfg.priority_IS_weight
+        if is_weighted and not self._priority:
+            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+        self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if is_weighted else ())
+
+    def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """B samples as tensors [L, B, ...], see `collate_sequences`."""
+        batch = collate_sequences(data, self._learn_keys)
+        return to_device(batch, self._device) if self._cuda else batch
+
+    # --- collect ---
+
+    @plain_transition("action", "logit")
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "next_obs": timestep.obs,
+            "logit": policy_output["logit"],
+            "action": policy_output["action"],
+            "reward": timestep.reward,
+            "done": timestep.done,
+        }
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Sequences of `unroll_len` steps; one that is shorter is filled up with null steps after its end."""
+        return get_train_sample(append_null_steps(transitions, 0), self._unroll_len) if transitions else []

@@ -1,0 +1,66 @@
+"""The losses of ACER for discrete actions (https://arxiv.org/abs/1611.01224).
+
+Sequences of T steps, B side by side, with N actions. `target_logit` and `avg_logit` are logarithms of probabilities.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_EPS = 1e-8
+
+
+def acer_policy_error(
+    q_values: Tensor,
+    q_retraces: Tensor,
+    v_pred: Tensor,
+    target_logit: Tensor,
+    actions: Tensor,
+    ratio: Tensor,
+    c_clip_ratio: float = 10.0,
+) -> tuple[Tensor, Tensor]:
+    """What the policy is to raise, `(actor term, bias correction)` [T, B, 1] each.
+
+    min(c, ratio) (Q_ret - V) log pi(action), and the sum over all actions of
+    max(0, 1 - c / ratio) pi (Q - V) log pi, of which only log pi has a gradient.
+
+    Args:
+        q_values: [T, B, N].
+        q_retraces: [T, B, 1], of `compute_q_retraces`.
+        v_pred: [T, B, 1].
+        target_logit: [T, B, N], of the policy.
+        actions: [T, B] int64.
+        ratio: [T, B, N], probabilities now over those when the policy acted.
+        c_clip_ratio: c, up to which the ratio is taken as it is.
+    """
+    chosen = actions.unsqueeze(-1)
+    with torch.no_grad():
+        factor = ratio.gather(-1, chosen).clamp(max=c_clip_ratio) * (q_retraces - v_pred)
+        correction = (1 - c_clip_ratio / (ratio + _EPS)).clamp(min=0) * target_logit.exp() * (q_values - v_pred)
+    return factor * target_logit.gather(-1, chosen), (correction * target_logit).sum(-1, keepdim=True)
+
+
+def acer_value_error(q_values: Tensor, q_retraces: Tensor, actions: Tensor) -> Tensor:
+    """Half the squared error of Q [T, B, N] at the actions [T, B] against `q_retraces` [T, B, 1]; [T, B, 1]."""
+    return 0.5 * (q_retraces.detach() - q_values.gather(-1, actions.unsqueeze(-1))).square()
+
+
+@torch.no_grad()
+def acer_trust_region_update(
+    actor_gradients: list[Tensor], target_logit: Tensor, avg_logit: Tensor, trust_region_value: float
+) -> list[Tensor]:
+    """The gradients nearest to those given that leave the divergence from the average policy within its limit.
+
+    A step against the gradient g raises KL(average || policy), whose own gradient is k = -exp(avg_logit), by -g.k to
+    first order, where each log-probability may change by itself; g is freed of what is beyond `trust_region_value`.
+
+    Args:
+        actor_gradients: [T, B, N] each, of the loss with respect to `target_logit`.
+    """
+    k = -avg_logit.exp()
+    norm = k.square().sum(-1, keepdim=True)
+    return [
+        gradient + ((-gradient * k).sum(-1, keepdim=True) - trust_region_value).clamp(min=0) / norm * k
+        for gradient in actor_gradients
+    ]

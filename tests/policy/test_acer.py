@@ -1,0 +1,201 @@
+"""ACER: what it learns from sequences, and how it acts."""
+
+import copy
+
+import pytest
+import torch
+
+from ding.entry import serial_pipeline
+from ding.policy import ACERCommandModePolicy, ACERPolicy
+from ding.rl_utils import acer_policy_error, acer_trust_region_update, compute_q_retraces
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples, from_plain, to_plain
+from tests.benchmarks.learning_tasks import acer as task
+from tests.policy.outside_program import pair_of
+from tests.policy.test_impala import make_episode
+
+
+def make_policy(*fields, seed=0, **settings):
+    cfg = ACERPolicy.default_config()
+    cfg.model.update(obs_shape=3, action_shape=2, encoder_hidden_size_list=[8, 64])
+    cfg.collect.unroll_len = 4
+    cfg.learn.update(c_clip_ratio=1.2, trust_region_value=0.5, entropy_weight=0.1)
+    for path, value in settings.items():
+        section = cfg
+        *parents, key = path.split("__")
+        for name in parents:
+            section = section[name]
+        section[key] = value
+    torch.manual_seed(seed)
+    return ACERPolicy(cfg, enable_field=list(fields) or None)
+
+
+def make_sequences(policy, number, length=4, **kwargs):
+    return [
+        {**sample, "IS": 1.0}
+        for seed in range(number)
+        for sample in policy._get_train_sample(make_episode(length, seed, **kwargs))
+    ]
+
+
+def parameters_of(policy):
+    return torch.cat([p.detach().flatten() for p in policy._model.parameters()]).clone()
+
+
+@pytest.mark.parametrize("trust_region", [True, False])
+@pytest.mark.parametrize("end", [{}, {"done": True}])
+def test_a_learning_step_is_retrace_and_a_policy_gradient_in_a_trust_region(trust_region, end):
+    policy = make_policy("learn", learn__trust_region=trust_region, learn__trust_region_value=0.1)
+    with torch.no_grad():
+        for parameter in policy._target_net.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    model, average_net = copy.deepcopy(policy._model), copy.deepcopy(policy._target_net)
+    adams = [torch.optim.Adam(part.parameters(), lr=0.0005) for part in (model.actor, model.critic)]
+    samples = make_sequences(policy, 3, last={**end, "reward": torch.tensor([-50.0])})
+
+    def column(key):
+        return torch.stack([torch.stack(s[key]) for s in samples], 1)
+
+    obs = torch.cat([column("obs"), column("next_obs")[-1:]])
+    action, reward = column("action").squeeze(-1), column("reward").squeeze(-1)
+    weights = torch.ones(4, 3)
+    weights[-1] = 0 if end else 1
+    all_log_prob = model(obs, mode="compute_actor")["logit"].log_softmax(-1)
+    log_prob = all_log_prob[:-1]
+    q = model(obs, mode="compute_critic")["q_value"]
+    ratio = (log_prob - column("logit").log_softmax(-1)).exp().detach()
+    value = (all_log_prob.exp() * q).sum(-1, keepdim=True).detach()
+    retrace = compute_q_retraces(q.detach(), value, reward, action, weights, ratio, 0.9)
+    critic_loss = 0.5 * (retrace[:-1, :, 0] - q[:-1].gather(-1, action[..., None])[..., 0]).square().mean()
+    terms = acer_policy_error(q[:-1], retrace[:-1], value[:-1], log_prob, action, ratio, 1.2)
+    entropy = torch.distributions.Categorical(logits=log_prob).entropy()
+    total = -(terms[0] + terms[1]).sum() - 0.1 * entropy.sum()
+    with torch.no_grad():
+        average = average_net(obs[:-1], mode="compute_actor")["logit"].log_softmax(-1)
+    (gradient,) = torch.autograd.grad(total, log_prob, retain_graph=True)
+    if trust_region:
+        (limited,) = acer_trust_region_update([gradient], log_prob, average, 0.1)
+        assert not torch.equal(limited, gradient)
+        gradient = limited
+    log_prob.backward(gradient / 12)
+    critic_loss.mul(0.5).backward(inputs=list(model.critic.parameters()))
+    for adam in adams:
+        adam.step()
+
+    result = policy.learn_mode.forward(samples)
+    monitored = ["actor_loss", "bc_loss", "policy_loss", "critic_loss", "entropy_loss", "kl_div"]
+    assert list(result) == ["cur_actor_lr", "cur_critic_lr", *monitored]
+    assert policy.learn_mode.monitor_vars() == monitored
+    actor_loss, bc_loss = (term.mean().item() for term in terms)
+    kl = torch.nn.functional.kl_div(log_prob, average, reduction="sum", log_target=True).item() / 12
+    expected = [actor_loss, bc_loss, actor_loss + bc_loss, critic_loss.item(), entropy.mean().item(), kl]
+    assert list(result.values()) == pytest.approx([0.0005, 0.0005, *expected], rel=1e-3, abs=1e-5)
+    parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
+    assert torch.allclose(parameters_of(policy), parameters, atol=2e-6)
+    pairs = zip(policy._target_net.parameters(), average_net.parameters(), model.parameters(), strict=True)
+    assert all(torch.allclose(own, 0.99 * old + 0.01 * new, atol=1e-6) for own, old, new in pairs)
+
+
+@pytest.mark.parametrize("end", [{"done": True}, {"done": True, "terminated": False, "truncated": True}, {}])
+def test_steps_after_the_end_are_not_learnt(end):
+    policy = make_policy("learn")
+    short, long = make_sequences(policy, 1, length=2, last=end), make_sequences(policy, 1, last=end)
+    changed = copy.deepcopy(short + long)
+    for key in ("obs", "next_obs", "action", "logit", "reward"):
+        changed[0][key][2:] = [torch.ones_like(value) for value in changed[0][key][2:]]
+    expected = copy.deepcopy(policy).learn_mode.forward(short + long)
+    assert policy.learn_mode.forward(changed) == expected
+    alone = make_policy("learn", collect__unroll_len=2)
+    of_two_steps = alone.learn_mode.forward(make_sequences(alone, 1, length=2, last=end))
+    of_four_steps = make_policy("learn").learn_mode.forward(short)
+    assert list(of_four_steps.values()) == pytest.approx(list(of_two_steps.values()), rel=1e-4, abs=1e-6)
+
+
+def test_how_an_episode_ended_decides_about_the_value_after_it():
+    def loss(end):
+        policy = make_policy("learn")
+        return policy.learn_mode.forward(make_sequences(policy, 1, last=end))["critic_loss"]
+
+    assert loss({"done": True, "terminated": True, "truncated": False}) == loss({"done": True})
+    assert loss({"done": True, "truncated": True}) == loss({}) != loss({"done": True})
+
+
+def test_importance_weights_scale_the_losses_of_their_sequence():
+    data = make_sequences(make_policy("learn"), 2)
+
+    def learn(weights, **settings):
+        policy = make_policy("learn", priority=True, **settings)
+        result = policy.learn_mode.forward([{**s, "IS": w} for s, w in zip(data, weights, strict=True)])
+        return result, parameters_of(policy)
+
+    (plain, _), (weighted, _) = learn([0.5, 0.0]), learn([0.5, 0.0], priority_IS_weight=True)
+    alone = make_policy("learn", priority=True).learn_mode.forward(data[:1])
+    for key in ("critic_loss", "actor_loss", "entropy_loss"):
+        assert weighted[key] == pytest.approx(alone[key] * 0.5 / 2, rel=1e-4)
+    assert weighted["priority"] == plain["priority"] and len(plain["priority"]) == 2
+    assert plain["priority"][0] == pytest.approx(alone["priority"][0]) and plain["priority"][0] > 0
+
+
+@pytest.mark.parametrize("length", [3, 4, 6])
+def test_columns_make_the_sequences_of_dicts_and_teach_the_same(length):
+    policy = make_policy("collect")
+    episodes = [make_episode(length, seed, last={"done": True}) for seed in (0, 1)]
+    samples = [sample for episode in episodes for sample in policy._get_train_sample(copy.deepcopy(episode))]
+    columns = Samples.joined([policy._get_train_sample(Samples.of(episode)) for episode in episodes])
+    expected = make_policy("learn").learn_mode.forward(samples)
+    for data in (columns, from_plain(to_plain(columns.compact()))):
+        assert make_policy("learn").learn_mode.forward(data) == expected
+
+
+def test_the_state_of_learning_comes_back_exactly():
+    policy, other = (make_policy("learn", seed=seed) for seed in (0, 1))
+    data = make_sequences(policy, 3)
+    policy.learn_mode.forward(data)
+    state = copy.deepcopy(policy.learn_mode.state_dict())
+    assert state.keys() == {"model", "target_model", "actor_optimizer", "critic_optimizer"}
+    other.learn_mode.load_state_dict(state)
+    for _ in range(2):
+        assert policy.learn_mode.forward(data) == other.learn_mode.forward(data)
+    assert torch.equal(parameters_of(policy), parameters_of(other))
+
+
+def test_illegal_actions_are_never_wanted():
+    policy = make_policy("learn")
+    (sample,) = make_sequences(policy, 1)
+    legal = torch.tensor([1.0, 0.0])
+    sample["obs"], sample["next_obs"] = (
+        {"observation": sample[key], "action_mask": [legal] * 4} for key in ("obs", "next_obs")
+    )
+    sample["action"] = [torch.tensor([0])] * 4
+    sample["logit"] = [torch.tensor([0.3, -1e8])] * 4
+    result = policy.learn_mode.forward([sample])
+    assert result["entropy_loss"] == 0 and result["actor_loss"] == 0 and result["critic_loss"] > 0
+    assert all(torch.isfinite(p).all() for p in policy._model.parameters())
+
+
+def test_collecting_draws_actions_and_evaluating_takes_the_likeliest():
+    policy = make_policy()
+    obs = {0: torch.rand(3), 4: torch.rand(3)}
+    output = policy.collect_mode.forward(obs)
+    assert list(output) == [0, 4] and output[4].keys() == {"logit", "action"} and output[4]["action"].shape == (1,)
+    assert {policy.collect_mode.forward(obs)[0]["action"].item() for _ in range(50)} == {0, 1}
+    assert all(out["action"] == out["logit"].argmax() for out in policy.eval_mode.forward(obs).values())
+    assert policy.collect_mode.get_attribute("unroll_len") == 4
+
+
+def test_settings_that_cannot_work_are_refused():
+    with pytest.raises(ConfigError, match="priority_IS_weight = True"):
+        make_policy("learn", priority_IS_weight=True)
+    with pytest.raises(ConfigError, match=r"collect.unroll_len"):
+        make_policy("learn", collect__unroll_len=1)
+
+
+def test_the_example_config_of_an_outside_program_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    weights = []
+    for limit in (0, 2):
+        policy = serial_pipeline(pair_of(task, "exp"), seed=0, max_train_iter=limit)
+        assert type(policy) is ACERCommandModePolicy
+        assert policy.collect_mode.get_attribute("unroll_len") == 32
+        weights.append(policy.learn_mode.state_dict()["model"])
+    assert any(not torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
