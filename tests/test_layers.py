@@ -15,6 +15,8 @@ LAYERS = {
     "interaction": 2,
     "data": 2,
     "league": 3,
+    "bonus": 3,
+    "reward_model": 3,
     "policy": 4,
     "worker": 5,
     "config": 6,
