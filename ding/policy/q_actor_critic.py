@@ -63,7 +63,7 @@ class QActorCriticPolicy(Policy):
 
     @property
     def _has_twin_critic(self) -> bool:
-        return bool(getattr(self._model, "twin_critic", False))
+        return bool(getattr(self._model, "twin_critic", self._cfg.model.get("twin_critic", False)))
 
     # --- learn ---
 

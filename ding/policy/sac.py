@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ding.model.common.head import ReparameterizationHead
-from ding.model.wrapper.base_wrapper import IModelWrapper
 from ding.model.wrapper.model_wrappers import model_wrap
+from ding.model.wrapper.sample_wrappers import DeterministicSampleWrapper, ReparamSampleWrapper
 from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
 from ding.policy.settings import positive
 from ding.rl_utils.log_prob import squashed_gaussian_sample
@@ -307,22 +307,20 @@ class SACPolicy(SoftActorCriticPolicy):
         return self._forward_envs(self._eval_model, data, mode="compute_actor")
 
 
-class SquashedSampleWrapper(IModelWrapper):
-    """`action` = tanh of a draw from Normal(mu, sigma), where `logit` is `[mu, sigma]`."""
+class SquashedSampleWrapper(ReparamSampleWrapper):
+    """`action` = tanh of a draw from Normal(mu, sigma), where `logit` is the pair or `{'mu', 'sigma'}`."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        output: dict[str, Any] = super().forward(*args, **kwargs)
-        mu, sigma = output["logit"]
-        output["action"] = torch.tanh(torch.normal(mu, sigma))
+        output = super().forward(*args, **kwargs)
+        output["action"] = torch.tanh(output["action"])
         return output
 
 
-class SquashedMeanWrapper(IModelWrapper):
-    """`{'action': tanh(mu)}`, where `logit` is `[mu, sigma]`."""
+class SquashedMeanWrapper(DeterministicSampleWrapper):
+    """`{'action': tanh(mu)}`, where `logit` is the pair (mu, sigma) or `{'mu', 'sigma'}`."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        output: dict[str, Any] = super().forward(*args, **kwargs)
-        return {"action": torch.tanh(output["logit"][0])}
+        return {"action": torch.tanh(super().forward(*args, **kwargs)["action"])}
 
 
 @torch.no_grad()

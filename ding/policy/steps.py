@@ -66,12 +66,15 @@ class PolicySteps:
         """One optimizer step on `loss`; with `multi_gpu` the gradients of `model` are averaged over all ranks first.
 
         `model` holds the parameters of `optimizer`; None means just these. With `inputs` only these tensors get
-        gradients: an actor's loss goes through the critic, but backward computes nothing for the critic's parameters.
-        With a finite `max_grad_norm` the gradients are then scaled so that their norm is not above it. Returns the norm
-        before that, 0-d; 0 without a maximum.
+        gradients, as far as they require them: an actor's loss goes through the critic, but backward computes nothing
+        for the critic's parameters. With a finite `max_grad_norm` the gradients are then scaled so that their norm is
+        not above it. Returns the norm before that, 0-d; 0 without a maximum.
         """
         optimizer.zero_grad()
-        loss.backward(inputs=inputs)  # type: ignore[no-untyped-call]
+        if inputs is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        elif wanted := [tensor for tensor in inputs if tensor.requires_grad]:
+            loss.backward(inputs=wanted)  # type: ignore[no-untyped-call]
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if self._cfg.multi_gpu:
             self.sync_gradients(own if model is None else model)

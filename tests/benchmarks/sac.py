@@ -100,7 +100,9 @@ def main() -> int:
     obs, next_obs, action = torch.rand(BATCH, OBS), torch.rand(BATCH, OBS), torch.rand(BATCH, ACTION) * 2 - 1
     reward, done = torch.rand(BATCH), torch.zeros(BATCH)
     rows = zip(obs, next_obs, action, reward.unsqueeze(1), strict=True)
-    samples = Samples.of([dict(zip(("obs", "next_obs", "action", "reward"), row), done=False) for row in rows])
+    samples = Samples.of(
+        [dict(zip(("obs", "next_obs", "action", "reward"), row, strict=True), done=False) for row in rows]
+    )
     policy, bare = make_policy(), BareLoop()
     ours, floors = [], []
     for _ in range(ROUNDS):

@@ -150,6 +150,41 @@ def test_the_actors_step_leaves_no_gradient_in_the_critic():
     assert all(p.grad.abs().sum() > 0 for p in policy._model.actor.parameters())
 
 
+@pytest.mark.parametrize("frozen", ["actor_head.0", "actor_head", "critic_head.0"])
+def test_parts_that_are_frozen_later_stay_and_the_rest_learns(frozen):
+    policy = make_policy("learn")
+    part = policy._model.get_submodule(frozen).requires_grad_(False)
+    free = policy._model.critic_head[1], policy._model.actor_head[2]
+    before, others = parameters(part), [parameters(module) for module in free]
+    learn(policy, make_batch(8))
+    assert torch.equal(parameters(part), before)
+    moved = [not torch.equal(parameters(module), old) for module, old in zip(free, others, strict=True)]
+    assert moved == [True, frozen != "actor_head"]
+
+
+class OwnModel(torch.nn.Module):
+    """A user's model: names of its own, and logits in a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.actor, self.critic = torch.nn.Linear(3, 4), torch.nn.Linear(5, 2)
+
+    def forward(self, inputs, mode):
+        if mode == "compute_actor":
+            mu, log_sigma = self.actor(inputs).chunk(2, -1)
+            return {"logit": {"mu": mu, "sigma": log_sigma.exp()}}
+        return {"q_value": list(self.critic(torch.cat([inputs["obs"], inputs["action"]], 1)).unbind(1))}
+
+
+def test_a_model_of_the_users_own_learns_and_acts():
+    policy = make_policy(model=OwnModel())
+    output = policy.learn_mode.forward(make_batch(8))
+    assert set(policy.learn_mode.monitor_vars()) == output.keys() - {"priority"}
+    assert policy.collect_mode.forward(OBS)[3]["action"].abs().max() < 1
+    expected = torch.tanh(policy._model.actor.bias[:2])
+    assert torch.allclose(policy.eval_mode.forward(OBS)[3]["action"], expected)
+
+
 def test_a_time_limit_bootstraps_and_a_terminal_state_does_not():
     data = make_batch(8, done=False)
 
