@@ -61,6 +61,7 @@ _POLICY = (
     "other.replay_buffer",
     "other.commander",
     "other.eps",
+    "other.eps.collect",
 )
 # What workers accept in their sections without having a default for it, and users may look for elsewhere.
 _WORKER_EXTRAS = {

@@ -13,8 +13,10 @@ from ding.policy.command_mode_policy_instance import (
     BDQCommandModePolicy,
     BehaviourCloningCommandModePolicy,
     C51CommandModePolicy,
+    CQLCommandModePolicy,
     D4PGCommandModePolicy,
     DDPGCommandModePolicy,
+    DiscreteCQLCommandModePolicy,
     DiscreteSACCommandModePolicy,
     DQFDCommandModePolicy,
     DQNCommandModePolicy,
@@ -22,6 +24,7 @@ from ding.policy.command_mode_policy_instance import (
     EpsCommandModePolicy,
     FQFCommandModePolicy,
     IMPALACommandModePolicy,
+    IQLCommandModePolicy,
     IQNCommandModePolicy,
     MDQNCommandModePolicy,
     PGCommandModePolicy,
@@ -34,6 +37,7 @@ from ding.policy.command_mode_policy_instance import (
     SACCommandModePolicy,
     SQLCommandModePolicy,
     SQNCommandModePolicy,
+    TD3BCCommandModePolicy,
     TD3CommandModePolicy,
 )
 from ding.policy.common_utils import (
@@ -41,13 +45,16 @@ from ding.policy.common_utils import (
     single_env_forward_wrapper,
     single_env_forward_wrapper_ttorch,
 )
+from ding.policy.cql import CQLPolicy
 from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
+from ding.policy.discrete_cql import DiscreteCQLPolicy
 from ding.policy.discrete_sac import DiscreteSACPolicy
 from ding.policy.dqfd import DQFDPolicy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.fqf import FQFPolicy
 from ding.policy.impala import IMPALAPolicy
+from ding.policy.iql import IQLPolicy
 from ding.policy.iqn import IQNPolicy
 from ding.policy.mdqn import MDQNPolicy
 from ding.policy.pg import PGPolicy
@@ -62,6 +69,7 @@ from ding.policy.sac import SACPolicy
 from ding.policy.sql import SQLPolicy
 from ding.policy.sqn import SQNPolicy
 from ding.policy.td3 import TD3Policy
+from ding.policy.td3_bc import TD3BCPolicy
 
 __all__ = [
     "A2CCommandModePolicy",
@@ -82,6 +90,14 @@ __all__ = [
     "DDPGPolicy",
     "DQFDCommandModePolicy",
     "DQFDPolicy",
+    "TD3BCCommandModePolicy",
+    "TD3BCPolicy",
+    "IQLCommandModePolicy",
+    "IQLPolicy",
+    "DiscreteCQLCommandModePolicy",
+    "DiscreteCQLPolicy",
+    "CQLCommandModePolicy",
+    "CQLPolicy",
     "DQNCommandModePolicy",
     "DQNPolicy",
     "DiscreteSACCommandModePolicy",

@@ -11,13 +11,16 @@ from ding.policy.base_policy import CommandModePolicy
 from ding.policy.bc import BehaviourCloningPolicy
 from ding.policy.bdq import BDQPolicy
 from ding.policy.c51 import C51Policy
+from ding.policy.cql import CQLPolicy
 from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
+from ding.policy.discrete_cql import DiscreteCQLPolicy
 from ding.policy.discrete_sac import DiscreteSACPolicy
 from ding.policy.dqfd import DQFDPolicy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.fqf import FQFPolicy
 from ding.policy.impala import IMPALAPolicy
+from ding.policy.iql import IQLPolicy
 from ding.policy.iqn import IQNPolicy
 from ding.policy.mdqn import MDQNPolicy
 from ding.policy.pg import PGPolicy
@@ -32,6 +35,7 @@ from ding.policy.settings import positive
 from ding.policy.sql import SQLPolicy
 from ding.policy.sqn import SQNPolicy
 from ding.policy.td3 import TD3Policy
+from ding.policy.td3_bc import TD3BCPolicy
 from ding.rl_utils.exploration import get_epsilon_greedy_fn
 from ding.utils.config_helper import ConfigError, Rule, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -234,3 +238,21 @@ class ACERCommandModePolicy(ACERPolicy, DummyCommandModePolicy):
 
 
 ACERCommandModePolisy = ACERCommandModePolicy  # the name that DI-engine gave it
+@POLICY_REGISTRY.register("cql_command")
+class CQLCommandModePolicy(CQLPolicy, DummyCommandModePolicy):
+    """`CQLPolicy` with a command mode, which has nothing to set."""
+
+
+@POLICY_REGISTRY.register("discrete_cql_command")
+class DiscreteCQLCommandModePolicy(DiscreteCQLPolicy, EpsCommandModePolicy):
+    """`DiscreteCQLPolicy` with an epsilon schedule."""
+
+
+@POLICY_REGISTRY.register("iql_command")
+class IQLCommandModePolicy(IQLPolicy, DummyCommandModePolicy):
+    """`IQLPolicy` with a command mode, which has nothing to set."""
+
+
+@POLICY_REGISTRY.register("td3_bc_command")
+class TD3BCCommandModePolicy(TD3BCPolicy, DummyCommandModePolicy):
+    """`TD3BCPolicy` with a command mode, which has nothing to set."""

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+# How far from the bounds given actions are at least.
+_BOUND_MARGIN = 1e-3
 _LOG_2 = math.log(2)
 
 
@@ -97,3 +99,19 @@ def squashed_gaussian_sample(
     log_slope = 2 * (_LOG_2 - u - softplus(-2 * u))
     log_prob = -0.5 * noise.square() - sigma.log() - _HALF_LOG_2PI - log_slope
     return SquashedSample(torch.tanh(u), log_prob.sum(-1))
+
+
+def squashed_gaussian_log_prob(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Tensor) -> Tensor:
+    """The log-probabilities [*B] of given actions [*B, A] = tanh(u), where u is from Normal(mu, sigma).
+
+    Actions within 1e-3 of a bound count as if they were that far from it: u is infinite at the bounds.
+
+    Example:
+        >>> squashed_gaussian_log_prob((torch.zeros(1, 1), torch.ones(1, 1)), torch.zeros(1, 1))
+        tensor([-0.9189])
+    """
+    mu, sigma = (mu_sigma["mu"], mu_sigma["sigma"]) if isinstance(mu_sigma, Mapping) else mu_sigma
+    inside = action.clamp(-1 + _BOUND_MARGIN, 1 - _BOUND_MARGIN)
+    noise = (torch.atanh(inside) - mu) / sigma
+    log_prob = -0.5 * noise.square() - sigma.log() - _HALF_LOG_2PI - torch.log1p(-inside.square())
+    return log_prob.sum(-1)

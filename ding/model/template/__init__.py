@@ -6,6 +6,7 @@ from ding.model.template.pg import PG
 from ding.model.template.q_learning import BDQ, C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
 from ding.model.template.qac import ContinuousQAC, DiscreteQAC
 from ding.model.template.qac_dist import QACDIST
+from ding.model.template.qvac import ContinuousQVAC
 from ding.model.template.sqn import SQN
 from ding.model.template.vac import VAC
 
@@ -13,6 +14,9 @@ __all__ = [
     "ACER",
     "BDQ",
     "C51DQN",
+    "ContinuousBC",
+    "ContinuousQAC",
+    "ContinuousQVAC",
     "DQN",
     "DRQN",
     "FQF",

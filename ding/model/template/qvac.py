@@ -1,0 +1,74 @@
+"""Actor-critic networks with values of states and of actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from ding.model.common.encoder import ObsShape
+from ding.model.common.head import RegressionHead
+from ding.model.template.qac import ContinuousQAC, branch
+from ding.torch_utils.network.activation import Activation, as_activation
+from ding.utils.registry_factory import MODEL_REGISTRY
+
+
+@MODEL_REGISTRY.register("continuous_qvac")
+class ContinuousQVAC(ContinuousQAC):
+    """`ContinuousQAC` with a head for V(s), which is as wide and deep as that of a critic and shares its encoder.
+
+    Attributes:
+        critic: also holds the head of the values.
+
+    Example:
+        >>> import torch
+        >>> model = ContinuousQVAC(obs_shape=3, action_shape=2, action_space="reparameterization")
+        >>> output = model({"obs": torch.rand(5, 3), "action": torch.rand(5, 2)}, mode="compute_critic")
+        >>> output["q_value"].shape, output["v_value"].shape
+        (torch.Size([5]), torch.Size([5]))
+    """
+
+    mode = ["compute_actor", "compute_critic", "compute_value"]
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int] | Mapping[str, Any],
+        action_space: str,
+        twin_critic: bool = False,
+        actor_head_hidden_size: int = 64,
+        actor_head_layer_num: int = 1,
+        critic_head_hidden_size: int = 64,
+        critic_head_layer_num: int = 1,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        share_encoder: bool = False,
+    ) -> None:
+        super().__init__(
+            obs_shape,
+            action_shape,
+            action_space,
+            twin_critic,
+            actor_head_hidden_size,
+            actor_head_layer_num,
+            critic_head_hidden_size,
+            critic_head_layer_num,
+            activation,
+            norm_type,
+            encoder_hidden_size_list,
+            share_encoder,
+        )
+        act, width = as_activation(activation), critic_head_hidden_size
+        head = RegressionHead(width, 1, layer_num=critic_head_layer_num, activation=act, norm_type=norm_type)
+        self.value_head = branch(self.embedding_size, width, act, head)
+        self.critic.append(self.value_head)
+
+    def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """`{'q_value': [B], 'v_value': [B]}` of `{'obs': ..., 'action': ...}`; two critics give a list of two."""
+        return {**super().compute_critic(inputs), **self.compute_value(inputs["obs"])}
+
+    def compute_value(self, obs: Any) -> dict[str, Any]:
+        """`{'v_value': [B]}` of the observations [B, *obs_shape]."""
+        return {"v_value": self.value_head(self._critic_embedding(obs))["pred"]}

@@ -1,0 +1,122 @@
+"""Conservative Q-learning for continuous actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ding.policy.on_policy_data import take
+from ding.policy.q_actor_critic import q_values
+from ding.policy.sac import SACPolicy
+from ding.rl_utils.log_prob import squashed_gaussian_sample
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import Rule, boolean, integer, number
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+# The Lagrange multiplier stays below.
+_MAX_MULTIPLIER = 1e6
+
+
+@POLICY_REGISTRY.register("cql")
+class CQLPolicy(SACPolicy):
+    """CQL(H) (https://arxiv.org/abs/2006.04779): SAC whose critics are pushed down where the data have no actions.
+
+    For `serial_pipeline_offline`. The critic's loss is that of SAC plus, for each critic, `min_q_weight` times
+    log of the integral of exp Q(s, a) over all actions, less Q(s, a) of the data. The integral is estimated with
+    actions that are uniform, and ones of the actor at s and at s', `num_actions` each. With `with_lagrange` a
+    multiplier is learned that keeps this term at `lagrange_thresh`.
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "cql",
+        "model": {"actor_head_hidden_size": 256, "critic_head_hidden_size": 256},
+        "learn": {
+            "num_actions": 10,
+            "with_lagrange": False,
+            "lagrange_thresh": -1,
+            "min_q_weight": 1.0,
+            # Whether targets hold the entropy of the next action.
+            "with_q_entropy": False,
+        },
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "learn.num_actions": integer(1),
+        "learn.with_lagrange": boolean,
+        "learn.lagrange_thresh": number(),
+        "learn.min_q_weight": number(0),
+        "learn.with_q_entropy": boolean,
+    }
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = [*super()._monitor_vars_learn(), "conservative_loss"]
+        return [*names, "alpha_prime", "alpha_prime_loss"] if self._cfg.learn.with_lagrange else names
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        learn = self._cfg.learn
+        if learn.with_lagrange:
+            self._log_alpha_prime = torch.zeros(1, device=self._device, requires_grad=True)
+            self._optimizer_alpha_prime = Adam([self._log_alpha_prime], lr=learn.learning_rate_q)
+
+    def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+        learn = self._cfg.learn
+        losses, error, logged = super()._critic_terms(batch, alpha if learn.with_q_entropy else torch.zeros_like(alpha))
+        gaps = [learn.min_q_weight * gap for gap in self._conservative_gaps(batch)]
+        logged["conservative_loss"] = torch.stack(gaps).mean()
+        if learn.with_lagrange:
+            excess = [gap - learn.lagrange_thresh for gap in gaps]
+            multiplier = self._log_alpha_prime.exp().clamp(max=_MAX_MULTIPLIER)
+            gaps = [multiplier.detach().squeeze() * one for one in excess]
+            loss = -(multiplier * torch.stack(excess).mean().detach()).sum()
+            self._backward_and_step(loss, self._optimizer_alpha_prime)
+            logged |= {"alpha_prime": multiplier.mean(), "alpha_prime_loss": loss}
+        return [loss + gap for loss, gap in zip(losses, gaps, strict=True)], error, logged
+
+    def _conservative_gaps(self, batch: dict[str, Any]) -> list[Tensor]:
+        """For each critic the mean of log sum_j exp(Q(s, a_j) - log p(a_j)) - Q(s, a), a_j being the drawn actions.
+
+        Each action counts as often as its density p is small, so that the sum estimates the integral (up to a factor).
+        """
+        obs, action = batch["obs"], batch["action"]
+        size, number = len(action), self._cfg.learn.num_actions
+        action = action.reshape(size, -1)
+        rows = torch.arange(size, device=action.device)
+        with torch.no_grad():
+            uniform = torch.rand(size, number, action.shape[1], device=action.device) * 2 - 1
+            actions, log_densities = [uniform], [torch.full((size, number), -action.shape[1] * math.log(2))]
+            for observations in (obs, batch["next_obs"]):
+                mu, sigma = self._model(observations, mode="compute_actor")["logit"]
+                drawn = squashed_gaussian_sample([part.repeat_interleave(number, 0) for part in (mu, sigma)])
+                actions.append(drawn.action.view_as(uniform))
+                log_densities.append(drawn.log_prob.view(size, number))
+            log_density = torch.cat([one.to(action.device) for one in log_densities], 1)
+        repeated = take(obs, rows.repeat_interleave(3 * number))
+        every = torch.cat(actions, 1).flatten(0, 1)
+        q_every = q_values(self._model({"obs": repeated, "action": every}, mode="compute_critic"))
+        q_data = q_values(self._model({"obs": obs, "action": action}, mode="compute_critic"))
+        return [
+            (torch.logsumexp(many.view(size, -1) - log_density, 1) - one).mean()
+            for many, one in zip(q_every, q_data, strict=True)
+        ]
+
+    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        optimizers = super()._optimizers()
+        if self._cfg.learn.with_lagrange:
+            optimizers["optimizer_alpha_prime"] = self._optimizer_alpha_prime
+        return optimizers
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        state = super()._state_dict_learn()
+        if self._cfg.learn.with_lagrange:
+            state["log_alpha_prime"] = self._log_alpha_prime.detach().clone()
+        return state
+
+    @torch.no_grad()
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        super()._load_state_dict_learn(state_dict)
+        if self._cfg.learn.with_lagrange:
+            self._log_alpha_prime.copy_(state_dict["log_alpha_prime"])

@@ -1,0 +1,51 @@
+"""Conservative Q-learning for discrete actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ding.policy.dqn import TDError
+from ding.policy.qrdqn import QRDQNPolicy
+from ding.rl_utils.returns import weighted_mean
+from ding.utils.config_helper import Rule, number
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("discrete_cql")
+class DiscreteCQLPolicy(QRDQNPolicy):
+    """CQL(H) (https://arxiv.org/abs/2006.04779) on QR-DQN: values of actions that the data do not have are pushed down.
+
+    For `serial_pipeline_offline`. The loss is that of QR-DQN plus `min_q_weight` times the mean of
+    log sum_a exp q(s, a) - q(s, a of the data). `priority` is the quantile regression loss alone.
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "discrete_cql",
+        "learn": {"update_per_collect": 1, "min_q_weight": 1.0},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.min_q_weight": number(0)}
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "q_target", "q_value"]
+
+    def _td_error(
+        self, batch: dict[str, Any], output: dict[str, Any], next_output: dict[str, Any], next_action: Any
+    ) -> TDError:
+        loss, error, logged = super()._td_error(batch, output, next_output, next_action)
+        return loss, error, {"q_target": logged.pop("target_q_value"), **logged}
+
+    def _head_error(
+        self,
+        batch: dict[str, Any],
+        output: dict[str, Any],
+        next_output: dict[str, Any],
+        action: Tensor,
+        next_action: Tensor,
+    ) -> TDError:
+        loss, error, logged = super()._head_error(batch, output, next_output, action, next_action)
+        q = output["logit"]
+        gap = q.logsumexp(-1) - q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        return loss + self._cfg.learn.min_q_weight * weighted_mean(gap, batch["weight"]), error, logged

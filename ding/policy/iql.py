@@ -1,0 +1,178 @@
+"""Implicit Q-learning, for data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
+from ding.policy.sac import SquashedMeanWrapper, SquashedSampleWrapper, shrink_gaussian_heads
+from ding.policy.settings import positive
+from ding.rl_utils.log_prob import squashed_gaussian_log_prob
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import ConfigError, Rule, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+# The largest weight of an action, as in the paper.
+_MAX_WEIGHT = 100.0
+
+
+@POLICY_REGISTRY.register("iql")
+class IQLPolicy(QActorCriticPolicy):
+    """IQL (https://arxiv.org/abs/2110.06169): values of the better actions in the data, and an actor that imitates.
+
+    For `serial_pipeline_offline`. The critics never judge an action that the data do not have. Actions are tanh of a
+    Gaussian, in (-1, 1).
+
+    Example:
+        >>> cfg = IQLPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 3, 1
+        >>> policy = IQLPolicy(cfg, enable_field=["eval"])
+        >>> policy.eval_mode.forward({0: torch.zeros(3)})[0]["action"].shape
+        torch.Size([1])
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "iql",
+        "cuda": False,
+        "on_policy": False,
+        # Sample by priority, and correct for it with importance weights (which needs priority).
+        "priority": False,
+        "priority_IS_weight": False,
+        # Samples collected before training begins, where something is collected.
+        "random_collect_size": 10000,
+        # Needs a model of one's own.
+        "multi_agent": False,
+        "model": {
+            "twin_critic": True,
+            "action_space": "reparameterization",
+            "actor_head_hidden_size": 512,
+            "actor_head_layer_num": 3,
+            "critic_head_hidden_size": 512,
+            "critic_head_layer_num": 2,
+        },
+        "learn": {
+            # Iterations per collection, where something is collected.
+            "update_per_collect": 1,
+            "batch_size": 256,
+            # Of the critics and the values.
+            "learning_rate_q": 3e-4,
+            "learning_rate_policy": 3e-4,
+            # Share of the online network that flows into the target network per iteration.
+            "target_theta": 0.005,
+            "discount_factor": 0.99,
+            # Bootstrap from terminal states too.
+            "ignore_done": False,
+            # The last layer of the actor starts uniform in [-init_w, init_w].
+            "init_w": 3e-3,
+            # Which expectile of the actions' values the value of a state is: 0.5 is the mean, 1 the maximum.
+            "tau": 0.7,
+            # How much better actions are preferred when the actor imitates.
+            "beta": 1.0,
+        },
+        "collect": {"unroll_len": 1},
+        "eval": {},
+    }
+    has_discrete_actions: ClassVar[bool | None] = False
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "model.action_space": one_of("reparameterization"),
+        "learn.learning_rate_q": positive,
+        "learn.learning_rate_policy": positive,
+        "learn.init_w": number(0),
+        "learn.tau": number(0, 1),
+        "learn.beta": number(0),
+    }
+
+    def default_model(self) -> tuple[str, list[str]]:
+        if self._cfg.multi_agent:
+            raise ConfigError("policy.multi_agent = True needs a model of your own: set policy.model.type or pass one")
+        return "continuous_qvac", ["ding.model.template.qvac"]
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        if learns:  # before rank 0 hands its parameters to the others
+            shrink_gaussian_heads(model, self._cfg.learn.init_w)
+        super()._set_up_model(model, learns)
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["cur_lr_q", "cur_lr_p", "total_loss", "critic_loss", "value_loss", "policy_loss", "td_error"]
+        names += ["q_value", "value", "advantage_weight"]
+        return [*names, "twin_critic_loss"] if self._has_twin_critic else names
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        learn = self._cfg.learn
+        self._optimizer_q = Adam(self._critic_parameters, lr=learn.learning_rate_q)
+        self._optimizer_policy = Adam(self._actor_parameters, lr=learn.learning_rate_policy)
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """One step of critics and values, and one of the actor.
+
+        `priority` is the squared TD error of each sample, the mean over the critics; the rest is to be logged.
+        """
+        batch, learn = self._prepare(data), self._cfg.learn
+        taken = {"obs": batch["obs"], "action": batch["action"]}
+        with torch.no_grad():
+            target_q = smaller(q_values(self._target_model.forward(taken, mode="compute_critic")))
+            next_value = self._model(batch["next_obs"], mode="compute_value")["v_value"]
+        output = self._model(taken, mode="compute_critic")
+        q, value = q_values(output), output["v_value"]
+        critic_losses, error = self._critic_loss(q, next_value, batch)
+        value_loss = expectile_loss(target_q - value, learn.tau)
+        advantage = (target_q - value).detach()
+        self._step_critic(sum(critic_losses, value_loss), self._optimizer_q)
+        weight = (learn.beta * advantage).exp().clamp(max=_MAX_WEIGHT)
+        log_prob = squashed_gaussian_log_prob(
+            self._model(batch["obs"], mode="compute_actor")["logit"], batch["action"].reshape(len(weight), -1)
+        )
+        policy_loss = -(weight * log_prob).mean()
+        self._step_actor(policy_loss, self._optimizer_policy)
+        self._target_model.update(self._learn_model)
+        losses = dict(zip(("critic_loss", "twin_critic_loss"), critic_losses, strict=False))
+        losses |= {"value_loss": value_loss, "policy_loss": policy_loss}
+        logged = {
+            **losses,
+            "total_loss": torch.stack([loss.detach() for loss in losses.values()]).sum(),
+            "td_error": error.mean(),
+            "q_value": q[0].mean(),
+            "value": value.mean(),
+            "advantage_weight": weight.mean(),
+        }
+        numbers = torch.cat([*[one.detach().view(1) for one in logged.values()], error]).tolist()
+        return {
+            "cur_lr_q": self._optimizer_q.param_groups[0]["lr"],
+            "cur_lr_p": self._optimizer_policy.param_groups[0]["lr"],
+            "priority": numbers[len(logged) :],
+            **dict(zip(logged, numbers, strict=False)),
+        }
+
+    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        return {"optimizer_q": self._optimizer_q, "optimizer_policy": self._optimizer_policy}
+
+    # --- collect and eval ---
+
+    def _init_collect(self) -> None:
+        self._collect_model = SquashedSampleWrapper(model_wrap(self._model, wrapper_name="base"))
+        self._collect_model.reset()
+
+    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Draw an action for each env; its output has `action` [A] and `logit`, the pair (mu, sigma)."""
+        return self._forward_envs(self._collect_model, data, mode="compute_actor")
+
+    def _init_eval(self) -> None:
+        self._eval_model = SquashedMeanWrapper(model_wrap(self._model, wrapper_name="base"))
+        self._eval_model.reset()
+
+    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+        """Take tanh of the mean; the output has `action` [A]."""
+        return self._forward_envs(self._eval_model, data, mode="compute_actor")
+
+
+def expectile_loss(difference: Tensor, tau: float) -> Tensor:
+    """The mean of |tau - [d < 0]| d^2, least where what is subtracted in `difference` is the expectile `tau`."""
+    return ((tau - (difference < 0).to(difference.dtype)).abs() * difference.square()).mean()

@@ -1,0 +1,41 @@
+"""TD3 with behaviour cloning, for data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from ding.policy.q_actor_critic import q_values
+from ding.policy.settings import positive
+from ding.policy.td3 import TD3Policy
+from ding.utils.config_helper import Rule
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("td3_bc")
+class TD3BCPolicy(TD3Policy):
+    """TD3+BC (https://arxiv.org/abs/2106.06860): TD3 whose actor also stays near the actions of the data.
+
+    For `serial_pipeline_offline`; the paper normalizes observations (`collect.normalize_states` of the data set).
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "td3_bc",
+        "model": {"action_space": "regression", "actor_head_hidden_size": 256, "critic_head_hidden_size": 256},
+        # How much values count, compared with the distance to the actions of the data.
+        "learn": {"alpha": 2.5},
+        "eval": {"evaluator": {"eval_freq": 5000}},
+        "other": {"replay_buffer": {"replay_buffer_size": 1000000}},
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.alpha": positive}
+
+    def _actor_loss(self, batch: dict[str, Any]) -> Tensor:
+        """The mean of (mu(s) - a)^2 - lambda Q_1(s, mu(s)), where lambda is alpha over the mean of |Q_1|."""
+        obs, action = batch["obs"], batch["action"]
+        output = self._model(obs, mode="compute_actor")
+        q = q_values(self._model(self._judged(obs, output), mode="compute_critic"))[0]
+        weight: Tensor = self._cfg.learn.alpha / q.detach().abs().mean()
+        return F.mse_loss(output["action"].reshape(action.shape), action) - weight * q.mean()

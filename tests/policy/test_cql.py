@@ -1,0 +1,148 @@
+"""CQL for continuous actions: what it learns, what it keeps, and how it is trained."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch.distributions import Normal
+
+from ding.entry import serial_pipeline_offline
+from ding.policy import CQLCommandModePolicy, CQLPolicy, SACPolicy
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples
+from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
+from tests.policy.test_td3_bc import pendulum_config, pendulum_data
+
+
+def make_policy(*fields, cls=CQLPolicy, **settings):
+    torch.manual_seed(0)
+    return cls(make_config(cls, **settings), enable_field=list(fields) or None)
+
+
+def learn(policy, data, seed=1):
+    torch.manual_seed(seed)
+    return policy.learn_mode.forward(data)
+
+
+def fixed_draws(monkeypatch, policy):
+    """Let all draws be the same: uniform actions 0.3, Gaussian noise 0.5."""
+    monkeypatch.setattr(torch, "rand", lambda *size, **kwargs: torch.full(size, 0.65))
+    monkeypatch.setattr(torch, "randn_like", lambda like: torch.full_like(like, 0.5))
+
+
+def gaps_by_hand(policy, data, number):
+    """For each critic: the mean over samples of log sum exp(Q - log p) - Q(data), action by action."""
+    obs, next_obs, action, *_ = columns(data)
+    results = [[], []]
+    for row in range(len(obs)):
+        drawn = [(torch.full((2,), 0.3), -2 * math.log(2.0))] * number
+        for place in (obs, next_obs):
+            mu, sigma = (part[0] for part in policy._model(place[row : row + 1], mode="compute_actor")["logit"])
+            u = mu + 0.5 * sigma
+            log_prob = (Normal(mu, sigma).log_prob(u) - torch.log(1 - torch.tanh(u) ** 2)).sum()
+            drawn += [(torch.tanh(u), log_prob)] * number
+
+        def q(a, row=row):
+            return policy._model({"obs": obs[row : row + 1], "action": a[None]}, mode="compute_critic")["q_value"]
+
+        for critic in range(2):
+            terms = torch.stack([q(a)[critic][0] - log_prob for a, log_prob in drawn])
+            results[critic].append(terms.exp().sum().log() - q(action[row])[critic][0])
+    return [torch.stack(values).mean().item() for values in results]
+
+
+def test_critics_are_pushed_down_everywhere_and_up_at_the_data(monkeypatch):
+    policy, data = make_policy("learn", learn__num_actions=3), make_batch(5)
+    fixed_draws(monkeypatch, policy)
+    expected = gaps_by_hand(policy, data, 3)
+    gaps = policy._conservative_gaps(policy._prepare(data))
+    assert [gap.item() for gap in gaps] == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_gap_is_added_to_the_loss_of_soft_actor_critic(monkeypatch):
+    data = make_batch(5)
+    settings = {"learn__num_actions": 2, "learn__with_q_entropy": True}
+    policy, sac = make_policy("learn", learn__min_q_weight=3.0, **settings), make_policy("learn", cls=SACPolicy)
+    sac._model.load_state_dict(policy._model.state_dict())
+    sac._target_net.load_state_dict(policy._model.state_dict())
+    fixed_draws(monkeypatch, policy)
+    gaps = gaps_by_hand(policy, data, 2)
+    output, plain = policy.learn_mode.forward(data), sac.learn_mode.forward(data)
+    for name, gap in zip(("critic_loss", "twin_critic_loss"), gaps, strict=True):
+        assert output[name] == pytest.approx(plain[name] + 3 * gap, rel=1e-4)
+    assert output["conservative_loss"] == pytest.approx(3 * sum(gaps) / 2, rel=1e-4)
+    assert output["priority"] == pytest.approx(plain["priority"], rel=1e-4)
+
+
+def test_targets_hold_the_entropy_only_where_it_is_asked_for(monkeypatch):
+    data = make_batch(5)
+    with_entropy, without = make_policy("learn", learn__with_q_entropy=True), make_policy("learn")
+    fixed_draws(monkeypatch, without)
+    outputs = [policy.learn_mode.forward(data)["target_q_value"] for policy in (with_entropy, without)]
+    fresh = make_policy("learn")
+    _, next_obs, *_ = columns(data)
+    mu, sigma = fresh._model(next_obs, mode="compute_actor")["logit"]
+    u = mu + 0.5 * sigma
+    log_prob = (Normal(mu, sigma).log_prob(u) - torch.log(1 - torch.tanh(u) ** 2)).sum(-1)
+    q = fresh._model({"obs": next_obs, "action": torch.tanh(u)}, mode="compute_critic")["q_value"]
+    value = torch.minimum(*q).mean().item()
+    assert outputs == pytest.approx([value - 0.2 * log_prob.mean().item(), value], rel=1e-4)
+
+
+def test_training_widens_the_gap_between_the_data_and_other_actions():
+    policy, data = make_policy("learn", learn__learning_rate_q=0.01, learn__min_q_weight=5.0), make_batch(16)
+    first = learn(policy, data)["conservative_loss"]
+    for _ in range(50):
+        last = learn(policy, data)["conservative_loss"]
+    assert last < first - 1
+
+
+def test_a_multiplier_keeps_the_gap_at_the_threshold():
+    settings = {"learn__with_lagrange": True, "learn__lagrange_thresh": 5.0, "learn__num_actions": 4}
+    policy, data = make_policy("learn", **settings), make_batch(8)
+    plain = make_policy("learn", learn__num_actions=4)
+    output, other = learn(policy, data), learn(plain, data)
+    gap = output["conservative_loss"] - 5.0
+    assert output["alpha_prime"] == 1.0 and output["alpha_prime_loss"] == pytest.approx(-gap, rel=1e-4)
+    assert output["critic_loss"] == pytest.approx(other["critic_loss"] - 5.0, rel=1e-3)
+    expected = math.exp(math.copysign(3e-4, gap))  # the first step of Adam
+    assert learn(policy, data)["alpha_prime"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_monitored_variables_are_those_of_the_output():
+    for settings in ({}, {"learn__with_lagrange": True}):
+        policy = make_policy("learn", **settings)
+        assert set(policy.learn_mode.monitor_vars()) == set(learn(policy, make_batch(4))) - {"priority"}
+
+
+def test_one_critic_and_columns_will_do():
+    data = make_batch(8)
+    one, other = (make_policy("learn", model__twin_critic=False) for _ in range(2))
+    assert learn(one, data) == learn(other, Samples.of(data))
+
+
+@pytest.mark.parametrize("with_lagrange", [False, True])
+def test_a_state_goes_on_to_the_bit(with_lagrange):
+    first, second = (make_policy("learn", learn__with_lagrange=with_lagrange) for _ in range(2))
+    for seed in range(3):
+        learn(first, make_batch(8), seed)
+    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
+    data = make_batch(8)
+    assert learn(first, data) == learn(second, data)
+    assert_states_equal(first.learn_mode.state_dict(), second.learn_mode.state_dict())
+    keys = {"log_alpha_prime", "optimizer_alpha_prime"} & set(first.learn_mode.state_dict())
+    assert len(keys) == (2 if with_lagrange else 0)
+
+
+def test_settings_are_checked():
+    for settings in ({"learn__num_actions": 0}, {"learn__min_q_weight": -1}, {"learn__with_lagrange": 1}):
+        with pytest.raises(ConfigError, match="is not allowed"):
+            make_policy("learn", **settings)
+
+
+def test_the_example_config_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    policy, stop = serial_pipeline_offline(pendulum_config("cql", pendulum_data(tmp_path / "any")))
+    assert isinstance(policy, CQLCommandModePolicy) and not stop
+    assert make_policy("eval").eval_mode.forward({0: torch.zeros(3)})[0]["action"].shape == (2,)

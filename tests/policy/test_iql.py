@@ -1,0 +1,148 @@
+"""IQL: what it learns, what it keeps, and how it is trained."""
+
+import copy
+
+import pytest
+import torch
+from torch.distributions import Normal
+
+from ding.entry import serial_pipeline_offline
+from ding.model import ContinuousQVAC
+from ding.policy import IQLCommandModePolicy, IQLPolicy
+from ding.policy.iql import expectile_loss
+from ding.rl_utils.log_prob import squashed_gaussian_log_prob
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples
+from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
+from tests.policy.test_td3_bc import pendulum_config, pendulum_data
+
+OBS = {3: torch.zeros(3), 0: torch.ones(3)}
+
+
+def make_policy(*fields, **settings):
+    torch.manual_seed(0)
+    return IQLPolicy(make_config(IQLPolicy, **settings), enable_field=list(fields) or None)
+
+
+@pytest.mark.parametrize(("tau", "beta"), [(0.7, 1.0), (0.5, 3.0), (0.9, 0.0)])
+def test_losses_are_those_of_the_paper(tau, beta):
+    policy, data = make_policy("learn", learn__tau=tau, learn__beta=beta), make_batch(8)
+    obs, next_obs, action, reward, done, _ = columns(data)
+    net = copy.deepcopy(policy._model)
+    q = [one.detach() for one in net({"obs": obs, "action": action}, mode="compute_critic")["q_value"]]
+    value, next_value = (net(place, mode="compute_value")["v_value"].detach() for place in (obs, next_obs))
+    best = torch.minimum(*q)  # the target network is a copy
+    gap = best - value
+    y = reward + 0.99 * (1 - done) * next_value
+    value_loss = sum((tau if d > 0 else 1 - tau) * d**2 for d in gap.tolist()) / 8
+    mu, sigma = net(obs, mode="compute_actor")["logit"]
+    u = torch.atanh(action.clamp(-0.999, 0.999))
+    log_prob = (Normal(mu, sigma).log_prob(u) - torch.log(1 - torch.tanh(u) ** 2)).sum(-1)
+    policy_loss = -(torch.exp(beta * gap).clamp(max=100) * log_prob).mean().item()
+    output = policy.learn_mode.forward(data)
+    assert output["value_loss"] == pytest.approx(value_loss, rel=1e-4)
+    for name, one in zip(("critic_loss", "twin_critic_loss"), q, strict=True):
+        assert output[name] == pytest.approx((one - y).square().mean().item(), rel=1e-4)
+    assert output["policy_loss"] == pytest.approx(policy_loss, rel=1e-4)
+    assert output["priority"] == pytest.approx((sum((one - y) ** 2 for one in q) / 2).tolist(), rel=1e-4)
+    assert output["total_loss"] == pytest.approx(
+        output["value_loss"] + output["critic_loss"] + output["twin_critic_loss"] + output["policy_loss"], rel=1e-4
+    )
+
+
+def test_importance_weights_count_for_the_critics():
+    data = make_batch(8)
+    weighted = make_policy("learn", priority=True, priority_IS_weight=True).learn_mode.forward(data)
+    plain = make_policy("learn").learn_mode.forward(data)
+    assert weighted["priority"] == plain["priority"] and weighted["critic_loss"] != pytest.approx(plain["critic_loss"])
+    assert weighted["value_loss"] == plain["value_loss"]
+
+
+def test_each_step_moves_its_own_part_alone():
+    policy, data = make_policy("learn"), make_batch(8)
+    parts = {}
+
+    def watch(name):
+        original = getattr(policy, name)
+
+        def step(loss, optimizer):
+            before = {key: value.clone() for key, value in policy._model.state_dict().items()}
+            original(loss, optimizer)
+            after = policy._model.state_dict()
+            parts[name] = {key.split(".")[0] for key in after if not torch.equal(after[key], before[key])}
+
+        setattr(policy, name, step)
+
+    watch("_step_critic")
+    watch("_step_actor")
+    policy.learn_mode.forward(data)
+    assert parts == {"_step_critic": {"critic", "critic_head", "value_head"}, "_step_actor": {"actor", "actor_head"}}
+
+
+def test_the_expectile_is_where_the_loss_is_least():
+    values, place = torch.tensor([0.0, 0.0, 0.0, 4.0]), torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([place], 0.5)
+    for _ in range(200):
+        optimizer.zero_grad()
+        expectile_loss(values - place, 0.75).backward()
+        optimizer.step()
+    assert place.item() == pytest.approx(2.0, rel=1e-3)  # 3 * 0.25 * 2 = 0.75 * (4 - 2)
+
+
+def test_actions_at_their_bounds_have_a_finite_log_probability():
+    mu = torch.zeros(3, 2, requires_grad=True)
+    action = torch.tensor([[1.0, -1.0], [0.5, 0.0], [0.9999, 0.2]])
+    log_prob = squashed_gaussian_log_prob((mu, torch.ones(3, 2)), action)
+    assert log_prob.shape == (3,) and log_prob.isfinite().all()
+    u = torch.atanh(action[1])
+    expected = (Normal(0.0, 1.0).log_prob(u) - torch.log(1 - action[1] ** 2)).sum()
+    assert log_prob[1].item() == pytest.approx(expected.item(), rel=1e-5)
+    log_prob.sum().backward()
+    assert mu.grad.isfinite().all() and mu.grad[0, 0] > 0 > mu.grad[0, 1]
+
+
+def test_the_model_has_values_beside_the_critics():
+    model = ContinuousQVAC(3, 2, "reparameterization", twin_critic=True)
+    obs, action = torch.rand(5, 3), torch.rand(5, 2)
+    output = model({"obs": obs, "action": action}, mode="compute_critic")
+    assert [q.shape for q in output["q_value"]] == [(5,), (5,)] and output["v_value"].shape == (5,)
+    assert torch.equal(model(obs, mode="compute_value")["v_value"], output["v_value"])
+    own = {id(parameter) for parameter in model.value_head.parameters()}
+    assert own <= {id(parameter) for parameter in model.critic.parameters()}
+
+
+def test_monitored_variables_are_those_of_the_output():
+    for twin in (False, True):
+        policy = make_policy("learn", model__twin_critic=twin)
+        output = policy.learn_mode.forward(make_batch(8))
+        assert set(policy.learn_mode.monitor_vars()) == set(output) - {"priority"}
+
+
+def test_columns_are_learned_from_like_dicts_and_a_state_goes_on_to_the_bit():
+    data = make_batch(8)
+    first, second = make_policy("learn"), make_policy("learn")
+    assert first.learn_mode.forward(data) == second.learn_mode.forward(Samples.of(data))
+    third = make_policy("learn")
+    third.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
+    assert first.learn_mode.forward(data) == third.learn_mode.forward(data)
+    assert_states_equal(first.learn_mode.state_dict(), third.learn_mode.state_dict())
+
+
+def test_the_mean_is_taken_and_explored_around():
+    policy = make_policy("collect", "eval")
+    mu, _ = policy._model(OBS[0][None], mode="compute_actor")["logit"]
+    assert torch.equal(policy.eval_mode.forward(OBS)[0]["action"], torch.tanh(mu)[0])
+    drawn = torch.stack([policy.collect_mode.forward(OBS)[0]["action"] for _ in range(20)])
+    assert drawn.abs().max() <= 1 and drawn.std() > 0.1
+
+
+def test_settings_are_checked():
+    for settings in ({"learn__tau": 1.5}, {"learn__beta": -1}, {"model__action_space": "regression"}):
+        with pytest.raises(ConfigError, match="is not allowed"):
+            make_policy("learn", **settings)
+
+
+def test_the_example_config_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    policy, stop = serial_pipeline_offline(pendulum_config("iql", pendulum_data(tmp_path / "any")))
+    assert isinstance(policy, IQLCommandModePolicy) and not stop

@@ -1,0 +1,134 @@
+"""TD3+BC: what it learns, and how it is trained."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.entry import serial_pipeline_offline
+from ding.policy import TD3BCCommandModePolicy, TD3BCPolicy
+from ding.utils.data.dataset import npz_save
+from ding.utils.data.samples import Samples
+from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
+
+
+def make_policy(*fields, **settings):
+    torch.manual_seed(0)
+    cfg = make_config(TD3BCPolicy, "regression", **settings)
+    return TD3BCPolicy(cfg, enable_field=list(fields) or None)
+
+
+@pytest.mark.parametrize("alpha", [2.5, 0.1])
+def test_the_actor_weighs_values_of_mean_size_one_against_the_distance_to_the_data(alpha):
+    policy = make_policy("learn", learn__alpha=alpha, learn__actor_update_freq=1, learn__noise=False)
+    data = make_batch(8)
+    obs, _, action, *_ = columns(data)
+    output = policy.learn_mode.forward(data)
+    fresh = make_policy("learn", learn__noise=False, learn__actor_update_freq=2)  # the same net and critic step
+    fresh.learn_mode.forward(data)
+    mu = fresh._model(obs, mode="compute_actor")["action"]
+    q = fresh._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
+    expected = (mu - action).square().mean() - alpha * q.mean() / q.abs().mean()
+    assert output["actor_loss"] == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_the_scale_of_values_has_no_gradient():
+    policy = make_policy("learn", learn__alpha=1.0)
+    obs, _, action, *_ = columns(make_batch(8))
+    loss = policy._actor_loss({"obs": obs, "action": action})
+    gradient = torch.autograd.grad(loss, policy._actor_parameters)
+    mu = policy._model(obs, mode="compute_actor")["action"]
+    q = policy._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
+    expected = (mu - action).square().mean() - q.mean() / float(q.detach().abs().mean())
+    for own, other in zip(gradient, torch.autograd.grad(expected, policy._actor_parameters), strict=True):
+        assert torch.allclose(own, other, atol=1e-6)
+
+
+def test_the_actors_step_comes_every_second_time_and_leaves_the_critic():
+    policy = make_policy("learn")
+    outputs = [policy.learn_mode.forward(make_batch(8)) for _ in range(4)]
+    assert ["actor_loss" in output for output in outputs] == [False, True, False, True]
+    before = copy.deepcopy(policy._model.critic.state_dict())
+    policy._step_actor(policy._actor_loss(policy._prepare(make_batch(8))), policy._optimizer_actor)
+    assert_states_equal(before, policy._model.critic.state_dict())
+
+
+def test_an_action_of_one_dimension_is_compared_with_itself():
+    cfg = make_config(TD3BCPolicy, "regression")
+    cfg.model.action_shape = 1
+    policy = TD3BCPolicy(cfg, enable_field=["learn"])
+    obs, action = torch.rand(5, 3), torch.rand(5, 1)
+    loss = policy._actor_loss({"obs": obs, "action": action})
+    mu = policy._model(obs, mode="compute_actor")["action"]
+    q = policy._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
+    expected = (mu - action[:, 0]).square().mean() - 2.5 * q.mean() / q.abs().mean()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_columns_are_learned_from_like_dicts_and_a_state_goes_on_to_the_bit():
+    data = make_batch(8)
+    first, second = make_policy("learn"), make_policy("learn")
+    outputs = []
+    for policy, batch in ((first, data), (second, Samples.of(data))):
+        torch.manual_seed(1)
+        outputs.append(policy.learn_mode.forward(batch))
+    assert outputs[0] == outputs[1]
+    third = make_policy("learn")
+    third.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
+    for policy in (first, third):
+        torch.manual_seed(2)
+        policy.learn_mode.forward(data)
+    assert_states_equal(first.learn_mode.state_dict(), third.learn_mode.state_dict())
+
+
+def pendulum_data(path, number=64):
+    """Any actions, as `collect_demo_data` saves them."""
+    rng = np.random.default_rng(0)
+    npz_save(
+        [
+            {
+                "obs": rng.normal(size=3).astype(np.float32),
+                "next_obs": rng.normal(size=3).astype(np.float32),
+                "action": rng.uniform(-1, 1, 1).astype(np.float32),
+                "reward": rng.normal(size=1).astype(np.float32),
+                "done": i % 10 == 9,
+            }
+            for i in range(number)
+        ],
+        str(path),
+    )
+    return f"{path}_demos.npz"
+
+
+def pendulum_config(policy_type, path, **policy):
+    """As the example configs of DI-engine have it: without envs that collect."""
+    main = EasyDict(
+        exp_name=f"pendulum_{policy_type}_seed0",
+        env={
+            "env_id": "Pendulum-v1",
+            "act_scale": True,
+            "evaluator_env_num": 2,
+            "n_evaluator_episode": 2,
+            "stop_value": -250,
+        },
+        policy={
+            "cuda": False,
+            "model": {"obs_shape": 3, "action_shape": 1, "actor_head_hidden_size": 16, "critic_head_hidden_size": 16},
+            "learn": {"train_epoch": 1, "batch_size": 32},
+            "collect": {"data_type": "npz", "data_path": path},
+            "eval": {"evaluator": {"eval_freq": 100}},
+        },
+    )
+    for key, value in policy.items():
+        main.policy[key].update(value)
+    create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy_type})
+    return main, create
+
+
+def test_the_example_config_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = pendulum_config("td3_bc", pendulum_data(tmp_path / "any"), collect={"normalize_states": True})
+    policy, stop = serial_pipeline_offline(config)
+    assert isinstance(policy, TD3BCCommandModePolicy) and not stop
