@@ -240,6 +240,7 @@ def measure_bytes(report: Report) -> None:
         del buffer
     sizes = {"columns": deque_bytes(lambda samples: samples), "dicts": deque_bytes(list)}
     what = "DequeBufferWrapper: resident bytes of a transition of 48"
+    report.line(what, "B", sizes["columns"], "allowed", 120.0, at_most=1.0)
     report.line(what, "B", sizes["columns"], "as dicts", sizes["dicts"], at_most=0.25)
     for length in (100, LIST // ENVS):
         measure_frames(report, length)

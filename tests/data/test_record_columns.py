@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import pickle
 import threading
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -386,3 +387,48 @@ def test_priorities_are_taken_out_of_the_columns():
     buffer.push(pushed)
     assert [record.meta["priority"] for record in buffer.buffer] == [4.0] * 3
     assert "priority" not in buffer.buffer[0].data and "priority" in pushed[0]
+
+
+@pytest.mark.parametrize("where", ["buffer", "class", "middleware"])
+def test_a_sample_replaced_later_is_called(where, monkeypatch):
+    buffer, sizes = make(), []
+    buffer.push(columns(0, 8))
+    assert is_in_columns(buffer.sample(4))
+    inner = buffer.buffer
+    sample = inner.sample
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        sizes.append(args[-1])
+        return sample(args[-1], **kwargs)
+
+    if where == "buffer":
+        inner.sample = counted
+    elif where == "class":
+        monkeypatch.setattr(DequeBuffer, "sample", counted)
+    else:
+        inner.use(lambda action, chain, *args, **kwargs: (sizes.append(args[-1]), chain(*args, **kwargs))[1])
+    assert len(buffer.sample(5)) == 5 and sizes == [5]
+
+
+def test_a_capacity_that_is_changed_later_keeps_the_records_in_order():
+    buffer = make()
+    buffer.push(columns(0, 11))
+    buffer.buffer.size = 12
+    buffer.push(columns(11, 3))
+    assert [plain(record.data) for record in buffer.buffer] == [plain(item) for item in items(3, 11)]
+    buffer.push(columns(14, 4))
+    assert [record.data["n"] for record in buffer.buffer] == list(range(6, 18))
+
+
+def test_transitions_that_nobody_looks_at_take_few_bytes():
+    count, data = 20_000, {"obs": torch.zeros(4), "next_obs": torch.zeros(4), "action": 0, "reward": 1.0}
+    part = Samples.of([data] * 100)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    buffer = make(replay_buffer_size=count)
+    for _ in range(count // 100 + 10):
+        buffer.push(part)
+        buffer.sample(50)
+    each = (tracemalloc.get_traced_memory()[0] - before) / count
+    tracemalloc.stop()
+    assert buffer.count() == count and each <= 120

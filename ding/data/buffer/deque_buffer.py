@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
-from ding.data.buffer.record_columns import data_of
 from ding.data.buffer.storage import BufferIndex, MetaIndex, RecordRing
 from ding.data.data_file import read_data_file, write_data_file
 from ding.data.memory_check import MemoryCheck
 from ding.data.random_source import new_generator
 from ding.utils.fast_copy import fastcopy
+from ding.utils.segment_tree import IntArray
 
 
 class DequeBuffer(Buffer):
@@ -117,6 +117,10 @@ class DequeBuffer(Buffer):
         if sample_range is not None:
             candidates = _within(self.storage, sample_range)
         return _copy_repeats(self._choose(candidates, size, replace, ignore_insufficient))
+
+    def draw(self, size: int) -> IntArray:
+        """The positions of `size` different records, drawn uniformly as by `sample`; there must be as many."""
+        return self.rng.choice(len(self.storage), size, replace=False)
 
     def _choose(self, candidates: Any, size: int, replace: bool, ignore_insufficient: bool) -> list[Any]:
         count = len(candidates)
@@ -234,15 +238,14 @@ class DequeBuffer(Buffer):
 
     def records_as_dicts(self) -> list[dict[str, Any]]:
         """The records as dicts of id, data (shared with the buffer, if not in columns) and meta (a shallow copy)."""
-        records = list(self.storage)
-        pairs = zip(records, data_of(records), strict=True)
-        return [{"index": r.index, "data": data, "meta": copy.copy(r.meta)} for r, data in pairs]
+        storage = self.storage
+        records = zip(storage.ids(), storage.data(), storage.metas(), strict=True)
+        return [{"index": index, "data": data, "meta": copy.copy(meta)} for index, data, meta in records]
 
     def records_as_columns(self) -> dict[str, Any]:
         """As `records_as_dicts`, but a list of each."""
-        records = list(self.storage)
-        metas = [None if r.meta is None else r.meta.copy() for r in records]
-        return {"index": [r.index for r in records], "data": data_of(records), "meta": metas}
+        metas = [copy.copy(meta) for meta in self.storage.metas()]
+        return {"index": self.storage.ids(), "data": self.storage.data(), "meta": metas}
 
     def replace_records(self, records: Iterable[dict[str, Any]] | dict[str, list[Any]]) -> None:
         """Hold these records, as `records_as_dicts` or `records_as_columns` gave them, and no others; middleware with a

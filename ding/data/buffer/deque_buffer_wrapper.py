@@ -14,7 +14,7 @@ from easydict import EasyDict
 from ding.data.buffer.buffer import BufferedData
 from ding.data.buffer.deque_buffer import DequeBuffer
 from ding.data.buffer.middleware import PriorityExperienceReplay, use_time_check
-from ding.data.buffer.record_columns import data_of, make_data_of, samples_of
+from ding.data.buffer.record_columns import make_data_of, samples_of
 from ding.data.buffer_interface import IBuffer
 from ding.data.priority_index import as_priorities
 from ding.data.random_source import generator_state, set_generator_state
@@ -22,6 +22,7 @@ from ding.utils.config_helper import ConfigError, boolean, check_config, integer
 from ding.utils.data.samples import Column, Kind, Samples, node_items
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.registry_factory import BUFFER_REGISTRY
+from ding.utils.segment_tree import IntArray
 
 DEQUE_RULES = {
     "replay_buffer_size": integer(1),
@@ -36,6 +37,7 @@ DEQUE_RULES = {
 }
 # What stands between a push here and the records; where one is replaced later, it is given dicts.
 _OWN_PUSH = DequeBuffer.push, PriorityExperienceReplay.push, PriorityExperienceReplay.__call__
+_OWN_SAMPLE = DequeBuffer.sample
 
 
 @BUFFER_REGISTRY.register("deque")
@@ -162,20 +164,21 @@ class DequeBufferWrapper(IBuffer):
         )
 
     def _push_columns(self, samples: Samples) -> None:
-        columns = self.buffer.storage.columns
+        storage = self.buffer.storage
         metas: list[dict[str, Any] | None] = [None] * len(samples)
         nodes = samples.columns or {}
         if self._per is not None and "priority" in nodes:
             metas = [{"priority": priority} for priority in node_items(nodes["priority"])]
             samples = Samples({key: node for key, node in nodes.items() if key != "priority"}, size=len(samples))
-        for start in range(0, len(samples), columns.max_rows):
-            part = samples.take(slice(start, start + columns.max_rows))
-            rows = columns.write(part)
-            self.buffer.memory_check.look_at(part, self.buffer.size, columns.nbytes)
-            # The chain takes half the time of a push, and there is nothing in it.
-            push = self.buffer.push if self._own_middleware else self.buffer.storage.append
+        for start in range(0, len(samples), storage.max_rows):
+            part = samples.take(slice(start, start + storage.max_rows))
+            rows = storage.write(part)
+            self.buffer.memory_check.look_at(part, self.buffer.size, storage.nbytes)
+            if not self._own_middleware:  # there is nothing in the chain, whose calls take most of the time of a push
+                storage.extend(rows)
+                continue
             for row, meta in zip(rows, metas[start:], strict=False):
-                push(row, meta)
+                self.buffer.push(row, meta)
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
         """Draw `size` items; None (and a warning) when there are too few and `priority` is off.
@@ -190,10 +193,16 @@ class DequeBufferWrapper(IBuffer):
                     "too few items to sample: %d are there, %d are asked for", count, size
                 )
                 return None
-            records = self.buffer.sample(size)
-            self._last_sample_ids = [record.index for record in records]
+            positions, records = self._draw(size), []
+            if positions is None:
+                records = self.buffer.sample(size)
+                self._last_sample_ids = [record.index for record in records]
+                samples = samples_of(records)
+            else:
+                samples = self.buffer.storage.samples_at(positions)
+                if samples is None:
+                    records = self.buffer.storage.take(positions.tolist())
             self._log(records, train_iter)
-            samples = samples_of(records)
             if samples is None:
                 make_data_of(records)
         if samples is not None:
@@ -202,6 +211,12 @@ class DequeBufferWrapper(IBuffer):
             for record in records:
                 record.data["IS"] = record.meta["priority_IS"].item()
         return [record.data for record in records]
+
+    def _draw(self, size: int) -> IntArray | None:
+        """The positions to sample; None where somebody has put anything around it, or there is middleware."""
+        buffer = self.buffer
+        is_own = type(buffer) is DequeBuffer and DequeBuffer.sample is _OWN_SAMPLE and "sample" not in vars(buffer)
+        return buffer.draw(size) if is_own and size > 0 and not buffer._middleware else None
 
     def _with_weights(self, samples: Samples) -> Samples:
         if self.cfg.priority_IS_weight:
@@ -297,8 +312,8 @@ class DequeBufferWrapper(IBuffer):
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
         """Drop the items for which `is_unwanted` is true; returns how many."""
         with self._lock:
-            records = list(self.buffer)
-            ids = [r.index for r, data in zip(records, data_of(records), strict=True) if is_unwanted(data)]
+            storage = self.buffer.storage
+            ids = [index for index, data in zip(storage.ids(), storage.data(), strict=True) if is_unwanted(data)]
             self.buffer.delete(ids)
             return len(ids)
 

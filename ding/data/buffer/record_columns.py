@@ -15,6 +15,7 @@ from ding.data.buffer.buffer import BufferedData
 from ding.data.column_store import ColumnStore
 from ding.utils.data.samples import Column, Kind, Samples
 from ding.utils.fast_copy import fastcopy
+from ding.utils.segment_tree import IntArray
 
 # Rows beyond the capacity, at least: so many can be written before the oldest records leave.
 _SPARE_ROWS = 64
@@ -24,7 +25,12 @@ class StoredRow(NamedTuple):
     """A row of columns, to be pushed in place of the data."""
 
     columns: RecordColumns
-    slot: int
+    row: int
+
+
+def max_rows_of(size: int) -> int:
+    """How many rows may be written at once to the columns of `size` records."""
+    return max(_SPARE_ROWS, size // 16)
 
 
 class RecordColumns:
@@ -37,14 +43,14 @@ class RecordColumns:
         size: number of records.
 
     Attributes:
-        max_rows: how many rows may be written at once.
+        row_count: number of rows.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.max_rows = max(_SPARE_ROWS, size // 16)
-        self._store = ColumnStore(size + self.max_rows, logging.getLogger("ding"))
-        self._owners: list[BufferedData | None] = [None] * self._store.size
+        self.row_count = size + max_rows_of(size)
+        self._store = ColumnStore(self.row_count, logging.getLogger("ding"))
+        self._owners: list[BufferedData | None] = []  # by row, once there is a record
         self._copies: weakref.WeakValueDictionary[int, BufferedData] = weakref.WeakValueDictionary()
         self._lock = threading.RLock()
 
@@ -53,31 +59,36 @@ class RecordColumns:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns, and of the references to the records."""
-        return self._store.nbytes + 8 * self._store.size
+        """Bytes of the columns."""
+        return self._store.nbytes
 
-    def write(self, samples: Samples) -> list[StoredRow]:
-        """Store at most `max_rows` samples."""
-        store = self._store
+    def next_rows(self, count: int) -> IntArray:
+        """The rows that are written next."""
+        rows: IntArray = (self._store.tail + np.arange(count)) % self.row_count
+        return rows
+
+    def write(self, samples: Samples) -> None:
+        """Store samples in the next rows."""
         with self._lock:
-            slots = ((store.tail + np.arange(len(samples))) % store.size).tolist()
-            self._free(slots)
-            store.put(samples)
-        return [StoredRow(self, slot) for slot in slots]
+            if self._owners:
+                self._free(self.next_rows(len(samples)).tolist())
+            self._store.put(samples)
 
-    def _free(self, slots: list[int]) -> None:
-        owners, freed = self._owners, set(slots)
-        references = [weakref.ref(owner) for owner in map(owners.__getitem__, slots) if owner is not None]
-        for slot in slots:
-            owners[slot] = None
+    def _free(self, rows: list[int]) -> None:
+        owners, freed = self._owners, set(rows)
+        references = [weakref.ref(owner) for owner in map(owners.__getitem__, rows) if owner is not None]
+        for row in rows:
+            owners[row] = None
         # Those that nobody else holds are gone by now.
         held = [record for record in (reference() for reference in references) if record is not None]
         held += [record for record in list(self._copies.values()) if record.source is self and record.place in freed]
         self.make_data_of(held)
 
-    def record(self, slot: int, index: str, meta: dict[str, Any] | None) -> BufferedData:
+    def record(self, row: int, index: str, meta: dict[str, Any] | None) -> BufferedData:
         """The record of a row that was written."""
-        record = self._owners[slot] = BufferedData.deferred(self, slot, index, meta)
+        if not self._owners:
+            self._owners = [None] * self.row_count
+        record = self._owners[row] = BufferedData.deferred(self, row, index, meta)
         return record
 
     def make_data(self, record: BufferedData) -> None:
@@ -104,6 +115,11 @@ class RecordColumns:
         with self._lock:
             is_stored = all(isinstance(record, BufferedData) and record.source is self for record in records)
             return self._read(records) if is_stored else None
+
+    def read_rows(self, rows: IntArray) -> Sequence[Any]:
+        """What is in `rows`, copied."""
+        with self._lock:
+            return self._store.read(rows)
 
     def _read(self, records: Sequence[BufferedData]) -> Sequence[Any]:
         return self._store.read(np.array([record.place for record in records], np.int64))

@@ -8,8 +8,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
+import numpy as np
+
 from ding.data.buffer.buffer import BufferedData
-from ding.data.buffer.record_columns import RecordColumns, StoredRow
+from ding.data.buffer.record_columns import RecordColumns, StoredRow, data_of, make_data_of, max_rows_of
+from ding.utils.data.samples import Samples
+from ding.utils.segment_tree import IntArray
 
 _NUMBER_DIGITS = 16
 
@@ -17,7 +21,9 @@ _NUMBER_DIGITS = 16
 class RecordRing(Sequence[BufferedData]):
     """At most `maxlen` records; appending to a full ring drops the oldest. Any position is reached in constant time.
 
-    Ids are numbered in order of arrival behind a random prefix, so a position follows from the number.
+    Ids are numbered in order of arrival behind a random prefix, so a position follows from the number. Of a row of
+    columns that nobody has looked at there is no record, but two numbers; the record is made, and kept, when somebody
+    asks for it.
 
     Attributes:
         version: changes with every change of the contents.
@@ -28,9 +34,13 @@ class RecordRing(Sequence[BufferedData]):
         self.maxlen = maxlen
         self.version = 0
         self.on_dropped: Callable[[list[BufferedData]], None] | None = None
-        self._records: list[BufferedData] = []
-        self._columns: RecordColumns | None = None
         self._start = 0
+        self._records: list[BufferedData | None] = []
+        # By place in the list: the number in the id, and the row of the columns, -1 for other data.
+        self._numbers: IntArray = np.empty(0, np.int64)
+        self._rows: IntArray = np.empty(0, np.int64)
+        self._columns: RecordColumns | None = None
+        self._owners: IntArray = np.empty(0, np.int64)  # the number of the record of each row; -1 for none
         self._prefix = secrets.token_hex(8)
         self._next_number = 0
 
@@ -42,73 +52,216 @@ class RecordRing(Sequence[BufferedData]):
     @overload
     def __getitem__(self, position: slice) -> list[BufferedData]: ...
     def __getitem__(self, position: int | slice) -> BufferedData | list[BufferedData]:
-        records = self._records
+        count = len(self._records)
         if isinstance(position, slice):
-            return [self[i] for i in range(len(records))[position]]
-        count = len(records)
+            return self.take(list(range(count)[position]))
         if not -count <= position < count:
             raise IndexError(f"position {position} is not allowed; the buffer holds {count} records")
-        return records[(position % count + self._start) % count]
+        place = (position % count + self._start) % count
+        return self._records[place] or self._record(place)
 
     def __iter__(self) -> Iterator[BufferedData]:
-        return iter(self._records[self._start :] + self._records[: self._start])
+        return iter(self[:])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The attributes, with records that have data of their own in place of rows."""
+        records = [held or self._new_record(place) for place, held in enumerate(self._records)]
+        make_data_of(records)
+        rows = np.full(len(records), -1)
+        return {**vars(self), "_records": records, "_rows": rows, "_columns": None, "_owners": np.empty(0, np.int64)}
 
     @property
-    def columns(self) -> RecordColumns:
-        """Where data that comes in columns is kept."""
-        if self._columns is None or self._columns.size != self.maxlen:
-            self._columns = RecordColumns(self.maxlen)
-        return self._columns
+    def nbytes(self) -> int:
+        """Bytes of the columns, and of what the ring keeps about records in columns."""
+        kept = self._numbers.itemsize + self._rows.itemsize + 8
+        return kept * self.maxlen + self._owners.nbytes + (0 if self._columns is None else self._columns.nbytes)
+
+    def write(self, samples: Samples) -> list[StoredRow]:
+        """Store at most `max_rows` samples in columns, for records that are appended then."""
+        columns = self._columns
+        if columns is None or columns.size != self.maxlen:
+            for place in range(len(self)):
+                self._record(place)
+            self._rows.fill(-1)
+            columns = self._columns = RecordColumns(self.maxlen)
+            self._owners = np.full(columns.row_count, -1)
+        rows = columns.next_rows(len(samples))
+        self._give_up(rows)
+        columns.write(samples)
+        return [StoredRow(columns, row) for row in rows.tolist()]
+
+    def _give_up(self, rows: IntArray) -> None:
+        """Make the records that are still in `rows`, which then make their data."""
+        owners, oldest = self._owners[rows], self._numbers[self._start] if self._records else self._next_number
+        self._owners[rows] = -1
+        for i in np.flatnonzero(owners >= oldest).tolist():
+            place = self._place_of(int(owners[i]))
+            if place is not None and self._rows[place] == rows[i]:
+                self._record(place)
+                self._rows[place] = -1
+
+    @property
+    def max_rows(self) -> int:
+        """How many samples may be written at once."""
+        return max_rows_of(self.maxlen)
 
     def append(self, data: Any, meta: dict[str, Any] | None) -> BufferedData:
-        """Add a record of `data`, or of a row of `columns`, at the newest end and return it."""
-        index = f"{self._prefix}{self._next_number:0{_NUMBER_DIGITS}x}"
+        """Add a record of `data`, or of a row of columns, at the newest end and return it."""
+        number, row = self._next_number, -1
+        index = self._id(number)
         if type(data) is StoredRow:
-            record = data.columns.record(data.slot, index, meta)
+            record = data.columns.record(data.row, index, meta)
+            if data.columns is self._columns:
+                row = data.row
+                self._owners[row] = number
         else:
             record = BufferedData(data, index, meta)
-        self._next_number += 1
-        self.version += 1
+        place, replaced = self._start, None
         if len(self._records) < self.maxlen:
+            place = self._make_room(1)
             self._records.append(record)
         else:
-            replaced, self._records[self._start] = self._records[self._start], record
-            self._start = (self._start + 1) % self.maxlen
             if self.on_dropped is not None:
-                self.on_dropped([replaced])
+                replaced = self._record(place)
+            self._records[place] = record
+            self._start = (place + 1) % len(self._records)
+        self._numbers[place], self._rows[place] = number, row
+        self._next_number += 1
+        self.version += 1
+        if replaced is not None and self.on_dropped is not None:
+            self.on_dropped([replaced])
         return record
+
+    def extend(self, rows: Sequence[StoredRow]) -> None:
+        """Add records of rows that were just written; they are made when somebody asks for them."""
+        numbers = np.array([stored.row for stored in rows])
+        for start in range(0, len(rows), self.maxlen):
+            self._extend(numbers[start : start + self.maxlen])
+
+    def _extend(self, rows: IntArray) -> None:
+        room = min(max(self.maxlen - len(self._records), 0), len(rows))
+        places: list[int] = []
+        if room:
+            first = self._make_room(room)
+            places += range(first, first + room)
+            self._records += [None] * room
+        replaced = [(self._start + i) % len(self._records) for i in range(len(rows) - room)]
+        dropped = [] if self.on_dropped is None else [self._record(place) for place in replaced]
+        for place in replaced:
+            self._records[place] = None
+        self._start = (self._start + len(replaced)) % len(self._records)
+        places += replaced
+        numbers = self._next_number + np.arange(len(rows))
+        self._numbers[places], self._rows[places], self._owners[rows] = numbers, rows, numbers
+        self._next_number += len(rows)
+        self.version += 1
+        if dropped and self.on_dropped is not None:
+            self.on_dropped(dropped)
+
+    def _make_room(self, added: int) -> int:
+        """Make room for records at the end of the lists; returns the first place."""
+        if self._start:
+            self._straighten()
+        count = len(self._records)
+        if count + added > len(self._numbers):
+            size = min(self.maxlen, max(64, 2 * (count + added)))
+            self._numbers, self._rows = np.resize(self._numbers, size), np.resize(self._rows, size)
+        return count
+
+    def _id(self, number: int) -> str:
+        return f"{self._prefix}{number:0{_NUMBER_DIGITS}x}"
+
+    def _record(self, place: int) -> BufferedData:
+        """The record at a place in the list, which is kept from now on."""
+        record = self._records[place]
+        if record is None:
+            assert self._columns is not None
+            record = self._columns.record(int(self._rows[place]), self._id(int(self._numbers[place])), None)
+            self._records[place] = record
+        return record
+
+    def _new_record(self, place: int) -> BufferedData:
+        """A record for a place without one, to be read at once."""
+        assert self._columns is not None
+        index = self._id(int(self._numbers[place]))
+        return BufferedData.deferred(self._columns, int(self._rows[place]), index, None)
+
+    def _place_of(self, number: int) -> int | None:
+        """The place of the record of that number, None when there is none."""
+        count, start = len(self._records), self._start
+        if not count:
+            return None
+        # Without deletions the numbers follow each other.
+        position = number - int(self._numbers[start])
+        if not (0 <= position < count and self._numbers[(position + start) % count] == number):
+            position = bisect_left(range(count), number, key=lambda i: int(self._numbers[(i + start) % count]))
+        place = (position + start) % count
+        return place if position < count and self._numbers[place] == number else None
 
     def position(self, index: Any) -> int | None:
         """The position of the record with the id `index`, None when there is none."""
         number = _number_of(index)
-        if number is None or not self._records:
-            return None
-        # Without deletions the numbers follow each other.
-        guess = number - _number_of_record(self[0])
-        if not (0 <= guess < len(self) and self[guess].index == index):
-            guess = bisect_left(self, number, key=_number_of_record)
-        return guess if guess < len(self) and self[guess].index == index else None
+        place = None if number is None else self._place_of(number)
+        return None if place is None or self._id_at(place) != index else (place - self._start) % len(self._records)
+
+    def _id_at(self, place: int) -> str:
+        record = self._records[place]
+        return self._id(int(self._numbers[place])) if record is None else record.index
 
     def take(self, positions: list[int]) -> list[BufferedData]:
         """The records at `positions`, none of them negative."""
-        records, start, count = self._records, self._start, len(self._records)
-        return [records[(position + start) % count] for position in positions]
+        start, count = self._start, len(self._records)
+        return [self._record((position + start) % count) for position in positions]
 
     def find(self, indices: Iterable[Any]) -> list[BufferedData | None]:
         """The records with the ids `indices`, None for an unknown id."""
-        if not self._records:
-            return [None for _ in indices]
         records, start, count = self._records, self._start, len(self._records)
-        first = _number_of_record(records[start])
+        first = int(self._numbers[start]) if count else 0
         found: list[BufferedData | None] = []
         for index in indices:
             number = _number_of(index)
-            record = records[(number - first + start) % count] if number is not None else None
+            record = records[(number - first + start) % count] if count and number is not None else None
             if record is None or record.index != index:
                 position = self.position(index)
                 record = None if position is None else self[position]
             found.append(record)
         return found
+
+    # ---- without making records
+
+    def samples_at(self, positions: IntArray) -> Samples | None:
+        """The data at `positions`, from the columns; None when somebody has looked at one, or one came otherwise."""
+        if not len(positions):
+            return None
+        places = (positions + self._start) % len(self._records)
+        rows, records = self._rows[places], self._records
+        if self._columns is None or rows.min() < 0:
+            return None
+        held = [record for record in map(records.__getitem__, places.tolist()) if record is not None]
+        if any(record.source is None for record in held):
+            return None
+        data = self._columns.read_rows(rows)
+        return data if isinstance(data, Samples) else None
+
+    def data(self) -> Sequence[Any]:
+        """The data of all records, oldest first; the records do not keep what is in columns."""
+        samples = self.samples_at(np.arange(len(self)))
+        if samples is not None:
+            return samples
+        return data_of([self._records[place] or self._new_record(place) for place in self._places()])
+
+    def ids(self) -> list[str]:
+        """The ids of all records, oldest first."""
+        return [self._id_at(place) for place in self._places()]
+
+    def metas(self) -> list[dict[str, Any] | None]:
+        """The metadata of all records, oldest first."""
+        return [None if record is None else record.meta for record in map(self._records.__getitem__, self._places())]
+
+    def _places(self) -> list[int]:
+        return [*range(self._start, len(self._records)), *range(self._start)]
+
+    # ---- removal
 
     def delete(self, positions: set[int]) -> None:
         """Remove the records at `positions`."""
@@ -116,12 +269,14 @@ class RecordRing(Sequence[BufferedData]):
             return
         self.version += 1
         self._straighten()
-        dropped = [self._records[position] for position in sorted(positions)]
+        dropped = [] if self.on_dropped is None else [self._record(position) for position in sorted(positions)]
+        count, gone = len(self._records), np.array(sorted(positions))
         if len(positions) <= 16:
             for position in sorted(positions, reverse=True):
                 del self._records[position]
         else:
             self._records = [record for i, record in enumerate(self._records) if i not in positions]
+        self._numbers, self._rows = (np.delete(kept[:count], gone) for kept in (self._numbers, self._rows))
         if self.on_dropped is not None:
             self.on_dropped(dropped)
 
@@ -130,13 +285,16 @@ class RecordRing(Sequence[BufferedData]):
         self.clear()
         self.maxlen = maxlen
         self._records = list(records)
+        self._numbers = np.array([_number_of_record(record) for record in records], np.int64)
+        self._rows = np.full(len(records), -1)
         if records:
-            self._next_number = max(self._next_number, _number_of_record(records[-1]) + 1)
+            self._next_number = max(self._next_number, int(self._numbers[-1]) + 1)
 
     def clear(self) -> None:
         """Remove all records."""
-        dropped, self._records, self._start = list(self), [], 0
-        self._columns = None
+        dropped = [] if self.on_dropped is None else list(self)
+        self._records, self._start, self._columns = [], 0, None
+        self._numbers = self._rows = self._owners = np.empty(0, np.int64)
         self.version += 1
         if dropped and self.on_dropped is not None:
             self.on_dropped(dropped)
@@ -146,8 +304,11 @@ class RecordRing(Sequence[BufferedData]):
         self.version += 1
 
     def _straighten(self) -> None:
-        self._records = self._records[self._start :] + self._records[: self._start]
-        self._start = 0
+        start, count = self._start, len(self._records)
+        if start:
+            self._records = self._records[start:] + self._records[:start]
+            self._numbers, self._rows = (np.roll(kept[:count], -start) for kept in (self._numbers, self._rows))
+            self._start = 0
 
 
 class BufferIndex:
@@ -181,16 +342,16 @@ class MetaIndex(Mapping[str, Any]):
         version, groups = self._groups.get(key, (None, {}))
         if version != self._storage.version:
             groups = {}
-            for position, record in enumerate(self._storage):
-                if record.meta is not None and key in record.meta:
-                    groups.setdefault(record.meta[key], []).append(position)
+            for position, meta in enumerate(self._storage.metas()):
+                if meta is not None and key in meta:
+                    groups.setdefault(meta[key], []).append(position)
             self._groups[key] = (self._storage.version, groups)
         return groups
 
     def __getitem__(self, key: str) -> deque[Any]:
         if key not in self._used:
             raise KeyError(f"no sample was grouped by {key!r} yet")
-        return deque((record.meta or {}).get(key) for record in self._storage)
+        return deque((meta or {}).get(key) for meta in self._storage.metas())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._used)
