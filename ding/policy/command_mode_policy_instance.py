@@ -238,6 +238,8 @@ class ACERCommandModePolicy(ACERPolicy, DummyCommandModePolicy):
 
 
 ACERCommandModePolisy = ACERCommandModePolicy  # the name that DI-engine gave it
+
+
 @POLICY_REGISTRY.register("cql_command")
 class CQLCommandModePolicy(CQLPolicy, DummyCommandModePolicy):
     """`CQLPolicy` with a command mode, which has nothing to set."""
