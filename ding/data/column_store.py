@@ -223,6 +223,10 @@ class ColumnStore(Ring):
                 stored.data[slot] = value
 
     def _make_columns(self, columns: dict[str, Node]) -> None:
+        # Keys whose values are one column now may have others later.
+        columns = {
+            key: map_node(lambda c: Column(c.kind, c.data, c.rows, c.steps), node) for key, node in columns.items()
+        }
         pairs = self._pairs_to_share(columns)
         shared = {id(column) for pair, _ in pairs for column in pair}
         small = [c for c in columns_of(columns) if 0 < c.itemsize <= _RECORD_BYTES and id(c) not in shared]

@@ -231,6 +231,8 @@ def measure_uniform(report: Report) -> None:
 
 
 def measure_bytes(report: Report) -> None:
+    # Before memory that others have given back could hide what it takes.
+    sizes = {"columns": deque_bytes(lambda samples: samples), "dicts": deque_bytes(list)}
     for cls in (NaiveReplayBuffer, AdvancedReplayBuffer):
         before = resident_bytes()
         buffer = filled(cls, 1_000_000)
@@ -238,7 +240,6 @@ def measure_bytes(report: Report) -> None:
         report.line(f"{cls.__name__}: resident bytes of a transition of 48", "B", each, "allowed", 120.0, at_most=1.0)
         buffer.close()
         del buffer
-    sizes = {"columns": deque_bytes(lambda samples: samples), "dicts": deque_bytes(list)}
     what = "DequeBufferWrapper: resident bytes of a transition of 48"
     report.line(what, "B", sizes["columns"], "allowed", 120.0, at_most=1.0)
     report.line(what, "B", sizes["columns"], "as dicts", sizes["dicts"], at_most=0.25)

@@ -409,3 +409,13 @@ def test_what_the_owner_keeps_stays_when_columns_come_become_objects_and_go():
     assert columns is None and records["use"].tolist() == [6, 7] and records["weight"].tolist() == [0.25, 0.0]
     store.reset()
     assert store.field("use").tolist() == [5, 6, 7, 8] and store.field("weight").tolist() == [0.0, 0.25, 0.0, 0.0]
+
+
+def test_keys_that_begin_with_one_column_may_differ_later():
+    store, same = store_of(4), Column(Kind.INT, np.array([1, 2]))
+    store.put(Samples({"one": same, "name": Column(Kind.OBJECT, ["a", "b"]), "other": same}))
+    store.put([{"one": 5, "name": "c", "other": 6}])
+    assert list(store.read(np.array([1, 2]))) == [
+        {"one": 2, "name": "b", "other": 2},
+        {"one": 5, "name": "c", "other": 6},
+    ]
