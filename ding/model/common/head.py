@@ -10,6 +10,7 @@ from torch import nn
 from torch.distributions import Independent, Normal
 
 from ding.torch_utils.network.activation import Activation, as_activation
+from ding.torch_utils.network.layer_chain import LayerChain
 from ding.torch_utils.network.nn_module import MLP, fc_block, noise_block
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 
@@ -63,9 +64,10 @@ class DiscreteHead(nn.Module):
     ) -> None:
         super().__init__()
         self.Q = _branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, dropout, noise)
+        self._chain = LayerChain("Q")
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"logit": self.Q(x)}
+        return {"logit": self._chain(self, x)}
 
 
 class DuelingHead(nn.Module):
@@ -99,10 +101,11 @@ class DuelingHead(nn.Module):
         v_layers = layer_num if v_layer_num is None else v_layer_num
         self.A = _branch(hidden_size, output_size, a_layers, act, norm_type, dropout, noise)
         self.V = _branch(hidden_size, 1, v_layers, act, norm_type, dropout, noise)
+        self._advantage, self._value = LayerChain("A"), LayerChain("V")
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        advantage = self.A(x)
-        return {"logit": advantage - advantage.mean(-1, keepdim=True) + self.V(x)}
+        advantage = self._advantage(self, x)
+        return {"logit": advantage - advantage.mean(-1, keepdim=True) + self._value(self, x)}
 
 
 class RegressionHead(nn.Module):
