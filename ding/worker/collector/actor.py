@@ -95,7 +95,7 @@ def env_actions(output: Mapping[int, Any]) -> dict[int, Any]:
     batch = stacked.get("action") if isinstance(stacked, dict) else None
     if type(batch) is torch.Tensor and batch.ndim > 0:
         actions = batch.numpy(force=True).copy()
-        return dict(zip(output, list(actions[:, None] if actions.ndim == 1 else actions), strict=True))
+        return dict(zip(output.keys(), actions[:, None] if actions.ndim == 1 else actions, strict=True))
     return {env_id: _own_array(_action_of(out, env_id)) for env_id, out in output.items()}
 
 
@@ -125,11 +125,12 @@ def _entry_has_nan(out: Any, key: str) -> bool:
 
 def _has_nan(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        if value.dtype is not torch.float32:
-            if not value.is_floating_point():
+        dtype = value.dtype
+        if dtype is not torch.float32:
+            if not dtype.is_floating_point:
                 return False
             value = value.float()
-        value = value.numpy(force=True)
+        return has_nan(value.numpy(force=True))
     if isinstance(value, np.ndarray):
         return value.dtype.kind == "f" and has_nan(value)
     if isinstance(value, Mapping):

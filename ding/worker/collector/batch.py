@@ -16,7 +16,7 @@ from ding.torch_utils.data_helper import to_tensor
 from ding.utils.data.env_batch import EnvBatch
 from ding.utils.data.samples import Column, Kind, Node, map_node, pack
 
-_DONE, _INFO = attrgetter("done"), attrgetter("info")
+_INFO = attrgetter("info")
 _NUMBERS = (Kind.SCALAR, Kind.FLOAT, Kind.INT, Kind.BOOL)
 
 
@@ -114,7 +114,7 @@ class Steps:
         ends: whether the episode of each env has ended.
     """
 
-    __slots__ = ("_player", "ends", "env_ids", "next_obs", "obs", "output", "raw", "rewards")
+    __slots__ = ("_dones", "_player", "ends", "env_ids", "next_obs", "obs", "output", "raw", "rewards")
 
     def __init__(self, timesteps: Mapping[int, Any], obs: Batch, output: Mapping[int, Any]) -> None:
         self.env_ids = obs.env_ids
@@ -123,7 +123,8 @@ class Steps:
         self.output = output
         self.next_obs = Batch.copied(self.env_ids, [step.obs for step in self.raw])
         self.rewards = Batch.copied(self.env_ids, [step.reward for step in self.raw])
-        self.ends = [step.done is not False and is_done(step) for step in self.raw]
+        self._dones = [step.done for step in self.raw]
+        self.ends = [done is not False and _is_end(done) for done in self._dones]
         self._player: int | None = None
 
     def of_player(self, player: int, output: Mapping[int, Any]) -> Steps:
@@ -140,7 +141,7 @@ class Steps:
 
     def dones(self) -> list[Any]:
         """The field `done` of the timesteps."""
-        dones, player = list(map(_DONE, self.raw)), self._player
+        dones, player = self._dones, self._player
         return dones if player is None else [_field_of_player(done, player) for done in dones]
 
     def infos(self) -> list[Any]:
@@ -161,7 +162,10 @@ class Steps:
 
 def is_done(timestep: Any) -> bool:
     """Whether the episode has ended; with a flag for each player, whether it has for all."""
-    done = timestep.done
+    return _is_end(timestep.done)
+
+
+def _is_end(done: Any) -> bool:
     return done if isinstance(done, bool) else bool(np.all(done))
 
 

@@ -30,6 +30,8 @@ _BOOL = {bool}
 
 def _end_code(info: Any) -> int:
     """The flags `terminated` and `truncated` of an info, and whether it has them, as one small number."""
+    if type(info) is dict and info.get("terminated") is False and info.get("truncated") is False:
+        return _TOLD  # most steps
     code = 0
     if "terminated" in info:
         code = _TERMINATED_TOLD | _TERMINATED if info["terminated"] else _TERMINATED_TOLD
@@ -56,6 +58,7 @@ class Fragments:
         self._env_num = env_num
         self._chained = chained
         self._log: _Log | None = None
+        self._written: Node = None  # what the log was given last as observations after a step
         # Of each env: its rows in the log, the rows of its observations (one more, as soon as there is one), and what
         # its policy has put together instead of columns.
         self._rows: list[list[int]] = [[] for _ in range(env_num)]
@@ -87,15 +90,19 @@ class Fragments:
             dicts: transitions that a policy has put together, with `IN_COLUMN` for `obs` and `next_obs`; end flags are
                 added to them, and of the rest nothing is recorded.
         """
-        if not _is_alike(obs, next_obs):
-            obs, next_obs = (Column(Kind.OBJECT, node_items(node)) for node in (obs, next_obs))
         if dicts is not None:
             columns = {}
         elif set(map(type, dones)) != _BOOL:
             columns = {**columns, "done": pack(list(dones))}
         log = self._log
-        if log is None or not log.has_room(len(env_ids)) or not log.fits(obs, columns, dicts is not None):
-            log = self._begin_log(obs, columns, dicts is not None)
+        # Usually `obs` is what was written last, and need not be looked at again.
+        if obs is not self._written and not _is_alike(obs, next_obs):
+            obs, next_obs = _as_objects(obs), _as_objects(next_obs)
+        if log is None or not log.has_room(len(env_ids)) or not log.fits(next_obs, columns, dicts is not None):
+            if not _is_alike(obs, next_obs):
+                obs, next_obs = _as_objects(obs), _as_objects(next_obs)
+            log = self._begin_log(next_obs, columns, dicts is not None)
+        self._written = next_obs
         rows, obs_rows, lengths = self._rows, self._obs_rows, self.lengths
         unknown = [i for i, env_id in enumerate(env_ids) if not obs_rows[env_id]]
         if unknown:
@@ -107,9 +114,8 @@ class Fragments:
             rows[env_id].append(of_step)
             obs_rows[env_id].append(of_obs)
             lengths[env_id] += 1
-        if dicts is not None:
-            for env_id, transition in zip(env_ids, dicts, strict=True):
-                self._dicts[env_id].append(transition)
+        for env_id, transition in zip(env_ids, dicts or (), strict=False):
+            self._dicts[env_id].append(transition)
 
     def take(self, env_id: int, goes_on: bool) -> list[Any]:
         """The transitions of this env, as `Samples` where they are alike; they are here no more.
@@ -125,10 +131,10 @@ class Fragments:
 
     def peek(self, env_id: int) -> list[Any]:
         """The transitions of this env, which stay."""
-        blocks = self._blocks[env_id]
+        blocks, logged = self._blocks[env_id], compacted(self._from_log(env_id))
         if not blocks:
-            return self._from_log(env_id)
-        return _joined([*blocks, _Block(self._from_log(env_id))] if self._rows[env_id] else blocks, self._chained)
+            return logged
+        return _joined([*blocks, _Block(logged)] if logged else blocks, self._chained)
 
     def split(self, env_id: int) -> None:
         """What this env shows next is not the observation that it returned last."""
@@ -162,7 +168,8 @@ class Fragments:
         self._dicts[env_id] = []
 
     def _from_log(self, env_id: int) -> list[Any]:
-        log, rows, obs_rows = self._log, self._rows[env_id].copy(), self._obs_rows[env_id].copy()
+        """The transitions of this env that are in the log, which may only be kept once they are dropped here."""
+        log, rows, obs_rows = self._log, self._rows[env_id], self._obs_rows[env_id]
         if log is None or not rows:
             return []
         if log.has_dicts:
@@ -190,7 +197,7 @@ class _Log:
         self._size = self._obs_size = 0
         # Where nothing is written it is false.
         self.codes = np.zeros(capacity, np.uint8)
-        self._done, self._terminated, self._truncated = (np.zeros(capacity, np.bool_) for _ in range(3))
+        self._done = np.zeros(capacity, np.bool_)
         self._told_by_all, self._told_by_any = _TOLD, 0
         self._iterations: list[tuple[int, int]] = []  # (row, collect_iter from there on)
 
@@ -216,7 +223,7 @@ class _Log:
             obs = map_node(lambda column: column.take(index).compact(), obs)
             number = len(some)
         self._obs_size = start + number
-        _write(self._obs, obs, start, start + number)
+        _write(self._obs, obs, start, self._obs_size)
         return start
 
     def add(self, columns: Mapping[str, Node], dones: Sequence[Any], infos: Sequence[Any], collect_iter: int) -> int:
@@ -229,16 +236,15 @@ class _Log:
             self._iterations.append((start, collect_iter))
         if True in dones and "done" not in columns and not self.has_dicts:
             self._done[start:stop] = dones
-        codes = [_end_code(info) for info in infos]
-        for code in set(codes):
+        codes = list(map(_end_code, infos))
+        if codes.count(_TOLD) == len(codes):  # most rounds
+            self.codes[start:stop] = _TOLD
+            self._told_by_any |= _TOLD
+            return start
+        self.codes[start:stop] = codes
+        for code in codes:
             self._told_by_all &= code
             self._told_by_any |= code
-            if code & (_TERMINATED | _TRUNCATED):
-                for row, own in enumerate(codes, start):
-                    self._terminated[row] = own & _TERMINATED
-                    self._truncated[row] = own & _TRUNCATED
-        if self._told_by_any:
-            self.codes[start:stop] = codes
         return start
 
     def observations(self, rows: Sequence[int]) -> dict[str, Node]:
@@ -292,13 +298,12 @@ class _Log:
             columns["done"] = Column(Kind.BOOL, self._done.take(rows))
         starts, iterations = np.array(self._iterations).T
         columns["collect_iter"] = Column(Kind.INT, iterations[starts.searchsorted(rows, side="right") - 1])
-        if self._told_by_all & _TOLD == _TOLD:
-            columns["terminated"] = Column(Kind.BOOL, self._terminated.take(rows))
-            columns["truncated"] = Column(Kind.BOOL, self._truncated.take(rows))
-        elif self._told_by_any:
-            codes = self.codes[rows]
-            if codes.any():
-                columns.update(_end_flags(codes, columns["done"]))
+        codes = self.codes.take(rows)
+        if self._told_by_all == _TOLD:
+            columns["terminated"] = Column(Kind.BOOL, codes & _TERMINATED != 0)
+            columns["truncated"] = Column(Kind.BOOL, codes & _TRUNCATED != 0)
+        elif self._told_by_any and codes.any():
+            columns.update(_end_flags(codes, columns["done"]))
 
 
 class _Logged(Samples):
@@ -394,6 +399,11 @@ def _joined(blocks: list[_Block], chained: bool) -> list[Any]:
         return Column(after.kind, after.data, rows, after.steps)
 
     return whole.with_columns(next_obs=map_node(linked, columns["next_obs"], columns["obs"]))
+
+
+def _as_objects(node: Node) -> Column:
+    """The rows of a node as one column of objects."""
+    return Column(Kind.OBJECT, node_items(node))
 
 
 def _is_alike(one: Node, other: Node) -> bool:
