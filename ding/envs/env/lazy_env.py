@@ -25,6 +25,16 @@ class _Spaces(NamedTuple):
     reward: Any
 
 
+_SEEDS_AHEAD = 16
+
+
+def _seed_of(*numbers: int) -> int:
+    """The first number that `SeedSequence(numbers)` generates."""
+    # What numpy makes of small numbers, at a third of the cost.
+    entropy: Any = np.array(numbers, np.uint32) if max(numbers) < 2**32 else numbers
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+
 class EpisodeSeeds:
     """Seeds of an env's episodes: episode k of env i has `SeedSequence([seed, i, k])`; without `assign` there are none.
 
@@ -41,6 +51,7 @@ class EpisodeSeeds:
     def __init__(self) -> None:
         self._root: tuple[int, int] | None = None  # (seed, env index)
         self._episode = 0
+        self._ahead: dict[int, int] = {}  # seeds by episode: those of some in a row take a third of the time each
 
     def assign(self, seed: int, env_index: int = 0, first_episode: int = 0) -> None:
         """Seed the episodes from the current one on, which is number `first_episode`.
@@ -52,15 +63,16 @@ class EpisodeSeeds:
             raise ValueError(f"seeds are numbers >= 0; got {seed}, env index {env_index}, episode {first_episode}")
         self._root = int(seed), int(env_index)
         self._episode = int(first_episode)
+        self._ahead = {}
 
     def current(self) -> int | None:
         """The seed of the current episode, None if there is none."""
         if self._root is None:
             return None
-        numbers: Any = (*self._root, self._episode)
-        if max(numbers) < 2**32:
-            numbers = np.array(numbers, np.uint32)  # what numpy makes of them, at a third of the cost
-        return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+        if self._episode not in self._ahead:
+            episodes = range(self._episode, self._episode + _SEEDS_AHEAD)
+            self._ahead = {episode: _seed_of(*self._root, episode) for episode in episodes}
+        return self._ahead[self._episode]
 
     def advance(self) -> None:
         """Make the next episode the current one."""

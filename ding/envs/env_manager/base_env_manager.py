@@ -505,8 +505,8 @@ class BaseEnvManager:
         return getattr(self._envs[env_id], method)(*args)
 
     def _attempt_reset(self, env_id: int) -> Any:
-        param = self._reset_param[env_id] or {}
-        return call_with_timeout(self._reset_timeout, "reset_timeout", self._envs[env_id].reset, **param)
+        reset, param, timeout = self._envs[env_id].reset, self._reset_param[env_id] or {}, self._reset_timeout
+        return reset(**param) if timeout is None else call_with_timeout(timeout, "reset_timeout", reset, **param)
 
     def _renew_and_reset(self, env_id: int) -> Any:
         if env_id in self._envs:  # else the last attempt could not make it

@@ -55,7 +55,8 @@ class EnvSeeds:
 
     def __init__(self, env_num: int) -> None:
         self._env_num = env_num
-        self._seeds: dict[int, EnvSeed] = {}  # with the number of the env's next episode
+        self._seeds: dict[int, EnvSeed] = {}
+        self._episodes: dict[int, int] = {}  # the number of the env's next episode
         self._pending: set[int] = set()
 
     def assign(self, seed: Seeds, dynamic: bool | None) -> int | None:
@@ -68,6 +69,7 @@ class EnvSeeds:
         """
         seeds = self._read(seed, dynamic)
         self._seeds.update(seeds)
+        self._episodes.update(dict.fromkeys(seeds, 0))
         self._pending.update(seeds)
         return next((entry.root for entry in seeds.values()), None)
 
@@ -79,7 +81,7 @@ class EnvSeeds:
     def apply(self, env_id: int, env: Any) -> None:
         """Seed `env` unless that was done."""
         if env_id in self._pending:
-            self._seeds[env_id].apply(env)
+            self._seed_now(env_id).apply(env)
             self._pending.discard(env_id)
 
     def take(self, env_id: int) -> EnvSeed | None:
@@ -87,13 +89,15 @@ class EnvSeeds:
         if env_id not in self._pending:
             return None
         self._pending.discard(env_id)
-        return self._seeds[env_id]
+        return self._seed_now(env_id)
 
     def count_episode(self, env_id: int) -> None:
         """Note that an episode of the env has begun."""
-        seed = self._seeds.get(env_id)
-        if seed is not None:
-            self._seeds[env_id] = seed._replace(episode=seed.episode + 1)
+        if env_id in self._episodes:
+            self._episodes[env_id] += 1
+
+    def _seed_now(self, env_id: int) -> EnvSeed:
+        return self._seeds[env_id]._replace(episode=self._episodes[env_id])
 
     def _read(self, seed: Seeds, dynamic: bool | None) -> dict[int, EnvSeed]:
         if isinstance(seed, (int, np.integer)):
