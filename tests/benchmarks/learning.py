@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "learning"
 PAGE = ROOT / "docs" / "learning.md"
 FAMILIES = {
-    "Value-based": ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "mdqn", "sql", "sqn", "bdq", "r2d2"),
+    "Value-based": ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "mdqn", "sql", "sqn", "bdq", "r2d2", "r2d2_memory"),
     "Actor-critic": ("a2c", "pg", "ppo", "ppo_pg", "ppo_offpolicy", "impala", "acer", "ppg_offpolicy"),
     "Continuous actions": ("ddpg", "td3", "d4pg", "sac", "discrete_sac", "pdqn"),
     "Demonstrations and offline data": ("bc", "dqfd", "sqil", "discrete_cql", "cql", "td3_bc", "iql"),
