@@ -19,7 +19,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class D4PGPolicy(DDPGPolicy):
     """D4PG (https://arxiv.org/abs/1804.08617): DDPG with a categorical critic, n-step returns and priorities.
 
-    The returns that the critic can represent reach from `model.v_min` to `model.v_max`.
+    The returns that the critic can represent reach from `model.v_min` to `model.v_max`. States whose returns all lie
+    beyond look alike to it: bounds that hold the returns of a policy at the start of training learn more surely.
     """
 
     config: ClassVar[dict[str, Any]] = {
