@@ -11,6 +11,7 @@ from torch import Tensor
 from ding.policy.dqn import DQNPolicy, TDError, head_actions, renew_noise, split_heads, to_numbers
 from ding.policy.settings import positive
 from ding.rl_utils.distributional import fqf_calculate_fraction_loss, fqf_nstep_td_data, fqf_nstep_td_error
+from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
 from ding.utils.config_helper import Rule, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -104,8 +105,8 @@ class FQFPolicy(DQNPolicy):
             "cur_lr_quantile_loss": self._quantile_loss_optimizer.param_groups[0]["lr"],
             **values,
             "priority": priority,
-            "[histogram]action_distribution": batch["action"],
-            "[histogram]quantiles_hats": hats[0],
+            "[histogram]action_distribution": to_device(batch["action"], "cpu"),
+            "[histogram]quantiles_hats": hats[0].cpu(),
         }
 
     def _fraction_loss(self, output: dict[str, Any], action: Any) -> tuple[Tensor, Tensor]:
