@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, TDError
@@ -20,7 +21,6 @@ class BDQPolicy(DQNPolicy):
     Logs the mean value of each branch as `q_value_b_<branch>`.
 
     Example:
-        >>> import torch
         >>> cfg = BDQPolicy.default_config()
         >>> cfg.model.update(obs_shape=4, num_branches=2, action_bins_per_branch=5)
         >>> policy = BDQPolicy(cfg, enable_field=["collect"])
@@ -58,3 +58,9 @@ class BDQPolicy(DQNPolicy):
             data, self._gamma, self._nstep, value_gamma=value_gamma, criterion=self._criterion
         )
         return loss, error, {f"q_value_b_{i}": branch.mean() for i, branch in enumerate(q.detach().unbind(1))}
+
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        transition = super()._process_transition(obs, policy_output, timestep)
+        if not isinstance(transition["action"], Tensor):  # that of a random policy: a tensor for each branch
+            transition["action"] = torch.cat(list(transition["action"]))
+        return transition

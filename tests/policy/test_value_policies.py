@@ -283,7 +283,8 @@ class WalkEnv(BaseEnv):
     def __init__(self, cfg):
         self._cfg = cfg
         self.observation_space = spaces.Box(0, 1, (4,), dtype=np.float32)
-        self.action_space = spaces.Discrete(2)
+        branches = cfg.get("branches")
+        self.action_space = spaces.Discrete(2) if branches is None else spaces.MultiDiscrete([4] * branches)
         self.reward_space = spaces.Box(0, 1, (1,), dtype=np.float32)
 
     def seed(self, seed, dynamic_seed=True):
@@ -294,6 +295,7 @@ class WalkEnv(BaseEnv):
         return self._rng.random(4, dtype=np.float32)
 
     def step(self, action):
+        action = np.concatenate(action) if isinstance(action, list) else action  # the random policy's, of several parts
         assert action.shape == (self._cfg.get("branches", 1),) and action.dtype == np.int64
         self._step += 1
         done = self._step == 6
@@ -347,16 +349,19 @@ def test_a_config_from_outside_runs_an_iteration(name, tmp_path, monkeypatch):
     assert (tmp_path / "exp" / "ckpt" / "iteration_2.pth.tar").exists()
 
 
-def test_actions_of_several_branches_go_through_collecting_and_learning(tmp_path, monkeypatch):
+@pytest.mark.parametrize("random_collect_size", [0, 16])
+def test_actions_of_several_branches_go_through_collecting_and_learning(random_collect_size, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     learnt = []
     forward = POLICY_REGISTRY.get("bdq")._forward_learn
     monkeypatch.setattr(
-        POLICY_REGISTRY.get("bdq"), "_forward_learn", lambda self, data: learnt.append(data[0]) or forward(self, data)
+        POLICY_REGISTRY.get("bdq"), "_forward_learn", lambda self, data: learnt.extend(data) or forward(self, data)
     )
-    model = {"obs_shape": 4, "num_branches": 3, "action_bins_per_branch": 4}
-    serial_pipeline(make_pair("bdq", model, branches=3), seed=0, max_train_iter=2)
-    assert [sample["action"].shape for sample in learnt] == [(3,)] * 2
+    main, create = make_pair("bdq", {"obs_shape": 4, "num_branches": 3, "action_bins_per_branch": 4}, branches=3)
+    main.policy.random_collect_size = random_collect_size
+    main.policy.learn.batch_size = 16 + random_collect_size
+    serial_pipeline((main, create), seed=0, max_train_iter=2)
+    assert [sample["action"].shape for sample in learnt] == [(3,)] * 2 * (16 + random_collect_size)
 
 
 @pytest.fixture
@@ -365,6 +370,18 @@ def lone_group(tmp_path):
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_sent_during_backward_make_the_same_steps(name, lone_group):
+    data = make_batch(8)
+    results = []
+    for settings in ({}, {"multi_gpu": True, "bp_update_sync": False}):
+        policy = make_policy(name, "learn", **settings, **plain(name))
+        torch.manual_seed(1)
+        results.append([policy.learn_mode.forward(data)["priority"] for _ in range(3)])
+    for one, other in zip(*results, strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
