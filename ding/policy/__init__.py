@@ -28,6 +28,7 @@ from ding.policy.command_mode_policy_instance import (
     IQNCommandModePolicy,
     MDQNCommandModePolicy,
     PGCommandModePolicy,
+    PPGOffCommandModePolicy,
     PPOCommandModePolicy,
     PPOOffCommandModePolicy,
     PPOPGCommandModePolicy,
@@ -59,6 +60,7 @@ from ding.policy.iqn import IQNPolicy
 from ding.policy.mdqn import MDQNPolicy
 from ding.policy.pg import PGPolicy
 from ding.policy.policy_factory import PolicyFactory, get_random_policy
+from ding.policy.ppg import PPGOffPolicy
 from ding.policy.ppo import PPOPolicy
 from ding.policy.ppo_offpolicy import PPOOffPolicy
 from ding.policy.ppo_pg import PPOPGPolicy
@@ -112,6 +114,8 @@ __all__ = [
     "MDQNPolicy",
     "PGCommandModePolicy",
     "PGPolicy",
+    "PPGOffCommandModePolicy",
+    "PPGOffPolicy",
     "PPOCommandModePolicy",
     "PPOOffCommandModePolicy",
     "PPOOffPolicy",

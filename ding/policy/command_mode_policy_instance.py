@@ -24,6 +24,7 @@ from ding.policy.iql import IQLPolicy
 from ding.policy.iqn import IQNPolicy
 from ding.policy.mdqn import MDQNPolicy
 from ding.policy.pg import PGPolicy
+from ding.policy.ppg import PPGOffPolicy
 from ding.policy.ppo import PPOPolicy
 from ding.policy.ppo_offpolicy import PPOOffPolicy
 from ding.policy.ppo_pg import PPOPGPolicy
@@ -258,3 +259,6 @@ class IQLCommandModePolicy(IQLPolicy, DummyCommandModePolicy):
 @POLICY_REGISTRY.register("td3_bc_command")
 class TD3BCCommandModePolicy(TD3BCPolicy, DummyCommandModePolicy):
     """`TD3BCPolicy` with a command mode, which has nothing to set."""
+@POLICY_REGISTRY.register("ppg_offpolicy_command")
+class PPGOffCommandModePolicy(PPGOffPolicy, DummyCommandModePolicy):
+    """`PPGOffPolicy` with a command mode, which has nothing to set."""

@@ -3,6 +3,7 @@
 from ding.model.template.acer import ACER
 from ding.model.template.bc import ContinuousBC, DiscreteBC
 from ding.model.template.pg import PG
+from ding.model.template.ppg import PPG
 from ding.model.template.q_learning import BDQ, C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
 from ding.model.template.qac import ContinuousQAC, DiscreteQAC
 from ding.model.template.qac_dist import QACDIST
@@ -24,6 +25,7 @@ __all__ = [
     "FQF",
     "IQN",
     "PG",
+    "PPG",
     "QACDIST",
     "QRDQN",
     "RainbowDQN",

@@ -1,0 +1,264 @@
+"""Phasic policy gradient with two replay buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.policy.actor_critic import ActorCriticPolicy
+from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.on_policy_data import narrow, take
+from ding.policy.ppo import normalised
+from ding.policy.settings import positive
+from ding.rl_utils.adder import get_gae_with_default_last_value
+from ding.rl_utils.ppo import (
+    ppg_data,
+    ppg_joint_error,
+    ppo_policy_data,
+    ppo_policy_error,
+    ppo_value_data,
+    ppo_value_error,
+)
+from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.data.samples import Column, Kind, Samples, part_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+_KEYS = frozenset(("obs", "action", "logit", "value", "adv", "weight"))
+_BUFFERS = ("policy", "value")
+
+
+@POLICY_REGISTRY.register("ppg_offpolicy")
+class PPGOffPolicy(ActorCriticPolicy):
+    """Phasic policy gradient (https://arxiv.org/abs/2009.04416) for discrete actions, on samples of replay buffers.
+
+    In the policy phase the actor learns the clipped loss of PPO from a batch of the buffer 'policy', and the separate
+    critic, `aux_critic` of the model, the returns of a batch of the buffer 'value'. Every `learn.aux_freq`-th iteration
+    an auxiliary phase follows, `learn.aux_train_epoch` epochs over the batches of the buffer 'value' since the last
+    one: the critic of the actor's own network learns the returns, too, while the policy is kept where it was.
+
+    Example:
+        >>> cfg = PPGOffPolicy.default_config()
+        >>> cfg.model.update(obs_shape=4, action_shape=2)
+        >>> policy = PPGOffPolicy(cfg, enable_field=["learn", "collect"])
+        >>> policy.learn_mode.get_attribute("batch_size")
+        {'policy': 64, 'value': 64}
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "type": "ppg_offpolicy",
+        "cuda": False,
+        "on_policy": False,
+        "priority": False,
+        "priority_IS_weight": False,
+        "transition_with_policy_data": True,
+        "learn": {
+            # Iterations per collection.
+            "update_per_collect": 5,
+            # Samples of each buffer per iteration.
+            "batch_size": 64,
+            "learning_rate": 0.001,
+            "value_weight": 0.5,
+            "entropy_weight": 0.01,
+            "clip_ratio": 0.2,
+            # Normalise the advantages of each batch.
+            "adv_norm": False,
+            # Iterations between two auxiliary phases, and the epochs of one.
+            "aux_freq": 5,
+            "aux_train_epoch": 6,
+            # Weight of the divergence from the old policy in the auxiliary phase.
+            "aux_bc_weight": 1,
+            # Bootstrap from terminal states too.
+            "ignore_done": False,
+        },
+        "collect": {"unroll_len": 1, "discount_factor": 0.99, "gae_lambda": 0.95},
+        "eval": {},
+        "other": {
+            "replay_buffer": {
+                "multi_buffer": True,
+                "policy": {"replay_buffer_size": 1000},
+                "value": {"replay_buffer_size": 1000},
+            },
+        },
+    }
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "priority": one_of(False),
+        "priority_IS_weight": one_of(False),
+        "action_space": one_of("discrete"),
+        "n_sample": integer(1, optional=True),
+        "learn.update_per_collect": integer(1),
+        "learn.batch_size": integer(1),
+        "learn.learning_rate": positive,
+        "learn.value_weight": number(0),
+        "learn.entropy_weight": number(0),
+        "learn.clip_ratio": positive,
+        "learn.adv_norm": boolean,
+        "learn.aux_freq": integer(1),
+        "learn.aux_train_epoch": integer(1),
+        "learn.aux_bc_weight": number(0),
+        "learn.ignore_done": boolean,
+        "collect.n_sample": integer(1, optional=True),
+        "collect.unroll_len": one_of(1),
+        "collect.discount_factor": number(0, 1),
+        "collect.gae_lambda": number(0, 1),
+    }
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "ppg", ["ding.model.template.ppg"]
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return [
+            *("policy_cur_lr", "value_cur_lr", "policy_loss", "value_loss", "entropy_loss", "policy_adv_abs_max"),
+            *("approx_kl", "clipfrac", "aux_value_loss", "auxiliary_loss", "behavioral_cloning_loss"),
+        ]
+
+    def _get_batch_size(self) -> dict[str, int]:
+        return dict.fromkeys(_BUFFERS, super()._get_batch_size())
+
+    # --- learn ---
+
+    def _init_learn(self) -> None:
+        model: Any = self._model
+        self._optimizer_ac = Adam(model.actor_critic.parameters(), lr=self._cfg.learn.learning_rate)
+        self._optimizer_aux_critic = Adam(model.aux_critic.parameters(), lr=self._cfg.learn.learning_rate)
+        self._learn_model = model_wrap(self._model, wrapper_name="base")
+        self._learn_model.reset()
+        self._train_iteration = 0
+        self._aux_memories: list[dict[str, Any]] = []  # what the auxiliary phase is to learn from, batch by batch
+
+    def _forward_learn(self, data: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
+        """One step of the actor on `data['policy']`, one of the critic on `data['value']`; returns what to log.
+
+        An auxiliary phase adds `aux_value_loss, auxiliary_loss` and `behavioral_cloning_loss`, means over its steps.
+        """
+        learn = self._cfg.learn
+        policy_batch, value_batch = (self._prepare(data[name]) for name in _BUFFERS)
+        self._mode_of(self._model).set(True)
+        adv = normalised(policy_batch["adv"]) if learn.adv_norm else policy_batch["adv"]
+        policy_data = ppo_policy_data(
+            self._logit(policy_batch["obs"]),
+            policy_batch["logit"],
+            policy_batch["action"],
+            adv,
+            policy_batch["weight"],
+            None,
+        )
+        loss, info = ppo_policy_error(policy_data, learn.clip_ratio)
+        policy_total = loss.policy_loss - learn.entropy_weight * loss.entropy_loss
+        self._backward_and_step(policy_total, self._optimizer_ac)
+        memory = {key: value_batch[key] for key in ("obs", "action", "value", "weight")}
+        memory["return_"] = value_batch["value"] + value_batch["adv"]
+        value_loss = self._critic_error(memory)
+        self._backward_and_step(learn.value_weight * value_loss, self._optimizer_aux_critic)
+        names = ("policy_loss", "value_loss", "entropy_loss", "policy_adv_abs_max", "total_loss")
+        values = [loss.policy_loss, value_loss, loss.entropy_loss, adv.abs().max()]
+        values.append(policy_total + learn.value_weight * value_loss)
+        logged = dict(zip(names, torch.stack(values).tolist(), strict=True))
+        logged.update(approx_kl=info.approx_kl, clipfrac=info.clipfrac)
+        logged["policy_cur_lr"] = self._optimizer_ac.param_groups[0]["lr"]
+        logged["value_cur_lr"] = self._optimizer_aux_critic.param_groups[0]["lr"]
+
+        self._train_iteration += 1
+        self._aux_memories.append(memory)
+        if self._train_iteration % learn.aux_freq == 0:
+            logged.update(self._learn_aux())
+        return logged
+
+    def _learn_aux(self) -> dict[str, float]:
+        """The auxiliary phase on all batches of memory, which is empty then."""
+        learn, size = self._cfg.learn, self._cfg.learn.batch_size
+        memory = _joined(self._aux_memories)
+        self._aux_memories.clear()
+        total = len(memory["action"])
+        with torch.no_grad():
+            parts = [narrow(memory["obs"], start, min(size, total - start)) for start in range(0, total, size)]
+            memory["logit"] = torch.cat([self._logit(part) for part in parts])
+        losses = []
+        for _ in range(learn.aux_train_epoch):
+            shuffled = take(memory, torch.from_numpy(np.random.permutation(total)).to(memory["action"].device))
+            for start in range(0, total, size):
+                batch = narrow(shuffled, start, min(size, total - start))
+                output = self._learn_model.forward(batch["obs"], mode="compute_actor_critic")
+                mask_logits(output)
+                rest = batch["value"], batch["return_"], batch["weight"]
+                joint_data = ppg_data(output["logit"], batch["logit"], batch["action"], output["value"], *rest)
+                joint = ppg_joint_error(joint_data, learn.clip_ratio)
+                joint_loss = joint.auxiliary_loss + learn.aux_bc_weight * joint.behavioral_cloning_loss
+                self._backward_and_step(joint_loss, self._optimizer_ac)
+                value_loss = self._critic_error(batch)
+                self._backward_and_step(value_loss, self._optimizer_aux_critic)
+                losses.append(torch.stack([value_loss, *joint]).detach())
+        means = torch.stack(losses).mean(0).tolist()
+        return dict(zip(("aux_value_loss", "auxiliary_loss", "behavioral_cloning_loss"), means, strict=True))
+
+    def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        batch = default_preprocess_learn(data, keys=_KEYS)
+        if self._cuda:
+            batch = to_device(batch, self._device)
+        batch["obs"] = self._model_input(batch["obs"])
+        return batch
+
+    def _logit(self, obs: Any) -> Tensor:
+        output = self._learn_model.forward(obs, mode="compute_actor")
+        mask_logits(output)
+        logit: Tensor = output["logit"]
+        return logit
+
+    def _critic_error(self, batch: Mapping[str, Any]) -> Tensor:
+        """The loss of `aux_critic` on `obs, value, return_` and `weight`."""
+        value = self._learn_model.forward(batch["obs"], mode="compute_critic")["value"]
+        value_data = ppo_value_data(value, batch["value"], batch["return_"], batch["weight"])
+        return ppo_value_error(value_data, self._cfg.learn.clip_ratio)
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {
+            "model": self._learn_model.state_dict(),
+            "optimizer_ac": self._optimizer_ac.state_dict(),
+            "optimizer_aux_critic": self._optimizer_aux_critic.state_dict(),
+            "train_iteration": self._train_iteration,
+            "aux_memories": list(self._aux_memories),
+        }
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        self._learn_model.load_state_dict(state_dict["model"], strict=True)
+        self._optimizer_ac.load_state_dict(state_dict["optimizer_ac"])
+        self._optimizer_aux_critic.load_state_dict(state_dict["optimizer_aux_critic"])
+        self._train_iteration = state_dict.get("train_iteration", 0)
+        self._aux_memories = to_device(list(state_dict.get("aux_memories", [])), self._device)
+
+    # --- collect ---
+
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Add `adv` [1], and `buffer_name`, the buffers that a sample is for.
+
+        Of an unfinished piece of trajectory the last transition is given up: its value is that of what follows.
+        """
+        if not transitions:
+            return []
+        last = part_of(transitions, len(transitions) - 1, None)[0]
+        done = bool(np.all(last["done"])) and not self._cfg.learn.ignore_done
+        samples = get_gae_with_default_last_value(transitions, done, self._gamma, self._gae_lambda, self._cuda)
+        if isinstance(samples, Samples) and samples.columns is not None:
+            samples.set_column("buffer_name", Column(Kind.OBJECT, [list(_BUFFERS) for _ in range(len(samples))]))
+            return samples
+        for sample in samples:
+            sample["buffer_name"] = list(_BUFFERS)
+        return samples
+
+
+def _joined(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One batch of all; what is None in one is None in all."""
+
+    def join(parts: Sequence[Any]) -> Any:
+        if isinstance(parts[0], Mapping):
+            return {key: join([part[key] for part in parts]) for key in parts[0]}
+        return None if parts[0] is None else torch.cat(list(parts))
+
+    return {key: join([batch[key] for batch in batches]) for key in batches[0]}
