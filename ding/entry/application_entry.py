@@ -15,7 +15,13 @@ from ding.config.config import compile_config
 from ding.config.experiment import StartFolder
 from ding.entry.checks import check_evaluation_episodes
 from ding.entry.pipeline import read_pair
-from ding.entry.workers import build_collector_env, build_evaluator_env, build_policy, check_fits_env
+from ding.entry.workers import (
+    build_collector_env,
+    build_evaluator_env,
+    build_policy,
+    check_fits_env,
+    normalize_as_trained,
+)
 from ding.policy.base_policy import Policy
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.utils.config_helper import ConfigError
@@ -24,6 +30,7 @@ from ding.utils.file_helper import read_file
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from ding.worker.learner.checkpoint import normalization_of
 
 Path = str | os.PathLike[str]
 
@@ -64,10 +71,11 @@ def eval(
         if replay_path:
             env.enable_save_replay(os.fspath(replay_path))
         policy: Policy = build_policy(cfg, model, ["eval"])
-        load_state(policy.eval_mode, state_dict, load_path or _path_of_config(cfg), model)
+        statistics = load_state(policy.eval_mode, state_dict, load_path or _path_of_config(cfg), model)
         evaluator = InteractionSerialEvaluator(cfg.policy.eval.evaluator, env, policy.eval_mode, exp_name=cfg.exp_name)
         stack.callback(evaluator.close)
         check_fits_env(policy, env, model)
+        normalize_as_trained(env, statistics)
         _, info = evaluator.eval()
         return float(np.mean(info["eval_episode_return"]))
 
@@ -194,17 +202,22 @@ def _build_collector(
     cfg = _compile(stack, input_cfg, seed, env_setting, "collect_demo_data_config.py")
     env = build_collector_env(stack, cfg, env_setting, seed)
     policy: Policy = build_policy(cfg, model, ["collect"])
-    load_state(policy.collect_mode, state_dict, state_dict_path, model)
+    statistics = load_state(policy.collect_mode, state_dict, state_dict_path, model)
     defaults = kind.default_config()
     own = {key: value for key, value in cfg.policy.collect.collector.items() if key in defaults}
     collector = kind(EasyDict({**defaults, **own}), env, policy.collect_mode, exp_name=cfg.exp_name)
     stack.callback(collector.close)
     check_fits_env(policy, env, model)
+    if statistics:
+        normalize_as_trained(env, statistics)
+        collector.reset_env()
     return cfg, collector
 
 
-def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: Any) -> None:
+def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: Any) -> Any:
     """Give a policy mode the state, or that of the checkpoint at `path`; without either a `model` of one's own counts.
+
+    Returns the statistics with which the envs of the training normalized, None if there are none.
 
     Raises:
         ConfigError: there is none of the three.
@@ -213,8 +226,10 @@ def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: A
         state_dict = read_file(path)
     if state_dict is not None:
         mode.load_state_dict(state_dict)
-    elif model is None:
+        return normalization_of(state_dict)
+    if model is None:
         raise ConfigError("nothing says what the policy has learned: give a state dict, the path of one, or a model")
+    return None
 
 
 def _greedy(cfg: EasyDict) -> dict[str, Any]:

@@ -119,13 +119,14 @@ def with_command_mode(create: Any) -> Any:
 def _train(run: SerialRun, update: Update, pretrain: Pretrain | None, max_train_iter: int, max_env_step: int) -> None:
     learner, collector = run.learner, run.collector
     learner.call_hook("before_run")
-    if run.cfg.policy.learn.get("resume_training", False):
-        collector.envstep = learner.collector_envstep
-    elif pretrain is not None:
+    run.resume()
+    run.sync_normalization()
+    if pretrain is not None and not run.cfg.policy.learn.get("resume_training", False):
         pretrain(run, max_train_iter)
     run.collect_randomly()
     while True:
         collect_kwargs = run.commander.step()
+        run.sync_normalization()
         if run.evaluator.should_eval(learner.train_iter) and run.evaluate():
             break
         data = collector.collect(train_iter=learner.train_iter, policy_kwargs=collect_kwargs)
@@ -133,6 +134,7 @@ def _train(run: SerialRun, update: Update, pretrain: Pretrain | None, max_train_
         run.progress.advance(collector.envstep, learner.train_iter)
         if collector.envstep >= max_env_step or learner.train_iter >= max_train_iter:
             break
+    run.sync_normalization()
     if run.eval_info is None:  # a resumed run may end before an evaluation was due
         run.evaluate()
     learner.call_hook("after_run")

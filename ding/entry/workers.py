@@ -25,6 +25,7 @@ from ding.worker.collector.base_serial_collector import create_serial_collector
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.replay_buffer.base_buffer import create_buffer
 
 # After so many rounds without a new item in the buffer and without training, nothing would ever change.
@@ -44,6 +45,7 @@ class SerialRun:
         idle_rounds: rounds of collecting in a row that neither filled the buffer nor trained the policy.
         last_push_iter: the learner's iteration when the newest round was collected.
         label: is applied to what is collected, before it is pushed.
+        evaluator_env: None where nothing is collected.
     """
 
     cfg: EasyDict
@@ -62,11 +64,32 @@ class SerialRun:
     idle_rounds: int = 0
     last_push_iter: int = 0
     label: Callable[[list[Any]], list[Any]] | None = None
+    evaluator_env: Any = None
 
     @property
     def envstep(self) -> int:
         """Env steps of the training so far."""
         return 0 if self.collector is None else int(self.collector.envstep)
+
+    def resume(self) -> None:
+        """Go on from what the learner's checkpoint says of the rest, if it has loaded one."""
+        if self.cfg.policy.learn.get("resume_training", False):
+            self.collector.envstep = self.learner.collector_envstep
+        state = self.learner.ckpt_extra.get(NORMALIZATION)
+        if state:
+            self.collector_env.load_normalization(state)
+
+    def sync_normalization(self) -> None:
+        """Give all collector envs the statistics of all of them, and put these into the next checkpoint.
+
+        Each rank has its own, and the checkpoint those of rank 0.
+        """
+        env = self.collector_env
+        if hasattr(env, "sync_normalization"):
+            env.sync_normalization()
+            state = env.normalization_state()
+            if state:
+                self.learner.ckpt_extra[NORMALIZATION] = state
 
     def collect_randomly(self) -> None:
         """Fill the buffer, if any, with `policy.random_collect_size` (0 by default) samples of a random policy."""
@@ -76,6 +99,7 @@ class SerialRun:
 
     def evaluate(self) -> bool:
         """Evaluate, record it, and say whether the stop value is reached."""
+        normalize_as_trained(self.evaluator_env, self.learner.ckpt_extra.get(NORMALIZATION))
         train_iter, envstep = self.learner.train_iter, self.envstep
         stop, self.eval_info = self.evaluator.eval(self.learner.save_checkpoint, train_iter, envstep)
         if get_rank() == 0:
@@ -162,7 +186,7 @@ def build_run(
     )
     progress = closing(stack, ProgressLine(max_env_step, enabled=get_rank() == 0))
     workers = learner, collector, evaluator, buffer, commander, collector_env, progress
-    return SerialRun(cfg, policy, *workers, common["tb_logger"])
+    return SerialRun(cfg, policy, *workers, common["tb_logger"], evaluator_env=evaluator_env)
 
 
 def build_offline_run(
@@ -200,6 +224,12 @@ def check_fits_env(policy: Policy, env: Any, model: Any) -> None:
     check_policy_fits_env(policy, env)
     if model is None:
         check_model_fits_env(policy.cfg.get("model") or {}, env)
+
+
+def normalize_as_trained(env: Any, state: Any) -> None:
+    """Let the envs of a manager normalize with the statistics `state` of a training, if any; they gather no more."""
+    if state and hasattr(env, "load_normalization") and not env.closed:
+        env.load_normalization(state, is_frozen=True)
 
 
 def evaluation_seed(seed: int) -> int:

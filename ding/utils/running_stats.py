@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -75,6 +75,14 @@ def get_shape0(data: Any) -> int:
     return len(data)
 
 
+class Moments(NamedTuple):
+    """Mean and variance of `size` values."""
+
+    mean: Any
+    var: Any
+    size: float
+
+
 class RunningMeanStd:
     """Mean and standard deviation of all batches so far, merged batch by batch (Chan et al.).
 
@@ -116,6 +124,15 @@ class RunningMeanStd:
         self._mean = self._mean + delta * count / total
         self._var = squares / total
         self._count = total
+
+    @property
+    def moments(self) -> Moments:
+        """All there is to know of the batches so far, which count with `epsilon` more; it may be assigned."""
+        return Moments(self._mean, self._var, self._count)
+
+    @moments.setter
+    def moments(self, moments: Moments) -> None:
+        self._mean, self._var, self._count = moments
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """All there is to know of the batches so far, as float64 tensors."""

@@ -21,6 +21,7 @@ from easydict import EasyDict
 from ding.envs.common.gym_compat import library_of
 from ding.envs.env_manager.data_formats import StackedFormat
 from ding.envs.env_manager.env_seeds import EnvSeeds, Seeds
+from ding.envs.env_manager.normalization import ENV_CALLS, Normalization
 from ding.utils.config_helper import (
     Rule,
     anything,
@@ -160,6 +161,8 @@ class BaseEnvManager:
         self._seeds = EnvSeeds(self._env_num)
         self._reset_param: dict[int, dict[str, Any] | None] = {}
         self._env_episode_count: dict[int, int] = {}
+        self._normalization = Normalization()
+        self._may_normalize = True  # until the envs were asked, once for each launch
         if not self._env_fn:
             raise IndexError(
                 "an env manager needs at least one env, got an empty env_fn; set env.collector_env_num >= 1"
@@ -316,6 +319,7 @@ class BaseEnvManager:
             raise AssertionError(f"reset_param is for {len(reset_param)} envs, but there are {self._env_num}")
         _log_once(f"spaces: {self._observation_space}, {self._action_space}, {self._reward_space}")
         self._closed = False
+        self._may_normalize = True
         self._envs = {}
         try:
             for env_id in range(self._env_num):
@@ -379,6 +383,42 @@ class BaseEnvManager:
                 ready_obs[env_id] = timestep.obs
             timesteps[env_id] = timestep
         return timesteps
+
+    def sync_normalization(self) -> None:
+        """Give the wrappers `obs_norm` and `reward_norm` of all envs the statistics of all of them.
+
+        Between two calls each env goes on by itself. What they know outlives
+        `close` and `launch`. Without such wrappers, or where their statistics are frozen, it does nothing.
+
+        Raises:
+            AssertionError: the manager is closed.
+        """
+        self._check_open()
+        if not self._may_normalize or self._normalization.is_frozen:
+            return
+        gathered = self._call_each("take_moments")
+        self._may_normalize = any(gathered)
+        if self._may_normalize:
+            self._normalization.merge(gathered)
+            self._call_each("put_moments", self._normalization.moments, False)
+
+    def normalization_state(self) -> dict[str, Any]:
+        """The statistics that `sync_normalization` has gathered, as tensors; empty if there are none."""
+        return self._normalization.state_dict()
+
+    def load_normalization(self, state: Mapping[str, Any], is_frozen: bool = False) -> None:
+        """Let the envs of an open manager normalize with statistics of `normalization_state`, of this or another one.
+
+        Args:
+            is_frozen: they gather nothing more, as is right for evaluations.
+
+        Raises:
+            AssertionError: the manager is closed.
+        """
+        self._check_open()
+        self._normalization.load_state_dict(state, is_frozen)
+        if state:
+            self._call_each("put_moments", self._normalization.moments, is_frozen)
 
     def close(self) -> None:
         """Close the envs; a second call does nothing, and `launch` may follow.
@@ -503,6 +543,10 @@ class BaseEnvManager:
 
     def _call_env(self, env_id: int, method: str, *args: Any) -> Any:
         return getattr(self._envs[env_id], method)(*args)
+
+    def _call_each(self, name: str, *args: Any) -> list[Any]:
+        """What a function of `ENV_CALLS` returns for each env."""
+        return [ENV_CALLS[name](env, *args) for env in self._envs.values()]
 
     def _attempt_reset(self, env_id: int) -> Any:
         reset, param, timeout = self._envs[env_id].reset, self._reset_param[env_id] or {}, self._reset_timeout

@@ -22,6 +22,7 @@ from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import call_with_timeout, is_done, no_timestep
 from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array, unpack_array
 from ding.envs.env_manager.env_seeds import EnvSeed
+from ding.envs.env_manager.normalization import ENV_CALLS
 from ding.utils.child_helper import die_with, settle_in
 
 # How long an env may take to close once its manager's process is gone.
@@ -235,6 +236,8 @@ class EnvServer:
     def _call(self, method: str, *args: Any) -> Any:
         if method == "attribute":
             return getattr(self._env, args[0], None)
+        if method in ENV_CALLS:
+            return ENV_CALLS[method](self._env, *args)
         result = getattr(self._env, method)(*args)
         if method == "reward_shaping" and result is None:
             return args[0]  # which the env has changed

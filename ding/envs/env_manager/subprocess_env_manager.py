@@ -552,6 +552,10 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _call_env(self, env_id: int, method: str, *args: Any) -> Any:
         return self._ask([env_id], method, *args)[env_id]
 
+    def _call_each(self, name: str, *args: Any) -> list[Any]:
+        alive = [env_id for env_id, process in self._processes.items() if not process.is_dead]
+        return list(self._ask(alive, name, *args).values())
+
     def _env_attributes(self, key: str) -> list[Any]:
         if inspect.ismethod(getattr(self._env_ref, key)):
             return [partial(self._call_env, env_id, key) for env_id in range(self._env_num)]

@@ -8,6 +8,7 @@ import numpy as np
 
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper, ObservationWrapper, sole_box
 from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
+from ding.utils.running_stats import Moments
 from ding.utils.running_stats import RunningMeanStd as _RunningMeanStd
 
 _WARM_UP_STEPS = 30
@@ -38,35 +39,81 @@ class RunningMeanStd(_RunningMeanStd):
         return np.sqrt(self._var) + self._epsilon
 
 
+class RunningNormWrapper(EnvWrapper):
+    """Base of the wrappers with running statistics, of one value for each step.
+
+    By itself each gathers its own. An env manager may share those of all its envs, see
+    `BaseEnvManager.sync_normalization`; between two such calls each goes on from what it was given.
+
+    Args:
+        keep_statistics: gather over all episodes, and share; False: each episode begins without any; None: begin
+            without any unless they are shared.
+    """
+
+    rms: RunningMeanStd
+
+    def __init__(self, env: Any, keep_statistics: bool | None) -> None:
+        super().__init__(env)
+        self.keep_statistics = keep_statistics
+        self.data_count = 0
+        self._is_frozen = False
+        # What was gathered since the last `take_moments`; None while nothing is shared.
+        self._gathered: RunningMeanStd | None = None
+
+    def take_moments(self) -> Moments:
+        """What was gathered since the last call; nothing before the first `put_moments`."""
+        nothing = RunningMeanStd(epsilon=0, shape=self.rms.moments.mean.shape)
+        if self._gathered is None:
+            return nothing.moments
+        gathered, self._gathered = self._gathered, nothing
+        return gathered.moments
+
+    def put_moments(self, moments: Moments, is_frozen: bool) -> None:
+        """Go on from these statistics, or, frozen, with these."""
+        self.rms.moments = moments
+        self.data_count = int(moments.size)
+        self._is_frozen = is_frozen
+        self._gathered = RunningMeanStd(epsilon=0, shape=moments.mean.shape)
+
+    def _begin_episode(self) -> None:
+        is_kept = self._gathered is not None if self.keep_statistics is None else self.keep_statistics
+        if not is_kept:
+            self.data_count = 0
+            self.rms.reset()
+
+    def _gather(self, value: np.ndarray) -> None:
+        if self._is_frozen:
+            return
+        self.data_count += 1
+        self.rms.merge(value, 0.0, 1)
+        if self._gathered is not None:
+            self._gathered.merge(value, 0.0, 1)
+
+
 @ENV_WRAPPER_REGISTRY.register("obs_norm")
-class ObsNormWrapper(EnvWrapper):
+class ObsNormWrapper(RunningNormWrapper):
     """Observations less their running mean, divided by their running deviation, each feature by its own; within +-3.
 
     The first 30 steps only gather statistics and return observations as they are.
 
     Args:
-        keep_statistics: gather over all episodes; else each begins without any.
+        keep_statistics: gather over all episodes, and over all envs of a run; else each episode begins without any.
     """
 
     def __init__(self, env: Any, keep_statistics: bool = True) -> None:
-        super().__init__(env)
-        self.keep_statistics = keep_statistics
-        self.data_count = 0
-        self.clip_range = (-_CLIP, _CLIP)
+        super().__init__(env, keep_statistics)
         self.rms = RunningMeanStd(shape=sole_box(self).shape)
+        self.clip_range = (-_CLIP, _CLIP)
 
     def reset(self, **kwargs: Any) -> Any:
         """Begin an episode and return its first observation."""
-        if not self.keep_statistics:
-            self.data_count = 0
-            self.rms.reset()
+        self._begin_episode()
         return self.observation(self.env.reset(**kwargs))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
         """Act once; return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
-        self.data_count += 1
-        self.rms.update(np.asarray(obs)[None])
+        self._gather(np.asarray(obs))
         return self.observation(obs), reward, done, info
 
     def observation(self, observation: Any) -> np.ndarray:
@@ -94,37 +141,33 @@ class StaticObsNormWrapper(ObservationWrapper):
 
 
 @ENV_WRAPPER_REGISTRY.register("reward_norm")
-class RewardNormWrapper(EnvWrapper):
+class RewardNormWrapper(RunningNormWrapper):
     """Rewards divided by the running deviation of the return so far, discounted by `reward_discount`.
 
     The first 30 steps only gather statistics and return rewards as they are.
 
     Args:
-        keep_statistics: gather over all episodes; else each begins without any, so that short ones stay as they are.
+        keep_statistics: gather over all episodes, and over all envs of a run; False: each episode begins without any,
+            so that short ones stay as they are; None: so it is outside of a run.
     """
 
-    def __init__(self, env: Any, reward_discount: float, keep_statistics: bool = False) -> None:
-        super().__init__(env)
-        self.reward_discount = reward_discount
-        self.keep_statistics = keep_statistics
-        self.data_count = 0
-        self.cum_reward = np.zeros(1)
+    def __init__(self, env: Any, reward_discount: float, keep_statistics: bool | None = None) -> None:
+        super().__init__(env, keep_statistics)
         self.rms = RunningMeanStd(shape=(1,))
+        self.reward_discount = reward_discount
+        self.cum_reward = np.zeros(1)
 
     def reset(self, **kwargs: Any) -> Any:
         """Begin an episode and return its first observation."""
         self.cum_reward = np.zeros(1)
-        if not self.keep_statistics:
-            self.data_count = 0
-            self.rms.reset()
+        self._begin_episode()
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
         """Act once; return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
-        self.data_count += 1
         self.cum_reward = self.cum_reward * self.reward_discount + reward
-        self.rms.update(self.cum_reward[None])
+        self._gather(self.cum_reward)
         if self.data_count > _WARM_UP_STEPS:
             reward = np.asarray(reward) / self.rms.std
         return obs, float(np.asarray(reward).item()), done, info

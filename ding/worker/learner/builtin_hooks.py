@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from ding.utils.file_helper import read_file, save_file
-from ding.worker.learner.checkpoint import EXTRA, checkpoint_folder, checkpoint_state
+from ding.worker.learner.checkpoint import (
+    EXTRA,
+    NORMALIZATION,
+    checkpoint_folder,
+    checkpoint_state,
+    normalization_of,
+)
 from ding.worker.learner.hook_base import LearnerHook, PeriodicHook
 from ding.worker.learner.log_reduce_hook import LogReduceHook
 
@@ -54,6 +60,8 @@ class LoadCkptHook(LearnerHook):
             engine.last_iter.update(int(state.pop("last_iter")))
         if "last_step" in state:
             engine.collector_envstep = int(state.pop("last_step"))
+        if normalization := normalization_of(state):
+            engine.ckpt_extra[NORMALIZATION] = normalization
         state.pop(EXTRA, None)
         engine.policy.load_state_dict(state)
         engine.info(

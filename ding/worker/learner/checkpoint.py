@@ -20,6 +20,8 @@ _PLAIN_TORCH = (torch.dtype, torch.device)
 
 # Key of what a learner adds to its checkpoints, see `LearnerView.ckpt_extra`. It is not for policies.
 EXTRA = "learner"
+# Key, in there, of the statistics with which the envs of a training normalize.
+NORMALIZATION = "normalization"
 
 
 def checkpoint_folder(engine: Any) -> str:
@@ -39,6 +41,11 @@ def checkpoint_state(engine: Any) -> dict[str, Any]:
     state = {**own, "last_iter": engine.train_iter, "last_step": engine.collector_envstep}
     extra = getattr(engine, "ckpt_extra", None)
     return plain_state({**state, EXTRA: extra} if extra else state)  # type: ignore[no-any-return]
+
+
+def normalization_of(state: Mapping[str, Any]) -> Any:
+    """The statistics with which the envs of the training normalized, of a checkpoint's content; None without any."""
+    return state.get(EXTRA, {}).get(NORMALIZATION)
 
 
 def plain_state(state: Any, where: str = "state") -> Any:
