@@ -20,7 +20,7 @@ from ding.policy.base_policy import Policy
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import create_dataset
-from ding.utils.pytorch_ddp_dist_helper import get_world_size
+from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 
 
 def serial_pipeline_offline(
@@ -53,10 +53,21 @@ def serial_pipeline_offline(
         ConfigError: the config contradicts itself, or the model does not fit the env.
         FloatingPointError: a loss became NaN.
     """
+    run = run_serial_offline(input_cfg, seed, env_setting, model, max_train_iter)
+    return run.policy, run.stop or run.learner.train_iter >= max_train_iter
+
+
+def run_serial_offline(
+    input_cfg: Any,
+    seed: int = 0,
+    env_setting: Sequence[Any] | None = None,
+    model: torch.nn.Module | None = None,
+    max_train_iter: int = UNLIMITED,
+) -> SerialRun:
+    """`serial_pipeline_offline`, returning the whole run: its config, outcome and (closed) workers."""
     pair = read_pair(input_cfg, env_setting)
     with_command_mode(pair[1])
-    run = run_offline(pair, seed, env_setting, model, max_train_iter)
-    return run.policy, run.stop or run.learner.train_iter >= max_train_iter
+    return run_offline(pair, seed, env_setting, model, max_train_iter)
 
 
 def run_offline(
@@ -104,7 +115,7 @@ def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
     ranks = get_world_size()
     if batch_size < ranks:
         raise ConfigError(f"policy.learn.batch_size = {batch_size} cannot be shared by {ranks} ranks")
-    sampler: Any = DistributedSampler(dataset, seed=seed) if ranks > 1 else None
+    sampler: Any = DistributedSampler(dataset, ranks, get_rank(), seed=seed) if ranks > 1 else None
     order = torch.Generator().manual_seed(seed)
     return DataLoader(
         dataset, batch_size // ranks, shuffle=sampler is None, sampler=sampler, collate_fn=_as_is, generator=order

@@ -47,7 +47,7 @@ def run(
         return 0 if outcome.stop else 1
     print(
         f"{'solved' if outcome.stop else 'NOT solved'}: mean return {mean_return(outcome.eval_info):.1f} "
-        f"(stop value {main.env.stop_value}) after {outcome.collector.envstep} env steps, "
+        f"(stop value {main.env.stop_value}) after {outcome.envstep} env steps, "
         f"{outcome.learner.train_iter} iterations and {seconds:.1f} s; results are in ./{outcome.cfg.exp_name}/"
     )
     return 0 if outcome.stop else 1

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ding.entry import serial_pipeline_bc, serial_pipeline_offline
+from ding.entry import eval, serial_entry_offline, serial_pipeline_bc, serial_pipeline_offline
+from ding.model.template.q_learning import DQN
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import naive_save, npz_save
@@ -188,6 +189,54 @@ def test_a_policy_may_ask_for_the_statistics_of_the_data(monkeypatch):
     monkeypatch.setattr(DQNPolicy, "set_statistic", lambda self, facts: told.append(facts), raising=False)
     serial_pipeline_offline(config(), env_setting=setting(), max_train_iter=1)
     assert told == ["facts"]
+
+
+def test_observations_are_scaled_alike_in_the_data_and_in_the_env(monkeypatch):
+    data = [{**row, "obs": torch.full((4,), 2.0 + index % 2)} for index, row in enumerate(demonstrations())]
+    npz_save([{**row, "next_obs": row["obs"]} for row in data], "demos")
+    main, create = config()
+    main.env.env_id, create.env.type, create.policy.type = "CartPole-v1", "gymnasium", "dqn"
+    main.policy.model.obs_shape = 4
+    main.policy.collect.update(data_type="npz", data_path="demos_demos.npz", normalize_states=True)
+    main.env.norm_obs = {"use_norm": True, "offline_stats": {"use_offline_stats": True}}
+    seen = {"learn": [], "eval": []}
+    learn, act = DQNPolicy._forward_learn, DQNPolicy._forward_eval
+
+    def watched_learn(self, data):
+        seen["learn"].append(np.array([row["obs"] for row in data]))
+        return learn(self, data)
+
+    def watched_eval(self, data):
+        seen["eval"] += [np.asarray(obs) for obs in data.values()]
+        return act(self, data)
+
+    monkeypatch.setattr(DQNPolicy, "_forward_learn", watched_learn)
+    monkeypatch.setattr(DQNPolicy, "_forward_eval", watched_eval)
+    serial_pipeline_offline((main, create), max_train_iter=3)
+    assert np.allclose(np.abs(np.concatenate(seen["learn"])), 0.5 / 0.501)
+    first = np.array(seen["eval"][:2]) * 0.501 + 2.5
+    assert np.all(np.abs(first) <= 0.05 + 1e-6)  # where episodes of CartPole begin
+
+
+def test_an_env_that_lacks_the_statistics_says_so():
+    main, create = config()
+    main.env.env_id, create.env.type = "CartPole-v1", "gymnasium"
+    main.env.norm_obs = {"use_norm": True, "offline_stats": {"use_offline_stats": True}}
+    with pytest.raises(ConfigError, match="lacks mean and std"):
+        eval((main, create), model=DQN(4, 2))
+
+
+def test_ranks_share_the_batch_and_the_data(monkeypatch):
+    parts = []
+    for rank in range(2):
+        monkeypatch.setattr(serial_entry_offline, "get_world_size", lambda: 2)
+        monkeypatch.setattr(serial_entry_offline, "get_rank", lambda rank=rank: rank)
+        loader = serial_entry_offline._loader(list(range(12)), 6, seed=0)
+        parts.append(list(loader))
+        with pytest.raises(ConfigError, match="batch_size = 1 cannot be shared by 2 ranks"):
+            serial_entry_offline._loader(list(range(12)), 1, seed=0)
+    assert [[len(batch) for batch in part] for part in parts] == [[3, 3], [3, 3]]
+    assert sorted(item for part in parts for batch in part for item in batch) == list(range(12))
 
 
 def test_what_cannot_be_trained_on_is_refused_and_leaves_no_folder():

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ding.utils.config_helper import ConfigError, anything, boolean, check_config, instance_of, integer
 
 _RULES = {
@@ -55,7 +57,7 @@ class GymnasiumSource:
         kwargs = dict(cfg.get("kwargs", {}))
         if env is not None and kwargs:
             raise ConfigError(f"env (type gymnasium): kwargs = {kwargs!r} are for env_id and have no meaning with env")
-        wrappers = tuple(_read_wrapper(entry) for entry in cfg.get("wrappers", ()))
+        wrappers = (*(_read_wrapper(entry) for entry in cfg.get("wrappers", ())), *_normalization(cfg))
         return cls(env_id, env, kwargs, wrappers, cfg.get("max_episode_steps"))
 
     @property
@@ -164,6 +166,27 @@ def record_video(env: Any, folder: str, prefix: str) -> Any:
 
 def _is_factory(env: Any) -> bool:
     return isinstance(env, type) or (callable(env) and not hasattr(env, "step"))
+
+
+def _normalization(cfg: Mapping[str, Any]) -> list[Wrapper]:
+    """What scales observations as those of a data set, where `norm_obs` asks for it."""
+    norm = cfg.get("norm_obs") or {}
+    stats = norm.get("offline_stats") or {}
+    if not (norm.get("use_norm") and stats.get("use_offline_stats")):
+        return []
+    if "mean" not in stats or "std" not in stats:
+        raise ConfigError(
+            "env (type gymnasium): norm_obs.offline_stats lacks mean and std; serial_pipeline_offline writes them there"
+        )
+    return [(_scale_observations, {"mean": np.asarray(stats["mean"]), "std": np.asarray(stats["std"])})]
+
+
+def _scale_observations(env: Any, mean: np.ndarray, std: np.ndarray) -> Any:
+    from gymnasium.spaces import Box
+    from gymnasium.wrappers import TransformObservation
+
+    space = Box(-np.inf, np.inf, env.observation_space.shape, np.float32)
+    return TransformObservation(env, lambda obs: ((obs - mean) / std).astype(np.float32), space)
 
 
 def _read_wrapper(entry: Any) -> Wrapper:
