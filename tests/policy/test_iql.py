@@ -136,7 +136,8 @@ def test_the_mean_is_taken_and_explored_around():
     assert drawn.abs().max() <= 1 and drawn.std() > 0.1
 
 
-def test_settings_are_checked():
+def test_settings_are_checked_and_none_is_without_effect():
+    assert not {"alpha", "auto_alpha", "num_actions", "min_q_weight"} & set(IQLPolicy.default_config().learn)
     for settings in ({"learn__tau": 1.5}, {"learn__beta": -1}, {"model__action_space": "regression"}):
         with pytest.raises(ConfigError, match="is not allowed"):
             make_policy("learn", **settings)

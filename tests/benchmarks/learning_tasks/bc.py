@@ -1,6 +1,6 @@
 """Behaviour cloning on CartPole, of a DQN expert's steps."""
 
-from tests.benchmarks.experts import demonstrate
+from tests.benchmarks.experts import cartpole_steps
 
 main_config = {
     "exp_name": "cartpole_bc",
@@ -21,10 +21,10 @@ main_config = {
     },
 }
 create_config = {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": "bc"}}
-budget = 10_000  # steps of the expert
+budget = 10_000  # steps in the data set
 
 
 def train(main_config, create_config, seed):
     from ding.entry import serial_pipeline_bc
 
-    serial_pipeline_bc((main_config, create_config), seed, demonstrate("dqn", seed, budget))
+    serial_pipeline_bc((main_config, create_config), seed, cartpole_steps("dqn", seed, budget))

@@ -1,6 +1,6 @@
-"""CQL on Pendulum, from steps of a SAC expert."""
+"""CQL on Pendulum, from steps of SAC, well trained and untrained."""
 
-from tests.benchmarks.experts import demonstrate
+from tests.benchmarks.experts import pendulum_steps
 
 main_config = {
     "exp_name": "pendulum_cql",
@@ -22,7 +22,7 @@ main_config = {
             "critic_head_hidden_size": 128,
         },
         "learn": {
-            "train_epoch": 10,
+            "train_epoch": 30,
             "batch_size": 128,
             "learning_rate_q": 0.001,
             "learning_rate_policy": 0.001,
@@ -36,11 +36,11 @@ main_config = {
     },
 }
 create_config = {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": "cql"}}
-budget = 20_000  # steps of the expert
+budget = 25_000  # steps in the data set
 
 
 def train(main_config, create_config, seed):
     from ding.entry import serial_pipeline_offline
 
-    main_config.policy.collect.data_path = demonstrate("sac", seed, budget)
+    main_config.policy.collect.data_path = pendulum_steps(seed, budget)
     serial_pipeline_offline((main_config, create_config), seed)

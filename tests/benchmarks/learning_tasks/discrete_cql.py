@@ -1,6 +1,6 @@
 """Discrete CQL on CartPole, from steps of a QR-DQN expert."""
 
-from tests.benchmarks.experts import demonstrate
+from tests.benchmarks.experts import cartpole_steps
 
 main_config = {
     "exp_name": "cartpole_cql",
@@ -28,11 +28,11 @@ main_config = {
     },
 }
 create_config = {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": "discrete_cql"}}
-budget = 10_000  # steps of the expert
+budget = 10_000  # steps in the data set
 
 
 def train(main_config, create_config, seed):
     from ding.entry import serial_pipeline_offline
 
-    main_config.policy.collect.data_path = demonstrate("qrdqn", seed, budget)
+    main_config.policy.collect.data_path = cartpole_steps("qrdqn", seed, budget)
     serial_pipeline_offline((main_config, create_config), seed)
