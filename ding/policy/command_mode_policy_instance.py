@@ -259,6 +259,8 @@ class IQLCommandModePolicy(IQLPolicy, DummyCommandModePolicy):
 @POLICY_REGISTRY.register("td3_bc_command")
 class TD3BCCommandModePolicy(TD3BCPolicy, DummyCommandModePolicy):
     """`TD3BCPolicy` with a command mode, which has nothing to set."""
+
+
 @POLICY_REGISTRY.register("ppg_offpolicy_command")
 class PPGOffCommandModePolicy(PPGOffPolicy, DummyCommandModePolicy):
     """`PPGOffPolicy` with a command mode, which has nothing to set."""
