@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ding.model.common.head import _branch, head_cls_map
+from ding.model.common.head import head_branch, head_cls_map
 from ding.rl_utils.beta_function import beta_function_map, uniform
 from ding.torch_utils.network.activation import Activation, as_activation
 
@@ -45,7 +45,7 @@ class DistributionHead(nn.Module):
     ) -> None:
         super().__init__()
         act = as_activation(activation)
-        self.Q = _branch(hidden_size, output_size * n_atom, layer_num, act, norm_type, None, noise)
+        self.Q = head_branch(hidden_size, output_size * n_atom, layer_num, act, norm_type, None, noise)
         self.register_buffer("support", torch.linspace(v_min, v_max, n_atom), persistent=False)
         self.n_atom = n_atom
         self.eps = eps
@@ -81,8 +81,8 @@ class RainbowHead(nn.Module):
     ) -> None:
         super().__init__()
         act = as_activation(activation)
-        self.A = _branch(hidden_size, output_size * n_atom, layer_num, act, norm_type, None, noise)
-        self.Q = _branch(hidden_size, n_atom, layer_num, act, norm_type, None, noise)
+        self.A = head_branch(hidden_size, output_size * n_atom, layer_num, act, norm_type, None, noise)
+        self.Q = head_branch(hidden_size, n_atom, layer_num, act, norm_type, None, noise)
         self.register_buffer("support", torch.linspace(v_min, v_max, n_atom), persistent=False)
         self.n_atom = n_atom
         self.eps = eps
@@ -122,7 +122,7 @@ class QRDQNHead(nn.Module):
     ) -> None:
         super().__init__()
         act = as_activation(activation)
-        self.Q = _branch(hidden_size, output_size * num_quantiles, layer_num, act, norm_type, None, noise)
+        self.Q = head_branch(hidden_size, output_size * num_quantiles, layer_num, act, norm_type, None, noise)
         self.num_quantiles = num_quantiles
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
@@ -168,7 +168,7 @@ class QuantileHead(nn.Module):
             raise KeyError(
                 f"beta_function_type {beta_function_type!r} is unknown; allowed: {', '.join(beta_function_map)}"
             )
-        self.Q = _branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, None, noise)
+        self.Q = head_branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, None, noise)
         self.iqn_fc = nn.Linear(quantile_embedding_size, hidden_size)
         self.num_quantiles = num_quantiles
         self.quantile_embedding_size = quantile_embedding_size
@@ -223,7 +223,7 @@ class FQFHead(nn.Module):
         noise: bool = False,
     ) -> None:
         super().__init__()
-        self.Q = _branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, None, noise)
+        self.Q = head_branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, None, noise)
         self.fqf_fc = nn.Sequential(nn.Linear(quantile_embedding_size, hidden_size), nn.ReLU())
         multiples = math.pi * torch.arange(1, quantile_embedding_size + 1, dtype=torch.float32)
         self.register_buffer("sigma_pi", multiples.view(1, 1, -1))
@@ -283,9 +283,9 @@ class BranchingHead(nn.Module):
         act = as_activation(activation)
         a_layers = layer_num if a_layer_num is None else a_layer_num
         v_layers = layer_num if v_layer_num is None else v_layer_num
-        self.V = _branch(hidden_size, 1, v_layers, act, norm_type, None, noise)
+        self.V = head_branch(hidden_size, 1, v_layers, act, norm_type, None, noise)
         self.branches = nn.ModuleList(
-            _branch(hidden_size, action_bins_per_branch, a_layers, act, norm_type, None, noise)
+            head_branch(hidden_size, action_bins_per_branch, a_layers, act, norm_type, None, noise)
             for _ in range(num_branches)
         )
 

@@ -17,7 +17,7 @@ from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 LOG_SIGMA_MIN, LOG_SIGMA_MAX = -20.0, 2.0
 
 
-def _branch(
+def head_branch(
     hidden_size: int,
     output_size: int,
     layer_num: int,
@@ -63,7 +63,7 @@ class DiscreteHead(nn.Module):
         noise: bool = False,
     ) -> None:
         super().__init__()
-        self.Q = _branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, dropout, noise)
+        self.Q = head_branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, dropout, noise)
         self._chain = LayerChain("Q")
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -99,8 +99,8 @@ class DuelingHead(nn.Module):
         act = as_activation(activation)
         a_layers = layer_num if a_layer_num is None else a_layer_num
         v_layers = layer_num if v_layer_num is None else v_layer_num
-        self.A = _branch(hidden_size, output_size, a_layers, act, norm_type, dropout, noise)
-        self.V = _branch(hidden_size, 1, v_layers, act, norm_type, dropout, noise)
+        self.A = head_branch(hidden_size, output_size, a_layers, act, norm_type, dropout, noise)
+        self.V = head_branch(hidden_size, 1, v_layers, act, norm_type, dropout, noise)
         self._advantage, self._value = LayerChain("A"), LayerChain("V")
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
