@@ -8,7 +8,7 @@ from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.example import runner
 
-NAMES = ["cartpole_dqn", "cartpole_dqn_per", "cartpole_rainbow"]
+NAMES = ["cartpole_dqn", "cartpole_dqn_per", "cartpole_rainbow", "cartpole_r2d2", "cartpole_impala"]
 
 
 def module(name):
@@ -24,7 +24,7 @@ def test_the_file_of_an_example_is_a_config_file(name, tmp_path, monkeypatch):
     assert create == example.create_config == getattr(example, f"{name}_create_config")
     cfg = compile_config(main, auto=True, create_cfg=create)
     assert cfg.policy.eval.evaluator.stop_value == 195 and cfg.policy.eval.evaluator.n_episode == 10
-    assert cfg.policy.priority is cfg.policy.priority_IS_weight is (name != "cartpole_dqn")
+    assert cfg.policy.priority is cfg.policy.priority_IS_weight is (name not in ("cartpole_dqn", "cartpole_impala"))
 
 
 def test_an_example_that_ends_unsolved_says_so_and_returns_1(tmp_path, monkeypatch, capsys):
