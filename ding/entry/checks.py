@@ -145,11 +145,24 @@ def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any) -> None:
     )
     for key, space_name, fits in pairs:
         shape, space = model_cfg.get(key), getattr(env, space_name, None)
-        if shape is not None and space is not None and not fits(shape, space):
-            raise ConfigError(
-                f"policy.model.{key} = {shape!r} does not fit the env, whose {space_name} is {space}; "
-                f"set policy.model.{key} to what the env has, or choose another env"
-            )
+        if shape is not None and space is not None:
+            _check_fits(f"policy.model.{key}", shape, space_name, space, fits)
+
+
+def _check_fits(key: str, shape: Any, space_name: str, space: Any, fits: Any) -> None:
+    members = getattr(space, "spaces", None)
+    if isinstance(shape, Mapping) and isinstance(members, Mapping):
+        for name, entry in shape.items():
+            if name not in members:
+                raise ConfigError(
+                    f"{key} = {dict(shape)!r} does not fit the env: its {space_name} has no entry {name!r}"
+                )
+            _check_fits(f"{key}[{name!r}]", entry, f"{space_name}[{name!r}]", members[name], fits)
+    elif not fits(shape, space):
+        raise ConfigError(
+            f"{key} = {shape!r} does not fit the env, whose {space_name} is {space}; "
+            f"set {key} to what the env has, or choose another env"
+        )
 
 
 def check_policy_fits_env(policy: Any, env: Any) -> None:

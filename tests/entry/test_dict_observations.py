@@ -1,0 +1,112 @@
+"""Trainings on dict observations, from an env of gymnasium to the weights: nothing but `obs_shape` tells of them."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+from gymnasium import spaces
+
+from ding.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding.utils.config_helper import ConfigError
+
+LEARN = {"batch_size": 8, "update_per_collect": 2}
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+class Reach(gymnasium.Env):
+    """Episodes of 6 steps; `clock` is one number, `camera` an image of bytes."""
+
+    observation_space = spaces.Dict(
+        {
+            "pos": spaces.Box(-1, 1, (2,), np.float32),
+            "goal": spaces.Box(-1, 1, (2,), np.float32),
+            "clock": spaces.Box(0, 9, (1,), np.float32),
+            "camera": spaces.Box(0, 255, (1, 36, 36), np.uint8),
+        }
+    )
+
+    def __init__(self, continuous=False):
+        self.action_space = spaces.Box(-1, 1, (2,), np.float32) if continuous else spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count, self.goal = 0, self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.observe(), {}
+
+    def step(self, action):
+        self.count += 1
+        return self.observe(), float(np.sum(action)), self.count >= 6, False, {}
+
+    def observe(self):
+        return {
+            "pos": self.np_random.uniform(-1, 1, 2).astype(np.float32),
+            "goal": self.goal,
+            "clock": np.array([self.count], np.float32),
+            "camera": np.full((1, 36, 36), self.count, np.uint8),
+        }
+
+
+def pair(policy_type, obs_shape, continuous=False, manager="base", **policy):
+    main = EasyDict(
+        exp_name="exp",
+        env=dict(
+            env=lambda: Reach(continuous),
+            collector_env_num=2,
+            evaluator_env_num=2,
+            n_evaluator_episode=2,
+            stop_value=1e6,
+        ),
+        policy=dict(
+            model=dict(obs_shape=obs_shape, action_shape=2),
+            learn=dict(LEARN if policy_type in ("dqn", "sac") else {"batch_size": 8}),
+            collect=dict(n_sample=16),
+            eval=dict(evaluator=dict(eval_freq=100)),
+            **policy,
+        ),
+    )
+    create = EasyDict(env=dict(type="gymnasium"), env_manager=dict(type=manager), policy=dict(type=policy_type))
+    return main, create
+
+
+VECTORS = {"pos": 2, "goal": 2}
+WITH_IMAGE = {"pos": 2, "clock": 1, "camera": [1, 36, 36]}
+
+
+def weights(policy):
+    return {name: value.clone() for name, value in policy._model.state_dict().items()}
+
+
+@pytest.mark.parametrize("obs_shape", [VECTORS, WITH_IMAGE], ids=["vectors", "image"])
+@pytest.mark.parametrize("policy_type", ["dqn", "ppo", "a2c", "sac"])
+def test_every_entry_of_an_observation_is_learned_from(policy_type, obs_shape):
+    pipeline = serial_pipeline if policy_type in ("dqn", "sac") else serial_pipeline_onpolicy
+    policy = {"random_collect_size": 0} if policy_type == "sac" else {}
+    configs = pair(policy_type, obs_shape, continuous=policy_type == "sac", **policy)
+    before = weights(pipeline(configs, seed=0, max_train_iter=1))
+    after = weights(pipeline(configs, seed=0, max_train_iter=21))  # a further round, at least
+    encoders = [name for name in after if "encoders." in name and name.endswith("weight")]
+    assert len({name.split("encoders.")[1].split(".")[0] for name in encoders}) == len(obs_shape)
+    assert not any(torch.equal(before[name], after[name]) for name in encoders if "target" not in name)
+
+
+def test_dict_observations_come_from_processes_too():
+    policies = [
+        serial_pipeline(pair("dqn", WITH_IMAGE, manager=manager), seed=0, max_train_iter=4)
+        for manager in ("base", "subprocess")
+    ]
+    one, other = map(weights, policies)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("obs_shape", "message"),
+    [({"pos": 2, "speed": 1}, "has no entry 'speed'"), ({"pos": 3}, r"\['pos'\] = 3 does not fit")],
+)
+def test_an_obs_shape_that_the_env_does_not_have_is_refused_at_the_start(obs_shape, message):
+    with pytest.raises(ConfigError, match=message):
+        serial_pipeline(pair("dqn", obs_shape), max_train_iter=1)
