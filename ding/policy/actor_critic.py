@@ -92,7 +92,7 @@ class ValueNorm(RunningMeanStd):
 
 
 # The models that are told `policy.action_space`.
-_MODELS = ("vac", "pg")
+_MODELS = ("vac", "pg", "mavac")
 
 
 class StochasticPolicy(Policy):
@@ -161,9 +161,8 @@ class ActorCriticPolicy(StochasticPolicy):
     _keeps_next_obs: ClassVar[bool] = True
 
     def default_model(self) -> tuple[str, list[str]]:
-        if setting(self._cfg, "multi_agent", False):
-            raise ConfigError("policy.multi_agent = True needs a model of your own: set policy.model.type or pass one")
-        return "vac", ["ding.model.template.vac"]
+        name = "mavac" if setting(self._cfg, "multi_agent", False) else "vac"
+        return name, [f"ding.model.template.{name}"]
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         cfg = self._cfg

@@ -80,7 +80,7 @@ class PPOPolicy(ActorCriticPolicy):
         "action_space": "discrete",
         # Has no effect on policy: gae_lambda blends the n-step returns.
         "nstep_return": False,
-        # Logits and values have an axis of agents; needs a model of one's own.
+        # Logits and values have an axis of agents; the default model is `mavac`.
         "multi_agent": False,
         "transition_with_policy_data": True,
         "learn": {

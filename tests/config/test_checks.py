@@ -359,8 +359,9 @@ def test_a_default_model_that_depends_on_the_config_is_known():
     main = EasyDict(env=main_cfg().env, policy={"model": {"critic_head_hidden_sizes": 32}})
     with pytest.raises(ConfigError, match=r"did you mean 'policy.model.critic_head_hidden_size'"):
         compiled(main, create_cfg("ppo_command"))
-    main.policy.multi_agent = True  # needs a model of one's own, with arguments that nobody knows
-    assert compiled(main, create_cfg("ppo_command")).policy.model.critic_head_hidden_sizes == 32
+    main.policy.update(multi_agent=True, model={"agent_nums": 3})
+    with pytest.raises(ConfigError, match=r"did you mean 'policy.model.agent_num'"):
+        compiled(main, create_cfg("ppo_command"))
 
 
 def test_a_default_model_that_cannot_be_told_yet_is_left_alone():

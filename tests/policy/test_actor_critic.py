@@ -480,7 +480,6 @@ def test_a_commander_needs_no_model():
         ({"learn__lr_scheduler": 3}, "learn.lr_scheduler = 3 is not allowed"),
         ({"learn__grad_clip_type": "norm"}, "learn.grad_clip_type = 'norm' is not allowed"),
         ({"collect__gae_lambda": 1.5}, "collect.gae_lambda = 1.5 is not allowed"),
-        ({"multi_agent": True}, "multi_agent = True needs a model of your own"),
         (
             {"model__action_space": "continuous"},
             "policy.action_space = 'discrete' contradicts policy.model.action_space",

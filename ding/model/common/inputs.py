@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from ding.model.common.encoder import ObsShape
-from ding.model.common.encoder import build_encoder as build_encoder
 from ding.utils.default_helper import squeeze
 
 

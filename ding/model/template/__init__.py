@@ -2,6 +2,7 @@
 
 from ding.model.template.acer import ACER
 from ding.model.template.bc import ContinuousBC, DiscreteBC
+from ding.model.template.mavac import MAVAC
 from ding.model.template.pg import PG
 from ding.model.template.ppg import PPG
 from ding.model.template.q_learning import BDQ, C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
@@ -24,6 +25,7 @@ __all__ = [
     "DiscreteQAC",
     "FQF",
     "IQN",
+    "MAVAC",
     "PG",
     "PPG",
     "QACDIST",

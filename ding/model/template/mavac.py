@@ -1,0 +1,134 @@
+"""The actor-critic network of cooperating agents: each acts on what it sees, and the critic sees all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
+from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
+from ding.torch_utils.network.activation import Activation, as_activation
+from ding.utils.registry_factory import MODEL_REGISTRY
+
+ACTION_SPACES = ("discrete", "continuous")
+
+
+@MODEL_REGISTRY.register("mavac")
+class MAVAC(nn.Module):
+    """The model of multi-agent PPO (https://arxiv.org/abs/2103.01955): A agents share one actor and one critic.
+
+    Args:
+        agent_obs_shape: the width of an agent's own observation.
+        global_obs_shape: the width of the state that the critic judges.
+        action_shape: the number of discrete actions of an agent, or of dimensions of its continuous action.
+        agent_num: A.
+        action_space: 'discrete' or 'continuous'.
+        sigma_type, bound_type: of continuous actions, see `ReparameterizationHead`.
+        encoder: two modules that stand before actor and critic. The width of their embeddings is their attribute
+            `output_size` where they have one, else that of the observations.
+
+    Attributes:
+        actor, critic: `[encoder, head]` of each. They hold the same modules as `actor_head`, `critic_head`, ..., so the
+            state dict has each parameter under two names.
+
+    Raises:
+        ValueError: an unknown `action_space`, or `encoder` is not a pair of modules.
+
+    Example:
+        >>> import torch
+        >>> model = MAVAC(agent_obs_shape=8, global_obs_shape=12, action_shape=5, agent_num=3)
+        >>> obs = {"agent_state": torch.rand(2, 3, 8), "global_state": torch.rand(2, 3, 12)}
+        >>> output = model(obs, mode="compute_actor_critic")
+        >>> output["logit"].shape, output["value"].shape
+        (torch.Size([2, 3, 5]), torch.Size([2, 3]))
+    """
+
+    mode = ["compute_actor", "compute_critic", "compute_actor_critic"]
+
+    def __init__(
+        self,
+        agent_obs_shape: int | Sequence[int],
+        global_obs_shape: int | Sequence[int],
+        action_shape: int | Sequence[int],
+        agent_num: int,
+        actor_head_hidden_size: int = 256,
+        actor_head_layer_num: int = 2,
+        critic_head_hidden_size: int = 512,
+        critic_head_layer_num: int = 1,
+        action_space: str = "discrete",
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        sigma_type: str | None = "independent",
+        bound_type: str | None = None,
+        encoder: Sequence[nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        if action_space not in ACTION_SPACES:
+            raise ValueError(f"action_space {action_space!r} is unknown; allowed: {', '.join(ACTION_SPACES)}")
+        if encoder is None:
+            encoder = nn.Identity(), nn.Identity()
+        elif len(encoder) != 2 or not all(isinstance(part, nn.Module) for part in encoder):
+            raise ValueError("encoder must be None or two nn.Modules, one for the actor and one for the critic")
+        self.agent_num = agent_num
+        self.action_space = action_space
+        self.agent_obs_shape, self.global_obs_shape = as_obs_shape(agent_obs_shape), as_obs_shape(global_obs_shape)
+        self.actor_encoder, self.critic_encoder = encoder
+        act, size = as_activation(activation), as_shape(action_shape)
+        actor_size, critic_size = actor_head_hidden_size, critic_head_hidden_size
+        options: dict[str, Any] = {"activation": act, "norm_type": norm_type}
+        head: nn.Module
+        if not isinstance(size, int):
+            raise ValueError(f"action_shape {action_shape!r} is not supported; it must be a number")
+        if action_space == "discrete":
+            head = DiscreteHead(actor_size, size, actor_head_layer_num, **options)
+        else:
+            options_of_actor = {**options, "sigma_type": sigma_type, "bound_type": bound_type}
+            head = ReparameterizationHead(actor_size, size, actor_head_layer_num, **options_of_actor)
+        self.actor_head = _behind_a_layer(self.actor_encoder, agent_obs_shape, actor_size, act, head)
+        value = RegressionHead(critic_size, 1, critic_head_layer_num, **options)
+        self.critic_head = _behind_a_layer(self.critic_encoder, global_obs_shape, critic_size, act, value)
+        self.actor = nn.ModuleList([self.actor_encoder, self.actor_head])
+        self.critic = nn.ModuleList([self.critic_encoder, self.critic_head])
+
+    def forward(self, inputs: Mapping[str, Any], mode: str) -> dict[str, Any]:
+        """What the method called `mode` returns.
+
+        Args:
+            inputs: `agent_state` [B, A, *agent_obs_shape], `global_state` [B, A, *global_obs_shape] or
+                [B, *global_obs_shape], and perhaps `action_mask` [B, A, N] (1 for a legal action), which is passed on.
+
+        Raises:
+            AssertionError: an unknown mode.
+            ValueError: the observations do not have the shapes that the model was made for.
+            KeyError: one of them is missing.
+        """
+        if mode not in self.mode:
+            raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
+        output: dict[str, Any] = getattr(self, mode)(inputs)
+        return output
+
+    def compute_actor(self, x: Mapping[str, Any]) -> dict[str, Any]:
+        """`{'logit': [B, A, N]}`, of continuous actions `{'mu', 'sigma'}`, each [B, A, action_shape]."""
+        output = self.actor_head(self.actor_encoder(observations_of(x["agent_state"], self.agent_obs_shape, self)))
+        if self.action_space == "continuous":
+            return {"logit": output}
+        return {"logit": output["logit"], **({"action_mask": x["action_mask"]} if "action_mask" in x else {})}
+
+    def compute_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
+        """`{'value': [B, A]}`, or [B] where all agents have one global state."""
+        state: Tensor = observations_of(x["global_state"], self.global_obs_shape, self)
+        return {"value": self.critic_head(self.critic_encoder(state))["pred"]}
+
+    def compute_actor_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
+        """What both return."""
+        return {**self.compute_actor(x), **self.compute_critic(x)}
+
+
+def _behind_a_layer(encoder: nn.Module, obs_shape: Any, size: int, act: nn.Module | None, head: nn.Module) -> nn.Module:
+    """`head`, whose embeddings have the width `size`, with a linear layer and activation before it."""
+    width: Any = getattr(encoder, "output_size", None) or as_shape(obs_shape)
+    if not isinstance(width, int):
+        raise ValueError(f"obs_shape {obs_shape!r} is not supported without an encoder that has an output_size")
+    return nn.Sequential(nn.Linear(width, size), act or nn.Identity(), head)
