@@ -89,8 +89,8 @@ class CQLPolicy(SACPolicy):
             uniform = torch.rand(size, number, action.shape[1], device=action.device) * 2 - 1
             actions, log_densities = [uniform], [torch.full((size, number), -action.shape[1] * math.log(2))]
             for observations in (obs, batch["next_obs"]):
-                mu, sigma = self._model(observations, mode="compute_actor")["logit"]
-                drawn = squashed_gaussian_sample([part.repeat_interleave(number, 0) for part in (mu, sigma)])
+                logit = self._model(observations, mode="compute_actor")["logit"]
+                drawn = squashed_gaussian_sample(take(logit, rows.repeat_interleave(number)))
                 actions.append(drawn.action.view_as(uniform))
                 log_densities.append(drawn.log_prob.view(size, number))
             log_density = torch.cat([one.to(action.device) for one in log_densities], 1)

@@ -146,3 +146,16 @@ def test_the_example_config_runs(tmp_path, monkeypatch):
     policy, stop = serial_pipeline_offline(pendulum_config("cql", pendulum_data(tmp_path / "any")))
     assert isinstance(policy, CQLCommandModePolicy) and not stop
     assert make_policy("eval").eval_mode.forward({0: torch.zeros(3)})[0]["action"].shape == (2,)
+
+
+def test_the_logits_of_a_model_of_ones_own_may_be_a_dict(monkeypatch):
+    policy, data = make_policy("learn", learn__num_actions=2), make_batch(4)
+    fixed_draws(monkeypatch, policy)
+    expected = policy._conservative_gaps(policy._prepare(data))
+    compute_actor = policy._model.compute_actor
+    monkeypatch.setattr(
+        policy._model,
+        "compute_actor",
+        lambda obs: {"logit": dict(zip(("mu", "sigma"), compute_actor(obs)["logit"], strict=True))},
+    )
+    assert policy._conservative_gaps(policy._prepare(data)) == expected

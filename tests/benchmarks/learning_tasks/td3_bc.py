@@ -22,7 +22,7 @@ main_config = {
             "critic_head_hidden_size": 128,
         },
         "learn": {
-            "train_epoch": 30,
+            "train_epoch": 60,
             "batch_size": 128,
             "learning_rate_critic": 0.001,
             "learning_rate_actor": 0.001,
