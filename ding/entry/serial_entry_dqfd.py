@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from ding.config.checks import value_at
 from ding.entry.expert import Expert, mark, train_on_shares, train_with_expert
 from ding.entry.pipeline import run_pipeline
 from ding.entry.progress import UNLIMITED
 from ding.entry.workers import SerialRun, rank_seed
 from ding.policy.base_policy import Policy
+from ding.utils.config_helper import ConfigError
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 
 
@@ -45,12 +47,18 @@ def serial_pipeline_dqfd(
         max_env_step: no new round of collecting begins after this many env steps; those of the expert do not count.
 
     Raises:
-        ConfigError: a config contradicts itself, or nothing says what the expert has learned.
+        ConfigError: a config contradicts itself, nothing says what the expert has learned, or the policy has no
+            `learn.per_train_iter_k` or `collect.pho`.
     """
     expert = Expert(expert_cfg, env_setting, expert_model, lambda samples: mark(samples, "is_expert", 1), True)
     rng = np.random.default_rng(rank_seed(seed, get_rank()))
 
     def prepare(stack: Any, run: SerialRun) -> None:
+        for key in ("learn.per_train_iter_k", "collect.pho"):
+            if value_at(run.cfg.policy, key) is None:
+                raise ConfigError(
+                    f"policy.{key} is missing: serial_pipeline_dqfd needs it, as the policy 'dqfd' has it"
+                )
         size = run.cfg.policy.learn.get(
             "expert_replay_buffer_size", run.cfg.policy.other.replay_buffer.replay_buffer_size
         )

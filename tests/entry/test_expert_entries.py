@@ -161,6 +161,14 @@ def test_a_short_budget_ends_within_the_demonstrations():
     assert len(SEEN) == 3 and result()["train_iter"] == 3
 
 
+def test_a_policy_without_the_settings_of_dqfd_is_refused(tmp_path):
+    main, create = dqfd_student()
+    del main.policy.collect["pho"]
+    with pytest.raises(ConfigError, match=r"policy\.collect\.pho is missing"):
+        serial_pipeline_dqfd((main, create), expert(), 0, setting(), None, always(1))
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_the_share_of_demonstrations_is_drawn_for_each_batch():
     main, create = dqfd_student(update_per_collect=40, batch_size=32, per_train_iter_k=0)
     main.policy.collect.update(pho=0.25, n_sample=32)
