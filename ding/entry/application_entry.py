@@ -21,6 +21,7 @@ from ding.entry.workers import (
     build_policy,
     check_fits_env,
     normalize_as_trained,
+    set_offline_stats,
 )
 from ding.policy.base_policy import Policy
 from ding.rl_utils.adder import get_nstep_return_data
@@ -30,7 +31,7 @@ from ding.utils.file_helper import read_file
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.learner.checkpoint import normalization_of
+from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS, normalization_of
 
 Path = str | os.PathLike[str]
 
@@ -66,12 +67,13 @@ def eval(
     with ExitStack() as stack:
         cfg = _compile(stack, input_cfg, seed, env_setting, "eval_config.py")
         check_evaluation_episodes(cfg)
+        state_dict = _read_state(cfg, state_dict, load_path or _path_of_config(cfg))
         env = build_evaluator_env(stack, cfg, env_setting)
         replay_path = replay_path or cfg.env.get("replay_path")
         if replay_path:
             env.enable_save_replay(os.fspath(replay_path))
         policy: Policy = build_policy(cfg, model, ["eval"])
-        statistics = load_state(policy.eval_mode, state_dict, load_path or _path_of_config(cfg), model)
+        statistics = load_state(policy.eval_mode, state_dict, None, model)
         evaluator = InteractionSerialEvaluator(cfg.policy.eval.evaluator, env, policy.eval_mode, exp_name=cfg.exp_name)
         stack.callback(evaluator.close)
         check_fits_env(policy, env, model)
@@ -200,9 +202,10 @@ def _build_collector(
     state_dict_path: Path | None,
 ) -> tuple[EasyDict, Any]:
     cfg = _compile(stack, input_cfg, seed, env_setting, "collect_demo_data_config.py")
+    state_dict = _read_state(cfg, state_dict, state_dict_path)
     env = build_collector_env(stack, cfg, env_setting, seed)
     policy: Policy = build_policy(cfg, model, ["collect"])
-    statistics = load_state(policy.collect_mode, state_dict, state_dict_path, model)
+    statistics = load_state(policy.collect_mode, state_dict, None, model)
     defaults = kind.default_config()
     own = {key: value for key, value in cfg.policy.collect.collector.items() if key in defaults}
     collector = kind(EasyDict({**defaults, **own}), env, policy.collect_mode, exp_name=cfg.exp_name)
@@ -212,6 +215,14 @@ def _build_collector(
         normalize_as_trained(env, statistics)
         collector.reset_env()
     return cfg, collector
+
+
+def _read_state(cfg: EasyDict, state_dict: dict[str, Any] | None, path: Any) -> dict[str, Any] | None:
+    """The state, or that of the checkpoint at `path`; statistics of a data set in it go to the env."""
+    if state_dict is None and path:
+        state_dict = read_file(path)
+    set_offline_stats(cfg.env, (state_dict or {}).get(EXTRA, {}).get(OFFLINE_STATS))
+    return state_dict
 
 
 def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,12 +15,13 @@ from ding.config.experiment import StartFolder
 from ding.entry.checks import check_evaluation_episodes, check_ranks, warn_of_overruled_settings
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.progress import UNLIMITED
-from ding.entry.workers import SerialRun, build_offline_run
+from ding.entry.workers import SerialRun, build_offline_run, set_offline_stats
 from ding.policy.base_policy import Policy
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import create_dataset
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
+from ding.worker.learner.checkpoint import OFFLINE_STATS
 
 
 def serial_pipeline_offline(
@@ -38,8 +39,8 @@ def serial_pipeline_offline(
     those of `serial_pipeline`; several ranks share `policy.learn.batch_size` and the data set.
 
     With `env.norm_obs.use_norm` and `env.norm_obs.offline_stats.use_offline_stats` the mean and the deviation of the
-    observations are written to `env.norm_obs.offline_stats`, for the env. A policy that has `set_statistic` is given
-    the `statistics` of the data set.
+    observations are written to `env.norm_obs.offline_stats`, for the env, and to checkpoints, for `eval`. A policy that
+    has `set_statistic` is given the `statistics` of the data set.
 
     Args:
         input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
@@ -98,8 +99,11 @@ def run_offline(
         cfg.policy.collect.setdefault("data_type", "naive")
         dataset = create_dataset(cfg)
         loader = _loader(dataset, cfg.policy.learn.batch_size, seed)
-        _tell_env(cfg.env, dataset)
+        stats = {key: getattr(dataset, key) for key in ("mean", "std") if hasattr(dataset, key)}
+        is_normalized = set_offline_stats(cfg.env, stats)
         run = build_offline_run(stack, cfg, env_setting, model)
+        if is_normalized:
+            run.learner.ckpt_extra[OFFLINE_STATS] = stats
         if hasattr(run.policy, "set_statistic"):
             run.policy.set_statistic(dataset.statistics)
         folder.keep()
@@ -124,12 +128,6 @@ def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
 
 def _as_is(samples: Any) -> Any:
     return samples
-
-
-def _tell_env(env_cfg: Mapping[str, Any], dataset: Any) -> None:
-    stats = value_at(env_cfg, "norm_obs.offline_stats") or {}
-    if value_at(env_cfg, "norm_obs.use_norm") and stats.get("use_offline_stats"):
-        stats.update(mean=dataset.mean, std=dataset.std)
 
 
 def _train(run: SerialRun, loader: DataLoader[Any], max_train_iter: int, evaluates_within_epochs: bool) -> None:

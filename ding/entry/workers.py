@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 from easydict import EasyDict
 
 from ding.entry.checks import check_model_fits_env, check_policy_fits_env
@@ -230,6 +231,19 @@ def normalize_as_trained(env: Any, state: Any) -> None:
     """Let the envs of a manager normalize with the statistics `state` of a training, if any; they gather no more."""
     if state and hasattr(env, "load_normalization") and not env.closed:
         env.load_normalization(state, is_frozen=True)
+
+
+def set_offline_stats(env_cfg: Mapping[str, Any], stats: Mapping[str, Any] | None) -> bool:
+    """Write `stats`, `mean` and `std` of a data set, to where `env.norm_obs` asks for them; whether it does.
+
+    Those that the config has stay where there are no others.
+    """
+    norm = env_cfg.get("norm_obs") or {}
+    section = norm.get("offline_stats") or {}
+    if not (norm.get("use_norm") and section.get("use_offline_stats")):
+        return False
+    section.update({key: np.asarray(value) for key, value in (stats or {}).items()})
+    return True
 
 
 def evaluation_seed(seed: int) -> int:

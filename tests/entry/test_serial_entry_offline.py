@@ -216,6 +216,10 @@ def test_observations_are_scaled_alike_in_the_data_and_in_the_env(monkeypatch):
     assert np.allclose(np.abs(np.concatenate(seen["learn"])), 0.5 / 0.501)
     first = np.array(seen["eval"][:2]) * 0.501 + 2.5
     assert np.all(np.abs(first) <= 0.05 + 1e-6)  # where episodes of CartPole begin
+    with open("exp/result.pkl", "rb") as file:
+        mean_return = pickle.load(file)["eval_value"]
+    # The checkpoint knows the scale: these are the episodes of the training's evaluation.
+    assert eval((main, create), load_path="exp/ckpt/iteration_3.pth.tar") == mean_return
 
 
 def test_an_env_that_lacks_the_statistics_says_so():

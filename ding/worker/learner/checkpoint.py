@@ -22,6 +22,8 @@ _PLAIN_TORCH = (torch.dtype, torch.device)
 EXTRA = "learner"
 # Key, in there, of the statistics with which the envs of a training normalize.
 NORMALIZATION = "normalization"
+# Key, in there, of mean and deviation of the observations of a data set, with which the envs of a training normalize.
+OFFLINE_STATS = "offline_stats"
 
 
 def checkpoint_folder(engine: Any) -> str:
