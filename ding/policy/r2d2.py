@@ -260,12 +260,14 @@ class R2D2Policy(Policy):
             "model": self._learn_model.state_dict(),
             "target_model": self._target_model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
+            "target_update_count": self._target_model.update_count,
         }
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
         self._learn_model.load_state_dict(state_dict["model"], strict=True)
         self._target_model.load_state_dict(state_dict["target_model"], strict=True)
         self._optimizer.load_state_dict(state_dict["optimizer"])
+        self._target_model.reset(target_update_count=state_dict.get("target_update_count"))
 
     # --- collect ---
 

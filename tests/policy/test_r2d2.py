@@ -319,14 +319,15 @@ def test_sequences_come_out_of_a_buffer_as_they_went_in(buffer_type, tmp_path):
     buffer.close()
 
 
-def test_the_state_of_learning_comes_back_exactly():
-    policy, other = make_policy("learn", seed=0), make_policy("learn", seed=1)
+@pytest.mark.parametrize("freq", [None, 2])
+def test_the_state_of_learning_comes_back_exactly(freq):
+    policy, other = (make_policy("learn", seed=seed, learn__target_update_freq=freq) for seed in (0, 1))
     data = make_sequences(policy, 3, IS=0.5)
     policy.learn_mode.forward(data)
     state = copy.deepcopy(policy.learn_mode.state_dict())
-    assert state.keys() == {"model", "target_model", "optimizer"}
+    assert state.keys() == {"model", "target_model", "optimizer", "target_update_count"}
     other.learn_mode.load_state_dict(state)
-    for _ in range(2):
+    for _ in range(3):
         assert policy.learn_mode.forward(data) == other.learn_mode.forward(data)
     assert torch.equal(parameters_of(policy), parameters_of(other))
     for mode in (make_policy("collect", seed=2).collect_mode, make_policy("eval", seed=3).eval_mode):
