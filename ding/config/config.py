@@ -188,7 +188,7 @@ def compile_config_parallel(
             main.exp_name = started.taken = claim_experiment(exp_name, renew_dir)
         for key, folder in (("path_data", "data"), ("path_policy", "policy")):
             system[key] = _place(system.get(key) or os.path.join(exp_name, folder), exp_name, main.exp_name)
-        main.policy.other.commander.update(path_policy=system.path_policy, transport=_transport(system))
+        main.policy.other.commander.path_policy = system.path_policy
         for name in ("comm_learner", "comm_collector"):
             system[name] = EasyDict({**create[name], **system.get(name, {})})
         whole = {"main": main, "system": system, "seed": seed}
@@ -198,6 +198,7 @@ def compile_config_parallel(
         else:
             hosts = coordinator_host, learner_host, collector_host
             result = parallel_transform(whole, *hosts, coordinator_port, learner_port, collector_port)
+        result.main.policy.other.commander.transport = result.system.coordinator.transport
         if save_cfg and get_rank() == 0:
             save_project_state(main.exp_name)
             save_config_py(result, os.path.join(main.exp_name, save_path))
@@ -332,11 +333,6 @@ def _save(cfg: EasyDict, create: EasyDict | None, save_path: str, renew_dir: boo
 
 
 # Parallel training.
-
-
-def _transport(system: Mapping[str, Any]) -> str:
-    transport: str = (system.get("coordinator") or {}).get("transport", "http")
-    return transport
 
 
 def _complete(create: EasyDict) -> EasyDict:

@@ -93,6 +93,8 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     auto = {"host": _AUTO, "port": _AUTO}
     coordinator = {**Coordinator.default_config(), **auto, "transport": "http", "path_data": given["path_data"]}
     system = EasyDict(coordinator={**coordinator, **copy.deepcopy(given.get("coordinator", {}))})
+    if all(given.get(f"comm_{kind}", {}).get("type") == "local" for kind in _KINDS):  # nothing else reaches them
+        system.coordinator.transport = "local"
     if "start_method" in given:
         system.start_method = given["start_method"]
     modules = sorted(set(named_imports(main)))

@@ -168,7 +168,6 @@ def make_crew(system: EasyDict, is_quiet: bool = True) -> ProcessCrew | LocalCre
             f"comm_learner and comm_collector must both be of the type 'local', or none of them; {', '.join(local)} "
             f"are, others are of the type {', '.join(others)}"
         )
-    system.coordinator.transport = "local"
     return LocalCrew(system)
 
 

@@ -30,6 +30,8 @@ from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.link import TaskFailed
 from tests.entry.parallel_fakes import triple
+from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAYERS
+from tests.worker.coordinator.test_one_vs_one_training import MAIN as TWO_PLAYERS_MAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60
@@ -99,6 +101,13 @@ def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(c
     assert checkpoint["last_iter"] == 30
 
 
+def test_two_players_train_with_workers_of_the_type_local():
+    create = {**TWO_PLAYERS, "comm_learner": {"type": "local"}, "comm_collector": {"type": "local"}}
+    outcome = run_parallel((TWO_PLAYERS_MAIN, create, {}), seed=0, max_seconds=DEADLINE_S)
+    assert outcome.progress.train_iter == 30 and outcome.cfg.system.coordinator.transport == "local"
+    assert evaluations(outcome.cfg.main.exp_name)[-1]["train_iter"] == 30
+
+
 def test_a_run_leaves_config_logs_checkpoints_and_results():
     parallel_pipeline(triple(), seed=0, max_train_iter=5, max_seconds=DEADLINE_S)
     assert sorted(os.listdir("exp")) == [
@@ -157,6 +166,8 @@ def test_two_runs_at_once_do_not_clash():
     code = """
         from ding.entry.parallel_run import run_parallel
         from tests.entry.parallel_fakes import triple
+from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAYERS
+from tests.worker.coordinator.test_one_vs_one_training import MAIN as TWO_PLAYERS_MAIN
         print(run_parallel(triple(), seed=0, max_train_iter=20, max_seconds=60).cfg.main.exp_name)
     """
     runs = [in_background(code) for _ in range(2)]
@@ -314,6 +325,8 @@ def in_background(code):
 ENDLESS = """
     import ding.entry.parallel_run as parallel_run
     from tests.entry.parallel_fakes import triple
+from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAYERS
+from tests.worker.coordinator.test_one_vs_one_training import MAIN as TWO_PLAYERS_MAIN
 
     class Run(parallel_run.ParallelRun):
         def _record(self, finished_task):
