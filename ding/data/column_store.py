@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import itertools
 import logging
-import math
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ding.data.column_copies import own_column, own_item, own_node, own_objects, packed_columns, unpacked_columns
+from ding.data.column_fit import can_share, columns_of_items, described, fits, shape_of
+from ding.data.column_memory import LINE_BYTES, ColumnMemory
 from ding.data.ring import Ring
-from ding.data.row_ring import Array, RowRing, shared_rows
+from ding.data.row_ring import RowRing
 from ding.utils.data.samples import (
     END_FLAGS,
     Column,
@@ -27,15 +25,12 @@ from ding.utils.data.samples import (
     node_items,
     with_end_flags,
 )
-from ding.utils.fast_copy import fastcopy
 from ding.utils.segment_tree import IntArray
 
 # Values of up to so many bytes lie in a record for each slot: a draw waits for memory once for all of them.
 _RECORD_BYTES = 64
-# A line of the cache. Records that nearly fill one get one of their own; others would lie across two.
-_LINE_BYTES, _FULL_LINE = 64, 52
-# Objects of these types cannot be changed, so they need no copies.
-_IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes))
+# Records that nearly fill a line of the cache get one of their own; others would lie across two.
+_FULL_LINE = 52
 
 
 class ColumnStore(Ring):
@@ -63,15 +58,13 @@ class ColumnStore(Ring):
         fields: Sequence[tuple[str, Any]] = (),
     ) -> None:
         super().__init__(size)
-        self._logger, self._folder, self._share_frames = logger, folder, share_frames
+        self._logger, self._memory, self._share_frames = logger, ColumnMemory(folder), share_frames
         self._columns: dict[str, Node] | None = None
         self._rings: list[tuple[str, RowRing]] = []  # by the field of their row numbers
         self._own_fields = list(fields)
         self._records: Any = np.zeros(size, self._own_fields)  # those of the owner, small columns, row numbers
         self._fields: dict[int, str] = {}  # the fields of the records that are columns, by the id of the column
         self._objects: list[Any] | None = None  # the items by slot, where there are no columns
-        self._files: list[str] = []
-        self._file_numbers = itertools.count()
 
     # ---- the contents
 
@@ -177,7 +170,7 @@ class ColumnStore(Ring):
         self._rings, self._fields = [], {}
         if self._records.dtype != np.dtype(self._own_fields):
             self._records = self._with_own_fields(np.empty(self.size, self._own_fields))
-        self.delete_files()
+        self._memory.delete_files()
 
     def _with_own_fields(self, records: Any) -> Any:
         """`records`, with what the owner keeps in those that are replaced."""
@@ -185,18 +178,11 @@ class ColumnStore(Ring):
             records[name] = self._records[name]
         return records
 
-    def delete_files(self) -> None:
-        """Delete the files that columns are mapped to."""
-        for name in self._files:
-            with contextlib.suppress(FileNotFoundError):  # somebody has cleared the folder
-                os.remove(name)
-        self._files.clear()
-
     # ---- writing
 
     def _write(self, slots: IntArray | slice, items: Sequence[Any]) -> None:
         if self._objects is None:
-            columns = _columns_of_items(items)
+            columns = columns_of_items(items)
             if self._columns is None and columns is not None:
                 self._make_columns(columns)
             pairs = None if columns is None else self._conform(columns)
@@ -237,7 +223,7 @@ class ColumnStore(Ring):
             stored = made[id(column)] = Column(column.kind, self._records[name], None, column.steps)
             self._fields[id(stored)] = name
         for (pair, has_frames), name in zip(pairs, self._names_of_numbers(pairs), strict=True):
-            ring = RowRing(self.size, pair, self._allocate, has_frames, self._records[name])
+            ring = RowRing(self.size, pair, self._memory.allocate, has_frames, self._records[name])
             self._rings.append((name, ring))
             made.update(zip(map(id, pair), (ring.obs, ring.next_obs), strict=True))
 
@@ -253,8 +239,8 @@ class ColumnStore(Ring):
             return []
         pairs = []
         for pair in zip(columns_of(obs), columns_of(next_obs), strict=True):
-            has_frames = self._share_frames and len(_shape_of(pair[0])) >= 3 and _shape_of(pair[0])[0] > 1
-            if _can_share(*pair, by_frames=has_frames):
+            has_frames = self._share_frames and len(shape_of(pair[0])) >= 3 and shape_of(pair[0])[0] > 1
+            if can_share(*pair, by_frames=has_frames):
                 pairs.append((pair, has_frames))
         return pairs
 
@@ -266,30 +252,19 @@ class ColumnStore(Ring):
         fields: list[tuple[str, Any, tuple[int, ...]]] = [(name, dtype, ()) for name, dtype in self._own_fields]
         fields += [(f"column {i}", column.data.dtype, column.data.shape[1:]) for i, column in enumerate(small)]
         for name, ((obs, _), has_frames) in zip(self._names_of_numbers(pairs), pairs, strict=True):
-            fields.append((name, np.int32, (2, _shape_of(obs)[0]) if has_frames else (2,)))
+            fields.append((name, np.int32, (2, shape_of(obs)[0]) if has_frames else (2,)))
         fields.sort(key=lambda field: -np.dtype(field[1]).itemsize)  # leaves no gaps between the fields
         dtype = np.dtype(fields, align=True)
-        if _FULL_LINE < dtype.itemsize < _LINE_BYTES:
-            fields.append(("padding", np.uint8, (_LINE_BYTES - dtype.itemsize,)))
+        if _FULL_LINE < dtype.itemsize < LINE_BYTES:
+            fields.append(("padding", np.uint8, (LINE_BYTES - dtype.itemsize,)))
             dtype = np.dtype(fields, align=True)
-        self._records = self._with_own_fields(self._allocate((self.size,), dtype))
+        self._records = self._with_own_fields(self._memory.allocate((self.size,), dtype))
 
     def _make_column(self, column: Column) -> Column:
         if column.kind is Kind.OBJECT:
             return Column(Kind.OBJECT, [None] * self.size)
-        data = self._allocate((self.size, *_shape_of(column)), column.data.dtype)
+        data = self._memory.allocate((self.size, *shape_of(column)), column.data.dtype)
         return Column(column.kind, data, None, column.steps)
-
-    def _allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-        """An array that begins where a line of the cache does; the system finds memory for what is written."""
-        if self._folder is None:
-            memory = np.empty(math.prod(shape) * dtype.itemsize + _LINE_BYTES, np.uint8)
-            array: Array = np.ndarray(shape, dtype, memory, -memory.ctypes.data % _LINE_BYTES)
-            return array
-        os.makedirs(self._folder, exist_ok=True)
-        name = os.path.join(self._folder, f"{os.getpid()}_{id(self):x}_{next(self._file_numbers)}.column")
-        self._files.append(name)
-        return np.asarray(np.memmap(name, dtype, "w+", shape=shape))
 
     # ---- values that do not fit
 
@@ -298,9 +273,9 @@ class ColumnStore(Ring):
         stored = self._columns
         if stored is None or not is_same_structure(stored, columns):
             return self.is_empty
-        fits: list[bool] = []
-        map_node(lambda old, new: fits.append(_fits(old, new)), stored, columns)
-        return all(fits)
+        verdicts: list[bool] = []
+        map_node(lambda old, new: verdicts.append(fits(old, new)), stored, columns)
+        return all(verdicts)
 
     def _conform(self, columns: dict[str, Node]) -> list[tuple[Column, Column]] | None:
         """Each stored column with the one of `columns` that fits it; None where the keys are others."""
@@ -319,11 +294,11 @@ class ColumnStore(Ring):
 
     def _conform_node(self, key: str, stored: Node, node: Node) -> list[tuple[Column, Column]]:
         assert self._columns is not None
-        if isinstance(stored, Column) and isinstance(node, Column) and _fits(stored, node):
+        if isinstance(stored, Column) and isinstance(node, Column) and fits(stored, node):
             return [(stored, node)]
         if not is_same_structure(stored, node):
             if not (isinstance(stored, Column) and stored.kind is Kind.OBJECT):
-                self._warn(key, _told(stored), _told(node))
+                self._warn(key, described(stored), described(node))
                 self._unshare(columns_of(stored))
                 objects = self._as_objects(stored)
                 for column in columns_of(stored):
@@ -332,9 +307,9 @@ class ColumnStore(Ring):
             return [(stored, Column(Kind.OBJECT, node_items(node)))]
         pairs = []
         for old, new in zip(columns_of(stored), columns_of(node), strict=True):
-            if not _fits(old, new):
+            if not fits(old, new):
                 if old.kind is not Kind.OBJECT:
-                    self._warn(key, _told(old), _told(new))
+                    self._warn(key, described(old), described(new))
                     self._unshare([old])
                     old.kind, old.data, old.steps = Kind.OBJECT, self._as_objects(old), False
                     self._fields.pop(id(old), None)
@@ -357,7 +332,7 @@ class ColumnStore(Ring):
                 slots = self.occupied()
                 for each in (ring.obs, ring.next_obs):
                     values = own_column(each, slots).values()
-                    each.data, each.rows = self._allocate((self.size, *values.shape[1:]), values.dtype), None
+                    each.data, each.rows = self._memory.allocate((self.size, *values.shape[1:]), values.dtype), None
                     each.data[slots] = values
 
     def _make_objects(self, items: Sequence[Any]) -> None:
@@ -433,143 +408,5 @@ class ColumnStore(Ring):
         self.restore(slots, tail, valid_count, push_count, head)
 
 
-# ---- copies
-
-
-def own_node(node: Node, slots: IntArray) -> Node:
-    """The values of a node at `slots`, copied."""
-    return map_node(lambda column: own_column(column, slots), node)
-
-
-def own_column(column: Column, slots: IntArray) -> Column:
-    """The values of a column at `slots`, copied."""
-    if column.kind is Kind.OBJECT:
-        data = column.data
-        return Column(Kind.OBJECT, own_objects([data[slot] for slot in slots.tolist()]))
-    rows = slots if column.rows is None else column.rows[slots]
-    return Column(column.kind, column.data[rows], None, column.steps)
-
-
-def own_objects(values: list[Any]) -> list[Any]:
-    """Copies of objects; of those that cannot be changed, and of foreign types, the objects themselves."""
-    return values if _IMMUTABLE.issuperset(map(type, values)) else [fastcopy.copy(value) for value in values]
-
-
-def own_item(item: Any) -> Any:
-    """A copy of an item that is a dict, or is samples; any other item itself."""
-    if type(item) is dict:
-        return fastcopy.copy(item)
-    if isinstance(item, Samples) and item.columns is not None:
-        return Samples({key: map_node(_own_if_objects, node) for key, node in item.columns.items()})
-    return copy.copy(item) if isinstance(item, dict) else item
-
-
-def own_samples(samples: Samples) -> Samples:
-    """The same samples in arrays that hold nothing else; observations are still stored once. Needs `columns`."""
-    columns = samples.columns or {}
-    obs, next_obs = columns.get("obs"), columns.get("next_obs")
-    pairs: list[tuple[Column, Column]] = []
-    if obs is not None and next_obs is not None and is_same_structure(obs, next_obs):
-        pairs = list(zip(columns_of(obs), columns_of(next_obs), strict=True))
-    shared = {
-        id(old): new for pair in pairs if _can_share(*pair) for old, new in zip(pair, shared_rows(*pair), strict=True)
-    }
-    everything = np.arange(len(samples))
-
-    def own(column: Column) -> Column:
-        return shared[id(column)] if id(column) in shared else own_column(column, everything)
-
-    return Samples({key: map_node(own, node) for key, node in columns.items()})
-
-
-def _own_if_objects(column: Column) -> Column:
-    return Column(Kind.OBJECT, own_objects(column.items())) if column.kind is Kind.OBJECT else column
-
-
-# ---- what fits together
-
-
-def _columns_of_items(items: Sequence[Any]) -> dict[str, Node] | None:
-    """The columns of dicts with the same keys, but for end flags that some lack; None for other items."""
-    samples = Samples.of(items)
-    if samples is None and all(type(item) is dict and item for item in items):
-        groups = [list(group) for _, group in itertools.groupby(items, dict.keys)]
-        parts = [Samples.of(group) for group in groups]
-        samples = Samples.joined([part for part in parts if part is not None])
-    return None if samples is None else samples.columns
-
-
-def _can_share(obs: Column, next_obs: Column, by_frames: bool = False) -> bool:
-    if obs.kind is Kind.OBJECT or obs.steps or obs is next_obs or not _fits(obs, next_obs):
-        return False
-    return by_frames or (obs.data is next_obs.data and obs.rows is not None and next_obs.rows is not None)
-
-
-def _fits(stored: Column, column: Column) -> bool:
-    """Whether values of `column` can be written to `stored`."""
-    if stored.kind is not column.kind or stored.steps is not column.steps:
-        return False
-    if stored.kind is Kind.OBJECT:
-        return True
-    return bool(stored.data.dtype == column.data.dtype and _shape_of(stored) == _shape_of(column))
-
-
-def _shape_of(column: Column) -> tuple[int, ...]:
-    """The shape of one value; that of its frames, too, where it refers to several."""
-    frames: tuple[int, ...] = () if column.rows is None else column.rows.shape[1:]
-    shape: tuple[int, ...] = column.data.shape[1:]
-    return frames + shape
-
-
-def _told(node: Node) -> str:
-    """What a node is, in words for a warning."""
-    if not isinstance(node, Column):
-        return f"a {type(node).__name__} of {sorted(map(str, node)) if isinstance(node, dict) else len(node)}"
-    if node.kind is Kind.OBJECT:
-        return "an object"
-    shape = f"of shape {list(_shape_of(node))}" if _shape_of(node) else ""
-    return " ".join(filter(None, (node.kind.value, str(node.data.dtype), shape)))
-
-
 def _numbers(slots: IntArray | slice) -> Iterable[int]:
     return range(slots.start, slots.stop) if isinstance(slots, slice) else slots.tolist()
-
-
-# ---- columns in plain values
-
-
-def packed_columns(columns: dict[str, Node]) -> dict[str, Any]:
-    """Columns as plain values and arrays, that `unpacked_columns` knows; an array of several columns once."""
-    arrays: dict[int, Array] = {}
-
-    def pack(node: Node) -> Any:
-        if isinstance(node, dict):
-            return {"keys": list(node), "nodes": [pack(value) for value in node.values()]}
-        if type(node) in (list, tuple):
-            return {"type": type(node).__name__, "nodes": [pack(value) for value in node]}
-        if not isinstance(node, Column):  # a namedtuple
-            node = Column(Kind.OBJECT, node_items(node))
-        if node.kind is Kind.OBJECT:
-            return {"kind": node.kind.value, "values": node.items()}
-        arrays.setdefault(id(node.data), np.ascontiguousarray(node.data))
-        place = list(arrays).index(id(node.data))
-        return {"kind": node.kind.value, "array": place, "rows": node.rows, "steps": node.steps}
-
-    return {"columns": pack(dict(columns)), "arrays": list(arrays.values())}
-
-
-def unpacked_columns(packed: dict[str, Any]) -> dict[str, Node]:
-    """The columns that `packed_columns` was given."""
-    arrays = packed["arrays"]
-
-    def unpack(node: dict[str, Any]) -> Node:
-        if "keys" in node:
-            return dict(zip(node["keys"], map(unpack, node["nodes"]), strict=True))
-        if "nodes" in node:
-            return {"list": list, "tuple": tuple}[node["type"]](map(unpack, node["nodes"]))
-        if "values" in node:
-            return Column(Kind(node["kind"]), list(node["values"]))
-        return Column(Kind(node["kind"]), arrays[node["array"]], node["rows"], node["steps"])
-
-    columns: dict[str, Node] = unpack(packed["columns"])
-    return columns

@@ -392,7 +392,7 @@ def test_a_folder_that_somebody_has_deleted_does_not_keep_a_buffer_from_clearing
     store.put(fragment(7, 2))
     assert [item["collect_iter"] for item in store.read(store.occupied())] == [7, 8]
     shutil.rmtree(folder)
-    store.delete_files()
+    store.reset()
     assert not folder.exists()
 
 
