@@ -151,7 +151,10 @@ def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any) -> None:
 
 def _check_fits(key: str, shape: Any, space_name: str, space: Any, fits: Any) -> None:
     members = getattr(space, "spaces", None)
-    if isinstance(shape, Mapping) and isinstance(members, Mapping):
+    if fits is _obs_fits and isinstance(shape, Mapping) and isinstance(members, Mapping):
+        if "observation" in members and "observation" not in shape:  # beside an action_mask
+            _check_fits(key, shape, f"{space_name}['observation']", members["observation"], fits)
+            return
         for name, entry in shape.items():
             if name not in members:
                 raise ConfigError(

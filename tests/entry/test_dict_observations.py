@@ -110,3 +110,19 @@ def test_dict_observations_come_from_processes_too():
 def test_an_obs_shape_that_the_env_does_not_have_is_refused_at_the_start(obs_shape, message):
     with pytest.raises(ConfigError, match=message):
         serial_pipeline(pair("dqn", obs_shape), max_train_iter=1)
+
+
+def test_dict_observations_may_lie_beside_a_mask():
+    class Masked(Reach):
+        observation_space = spaces.Dict(
+            {"observation": Reach.observation_space, "action_mask": spaces.Box(0, 1, (2,), np.int8)}
+        )
+
+        def observe(self):
+            return {"observation": super().observe(), "action_mask": np.array([0, 1], np.int8)}
+
+    main, create = pair("dqn", VECTORS)
+    main.env.env = Masked
+    policy = serial_pipeline((main, create), seed=0, max_train_iter=4)
+    obs = {"observation": {"pos": torch.rand(2), "goal": torch.rand(2)}, "action_mask": torch.tensor([0, 1])}
+    assert policy.eval_mode.forward({0: obs})[0]["action"].item() == 1
