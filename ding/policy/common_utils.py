@@ -15,6 +15,7 @@ from ding.policy.env_forward import stack_observations
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_ndarray, to_tensor
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import collate_samples, default_collate
 from ding.utils.data.samples import END_FLAGS, Column, IntArray, Kind, Node, Samples, map_node, node_values
 
@@ -41,6 +42,7 @@ def default_preprocess_learn(
 
     Raises:
         AssertionError: importance weights without priority.
+        ConfigError: importance weights are wanted, but the samples have none.
         ValueError: a reward of another rank.
     """
     if use_priority_IS_weight and not use_priority:
@@ -56,11 +58,26 @@ def default_preprocess_learn(
     if "done" in batch:
         batch["done"] = _final(data, batch, ignore_done)
     if use_priority_IS_weight:
-        batch["weight"] = batch["priority_IS"] if "priority_IS" in batch else batch["IS"]
+        batch["weight"] = importance_weight(batch)
     batch["weight"] = _drop_last_axis(batch["weight"]) if "weight" in batch else None
     if "reward" in batch:
         batch["reward"] = _nstep_reward(batch["reward"]) if use_nstep else _drop_last_axis(batch["reward"])
     return batch
+
+
+def importance_weight(batch: Mapping[str, Any]) -> Any:
+    """The importance weights of a batch of a prioritized buffer.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    for key in ("priority_IS", "IS"):
+        if key in batch:
+            return batch[key]
+    raise ConfigError(
+        "policy.priority_IS_weight = True, but the samples have no importance weight (IS, priority_IS): take a buffer "
+        "that samples by priority, such as replay_buffer.type = 'advanced', or set policy.priority_IS_weight = False"
+    )
 
 
 def _collate_dicts(data: Sequence[dict[str, Any]], keys: Collection[str] | None) -> dict[str, Any]:

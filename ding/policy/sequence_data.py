@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ding.policy.common_utils import importance_weight
 from ding.rl_utils.returns import bootstrap_mask
 from ding.utils.data.collate_fn import collate_steps
 from ding.utils.data.samples import END_FLAGS, Samples, node_items
@@ -19,8 +20,12 @@ def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> 
     - `done`, and `terminated` and `truncated` where any sequence tells them, are bool. One that does not tell how its
       episode ended ended for good where it is `done`.
     - `null` is bool, and false where a sequence does not tell it.
-    - `weight` is the importance weight [B] (key `priority_IS`, or `IS`), else the sequences' own [L, B], else None.
+    - `weight` is the importance weight [B] (`priority_IS`, or `IS`) where `keys` names it; else the sequences' own
+      [L, B], else None.
     - `prev_state` is a tuple of the B recurrent states before the first steps, where the sequences have any.
+
+    Raises:
+        ConfigError: importance weights are wanted, but the sequences have none.
     """
     columns = data.columns if isinstance(data, Samples) else None
     if columns is None:
@@ -38,8 +43,7 @@ def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> 
             batch[flag] = batch[flag].bool()
     null: Tensor | None = batch.get("null")
     batch["null"] = torch.zeros_like(batch["done"]) if null is None else null.bool()
-    weight = batch.get("priority_IS", batch.get("IS"))
-    batch["weight"] = batch.get("weight") if weight is None else weight.reshape(-1)
+    batch["weight"] = importance_weight(batch).reshape(-1) if "IS" in keys else batch.get("weight")
     if state is not None:
         batch["prev_state"] = tuple(state)
     return batch

@@ -14,6 +14,7 @@ from ding.policy.common_utils import (
 )
 from ding.rl_utils import v_1step_td_data, v_1step_td_error
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.utils.config_helper import ConfigError
 from ding.worker.replay_buffer import AdvancedReplayBuffer
 from tests.policy.samples import make_batch
 
@@ -131,6 +132,12 @@ def test_the_importance_weights_of_a_buffer_weigh_each_sample_once_whatever_its_
     data = v_1step_td_data(v, torch.zeros(6), batch["reward"], batch["done"], batch["weight"])
     expected = sum(w * (i - 1) ** 2 for i, w in enumerate(weights)) / 6
     assert v_1step_td_error(data, 0.9)[0].item() == pytest.approx(expected)
+
+
+def test_importance_weights_that_a_buffer_does_not_give_are_an_error_that_tells_what_to_do():
+    data = [{key: value for key, value in sample.items() if key != "IS"} for sample in make_batch(3)]
+    with pytest.raises(ConfigError, match=r"priority_IS_weight = True, .* replay_buffer.type = 'advanced'"):
+        default_preprocess_learn(data, use_priority=True, use_priority_IS_weight=True)
 
 
 def test_a_weight_of_the_samples_own_is_one_number_each():

@@ -232,6 +232,12 @@ def test_weights_of_their_own_count_step_by_step():
     assert halved[0] == pytest.approx(plain[0] / 2) and halved[1] == plain[1]
 
 
+def test_importance_weights_that_a_buffer_does_not_give_are_refused():
+    policy = make_policy("learn")
+    with pytest.raises(ConfigError, match="priority_IS_weight = True, but the samples have no importance weight"):
+        policy.learn_mode.forward(make_sequences(policy, 2))
+
+
 def test_illegal_actions_are_not_bootstrapped_from():
     torch.manual_seed(0)
     model = DRQN(3, 2, encoder_hidden_size_list=[8, 6])
