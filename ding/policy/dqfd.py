@@ -113,7 +113,7 @@ class DQFDPolicy(DQNPolicy):
         data = dqfd_nstep_td_data(
             output["logit"],
             next_output["logit"],
-            action,
+            action.view(-1),
             next_action,
             batch["reward"],
             batch["done"],

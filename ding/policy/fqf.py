@@ -113,7 +113,7 @@ class FQFPolicy(DQNPolicy):
         """The loss of the proposal, the mean over the heads, and the midpoints [B, T] of the first head."""
         is_single = isinstance(output["logit"], Tensor)
         heads = [output] if is_single else split_heads(output)
-        actions = [action] if is_single else head_actions(action)
+        actions = head_actions([action] if is_single else action)
         losses = [
             fqf_calculate_fraction_loss(head["q_tau_i"], head["q"], head["quantiles"], chosen)
             - self._cfg.learn.ent_coef * head["entropies"].mean()

@@ -119,4 +119,5 @@ def _random_action(space: Any) -> Tensor | list[Tensor]:
         return [torch.LongTensor([int(value)]) for value in sample]
     if hasattr(space, "n") and np.ndim(sample) == 0:
         return torch.LongTensor([int(sample)])
-    return torch.as_tensor(sample)
+    action = torch.as_tensor(sample)
+    return action.float() if action.is_floating_point() else action

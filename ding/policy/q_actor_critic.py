@@ -109,9 +109,17 @@ class QActorCriticPolicy(Policy):
             batch = to_device(batch, self._device)
         for key in ("obs", "next_obs"):
             batch[key] = self._model_input(batch[key])
+        if self.has_discrete_actions is not True:
+            batch["action"] = self._real_valued(batch["action"])
         self._mode_of(self._model).set(True)
         self._mode_of(self._target_net).set(True)
         return batch
+
+    def _real_valued(self, action: Any) -> Any:
+        """`action` in the dtype of the model; of a hybrid action, its arguments."""
+        if isinstance(action, Mapping):
+            return {**action, "action_args": self._model_input(action["action_args"])}
+        return self._model_input(action)
 
     def _critic_loss(self, q: list[Tensor], next_value: Tensor, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor]:
         """The loss of each critic, and the squared TD error of each sample [B], the mean over the critics.

@@ -164,7 +164,7 @@ class SQNPolicy(Policy):
 
     def _error(self, q: Tensor, next_value: Tensor, batch: dict[str, Any]) -> Tensor:
         """The squared error [B] to r + gamma (1 - done) V(s')."""
-        data = q_v_1step_td_data(q, next_value, batch["action"], batch["reward"], batch["done"], None)
+        data = q_v_1step_td_data(q, next_value, batch["action"].long(), batch["reward"], batch["done"], None)
         return q_v_1step_td_error(data, self._gamma)[1]
 
     def _state_dict_learn(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def nstep_return(
     nstep: int,
     value_gamma: float | Tensor | None = None,
 ) -> Tensor:
-    """sum_i gamma^i r_i + value_gamma (1 - done) v', [B, ...]; `value_gamma` is gamma^n where not given.
+    """sum_i gamma^i r_i + value_gamma (1 - done) v', [B, ...] and of its dtype; `value_gamma` is gamma^n if not given.
 
     A list `gamma` has one discount per sample, and `value_gamma` is then not used. `done` and a `value_gamma` per
     sample get trailing axes to match `next_value`.
@@ -65,7 +65,8 @@ def nstep_return(
         factor = discount**nstep if value_gamma is None else value_gamma
     if isinstance(factor, Tensor):
         factor = view_similar(factor, next_value)
-    return view_similar(discounted, next_value) + factor * next_value * view_similar(alive(done), next_value)
+    bootstrapped = factor * next_value * view_similar(alive(done), next_value)
+    return (view_similar(discounted, next_value) + bootstrapped).to(next_value.dtype)
 
 
 def _discounted_sum(reward: Tensor, gamma: float) -> Tensor:

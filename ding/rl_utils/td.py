@@ -143,7 +143,7 @@ def _chosen(q: Tensor, action: Tensor) -> Tensor:
 
 def _next_value_target(next_value: Tensor, reward: Tensor, done: Tensor | None, gamma: float) -> Tensor:
     bootstraps = 1.0 if done is None else view_similar(alive(done), next_value)
-    return gamma * bootstraps * next_value + view_similar(reward, next_value)
+    return (gamma * bootstraps * next_value + view_similar(reward, next_value)).to(next_value.dtype)
 
 
 def _nstep_target(

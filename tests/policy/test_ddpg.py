@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from ding.policy import DDPGCommandModePolicy, TD3CommandModePolicy
+from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
 from ding.policy.modes import plain_output_keys
+from ding.policy.sac import SACPolicy
 from ding.policy.td3 import TD3Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
@@ -178,6 +180,18 @@ def test_actions_of_one_dimension_learn(shape):
     policy = make_policy("learn", cls=TD3Policy, model__action_shape=shape)
     output = policy.learn_mode.forward(make_batch(4, action=torch.rand(1)))
     assert len(output["priority"]) == 4
+
+
+@pytest.mark.parametrize("cls", [DDPGPolicy, TD3Policy, D4PGPolicy, SACPolicy])
+def test_actions_of_a_wider_dtype_are_learned_from(cls):
+    space = "reparameterization" if cls is SACPolicy else "regression"
+    data = make_batch(4, reward=torch.rand(3 if cls is D4PGPolicy else 1))
+    wide = [{**sample, "action": sample["action"].double()} for sample in data]
+    results = []
+    for each in (data, wide):
+        torch.manual_seed(0)
+        results.append(cls(make_config(cls, space), enable_field=["learn"]).learn_mode.forward(each))
+    assert results[0] == results[1]
 
 
 # --- collect and eval ---

@@ -71,6 +71,13 @@ def expected_errors(policy, data, lambda1=1.0, lambda2=1.0, margin=0.8):
     return errors
 
 
+def test_actions_of_any_integer_type_are_learnt_alike():
+    data = make_batch()
+    narrow = [{**sample, "action": sample["action"].int()} for sample in data]
+    one, other = (make_policy("learn").learn_mode.forward(each) for each in (data, narrow))
+    assert one == other
+
+
 @pytest.mark.parametrize("weights", [{}, {"lambda1": 0.5, "lambda2": 0.0}, {"lambda2": 3.0, "margin_function": 0.1}])
 def test_loss_and_priority_are_those_of_the_paper(weights):
     policy = make_policy("learn", **{f"learn__{key}": value for key, value in weights.items()})

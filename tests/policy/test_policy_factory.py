@@ -49,8 +49,9 @@ def test_a_multi_discrete_action_is_one_tensor_per_head():
         assert all(a.dtype == torch.int64 for a in out["action"])
 
 
-def test_a_box_action_is_its_sample():
-    action = act(gymnasium.spaces.Box(-1, 1, (3,), np.float32))[0]["action"]
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_box_action_is_its_sample_in_the_dtype_of_a_policy_output(dtype):
+    action = act(gymnasium.spaces.Box(-1, 1, (3,), dtype))[0]["action"]
     assert action.shape == (3,)
     assert action.dtype == torch.float32
 

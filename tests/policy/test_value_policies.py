@@ -267,6 +267,18 @@ def test_the_same_seed_makes_the_same_training(name):
     assert_same(outputs[0], outputs[1])
 
 
+@pytest.mark.parametrize("key, dtype", [("action", torch.int8), ("action", torch.int32), ("reward", torch.float64)])
+@pytest.mark.parametrize("name", NAMES)
+def test_actions_and_rewards_of_another_dtype_are_learnt_like_the_usual_ones(name, key, dtype):
+    data = make_batch(8)
+    results = []
+    for each in (data, [{**sample, key: sample[key].to(dtype)} for sample in data]):
+        policy = make_policy(name, "learn", **plain(name))
+        output = policy.learn_mode.forward(each)
+        results.append((output["priority"], state_of(policy)))
+    assert_same(results[0], results[1])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_of_another_dtype_acts_and_learns(name):
     model = make_policy(name, "eval")._model.double()
