@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 import operator
 import secrets
@@ -9,7 +10,8 @@ import string
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 _Self = TypeVar("_Self", bound="ControllableContext")
@@ -103,6 +105,27 @@ class ControllableService(ControllableContext):
         """Ask it to end, and wait until it has."""
         self.shutdown()
         self.join()
+
+
+_session_number: ContextVar[int | None] = ContextVar("session_number", default=None)
+
+
+def session_number() -> int | None:
+    """The number of the connection that the running task or hook of a slave belongs to; None elsewhere.
+
+    No other connection of this process has that number.
+    """
+    return _session_number.get()
+
+
+@contextlib.contextmanager
+def in_session(number: int) -> Iterator[None]:
+    """Within the block, `session_number` is `number` in this thread."""
+    token = _session_number.set(number)
+    try:
+        yield
+    finally:
+        _session_number.reset(token)
 
 
 class RecentIds:

@@ -7,6 +7,7 @@ import queue
 import time
 from typing import TYPE_CHECKING, Any
 
+from ding.interaction.base.common import in_session
 from ding.interaction.base.engine import transport_errors
 from ding.interaction.exception.base import ResponseException
 from ding.interaction.exception.master import MasterTaskDataInvalid
@@ -61,7 +62,8 @@ class TaskRunner:
         if self._service.is_closing or order.session.ended.is_set():
             return "fail", failure_for("the slave was closed before it ran the task", "SlaveClosed")
         try:
-            return "complete", self._slave._process_task(order.data) or {}
+            with in_session(order.session.number):
+                return "complete", self._slave._process_task(order.data) or {}
         except TaskFail as error:
             return "fail", error.result
         except BaseException as error:  # SystemExit too: nothing that a task raises may end the thread

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ding.interaction.base.app import ProtocolError
-from ding.interaction.base.common import number_or
+from ding.interaction.base.common import in_session, number_or
 from ding.interaction.config import DEFAULT_HEARTBEAT_SPAN, MIN_HEARTBEAT_SPAN
 from ding.interaction.exception.master import master_error
 from ding.interaction.exception.slave import SlaveErrorCode, slave_error
@@ -64,7 +64,8 @@ class SlaveService(Service):
         """What `/disconnect` does."""
         with self._gate:
             _check_stands(session)
-            _ask(self._slave._before_disconnection, data)
+            with in_session(session.number):
+                _ask(self._slave._before_disconnection, data)
             self.link.end(session)
             self._disconnected_by = (session.token, request_id)
 
@@ -118,7 +119,8 @@ class SlaveService(Service):
         log = logging.getLogger("ding.interaction")
         log.warning("the slave at port %d has lost its master at %s: %s", self.port, session.address, error)
         try:
-            self._slave._lost_connection(session.address, error)
+            with in_session(session.number):
+                self._slave._lost_connection(session.address, error)
         except BaseException:  # it must not end the thread that noticed the loss
             log.exception("_lost_connection has failed")
 

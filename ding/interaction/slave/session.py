@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,6 +10,8 @@ from typing import Any, NamedTuple
 from ding.interaction.base.common import RecentIds
 from ding.interaction.server.credentials import same_secret
 from ding.interaction.server.peer import PeerEngine
+
+_numbers = itertools.count(1)
 
 
 class MasterSession:
@@ -19,9 +22,13 @@ class MasterSession:
         address: where the master listens.
         engine: requests to it.
         request_id: that of the request that connected; the same request may come twice.
+
+    Attributes:
+        number: see `session_number`.
     """
 
     def __init__(self, token: str, address: str, engine: PeerEngine, request_id: str) -> None:
+        self.number = next(_numbers)
         self.token = token
         self.address = address
         self.engine = engine

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from ding.interaction.base.common import session_number
 from ding.interaction.exception.refusal import failure_of
 from ding.torch_utils.thread_count import keep_thread_count
 from ding.worker.transport.tasks import task_fail
@@ -63,6 +64,9 @@ R = TypeVar("R", bound=Run)
 class TaskSlot(Generic[R]):
     """Begins and ends runs, one at a time, from several threads.
 
+    A run belongs to the session (see `session_number`) in which it began. Where `abandon` is called in another session,
+    whose end was noticed late, the run stays; without a session, a run or an `abandon` counts as being of any.
+
     Args:
         kind: what runs here, for messages.
         end: ends a run, bounded in time, and returns what it reports; called once for each.
@@ -78,7 +82,11 @@ class TaskSlot(Generic[R]):
         self._lock = threading.RLock()
         self._is_closed = False
         self._abandoned: R | None = None  # the run whose coordinator has gone
-        self._has_left = False  # whether it has gone since the run began to be made
+        # Guards what follows, for `abandon` does not wait until a run is made.
+        self._noting = threading.Lock()
+        self._session: int | None = None  # of the run, or of the one that is being made
+        self._has_left = False  # whether its coordinator has gone
+        self._last_left: int | None = None  # the session that was abandoned last
         self._report: dict[str, Any] = {}
 
     def begin(self, make: Callable[[], R]) -> R:
@@ -95,12 +103,20 @@ class TaskSlot(Generic[R]):
             if self.run is not None:
                 raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
             self._report = {}
-            self._has_left = False
-            self.run = make()
-            if self._has_left:
+            self._open_for(session_number())
+            run = make()
+            with self._noting:
+                self.run, has_left = run, self._has_left
+            if has_left:
                 self.end()
                 raise RuntimeError("the coordinator has gone while its task began; it is ended")
-            return self.run
+            return run
+
+    def _open_for(self, session: int | None) -> None:
+        with self._noting:
+            if session is not None and session == self._last_left:
+                raise RuntimeError("the coordinator has gone before its task began")
+            self._session, self._has_left = session, False
 
     def require(self) -> R:
         """What runs now.
@@ -122,11 +138,17 @@ class TaskSlot(Generic[R]):
             return dict(self._report)
 
     def abandon(self) -> None:
-        """The coordinator has gone: end its run, in a thread. Another coordinator may come."""
-        self._has_left = True  # a run that is being made ends as soon as it is there
-        run = self.run
+        """The coordinator of this session has gone: end its run, in a thread. Another coordinator may come."""
+        session = session_number()
+        with self._noting:
+            self._last_left = session
+            if None not in (session, self._session) and session != self._session:
+                return
+            self._has_left = True  # a run that is being made ends as soon as it is there
+            run = self.run
+            if run is not None:
+                self._abandoned = run
         if run is not None:
-            self._abandoned = run
             threading.Thread(target=partial(self._end_of, run), name=f"{self._kind}_abandon", daemon=True).start()
 
     def _end_of(self, run: R) -> None:

@@ -76,6 +76,31 @@ def test_a_task_of_a_vanished_coordinator_ends_by_itself(site):
     assert len(driver.all()[0]) == 1
 
 
+def test_a_late_notice_of_a_lost_coordinator_leaves_the_task_of_the_next_one_alone(site, monkeypatch):
+    site.write_weights()
+    worker, driver = site.pair()
+    noticed, told = threading.Event(), threading.Event()
+    tell = worker._station._lost_connection
+
+    def late(*args):
+        noticed.set()
+        assert told.wait(DEADLINE_S)
+        tell(*args)
+
+    monkeypatch.setattr(worker._station, "_lost_connection", late)
+    service = worker._station._interaction
+    loss = threading.Thread(target=service.lose, args=(service.link.session, ConnectionError("no sign of life")))
+    loss.start()
+    assert noticed.wait(DEADLINE_S)
+    driver.link.drop("for a test")
+    other = Driver(site.link(worker, "again"))
+    other.start("second", lengths=(10**6,), n_sample=1, flush_interval_s=0)
+    told.set()
+    loss.join(DEADLINE_S)
+    assert not [thread for thread in threading.enumerate() if thread.name == "collector_abandon"]
+    assert other.data() and other.close()["task_id"] == "second"
+
+
 def test_an_error_in_ending_the_task_of_a_vanished_coordinator_is_logged(site, caplog):
     site.write_weights()
     worker, driver = site.pair()
