@@ -107,9 +107,10 @@ def check_key_names(
 
     A key is known if it has a default, if a rule of the policy's class or the signature of its model names it, if an
     env class lists it in `config_keys` or `config`, or if an entry reads it. A key within edit distance 2 of a known
-    key of its section is misspelt, though a known name of up to four letters must be nearer. Any other unknown key
-    passes in `env`, `model` and at the top, and warns once in the sections of the policy. Those of the workers check
-    their own names; here they are searched for keys of the policy only.
+    key of its section is misspelt, though a known name of up to four letters must be nearer. A key that belongs
+    elsewhere is refused, unless `user` has the same value there. Any other unknown key passes in `env`, `model` and at
+    the top, and warns once in the sections of the policy. Those of the workers check their own names; here they are
+    searched for keys of the policy only.
 
     Args:
         user: the user's main config.
@@ -152,6 +153,7 @@ class _KeyNames:
         self._is_env_open, self._is_model_open = is_env_open, is_model_open
 
     def check(self, user: Mapping[str, Any]) -> None:
+        self._user = user
         self._check_near("", _unknown(user, self._known), self._known)
         for name in ("env", "policy"):
             if isinstance(user.get(name), Mapping):
@@ -160,7 +162,7 @@ class _KeyNames:
     def _check(self, path: str, section: Mapping[str, Any], names: _Names) -> None:
         unknown = _unknown(section, names)
         for key in unknown:
-            self._check_place(path, key)
+            self._check_place(path, key, section[key])
         if path in _WORKERS:
             return
         self._check_near(path, unknown, names)
@@ -181,10 +183,13 @@ class _KeyNames:
                     f"such a name goes into {_own_place(path)}"
                 )
 
-    def _check_place(self, path: str, key: str) -> None:
+    def _check_place(self, path: str, key: str, value: Any) -> None:
         # What has a default comes first: of several places it is the usual one.
         places = list(self._places(path, key, self._declared)) or list(self._places(path, key, self._known))
-        if not places:
+        is_repeated = isinstance(value, (str, int, float)) and any(
+            value_at(self._user, place) == value for place in places
+        )
+        if not places or is_repeated:
             return
         message = f"config key '{path}.{key}' has no effect there; it belongs to {' or '.join(map(repr, places))}"
         if path == "env" and self._is_env_open:  # the env may read it

@@ -180,6 +180,17 @@ def test_a_key_in_the_wrong_section_is_sent_to_the_right_one(path, places):
     assert refusal(path) == f"config key '{path}' has no effect there; it belongs to {places}"
 
 
+def test_a_key_in_the_wrong_section_may_repeat_what_the_right_one_says(caplog):
+    main = with_value(main_cfg(), "policy.discount_factor", 0.9)
+    policy = compiled(with_value(main, "policy.collect.discount_factor", 0.9)).policy
+    assert policy.discount_factor == policy.collect.discount_factor == 0.9
+    assert caplog.messages == [
+        "config key policy.collect.discount_factor is unknown; it has an effect only if your own code reads it"
+    ]
+    with pytest.raises(ConfigError, match="it belongs to 'policy.discount_factor'"):
+        compiled(with_value(main, "policy.collect.discount_factor", 0.8))
+
+
 def test_a_key_with_several_places_names_them_all():
     create = create_cfg(replay_buffer={"type": "deque"})
     assert refusal("policy.learn.priority_IS_weight", create=create).endswith(
