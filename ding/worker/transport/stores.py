@@ -11,7 +11,9 @@ import stat
 import threading
 from typing import Any, NamedTuple, Protocol
 
-from ding.utils.file_helper import atomic_write, read_file, save_file
+import torch
+
+from ding.utils.file_helper import atomic_write, read_file
 
 _MAX_LENGTH = 200
 
@@ -89,8 +91,16 @@ class PolicyVersion(NamedTuple):
 class PolicyStore(Protocol):
     """The newest weights by name."""
 
-    def write(self, name: str, state: dict[str, Any]) -> None:
-        """Replace what is under `name` by `state` = `{'model': ..., 'iter': ...}`."""
+    def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:
+        """Replace what is under `name` by `state` = `{'model': ..., 'iter': ...}`.
+
+        Args:
+            known: the token of what the caller wrote there last; with one, weights of a later iteration that somebody
+                else has written since are left in place.
+
+        Returns:
+            the token of the version, None where it was not written.
+        """
 
     def read(self, name: str, known: Any = None) -> PolicyVersion | None:
         """The newest version; None if its token is `known`.
@@ -160,13 +170,25 @@ class FolderPolicyStore:
         self._trust_pickle = trust_pickle
         self._damaged: dict[str, Any] = {}  # tokens by name, so that each version is looked at once
 
-    def write(self, name: str, state: dict[str, Any]) -> None:
-        save_file(self._path(name), state)
+    def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:
+        if known is not None and self._has_later(name, state, known):
+            return None
+        with atomic_write(self._path(name)) as file:
+            torch.save(state, file)
+            file.flush()
+            return _token_of(os.fstat(file.fileno()))
+
+    def _has_later(self, name: str, state: dict[str, Any], known: Any) -> bool:
+        try:
+            version = self.read(name, known)
+        except FileNotFoundError:
+            return False
+        return version is not None and _is_later(version.state, state)
 
     def read(self, name: str, known: Any = None) -> PolicyVersion | None:
         path = self._path(name)
         status = os.stat(path, follow_symlinks=False)
-        token = status.st_mtime_ns, status.st_ino, status.st_size
+        token = _token_of(status)
         if token == known or (known is not None and token == self._damaged.get(path)):
             return None
         try:
@@ -203,6 +225,14 @@ class FolderPolicyStore:
         return os.path.join(self.root, name_under(self.root, name))
 
 
+def _token_of(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _is_later(state: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(state.get("iter", -1) > other.get("iter", -1))
+
+
 class MemorySampleStore:
     """Blobs in this process, shared by all stores with the same `root`."""
 
@@ -236,10 +266,14 @@ class MemoryPolicyStore:
         self.root = root
         self._versions: dict[str, PolicyVersion] = _shared("policies", root)
 
-    def write(self, name: str, state: dict[str, Any]) -> None:
-        name = name_under(self.root, name)
-        last = self._versions.get(name)
-        self._versions[name] = PolicyVersion(copy.deepcopy(state), 1 if last is None else last.token + 1)
+    def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:
+        name, state = name_under(self.root, name), copy.deepcopy(state)
+        with _shared_lock:
+            last = self._versions.get(name)
+            if last is not None and known not in (None, last.token) and _is_later(last.state, state):
+                return None
+            version = self._versions[name] = PolicyVersion(state, 1 if last is None else last.token + 1)
+        return version.token
 
     def read(self, name: str, known: Any = None) -> PolicyVersion | None:
         try:

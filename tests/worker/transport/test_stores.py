@@ -76,6 +76,38 @@ def test_weights_are_read_once_per_version(store, root):
     assert newer.state["iter"] == 2 and newer.token != version.token
 
 
+@pytest.mark.parametrize("store", POLICY_STORES)
+def test_later_weights_of_another_writer_are_not_replaced(store, root):
+    old, new = store(root), store(root)
+    first = old.write("p", {"iter": 1})
+    mine = new.write("p", {"iter": 2})
+    assert old.write("p", {"iter": 1}, first) is None
+    assert new.read("p").state == {"iter": 2} and new.read("p", mine) is None
+    assert new.write("p", {"iter": 2}, mine) not in (None, mine)
+    latest = old.write("p", {"iter": 3}, first)
+    assert old.read("p").state == {"iter": 3} and old.read("p").token == latest
+
+
+@pytest.mark.parametrize("store", POLICY_STORES)
+def test_a_writer_that_begins_anew_replaces_what_is_there(store, root):
+    store(root).write("p", {"iter": 9})
+    token = store(root).write("p", {"iter": 0})
+    assert store(root).read("p").state == {"iter": 0}
+    assert store(root).write("p", {"iter": 0}, token) not in (None, token)
+
+
+def test_weights_that_were_damaged_or_removed_since_are_written_again(root):
+    store = FolderPolicyStore(root)
+    token = store.write("p", {"iter": 1})
+    with open(os.path.join(root, "p"), "wb") as file:
+        file.write(b"damaged")
+    token = store.write("p", {"iter": 1}, token)
+    assert store.read("p").state == {"iter": 1}
+    os.remove(os.path.join(root, "p"))
+    store.write("p", {"iter": 1}, token)
+    assert store.read("p").state == {"iter": 1}
+
+
 def test_a_pickle_among_the_weights_is_not_run(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"model": Evil(), "iter": 0}, os.path.join(FolderPolicyStore(root).root, "p"))

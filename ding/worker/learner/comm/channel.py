@@ -14,7 +14,7 @@ from ding.worker.transport.tasks import plain
 
 
 class LearnerChannel:
-    """What the learner of one task gets and sends; after `close` there are no batches.
+    """What the learner of one task gets and sends; after `stop` there are no batches, after `close` no weights either.
 
     Each task has a channel of its own, so that nothing of an old task comes into a new one.
 
@@ -34,13 +34,15 @@ class LearnerChannel:
         max_bad_batches: int,
     ) -> None:
         self.exchange, self.loader = exchange, loader
-        self._policies, self._policy_names = policies, policy_names
+        self._policies = policies
+        self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # of what was written last
+        self._is_closed = False
         self._max_bad_batches = max_bad_batches
         self._unreadable_in_a_row = 0
         self._dropped_batches = 0
 
     def get_data(self, batch_size: int) -> list[Any]:
-        """The samples of the next batch; none after `close`.
+        """The samples of the next batch; none after `stop`.
 
         Batches that are incomplete, for files are bad, are passed over; see `BatchLoader`.
 
@@ -83,23 +85,31 @@ class LearnerChannel:
         return {key: count for key, count in counts.items() if count}
 
     def send_policy(self, state_dict: dict[str, Any]) -> None:
-        """Write the weights `{'model': ..., 'iter': ...}` where the collectors look for them.
+        """Write the weights `{'model': ..., 'iter': ...}` where the collectors look for them; nothing after `close`.
+
+        Weights of a later iteration that another learner has written meanwhile stay: the task goes on there.
 
         Raises:
             ValueError: the task wants them outside the folder of the weights.
         """
         state = plain_state(state_dict, "weights")
-        for name in self._policy_names:
-            self._policies.write(name, state)
+        for name, known in self._tokens.items():
+            if not self._is_closed:
+                self._tokens[name] = self._policies.write(name, state, known) or known
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
         """Queue an info for the coordinator, with the `losses` added."""
         self.exchange.tell({**plain(learn_info), **self.losses})
 
-    def close(self) -> None:
-        """End all waits, and let go of the samples."""
+    def stop(self) -> None:
+        """End all waits, and let go of the samples. The learner may still send its last weights."""
         self.exchange.close()
         self.loader.close()
+
+    def close(self) -> None:
+        """Write no more weights: a learner that hangs now may go on when others have taken its place. Idempotent."""
+        self.stop()
+        self._is_closed = True
 
 
 def _are_rows(rows: Rows) -> bool:

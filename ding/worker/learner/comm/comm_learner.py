@@ -227,8 +227,9 @@ class CommLearner(BaseCommLearner):
 
     def _end(self, run: LearnerRun) -> dict[str, Any]:
         run.learner.stop()
-        run.channel.close()
+        run.channel.stop()
         run.thread.join(self._cfg.close_timeout_s)
+        run.channel.close()
         run.learner.close()
         if run.thread.is_alive():
             raise TimeoutError(

@@ -231,9 +231,9 @@ def recording(site, monkeypatch):
     written = []
     write = type(site.policies).write
 
-    def record(store, name, state):
+    def record(store, name, state, known=None):
         written.append((name, state["iter"]))
-        write(store, name, state)
+        return write(store, name, state, known)
 
     monkeypatch.setattr(type(site.policies), "write", record)
     return written
@@ -491,6 +491,33 @@ def test_a_learner_that_hangs_fails_its_close_and_the_worker_goes_on(site):
     driver.learn(site.batch(3, 4))
     assert [info["learner_step"] for info in driver.infos(1)[0]] == [0]
     assert POLICIES[1].seen() == [[3, 4]]
+
+
+def test_a_learner_that_was_left_to_itself_writes_no_more_weights(site):
+    GATES["gate"] = Gate()
+    _, driver = site.pair(close_timeout_s=0.2, send_policy_interval_s=0)
+    driver.start("one", policy={"wait_at": 0, "gate": "gate"})
+    driver.learn(site.batch(1, 2))
+    assert GATES["gate"].reached.wait(DEADLINE_S)
+    driver.failure(driver.close)
+    old = next(thread for thread in threading.enumerate() if thread.name == "learner_start")
+    GATES["gate"].opened.set()
+    old.join(DEADLINE_S)
+    assert POLICIES[0].seen() == [[1, 2]] and site.policies.read("policy_one").state["iter"] == 0
+
+
+def test_a_learner_whose_task_goes_on_elsewhere_does_not_replace_later_weights(site):
+    _, first = site.pair(send_policy_interval_s=0)
+    first.start()
+    _, second = site.pair(send_policy_interval_s=0)
+    second.start(resume=True)
+    second.learn(site.batch(1, 2), site.batch(3, 4))
+    assert len(second.infos(2)[0]) == 2
+    second.close()
+    first.learn(site.batch(1, 2))
+    assert len(first.infos(1)[0]) == 1
+    first.close()
+    assert site.policies.read("policy_task").state["iter"] == 2
 
 
 def test_a_coordinator_that_has_gone_leaves_the_worker_to_the_next(site):
