@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ding.interaction.base.common import translate_dict_func
@@ -14,11 +16,14 @@ from ding.interaction.config import DEFAULT_REQUEST_RETRIES, DEFAULT_REQUEST_RET
 
 if TYPE_CHECKING:
     import requests
+    from urllib3.util import Timeout as TotalTimeout
 
 _Data = Mapping[str, Any] | None
 _Headers = Mapping[str, str] | None
 # (until the connection stands, until the reply begins), in seconds
 Timeout = tuple[float, float]
+# However little time is left: how long a try may take.
+_LEAST_TRY_S = 0.05
 
 
 class HttpEngine:
@@ -56,6 +61,7 @@ class HttpEngine:
         retries: int | None = None,
         retry_waiting: float | None = None,
         timeout: Timeout | None = None,
+        deadline: float = math.inf,
     ) -> requests.Response:
         """Send `data` as JSON and return the reply.
 
@@ -63,6 +69,7 @@ class HttpEngine:
             retries: how often to try again after a transport error (5 by default); status errors are final.
             retry_waiting: seconds between tries (1.0 by default).
             timeout: seconds (until the connection stands, until the reply begins) of each try.
+            deadline: when to give up, on the clock `time.monotonic`.
 
         Raises:
             requests.RequestException: what `_error_handler` makes of a transport error or, with `raise_for_status`, of
@@ -74,10 +81,12 @@ class HttpEngine:
         closing = self._closing
         while True:
             try:
-                return self._exchange(method, path, data, headers, params, raise_for_status, timeout)
+                limit = _limited(timeout or DEFAULT_REQUEST_TIMEOUT, deadline)
+                return self._exchange(method, path, data, headers, params, raise_for_status, limit)
             except transport_errors() as error:
                 left -= 1
-                if left < 0 or closing.wait(retry_waiting or DEFAULT_REQUEST_RETRY_WAITING):
+                wait_s = retry_waiting or DEFAULT_REQUEST_RETRY_WAITING
+                if left < 0 or monotonic() + wait_s >= deadline or closing.wait(wait_s):
                     self._error_handler(error)
             except requests.RequestException as error:
                 self._error_handler(error)
@@ -89,7 +98,7 @@ class HttpEngine:
         import requests
 
         try:
-            return self._exchange(method, path, data, headers, None, True, timeout)
+            return self._exchange(method, path, data, headers, None, True, timeout or DEFAULT_REQUEST_TIMEOUT)
         except requests.RequestException as error:
             self._error_handler(error)
 
@@ -110,7 +119,7 @@ class HttpEngine:
         headers: _Headers,
         params: Mapping[str, Any] | None,
         raise_for_status: bool,
-        timeout: Timeout | None,
+        timeout: Timeout | TotalTimeout,
     ) -> requests.Response:
         import requests
 
@@ -119,15 +128,15 @@ class HttpEngine:
         prepared = requests.Request(
             method, self.get_url(path), headers={**self._base_headers(), **(headers or {})}, data=body, params=params
         ).prepare()
-        response = self._transmit(self._get_session(), prepared, timeout or DEFAULT_REQUEST_TIMEOUT)
+        response = self._transmit(self._get_session(), prepared, timeout)
         if raise_for_status:
             response.raise_for_status()
         return response
 
     def _transmit(
-        self, session: requests.Session, prepared: requests.PreparedRequest, timeout: Timeout
+        self, session: requests.Session, prepared: requests.PreparedRequest, timeout: Timeout | TotalTimeout
     ) -> requests.Response:
-        return session.send(prepared, timeout=timeout)
+        return session.send(prepared, timeout=timeout)  # type: ignore[arg-type]  # it takes both
 
     def _get_session(self) -> requests.Session:
         # A forked child must not write into the connections of its parent.
@@ -146,6 +155,15 @@ class HttpEngine:
 
     def _error_handler(self, err: requests.RequestException) -> NoReturn:
         raise err
+
+
+def _limited(timeout: Timeout, deadline: float) -> Timeout | TotalTimeout:
+    """`timeout`, with the time until `deadline` for both steps together."""
+    if deadline == math.inf:
+        return timeout
+    from urllib3.util import Timeout as TotalTimeout
+
+    return TotalTimeout(connect=timeout[0], read=timeout[1], total=max(_LEAST_TRY_S, deadline - monotonic()))
 
 
 def transport_errors() -> tuple[type[requests.RequestException], ...]:

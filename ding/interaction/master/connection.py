@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ding.interaction.base.app import get_values_from_response
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ding.interaction")
 _DISCONNECT_RETRIES = 1
+_TAKE_BACK_TIMEOUT_S = (1.0, 1.0)
 
 
 class SlaveConnection(ControllableContext):
@@ -61,8 +64,11 @@ class SlaveConnection(ControllableContext):
         session = self._last_session
         return None if session is None else max(0.0, time.monotonic() - session.last_seen)
 
-    def connect(self) -> Any:
+    def connect(self, timeout_s: float = math.inf) -> Any:
         """Connect, and return what the master's `_after_connect` returns.
+
+        Args:
+            timeout_s: how long the slave may take, all tries together.
 
         Raises:
             KeyError: another connection of this name is active.
@@ -78,7 +84,7 @@ class SlaveConnection(ControllableContext):
             service.table.reserve(session)
             try:
                 body = {"master": {"address": service.my_address}, "data": {} if data is None else data}
-                response = self._request("POST", "connect", body, session.token)
+                response = self._request("POST", "connect", body, session.token, deadline=time.monotonic() + timeout_s)
             except BaseException as error:
                 self._end(session, "")
                 return _decide(error, hooks._error_connect)
@@ -93,10 +99,13 @@ class SlaveConnection(ControllableContext):
         """`connect`."""
         return self.connect()
 
-    def disconnect(self) -> Any:
+    def disconnect(self, timeout_s: float = math.inf) -> Any:
         """Disconnect, and return what the master's `_after_disconnect` returns. Tasks that have not ended fail.
 
         Also tells a slave that was lost, if it can be reached after all, that it may be connected again.
+
+        Args:
+            timeout_s: how long the slave may take, all tries together.
 
         Raises:
             requests.RequestException: the slave was not reached, and counts as lost; the master's `_error_disconnect`
@@ -109,7 +118,9 @@ class SlaveConnection(ControllableContext):
             data = hooks._before_disconnect()
             try:
                 body = {"data": {} if data is None else data}
-                response = self._request("DELETE", "disconnect", body, self._last_token)
+                response = self._request(
+                    "DELETE", "disconnect", body, self._last_token, deadline=time.monotonic() + timeout_s
+                )
             except BaseException as error:
                 if _is_end(error):
                     self._end(session, f"it could not be disconnected: {error}")
@@ -131,9 +142,14 @@ class SlaveConnection(ControllableContext):
                 raise
             _log.warning("%r could not be disconnected", self, exc_info=True)  # the first error is the one that counts
 
-    def new_task(self, data: Any = None) -> Task:
-        """A task for the slave, not started yet; `data` is a JSON object, or None for an empty one."""
-        return Task(data, self._launch)
+    def new_task(self, data: Any = None, start_timeout_s: float = math.inf) -> Task:
+        """A task for the slave, not started yet.
+
+        Args:
+            data: a JSON object, or None for an empty one.
+            start_timeout_s: how long the slave may take to accept it, all tries together.
+        """
+        return Task(data, partial(self._launch, start_timeout_s))
 
     def give_up(self, reason: str) -> None:
         """Take the slave for lost, without a word to it: its process is known to be gone, say. Tasks fail."""
@@ -154,7 +170,8 @@ class SlaveConnection(ControllableContext):
             self._engine.close()
         return has_ended
 
-    def _launch(self, task: Task) -> None:
+    def _launch(self, timeout_s: float, task: Task) -> None:
+        deadline = time.monotonic() + timeout_s
         hooks, session, task_id = self._hooks, self._session, str(uuid.uuid4())
         data = hooks._before_new_task(task.task)
         is_expected = session is not None and session.add(task_id, task)
@@ -163,7 +180,7 @@ class SlaveConnection(ControllableContext):
                 self._check_was_not_lost()
             body = {"task": {"id": task_id}, "data": {} if data is None else data}
             token = random_token() if session is None or not is_expected else session.token
-            response = self._request("POST", "task/new", body, token, self._service.task_timeout)
+            response = self._request("POST", "task/new", body, token, self._service.task_timeout, deadline)
         except BaseException as error:
             if session is not None and is_expected:
                 if session.take(task_id) is None:
@@ -185,7 +202,13 @@ class SlaveConnection(ControllableContext):
             raise requests.ConnectionError(f"{self!r} was lost: {self._loss}")
 
     def _request(
-        self, method: str, path: str, body: dict[str, Any], token: str, timeout: Timeout | None = None
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any],
+        token: str,
+        timeout: Timeout | None = None,
+        deadline: float = math.inf,
     ) -> requests.Response:
         # The slave knows a request that it gets twice by its id; tasks have their own.
         headers = {"Token": token, "Request-Id": str(uuid.uuid4())} if path != "task/new" else {"Token": token}
@@ -193,7 +216,7 @@ class SlaveConnection(ControllableContext):
         if path == "disconnect":  # a slave that does not hear of it notices by itself
             retries = min(retries, _DISCONNECT_RETRIES)
         return self._engine.request(
-            method, path, body, headers, retries=retries, retry_waiting=waiting, timeout=timeout
+            method, path, body, headers, retries=retries, retry_waiting=waiting, timeout=timeout, deadline=deadline
         )
 
     def _activate(self, session: SlaveSession) -> None:
@@ -218,7 +241,9 @@ class SlaveConnection(ControllableContext):
         """Take back a connection that the slave has accepted, but the master or its hook has not."""
         self._end(session, "it was taken back")
         try:
-            self._engine.request_once("DELETE", "disconnect", {"data": {}}, {"Token": session.token})
+            self._engine.request_once(
+                "DELETE", "disconnect", {"data": {}}, {"Token": session.token}, _TAKE_BACK_TIMEOUT_S
+            )
         except Exception as error:
             _log.info("%r was not told that it is not connected: %s", self, error)
 

@@ -10,6 +10,7 @@ from ding.interaction.server.credentials import BearerToken
 
 if TYPE_CHECKING:
     import requests
+    from urllib3.util import Timeout as TotalTimeout
 
 
 class PeerEngine(HttpEngine):
@@ -43,10 +44,10 @@ class PeerEngine(HttpEngine):
             self._headers["Authorization"] = bearer.header()
 
     def _transmit(
-        self, session: requests.Session, prepared: requests.PreparedRequest, timeout: Timeout
+        self, session: requests.Session, prepared: requests.PreparedRequest, timeout: Timeout | TotalTimeout
     ) -> requests.Response:
         # Past the session's own send, which follows redirects and keeps cookies, and takes a fifth of the time.
-        response = session.get_adapter(self.get_url()).send(prepared, timeout=timeout)
+        response = session.get_adapter(self.get_url()).send(prepared, timeout=timeout)  # type: ignore[arg-type]
         response.content  # noqa: B018 reading it gives the connection back
         if 300 <= response.status_code < 400:
             import requests

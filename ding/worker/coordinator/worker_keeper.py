@@ -10,6 +10,9 @@ from typing import Any, Protocol
 
 from ding.worker.transport.link import WorkerLost
 
+# How long `close` waits for attempts to connect, all together.
+_CLOSE_S = 5.0
+
 
 class WorkerKeeper(Protocol):
     """Brings back lost workers; when one is back, it has it connected."""
@@ -71,5 +74,6 @@ class ReturningWorkers:
         with self._lock:
             self._closed.set()
             threads = list(self._threads)
+        deadline = monotonic() + _CLOSE_S
         for thread in threads:
-            thread.join(5.0)
+            thread.join(max(0.0, deadline - monotonic()))

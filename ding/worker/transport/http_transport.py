@@ -79,10 +79,15 @@ _DISCONNECT_S = 3.0
 
 
 class HttpLink:
-    """See `Link`."""
+    """See `Link`.
 
-    def __init__(self, master: Master, name: str, host: str, port: int) -> None:
+    Args:
+        in_use: where it is from `connect` on, until it is closed.
+    """
+
+    def __init__(self, master: Master, name: str, host: str, port: int, in_use: set[HttpLink]) -> None:
         self.name = name
+        self._in_use = in_use
         self._where = f"{host}:{port}"
         self._connection = master.new_connection(name, host, port)
         self._closed = threading.Event()
@@ -91,9 +96,10 @@ class HttpLink:
         import requests
 
         deadline, wait_s = monotonic() + timeout_s, _FIRST_WAIT_S
+        self._in_use.add(self)
         while True:
             try:
-                self._connection.connect()
+                self._connection.connect(deadline - monotonic())
                 return
             except (requests.ConnectionError, requests.Timeout, SlaveSlaveAlreadyConnected) as e:
                 # It is not up yet, or still bound to a coordinator that has gone.
@@ -107,9 +113,10 @@ class HttpLink:
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
         import requests
 
-        name, started = str(task.get("name")), self._connection.new_task(dict(task))
+        deadline, name = monotonic() + timeout_s, str(task.get("name"))
+        started = self._connection.new_task(dict(task), timeout_s)
         try:
-            started.start().join(timeout_s)
+            started.start().join(max(0.0, deadline - monotonic()))
         except (requests.RequestException, SlaveResponseException) as e:
             raise WorkerLost(f"worker {self.name} at {self._where} has not taken the task {name}: {e}") from e
         result = started.result if isinstance(started.result, Mapping) else {"result": started.result}
@@ -123,6 +130,7 @@ class HttpLink:
 
     def drop(self, reason: str) -> None:
         self._closed.set()
+        self._in_use.discard(self)
         self._connection.give_up(reason)
 
     def silence_s(self) -> float | None:
@@ -130,10 +138,11 @@ class HttpLink:
 
     def close(self) -> None:
         self._closed.set()
+        self._in_use.discard(self)
         if not self._connection.is_connected:
             return
         try:
-            self._connection.disconnect()
+            self._connection.disconnect(_DISCONNECT_S)
         except Exception as e:  # it may be gone; either way the connection has ended here
             _logger.info("worker %s at %s could not be disconnected: %s", self.name, self._where, e)
 
@@ -149,7 +158,7 @@ class HttpHub:
         self._master = Master(
             host, port, heartbeat_tolerance=_TOLERANCE_S, request_retries=5, request_retry_waiting=0.1
         )
-        self._links: list[HttpLink] = []
+        self._links: set[HttpLink] = set()
         self._is_started = False
 
     @property
@@ -164,13 +173,11 @@ class HttpHub:
         self._is_started = True
 
     def link(self, name: str, host: str, port: int) -> HttpLink:
-        link = HttpLink(self._master, name, host, port)
-        self._links.append(link)
-        return link
+        return HttpLink(self._master, name, host, port, self._links)
 
     def close(self) -> None:
-        threads = [threading.Thread(target=link.close, name="disconnect", daemon=True) for link in self._links]
-        self._links.clear()
+        links = self._links.copy()  # in one step: closing them takes them out
+        threads = [threading.Thread(target=link.close, name="disconnect", daemon=True) for link in links]
         for thread in threads:
             thread.start()
         deadline = monotonic() + _DISCONNECT_S

@@ -66,13 +66,17 @@ def connect(hub: Hub, name: str, host: str, port: int, timeout_s: float) -> tupl
     try:
         link.connect(timeout_s)
         return link, link.run({"name": RESOURCE, "batched": True}, max(0.1, deadline - monotonic()))
-    except BaseException:
-        link.close()
+    except BaseException as e:
+        link.drop(f"it could not be connected: {e}")  # to tell one that does not answer would take longer still
         raise
 
 
+# By how much an attempt may miss its own limit, to give a better reason than that.
+_GRACE_S = 0.5
+
+
 def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> None:
-    """Make all attempts at the same time.
+    """Make all attempts at the same time, and wait for them until `timeout_s` has passed.
 
     Args:
         attempts: by name of the worker, what connects it within `timeout_s`, or raises.
@@ -80,21 +84,26 @@ def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> 
     Raises:
         ConnectionError: some have failed; it names them all.
     """
-    failed: dict[str, str] = {}
+    failures: dict[str, str | None] = {}  # None of those that are connected
 
     def attempt(name: str, act: Callable[[], Any]) -> None:
         try:
             act()
         except Exception as e:
-            failed[name] = str(e)
+            failures[name] = str(e)
+        else:
+            failures[name] = None
 
+    deadline = monotonic() + timeout_s + _GRACE_S
     threads = [
         threading.Thread(target=attempt, args=item, name=f"connect_{item[0]}", daemon=True) for item in attempts.items()
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(max(0.0, deadline - monotonic()))
+    reasons = {name: failures.get(name, "it has not answered") for name in attempts}
+    failed = {name: reason for name, reason in reasons.items() if reason is not None}
     if failed:
         raise ConnectionError(
             f"no connection within {timeout_s:g} s to "

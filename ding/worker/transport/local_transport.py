@@ -134,10 +134,15 @@ def _as_json(result: Any) -> Any:
 
 
 class LocalLink:
-    """See `Link`."""
+    """See `Link`.
 
-    def __init__(self, name: str, port: int) -> None:
+    Args:
+        in_use: where it is from `connect` on, until it is closed.
+    """
+
+    def __init__(self, name: str, port: int, in_use: set[LocalLink]) -> None:
         self.name = name
+        self._in_use = in_use
         self._port = port
         self._station: LocalStation | None = None
         self._job: _Job | None = None
@@ -148,6 +153,7 @@ class LocalLink:
             self._station = _stations.get(self._port)
         if self._station is None:
             raise WorkerLost(f"there is no worker {self.name} at the local port {self._port}")
+        self._in_use.add(self)
         self._last_seen = monotonic()
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
@@ -175,6 +181,7 @@ class LocalLink:
 
     def close(self) -> None:
         self._station = None
+        self._in_use.discard(self)
         if self._job is not None:
             self._job.fail(WorkerLost(f"worker {self.name} was disconnected"))
 
@@ -185,7 +192,7 @@ class LocalHub:
     url: str | None = None
 
     def __init__(self) -> None:
-        self._links: list[LocalLink] = []
+        self._links: set[LocalLink] = set()
 
     def serve_page(self, path: str, page: Page) -> None:
         """Nothing listens here."""
@@ -194,10 +201,8 @@ class LocalHub:
         """Nothing listens here."""
 
     def link(self, name: str, host: str, port: int) -> LocalLink:
-        link = LocalLink(name, port)
-        self._links.append(link)
-        return link
+        return LocalLink(name, port, self._links)
 
     def close(self) -> None:
-        for link in self._links:
+        for link in self._links.copy():
             link.close()

@@ -7,7 +7,7 @@ import pytest
 from easydict import EasyDict
 
 from ding.worker import Coordinator
-from ding.worker.coordinator import worker_callbacks
+from ding.worker.coordinator import worker_callbacks, worker_keeper
 from ding.worker.coordinator.worker_keeper import ReturningWorkers
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport.link import WorkerLetGo, WorkerLost
@@ -295,6 +295,29 @@ def test_with_no_time_to_wait_nobody_is_brought_back(keep):
     joiner = Joiner(at=1)
     assert keep(joiner, 0).lost("collector", "c", WorkerLost("gone")) is False
     assert joiner.attempts == []
+
+
+def test_closing_has_one_limit_for_all_who_are_waited_for(monkeypatch):
+    monkeypatch.setattr(worker_keeper, "_CLOSE_S", 0.1)
+    all_wait, go, waits = threading.Barrier(4, timeout=PATIENCE_S), threading.Event(), []
+
+    def join(kind, name, timeout_s):
+        all_wait.wait()
+        go.wait(PATIENCE_S)
+
+    class Thread(threading.Thread):
+        def join(self, timeout=None):
+            waits.append(timeout)
+            super().join(timeout)
+
+    monkeypatch.setattr(worker_keeper.threading, "Thread", Thread)
+    keeper = ReturningWorkers(join, lambda *told: None, PATIENCE_S)
+    for name in "abc":
+        keeper.lost("collector", name, WorkerLost("gone"))
+    all_wait.wait()
+    keeper.close()
+    go.set()
+    assert waits[0] <= 0.1 and waits[1:] == [0.0, 0.0]
 
 
 def test_closing_ends_the_wait(keep):

@@ -1,6 +1,7 @@
 """Connecting to all workers at the same time."""
 
 import threading
+import time
 
 import pytest
 
@@ -24,3 +25,12 @@ def test_attempts_that_fail_are_all_named_and_the_others_are_made():
     with pytest.raises(ConnectionError) as error:
         connect_all({"b": fail, "good": lambda: made.append("good"), "a": fail}, 7)
     assert str(error.value) == "no connection within 7 s to a: out of order; b: out of order" and made == ["good"]
+
+
+def test_an_attempt_that_hangs_is_named_when_the_time_is_up():
+    go, begin = threading.Event(), time.monotonic()
+    attempts = {"good": lambda: None, "hangs": lambda: go.wait(DEADLINE_S)}
+    with pytest.raises(ConnectionError, match=r"^no connection within 0\.1 s to hangs: it has not answered$"):
+        connect_all(attempts, 0.1)
+    assert time.monotonic() - begin < DEADLINE_S / 2
+    go.set()

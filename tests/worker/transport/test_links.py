@@ -1,17 +1,21 @@
 """Tasks between a coordinator and its workers: the same for every transport."""
 
+import contextlib
+import gc
 import math
+import socket
 import threading
 import time
+import weakref
 
 import pytest
 import requests
 
 from ding.interaction import ConnectionRefuse, Master, Slave, TaskFail
 from ding.interaction.server.pages import Page
-from ding.worker.transport import local_transport
+from ding.worker.transport import http_transport, local_transport
 from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed, WorkerLost, describe
+from ding.worker.transport.link import TaskFailed, WorkerLost, connect, describe
 from ding.worker.transport.local_transport import LocalHub, LocalStation
 
 DEADLINE_S = 20  # for what happens at once
@@ -382,6 +386,57 @@ def test_closing_a_link_ends_its_wait_for_the_worker(hub):
     assert waits.wait(DEADLINE_S)
     link.close()
     assert isinstance(connecting(), WorkerLost)
+
+
+# How much longer than its limit a wait may take here, on a machine that is busy.
+SLACK_S = 5
+
+
+@contextlib.contextmanager
+def lost_within(limit_s):
+    begin = time.monotonic()
+    with pytest.raises(WorkerLost):
+        yield
+    assert time.monotonic() - begin < limit_s + SLACK_S
+
+
+@pytest.mark.parametrize("kind", ["http"])
+def test_a_peer_that_accepts_and_says_nothing_is_lost_in_time(hub):
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        with lost_within(0.3):
+            hub.link("w", "127.0.0.1", port).connect(0.3)
+        with lost_within(0.3):
+            connect(hub, "w", "127.0.0.1", port, 0.3)
+
+
+@pytest.mark.parametrize("kind", ["http"])
+@pytest.mark.parametrize("hook", ["_before_task", "_before_disconnection"])
+def test_a_worker_that_stops_to_reply_is_lost_in_time(hook, hub, worker, monkeypatch):
+    monkeypatch.setattr(http_transport, "_DISCONNECT_S", 0.3)
+    with HttpStation(worker.serve) as station:
+        monkeypatch.setattr(station, hook, lambda data: worker.go.wait(DEADLINE_S))
+        link = hub.link("w", "127.0.0.1", station.port)
+        link.connect(DEADLINE_S)
+        if hook == "_before_task":
+            with lost_within(0.3):
+                run(link, "echo", 0.3, value=1)
+        begin = time.monotonic()
+        link.close()
+        assert time.monotonic() - begin < 0.3 + SLACK_S
+        worker.go.set()
+
+
+def test_a_hub_lets_go_of_links_that_were_closed(hub, station):
+    links = []
+    for number in range(3):
+        link = hub.link(f"w{number}", "127.0.0.1", station.port)
+        link.connect(DEADLINE_S)
+        links.append(weakref.ref(link))
+        link.close() if number < 2 else link.drop("for a test")
+    del link
+    gc.collect()
+    assert [link() for link in links] == [None, None, None]
 
 
 @pytest.mark.parametrize("kind", ["http"])
