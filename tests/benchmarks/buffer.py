@@ -15,6 +15,8 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -231,29 +233,30 @@ def measure_uniform(report: Report) -> None:
 
 
 def measure_bytes(report: Report) -> None:
-    # Before memory that others have given back could hide what it takes.
-    sizes = {"columns": deque_bytes(lambda samples: samples), "dicts": deque_bytes(list)}
-    for cls in (NaiveReplayBuffer, AdvancedReplayBuffer):
-        before = resident_bytes()
-        buffer = filled(cls, 1_000_000)
-        each = (resident_bytes() - before) / 1_000_000
-        report.line(f"{cls.__name__}: resident bytes of a transition of 48", "B", each, "allowed", 120.0, at_most=1.0)
-        buffer.close()
-        del buffer
+    # Each in a process of its own: memory that another one has given back could hide what a buffer takes.
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
+        for cls in (NaiveReplayBuffer, AdvancedReplayBuffer):
+            what = f"{cls.__name__}: resident bytes of a transition of 48"
+            each = processes.submit(resident_bytes_of, cls, 1_000_000).result()
+            report.line(what, "B", each, "allowed", 120.0, at_most=1.0)
+        columns = processes.submit(resident_bytes_of, DequeBufferWrapper, 200_000).result()
+        dicts = processes.submit(resident_bytes_of, DequeBufferWrapper, 200_000, as_dicts=True).result()
     what = "DequeBufferWrapper: resident bytes of a transition of 48"
-    report.line(what, "B", sizes["columns"], "allowed", 120.0, at_most=1.0)
-    report.line(what, "B", sizes["columns"], "as dicts", sizes["dicts"], at_most=0.25)
+    report.line(what, "B", columns, "allowed", 120.0, at_most=1.0)
+    report.line(what, "B", columns, "as dicts", dicts, at_most=0.25)
     for length in (100, LIST // ENVS):
         measure_frames(report, length)
 
 
-def deque_bytes(form: Callable[[Samples], list[Any]], count: int = 200_000) -> float:
-    """Resident bytes of a transition that is pushed in a form."""
+def resident_bytes_of(cls: type, capacity: int, as_dicts: bool = False) -> float:
+    """Resident bytes of a transition in a full buffer, into which they came as samples or as dicts."""
+    logging.getLogger("ding").setLevel(logging.ERROR)
     before = resident_bytes()
-    buffer = DequeBufferWrapper({"replay_buffer_size": count}, NoTb())
-    for _ in range(count // 1000):
-        buffer.push(form(transitions(1000)), 0)
-    each = (resident_bytes() - before) / count
+    buffer = cls({"replay_buffer_size": capacity}, NoTb(), "bench", "bytes")
+    for _ in range(capacity // 1000):
+        samples = transitions(1000)
+        buffer.push(list(samples) if as_dicts else samples, 0)
+    each = (resident_bytes() - before) / capacity
     buffer.close()
     return each
 
