@@ -307,7 +307,7 @@ CONFIGS = {
     "cartpole_dqn_ddp": cartpole(
         "dqn_ddp",
         "dqn",
-        dict(_value_policy(40, 5, 8, model=DUELING), multi_gpu=True),
+        dict(_value_policy(40, 5, 8, model=DUELING), multi_gpu=True, cuda=True),
         env_manager=dict(type="subprocess"),
     ),
     "cartpole_mdqn": cartpole(
@@ -555,7 +555,7 @@ CONFIGS = {
         "dqfd",
         "dqfd",
         dict(
-            cuda=False,
+            cuda=True,
             priority=True,
             model=DUELING,
             nstep=3,
@@ -624,7 +624,7 @@ CONFIGS = {
         ),
         "dqn",
         dict(
-            cuda=False,
+            cuda=True,
             discount_factor=0.99,
             nstep=3,
             model=dict(obs_shape=6, action_shape=3, encoder_hidden_size_list=[256, 256], dueling=True),

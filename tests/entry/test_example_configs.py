@@ -364,10 +364,11 @@ def check_told(told, names, batch):
 ON_POLICY = {"a2c", "pg", "ppo", "ppo_pg"}
 
 
-def run(name, max_train_iter=1):
+def run(name):
     main, create = configs(name)
-    pipeline = serial_pipeline_onpolicy if create.policy.type in ON_POLICY else serial_pipeline
-    return pipeline((main, create), seed=0, max_train_iter=max_train_iter)
+    if create.policy.type in ON_POLICY:
+        return serial_pipeline_onpolicy((main, create), seed=0, max_train_iter=1)
+    return serial_pipeline((main, create), seed=0, max_train_iter=1, dynamic_seed=name != "cartpole_mdqn")
 
 
 @pytest.mark.parametrize("name", FACTS)
