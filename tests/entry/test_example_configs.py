@@ -16,7 +16,7 @@ import torch
 from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
-from ding.config import compile_config
+from ding.config import compile_config, read_config
 from ding.entry import (
     collect_demo_data,
     eval,
@@ -54,7 +54,7 @@ from ding.worker import (
     SampleSerialCollector,
 )
 from tests.benchmarks.learning_tasks import ppg_offpolicy
-from tests.entry.example_configs import CartPoleEnv, PendulumEnv, configs
+from tests.entry.example_configs import CONFIGS, CartPoleEnv, PendulumEnv, configs
 from tests.utils.data.test_dataset import fake_h5py
 
 KINDS = {torch.float32: "f", torch.float64: "d", torch.int64: "i", torch.bool: "b"}
@@ -71,6 +71,7 @@ class Facts(NamedTuple):
     state: str
     batch: int = 64
     buffered: bool = True
+    not_in_eval: tuple[str, ...] = ("value", "prev_state")  # keys of `acts` that evaluation does not return
 
 
 def step(obs, action, more=""):
@@ -238,6 +239,7 @@ FACTS = {
         SAC,
         "model optimizer_alpha optimizer_policy optimizer_q target_model",
         128,
+        not_in_eval=("logit",),
     ),
     "pendulum_td3": Facts(
         "action:f1",
@@ -328,6 +330,8 @@ class Watch:
         assert sorted(output) == list(range(env_num))
         assert [kinds_of(each) for each in output.values()] == [read(facts.acts)] * env_num
         obs = observations[0]
+        evaluated = {key: each for key, each in read(facts.acts).items() if key.split(".")[0] not in facts.not_in_eval}
+        assert kinds_of(policy.eval_mode.forward({0: torch.as_tensor(obs)})[0]) == evaluated
         timestep = BaseEnvTimestep(np.asarray(obs, np.float32), np.zeros(1, np.float32), False, {})
         transition = policy.collect_mode.process_transition(obs, output[0], timestep)
         assert kinds_of(transition) == read(facts.step)
@@ -377,6 +381,14 @@ def test_a_config_trains_with_the_documented_data(name, monkeypatch):
     watch = Watch(monkeypatch, create.policy.type)
     policy = run(name)
     watch.check(FACTS[name], policy, main.env.collector_env_num)
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "pendulum_ppo"])  # it has a module in it
+def test_what_is_saved_of_a_config_compiles_to_the_same_again(name):
+    main, create = configs(name)
+    cfg = compile_config(main, seed=0, auto=True, create_cfg=create, save_cfg=True)
+    main, create = read_config(f"{cfg.exp_name}/formatted_total_config.py")
+    assert compile_config(main, seed=0, auto=True, create_cfg=create, save_cfg=False, renew_dir=False) == cfg
 
 
 MAIN = """
