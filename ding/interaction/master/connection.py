@@ -45,6 +45,7 @@ class SlaveConnection(ControllableContext):
         self._session: SlaveSession | None = None
         self._last_session: SlaveSession | None = None
         self._loss = ""
+        self._on_lost: Callable[[str], Any] | None = None
         self._last_token = random_token()
         self._engine = service.engine(self._parts, self._last_token)
 
@@ -157,11 +158,22 @@ class SlaveConnection(ControllableContext):
         if session is not None:
             self.lose(session, reason)
 
+    def watch(self, on_lost: Callable[[str], Any]) -> None:
+        """Have `on_lost`, and none given before, called with the reason when the slave is lost.
+
+        That is in the result thread, or at once if it is lost by now.
+        """
+        self._on_lost = on_lost
+        if self._session is None and self._loss:
+            on_lost(self._loss)
+
     def lose(self, session: SlaveSession, reason: str) -> None:
         """Give up a connection that does not work any more."""
         if self.drop(session, reason):
             _log.warning("%r was lost: %s", self, reason)
             self._service.results.submit(lambda: self._hooks._lost_connection(self._name, reason))
+            if self._on_lost is not None:
+                self._service.results.submit(partial(self._on_lost, reason))
 
     def drop(self, session: SlaveSession, reason: str) -> bool:
         """End a connection, or the attempt to connect, without telling the slave; False where it has ended before."""

@@ -103,10 +103,12 @@ class CommCoordinator:
     def _connect(self, kind: str, name: str, host: str, port: int, timeout_s: float) -> None:
         link, resource = connect(self._hub, name, host, port, timeout_s)
         self.roster.joined(kind, name, f"{host}:{port}", link)
+        worker = Worker(kind, name, link, resource)
         with self._lock:
-            self._workers[name] = Worker(kind, name, link, resource)
+            self._workers[name] = worker
         self._resource_manager.update(kind, name, resource)
         self._logger.info("%s %s is connected: %s", kind, name, resource)
+        link.watch(partial(self._deal_with_loss, worker))
 
     def count(self, kind: str) -> int:
         """How many workers of this kind are connected."""
@@ -222,7 +224,19 @@ class CommCoordinator:
             is_there = self._workers.get(worker.worker_id) is worker
             if is_there:
                 self._resource_manager.update(worker.kind, worker.worker_id, worker.resource)
+        if is_there:
+            worker.link.watch(partial(self._deal_with_loss, worker))  # it may be lost since its last answer
         return is_there
+
+    def _deal_with_loss(self, worker: Worker, reason: str) -> None:
+        """A worker is lost. One that runs a task is left to whoever waits for the answer."""
+        with self._lock:
+            is_there = self._workers.get(worker.worker_id) is worker and not self._ending.is_set()
+            is_free = is_there and self._resource_manager.delete(worker.kind, worker.worker_id)
+        if is_free and self._let_go(worker):
+            worker.link.drop(reason)
+            error = WorkerLost(f"{worker.kind} {worker.worker_id} was lost while it had no task: {reason}")
+            self._callback_fn.deal_with_worker_lost(worker.kind, worker.worker_id, None, error)
 
     def _after_loss(self, worker: Worker, error: WorkerLost) -> WorkerLost:
         """Let go of a worker that was lost; returns what to tell of the loss."""

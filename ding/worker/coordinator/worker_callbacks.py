@@ -216,10 +216,14 @@ class WorkerCallbacks(ABC):
         """A worker waits for a task."""
         self._notify()
 
-    def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task, error: WorkerLost) -> None:
-        """A worker has gone with its task. Where it may be brought back, the run goes on without it."""
+    def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task | None, error: WorkerLost) -> None:
+        """A worker has gone, with the task that it had. Where it may be brought back, the run goes on without it."""
         self.error(f"{kind} {worker_id} is lost: {error}")
-        if not self._is_brought_back(kind, worker_id, error):
+        is_brought_back = self._is_brought_back(kind, worker_id, error)
+        if task is None:
+            if not is_brought_back:
+                self._deal_with_no_return(kind, worker_id, error)
+        elif not is_brought_back:
             self._deal_with_failed_task(kind, task, error)
         elif kind == LEARNER:
             self._room.forget_task(task["task_id"])
@@ -230,6 +234,10 @@ class WorkerCallbacks(ABC):
     @abstractmethod
     def _is_brought_back(self, kind: str, worker_id: str, error: WorkerLost) -> bool:
         """Whether somebody sees to it that a lost worker, or another in its place, comes back."""
+
+    @abstractmethod
+    def _deal_with_no_return(self, kind: str, name: str, error: Exception) -> None:
+        """A worker is lost for good; the run goes on if there are others of its kind."""
 
     @abstractmethod
     def _run_again(self, kind: str, task: Task) -> None:

@@ -133,6 +133,9 @@ class HttpLink:
         self._in_use.discard(self)
         self._connection.give_up(reason)
 
+    def watch(self, on_lost: Callable[[str], Any]) -> None:
+        self._connection.watch(on_lost)
+
     def silence_s(self) -> float | None:
         return self._connection.silence_s
 

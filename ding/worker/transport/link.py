@@ -154,6 +154,9 @@ class Link(Protocol):
             WorkerLost: the connection is gone, or there is no result in time.
         """
 
+    def watch(self, on_lost: Callable[[str], Any]) -> None:
+        """Have `on_lost` called with the reason when the worker is lost, at once if it is by now; perhaps twice."""
+
     def drop(self, reason: str) -> None:
         """End it at once, without a word to the worker, which has gone or hangs; its task ends in `WorkerLost`."""
 

@@ -7,7 +7,7 @@ import itertools
 import json
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from time import monotonic
@@ -172,6 +172,9 @@ class LocalLink:
             raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s") from e
         self._last_seen = monotonic()
         return dict(result) if isinstance(result, Mapping) else {"result": result}
+
+    def watch(self, on_lost: Callable[[str], Any]) -> None:
+        """A worker in this process is not lost by itself."""
 
     def silence_s(self) -> float | None:
         return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)

@@ -352,7 +352,7 @@ def test_closing_does_not_wait_for_a_worker_that_cannot_be_disconnected(monkeypa
             closed.append("good")
 
     hub = HttpHub("127.0.0.1", 0)
-    hub._links += [HangingLink(), GoodLink()]
+    hub._links |= {HangingLink(), GoodLink()}
     hub.close()
     assert closed == ["good"]
     hub.close()

@@ -10,6 +10,7 @@ from ding.worker import Coordinator
 from ding.worker.coordinator import worker_callbacks, worker_keeper
 from ding.worker.coordinator.worker_keeper import ReturningWorkers
 from ding.worker.learner.comm import NaiveLearner
+from ding.worker.transport import http_transport
 from ding.worker.transport.link import WorkerLetGo, WorkerLost
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import (
@@ -360,6 +361,34 @@ def test_a_worker_that_is_started_again_at_its_port_goes_on_over_http():
     finally:
         coordinator.close()
         first.close()
+
+
+@pytest.mark.parametrize("return_s", [PATIENCE_S, 0])
+def test_a_worker_that_is_lost_without_a_task_is_noticed(return_s, monkeypatch):
+    monkeypatch.setattr(http_transport, "_TOLERANCE_S", 0.3)
+    first = NaiveLearner("127.0.0.1", 0, prefix="l")
+    first.start()
+    own = {"host": "127.0.0.1", "port": 0, "learner": {"learner0": ["learner0", "127.0.0.1", first.port]}}
+    own["worker_return_timeout"] = return_s
+    coordinator = Coordinator(EasyDict(main=main_cfg("scripted"), system={"coordinator": own}, seed=0))
+    is_lost, is_back = threading.Event(), threading.Event()
+    tell, second = coordinator.deal_with_worker_lost, NaiveLearner("127.0.0.1", first.port, prefix="l")
+    coordinator.deal_with_worker_lost = lambda *told: (tell(*told), is_lost.set())
+    coordinator.deal_with_worker_free = lambda kind, worker_id: is_back.set()
+    try:
+        coordinator.start()
+        first.close()
+        assert is_lost.wait(PATIENCE_S) and coordinator.free_count("learner") == 0
+        if return_s:
+            second.start()
+            assert is_back.wait(PATIENCE_S) and coordinator.failure is None
+        else:  # it was the only one
+            assert coordinator.wait(PATIENCE_S)
+            assert "learner0 was lost while it had no task" in str(coordinator.failure)
+    finally:
+        coordinator.close()
+        first.close()
+        second.close()
 
 
 def test_workers_of_this_process_are_not_waited_for(make):
