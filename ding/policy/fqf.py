@@ -13,7 +13,7 @@ from ding.policy.settings import positive
 from ding.rl_utils.distributional import fqf_calculate_fraction_loss, fqf_nstep_td_data, fqf_nstep_td_error
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
-from ding.utils.config_helper import Rule, number, one_of
+from ding.utils.config_helper import Rule, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # The parameters that propose fractions are those in modules of this name.
@@ -56,6 +56,8 @@ class FQFPolicy(DQNPolicy):
         "learn.criterion": one_of("mse"),
         "learn.ent_coef": number(),
         "learn.lr_scheduler": one_of(None),
+        "model.num_quantiles": integer(1),
+        "model.quantile_embedding_size": integer(1),
     }
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -137,14 +139,13 @@ class FQFPolicy(DQNPolicy):
         return loss, error, {}
 
     def _total_norm(self, part: str) -> Tensor:
-        """The 2-norm of the gradients of one part of the model, without biases."""
+        """The 2-norm of the gradients of one part of the model, without biases; 0 where there are none."""
         norms = [
             parameter.grad.norm()
             for name, parameter in self._model.named_parameters()
             if part in name.split(".") and "bias" not in name and parameter.grad is not None
         ]
-        total: Tensor = torch.stack(norms).norm()
-        return total
+        return torch.stack(norms).norm() if norms else torch.zeros((), device=self._device)
 
     def _state_dict_learn(self) -> dict[str, Any]:
         return {

@@ -11,7 +11,7 @@ from ding.policy.dqn import DQNPolicy, TDError
 from ding.policy.env_forward import split_output
 from ding.policy.settings import positive
 from ding.rl_utils.distributional import iqn_nstep_td_data, iqn_nstep_td_error
-from ding.utils.config_helper import Rule, one_of
+from ding.utils.config_helper import Rule, integer, one_of
 from ding.utils.data.env_batch import EnvBatch
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -38,7 +38,12 @@ class IQNPolicy(DQNPolicy):
         # Where the Huber loss of the quantile regression becomes linear.
         "learn": {"kappa": 1.0},
     }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.kappa": positive, "learn.criterion": one_of("mse")}
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "learn.kappa": positive,
+        "learn.criterion": one_of("mse"),
+        "model.num_quantiles": integer(1),
+        "model.quantile_embedding_size": integer(1),
+    }
 
     def default_model(self) -> tuple[str, list[str]]:
         return "iqn", ["ding.model.template.q_learning"]

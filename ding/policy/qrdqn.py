@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, TDError
 from ding.rl_utils.distributional import qrdqn_nstep_td_data, qrdqn_nstep_td_error
-from ding.utils.config_helper import Rule, one_of
+from ding.utils.config_helper import Rule, integer, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -29,7 +29,10 @@ class QRDQNPolicy(DQNPolicy):
     """
 
     config: ClassVar[dict[str, Any]] = {"type": "qrdqn"}
-    setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.criterion": one_of("mse")}
+    setting_rules: ClassVar[Mapping[str, Rule]] = {
+        "learn.criterion": one_of("mse"),
+        "model.num_quantiles": integer(1),
+    }
 
     def default_model(self) -> tuple[str, list[str]]:
         return "qrdqn", ["ding.model.template.q_learning"]

@@ -120,3 +120,9 @@ def test_each_mode_works_alone():
 def test_a_wrong_setting_is_refused(setting, value):
     with pytest.raises(ConfigError, match=setting.replace("__", ".")):
         make_policy(**{setting: value})
+
+
+@pytest.mark.parametrize("field", ["learn", "collect"])
+def test_bounds_of_returns_in_the_wrong_order_are_refused_at_once(field):
+    with pytest.raises(ConfigError, match="v_min = 2, v_max = -2"):
+        make_policy(field, model__v_min=2, model__v_max=-2)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 import ding.policy
 from ding.entry import serial_pipeline
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
+from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import ENV_REGISTRY, POLICY_REGISTRY
 from tests.policy.samples import make_batch
@@ -117,6 +118,20 @@ def test_weights_without_priority_are_refused(name):
 def test_a_criterion_is_refused_where_the_loss_is_the_distribution_s_own(name):
     with pytest.raises(ValueError, match="learn.criterion = 'huber' is not allowed"):
         make_policy(name, "learn", learn__criterion="huber")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *[(name, {"model__v_min": 1, "model__v_max": 1}) for name in ("c51", "rainbow")],
+        *[(name, {"model__num_quantiles": 0}) for name in ("qrdqn", "iqn", "fqf")],
+        *[(name, {"model__quantile_embedding_size": 0}) for name in ("iqn", "fqf")],
+    ],
+)
+@pytest.mark.parametrize("field", ["learn", "collect", "eval"])
+def test_a_distribution_of_no_width_or_without_quantiles_is_refused_at_once(name, settings, field):
+    with pytest.raises(ConfigError, match=next(iter(settings)).removeprefix("model__")):
+        make_policy(name, field, **settings)
 
 
 @pytest.mark.parametrize("name", ["mdqn", "sql", "bdq"])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ding.model.common.head import head_branch, head_cls_map
 from ding.rl_utils.beta_function import beta_function_map, uniform
 from ding.torch_utils.network.activation import Activation, as_activation
+from ding.utils.config_helper import ConfigError
 
 
 class DistributionHead(nn.Module):
@@ -21,6 +22,9 @@ class DistributionHead(nn.Module):
 
     The distribution gives a probability to each of `n_atom` values, evenly spaced from `v_min` to `v_max`, plus `eps`,
     so that its logarithm is finite. `logit` is its mean. See https://arxiv.org/abs/1707.06887.
+
+    Raises:
+        ConfigError: there are fewer than two values, or `v_min` is not below `v_max`.
 
     Example:
         >>> output = DistributionHead(8, 3, n_atom=11)(torch.rand(2, 8))
@@ -46,7 +50,7 @@ class DistributionHead(nn.Module):
         super().__init__()
         act = as_activation(activation)
         self.Q = head_branch(hidden_size, output_size * n_atom, layer_num, act, norm_type, None, noise)
-        self.register_buffer("support", torch.linspace(v_min, v_max, n_atom), persistent=False)
+        self.register_buffer("support", _support(v_min, v_max, n_atom), persistent=False)
         self.n_atom = n_atom
         self.eps = eps
 
@@ -58,6 +62,9 @@ class RainbowHead(nn.Module):
     """As `DistributionHead`, with dueling advantages and values for each atom; by default of noisy layers.
 
     See https://arxiv.org/abs/1710.02298.
+
+    Raises:
+        ConfigError: as for `DistributionHead`.
 
     Example:
         >>> RainbowHead(8, 3, n_atom=11)(torch.rand(2, 8))["distribution"].shape
@@ -83,7 +90,7 @@ class RainbowHead(nn.Module):
         act = as_activation(activation)
         self.A = head_branch(hidden_size, output_size * n_atom, layer_num, act, norm_type, None, noise)
         self.Q = head_branch(hidden_size, n_atom, layer_num, act, norm_type, None, noise)
-        self.register_buffer("support", torch.linspace(v_min, v_max, n_atom), persistent=False)
+        self.register_buffer("support", _support(v_min, v_max, n_atom), persistent=False)
         self.n_atom = n_atom
         self.eps = eps
 
@@ -91,6 +98,15 @@ class RainbowHead(nn.Module):
         advantage = self.A(x).unflatten(-1, (-1, self.n_atom))
         value = self.Q(x).unsqueeze(-2)
         return _expected(advantage - advantage.mean(-2, keepdim=True) + value, self.support, self.eps)
+
+
+def _support(v_min: float, v_max: float, n_atom: int) -> Tensor:
+    if not v_min < v_max or n_atom < 2:
+        raise ConfigError(
+            f"v_min = {v_min}, v_max = {v_max}, n_atom = {n_atom} are not allowed: a value distribution needs two "
+            "atoms or more, and v_min below v_max"
+        )
+    return torch.linspace(v_min, v_max, n_atom)
 
 
 def _expected(scores: Tensor, support: Tensor, eps: float) -> dict[str, Tensor]:

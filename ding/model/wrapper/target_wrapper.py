@@ -12,6 +12,11 @@ from ding.model.wrapper.base_wrapper import IModelWrapper
 from ding.utils.config_helper import ConfigError, integer, number
 
 
+def _share(value: Any) -> str | None:
+    """A rate that moves the target."""
+    return "a number above 0, and 1 at most" if number(0, 1)(value) is not None or value == 0 else None
+
+
 class TargetNetworkWrapper(IModelWrapper):
     """A model whose weights follow those of an online model.
 
@@ -38,7 +43,7 @@ class TargetNetworkWrapper(IModelWrapper):
 
     def __init__(self, model: nn.Module | IModelWrapper, update_type: str, update_kwargs: Mapping[str, Any]) -> None:
         super().__init__(model)
-        rules = {"assign": ("freq", integer(1)), "momentum": ("theta", number(0, 1))}
+        rules = {"assign": ("freq", integer(1)), "momentum": ("theta", _share)}
         if update_type not in rules:
             raise ConfigError(f"target update_type {update_type!r} is unknown; allowed: {', '.join(rules)}")
         key, rule = rules[update_type]

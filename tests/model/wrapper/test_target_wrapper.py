@@ -183,6 +183,7 @@ def test_nets_that_do_not_fit_are_refused():
         ("assign", {"freq": 2.5}),
         ("momentum", {"theta": 1.5}),
         ("momentum", {"theta": -0.1}),
+        ("momentum", {"theta": 0}),
         ("momentum", {"freq": 3}),
     ],
 )
