@@ -225,9 +225,10 @@ def m_q_1step_td_error(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`(loss, error [B], action gap, clip fraction [B])` of Munchausen Q-learning, https://arxiv.org/abs/2007.14430.
 
-    With pi = softmax(target q / tau), the target is r + alpha * clip(tau log pi(a|s), -1, 0) plus the discounted soft
-    value of what follows, sum_a' pi(a'|s') (q'(s', a') - tau log pi(a'|s')). The action gap is the mean distance of the
-    two largest values of `target_q`; the clip fraction is 1 for a sample whose tau log pi is clipped, else 0.
+    With pi = softmax(target q / tau), the target is r + alpha * clip(tau log pi(a|s), -1, 0) plus the discounted
+    soft value of what follows, sum_a' pi(a'|s') (q'(s', a') - tau log pi(a'|s')). The action gap is the mean
+    distance of the two largest values of `target_q`, 0 for a single action; the clip fraction is 1 for a sample
+    whose tau log pi is clipped, else 0.
 
     Example:
         >>> import torch
@@ -244,10 +245,10 @@ def m_q_1step_td_error(
         next_log_policy = torch.log_softmax(next_q / tau, -1)
         soft_value = (next_log_policy.exp() * (next_q - tau * next_log_policy)).sum(-1)
         target = _next_value_target(soft_value, reward + alpha * bonus.clamp(-1, 0), done, gamma)
-        best, second = target_q.topk(2, -1).values.unbind(-1)
+        best = target_q.topk(min(2, target_q.shape[-1]), -1).values
         clipped = ((bonus > 0) | (bonus < -1)).to(q.dtype)
     error = criterion(_chosen(q, act), target)
-    return weighted_mean(error, weight), error, (best - second).mean(), clipped
+    return weighted_mean(error, weight), error, (best[..., 0] - best[..., -1]).mean(), clipped
 
 
 def q_nstep_sql_td_error(

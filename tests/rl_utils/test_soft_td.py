@@ -128,3 +128,10 @@ def test_one_branch_is_q_learning():
     )
     for result, expected in zip(bdq_nstep_td_error(data, 0.9, 2), q_nstep_td_error(flat, 0.9, 2), strict=True):
         assert torch.allclose(result, expected)
+
+
+def test_a_single_action_has_no_gap_to_the_next_best():
+    q, one = torch.ones(2, 1), torch.ones(2)
+    data = m_q_1step_td_data(q, q, q, torch.zeros(2, dtype=torch.int64), one, one, None)
+    loss, _, gap, _ = m_q_1step_td_error(data, 0.9, 0.5, 0.9)
+    assert loss == 0 and gap == 0
