@@ -10,6 +10,7 @@ from easydict import EasyDict
 from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
+from ding.policy.ppo import normalised
 from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
 from ding.policy.settings import positive
 from ding.torch_utils.optimizer_helper import Adam
@@ -125,6 +126,10 @@ class DDPGPolicy(QActorCriticPolicy):
         self._optimizer_critic = Adam(self._critic_parameters, lr=learn.learning_rate_critic)
         self._target_actor = self._target_model
         if learn.noise:  # target policy smoothing, see TD3
+            if "noise_sigma" not in learn:
+                raise ConfigError(
+                    "policy.learn.noise = True needs policy.learn.noise_sigma, the deviation of the noise"
+                )
             self._target_actor = model_wrap(
                 self._target_model,
                 wrapper_name="action_noise",
@@ -162,8 +167,7 @@ class DDPGPolicy(QActorCriticPolicy):
     def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         batch = super()._prepare(data)
         if self._cfg.reward_batch_norm:
-            reward = batch["reward"]
-            batch["reward"] = (reward - reward.mean()) / (reward.std() + 1e-8)
+            batch["reward"] = normalised(batch["reward"])
         return batch
 
     def _critic_terms(self, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:

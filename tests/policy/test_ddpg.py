@@ -122,6 +122,12 @@ def test_rewards_are_normalised_in_each_batch_where_asked_for():
     assert_learns_like(policy, Oracle(policy, freq=1), normalised=True)
 
 
+def test_the_reward_of_a_batch_of_one_is_learned_as_it_is():
+    (sample,) = make_batch(1)
+    one, other = (make_policy("learn", reward_batch_norm=norm).learn_mode.forward([sample]) for norm in (True, False))
+    assert one == other
+
+
 def test_td3_moves_its_actor_at_every_second_step_only():
     policy = make_policy("learn", cls=TD3Policy)
     moved = []
@@ -383,3 +389,10 @@ def test_a_model_of_another_action_space_is_refused():
 def test_a_wrong_setting_is_refused(setting, value):
     with pytest.raises(ConfigError, match=setting.replace("__", ".")):
         make_policy(**{setting: value})
+
+
+def test_noise_without_a_deviation_or_with_bounds_in_the_wrong_order_is_refused():
+    with pytest.raises(ConfigError, match="policy.learn.noise = True needs policy.learn.noise_sigma"):
+        make_policy("learn", learn__noise=True)
+    with pytest.raises(ConfigError, match="noise_range"):
+        make_policy("learn", cls=TD3Policy, learn__noise_range={"min": 0.5, "max": -0.5})

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.base_wrapper import IModelWrapper
 from ding.rl_utils.exploration import create_noise_generator
+from ding.utils.config_helper import ConfigError
 
 # Subtracted from the logits of illegal actions; far below any value, and finite so that no NaN arises.
 _ILLEGAL = 1e8
@@ -251,6 +252,13 @@ class HybridDeterministicArgmaxSampleWrapper(IModelWrapper):
         return output
 
 
+def _check_range(name: str, bounds: Mapping[str, float] | None) -> None:
+    if bounds is not None and not ("min" in bounds and "max" in bounds and bounds["min"] <= bounds["max"]):
+        raise ConfigError(
+            f"{name} = {dict(bounds)} is not allowed; it must be {{'min', 'max'}}, min not above max, or None"
+        )
+
+
 class ActionNoiseWrapper(IModelWrapper):
     """Adds noise to the continuous `action` (of a hybrid action: to `action_args`) of the output.
 
@@ -260,6 +268,9 @@ class ActionNoiseWrapper(IModelWrapper):
         action_range: `{'min', 'max'}` that the noisy action is clamped to, None for no limit.
 
     `forward` takes `sigma`, the deviation of the noise from then on.
+
+    Raises:
+        ConfigError: a range without `min` or `max`, or with `min` above `max`.
     """
 
     def __init__(
@@ -271,6 +282,8 @@ class ActionNoiseWrapper(IModelWrapper):
         action_range: Mapping[str, float] | None = {"min": -1, "max": 1},
     ) -> None:
         super().__init__(model)
+        _check_range("noise_range", noise_range)
+        _check_range("action_range", action_range)
         self.noise_generator: Any = create_noise_generator(noise_type, noise_kwargs)
         self.noise_range = noise_range
         self.action_range = action_range

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from ding.model import DQN, model_wrap
+from ding.utils.config_helper import ConfigError
 
 
 class Fixed(nn.Module):
@@ -266,3 +267,10 @@ def test_hybrid_actions_get_noise_on_their_arguments():
         noisy({"logit": LOGIT}).forward(None)
     with pytest.raises(KeyError, match="pink"):
         noisy({"action": LOGIT}, noise_type="pink")
+
+
+@pytest.mark.parametrize("bounds", [{"min": 0.5, "max": -0.5}, {"min": -0.5}])
+@pytest.mark.parametrize("name", ["noise_range", "action_range"])
+def test_bounds_of_noise_that_cannot_hold_are_refused(name, bounds):
+    with pytest.raises(ConfigError, match=name):
+        noisy({"action": torch.zeros(2, 1)}, **{name: bounds})
