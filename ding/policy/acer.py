@@ -45,6 +45,8 @@ class ACERPolicy(SequenceActorPolicy):
         # Sample sequences by priority, and correct for it with importance weights (which needs priority).
         "priority": False,
         "priority_IS_weight": False,
+        # Learning needs the logits of the policy that has acted.
+        "transition_with_policy_data": True,
         "learn": {
             # How gradients are clipped, at which value; see `ding.torch_utils.Adam`.
             "grad_clip_type": None,

@@ -71,6 +71,8 @@ class R2D2Policy(Policy):
         "burnin_step": 20,
         # Steps after those; the last nstep of them serve for targets only.
         "learn_unroll_len": 80,
+        # Samples need the recurrent states, which random actions do not have.
+        "transition_with_policy_data": True,
         "learn": {
             # Iterations per collection.
             "update_per_collect": 1,

@@ -199,3 +199,9 @@ def test_the_example_config_of_an_outside_program_trains(tmp_path, monkeypatch):
         assert policy.collect_mode.get_attribute("unroll_len") == 32
         weights.append(policy.learn_mode.state_dict()["model"])
     assert any(not torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def test_what_is_collected_before_training_has_the_logits_that_learning_needs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    policy = serial_pipeline(pair_of(task, "exp", random_collect_size=16), seed=0, max_train_iter=1)
+    assert type(policy) is ACERCommandModePolicy

@@ -440,3 +440,11 @@ def test_the_example_config_of_an_outside_program_trains(tmp_path, monkeypatch, 
     main.policy.learn.batch_size = 8
     after = serial_pipeline((main, create), seed=0, max_train_iter=2).learn_mode.state_dict()["model"]
     assert before.keys() == after.keys() and any(not torch.equal(before[key], after[key]) for key in before)
+
+
+def test_what_is_collected_before_training_has_the_recurrent_states(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main, create = pair_of(task, "exp", random_collect_size=8)
+    main.policy.learn.batch_size = 8
+    policy = serial_pipeline((main, create), seed=0, max_train_iter=1)
+    assert type(policy) is R2D2CommandModePolicy
