@@ -17,6 +17,8 @@ from ding.utils.data.samples import END_FLAGS, Samples, node_items
 def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> dict[str, Any]:
     """B sequences of L steps, dicts of lists or `Samples`, as tensors [L, B, ...] under those of `keys` that they have.
 
+    - Items of shape (1,) are [L, B], but for observations (not the members of dicts), logits and real-valued actions:
+      [L, B, 1].
     - `done`, and `terminated` and `truncated` where any sequence tells them, are bool. One that does not tell how its
       episode ended ended for good where it is `done`.
     - `null` is bool, and false where a sequence does not tell it.
@@ -41,12 +43,24 @@ def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> 
     for flag in ("done", *END_FLAGS):
         if flag in batch:
             batch[flag] = batch[flag].bool()
+    for key in ("obs", "next_obs"):
+        obs = batch.get(key)
+        if isinstance(obs, Tensor) and obs.dim() == 2 and getattr(data[0][key][0], "shape", None) == (1,):
+            batch[key] = obs.unsqueeze(-1)
+    if "logit" in batch:
+        batch["logit"] = map_tensors(batch["logit"], _as_vectors)
+    if "action" in batch and batch["action"].is_floating_point():
+        batch["action"] = _as_vectors(batch["action"])
     null: Tensor | None = batch.get("null")
     batch["null"] = torch.zeros_like(batch["done"]) if null is None else null.bool()
     batch["weight"] = importance_weight(batch).reshape(-1) if "IS" in keys else batch.get("weight")
     if state is not None:
         batch["prev_state"] = tuple(state)
     return batch
+
+
+def _as_vectors(steps: Tensor) -> Tensor:
+    return steps.unsqueeze(-1) if steps.dim() == 2 else steps
 
 
 def _with_flags(data: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:

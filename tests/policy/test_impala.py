@@ -75,6 +75,29 @@ def parameters_of(policy):
 # --- learn ---
 
 
+def test_vectors_of_one_entry_are_no_numbers():
+    """There are as many sequences as steps: with a sum over the wrong axis, shapes would fit all the same."""
+    policy = make_policy("learn", action_space="continuous", model__obs_shape=1, model__action_shape=1, unroll_len=4)
+
+    def one(entry):
+        return entry[:1]
+
+    episodes = [make_episode(4, seed, continuous=True) for seed in range(4)]
+    for step in (step for episode in episodes for step in episode):
+        step.update(obs=one(step["obs"]), next_obs=one(step["next_obs"]), action=one(step["action"]))
+        step["logit"] = {name: one(value) for name, value in step["logit"].items()}
+    samples = [sample for episode in episodes for sample in policy._get_train_sample(episode)]
+    together = policy._prepare(samples)
+    assert together["obs"].shape == together["action"].shape == together["logit"]["mu"].shape == (4, 4, 1)
+    net = copy.deepcopy(policy._model)
+    losses = []
+    for sample in samples:
+        policy._model.load_state_dict(net.state_dict())
+        losses.append(policy.learn_mode.forward([sample])["policy_loss"])
+    policy._model.load_state_dict(net.state_dict())
+    assert policy.learn_mode.forward(samples)["policy_loss"] == pytest.approx(sum(losses) / 4, rel=1e-5)
+
+
 @pytest.mark.parametrize("action_space", ["discrete", "continuous"])
 @pytest.mark.parametrize("end", [{}, {"done": True}, {"done": True, "terminated": False, "truncated": True}])
 def test_a_learning_step_is_v_trace_with_adam(action_space, end):

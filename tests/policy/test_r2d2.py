@@ -238,6 +238,15 @@ def test_importance_weights_that_a_buffer_does_not_give_are_refused():
         policy.learn_mode.forward(make_sequences(policy, 2))
 
 
+@pytest.mark.parametrize("as_columns", [False, True])
+def test_observations_of_one_entry_are_no_numbers(as_columns):
+    policy = make_policy("learn", model__obs_shape=1, priority_IS_weight=False)
+    episode = [{**step, "obs": step["obs"][:1]} for step in make_episode(7)]
+    samples = policy._get_train_sample(Samples.of(episode) if as_columns else episode)
+    assert policy._prepare(samples)["obs"].shape == (7, 1, 1)
+    assert len(policy.learn_mode.forward(samples)["priority"]) == 1
+
+
 def test_illegal_actions_are_not_bootstrapped_from():
     torch.manual_seed(0)
     model = DRQN(3, 2, encoder_hidden_size_list=[8, 6])
