@@ -13,7 +13,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.sequence_data import forward_steps, map_tensors, sequence_ends, with_last_observation
 from ding.policy.sequence_policy import SequenceActorPolicy
-from ding.policy.settings import positive
+from ding.policy.settings import one_number, positive
 from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error
 from ding.rl_utils.retrace import compute_q_retraces
 from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam
@@ -86,6 +86,7 @@ class ACERPolicy(SequenceActorPolicy):
     }
     setting_rules: ClassVar[Mapping[str, Rule]] = {
         "priority_IS_weight": boolean,
+        "model.action_shape": one_number,
         "batch_size": integer(1),
         "n_sample": integer(1, optional=True),
         "learn.update_per_collect": integer(1),

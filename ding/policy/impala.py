@@ -17,7 +17,7 @@ from ding.policy.sequence_data import (
     with_last_observation,
 )
 from ding.policy.sequence_policy import SequenceActorPolicy
-from ding.policy.settings import positive
+from ding.policy.settings import one_number, positive
 from ding.rl_utils.vtrace import vtrace_losses, vtrace_targets
 from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam, RMSprop
 from ding.utils.config_helper import Rule, boolean, integer, number, one_of
@@ -86,6 +86,7 @@ class IMPALAPolicy(SequenceActorPolicy):
     }
     setting_rules: ClassVar[Mapping[str, Rule]] = {
         "priority_IS_weight": boolean,
+        "model.action_shape": one_number,
         "action_space": one_of("discrete", "continuous"),
         "unroll_len": integer(2),
         "batch_size": integer(1),

@@ -15,7 +15,7 @@ from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import flag_column
 from ding.policy.sequence_data import collate_sequences, map_tensors
-from ding.policy.settings import positive
+from ding.policy.settings import one_number, positive
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
@@ -111,6 +111,7 @@ class R2D2Policy(Policy):
     has_discrete_actions: ClassVar[bool | None] = True
     setting_rules: ClassVar[Mapping[str, Rule]] = {
         "priority_IS_weight": boolean,
+        "model.action_shape": one_number,
         "discount_factor": number(0, 1),
         "nstep": integer(1),
         "burnin_step": integer(0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ding.torch_utils.optimizer_helper import CLIP_TYPES
@@ -14,6 +14,11 @@ _MISSING = object()
 def positive(value: Any) -> str | None:
     """A real number above 0."""
     return "a number above 0" if number()(value) is not None or value <= 0 else None
+
+
+def one_number(value: Any) -> str | None:
+    """A shape of one number: a policy that has it for `model.action_shape` does not do several actions side by side."""
+    return "a number: this policy has one action a step" if isinstance(value, Sequence) and len(value) > 1 else None
 
 
 # The settings of an optimizer that policies share.

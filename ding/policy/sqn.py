@@ -15,7 +15,7 @@ from ding.policy.base_policy import Policy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import legal_logit, to_numbers
 from ding.policy.modes import plain_transition
-from ding.policy.settings import positive
+from ding.policy.settings import one_number, positive
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.returns import weighted_mean
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
@@ -74,6 +74,7 @@ class SQNPolicy(Policy):
     has_discrete_actions: ClassVar[bool | None] = True
     setting_rules: ClassVar[Mapping[str, Rule]] = {
         "priority_IS_weight": boolean,
+        "model.action_shape": one_number,
         "batch_size": integer(1),
         "n_sample": integer(1, optional=True),
         "learn.update_per_collect": integer(1),

@@ -230,3 +230,12 @@ def test_unknown_keys_belong_to_the_user():
 def test_importance_weights_without_priority_are_refused_at_construction():
     with pytest.raises(ConfigError, match="priority_IS_weight"):
         DQNPolicy(make_config(priority_IS_weight=True), enable_field=["learn"])
+
+
+@pytest.mark.parametrize("name", ["sqn", "r2d2", "acer", "impala"])
+def test_several_actions_a_step_are_refused_by_policies_that_have_one(name):
+    cfg = POLICY_REGISTRY.get(name).default_config()
+    cfg.model.update(obs_shape=4, action_shape=[3, 2])
+    cfg.collect.env_num = 1
+    with pytest.raises(ConfigError, match=r"model.action_shape = \[3, 2\] .* one action a step"):
+        create_policy(cfg, enable_field=["collect"])
