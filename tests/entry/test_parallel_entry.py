@@ -166,8 +166,6 @@ def test_two_runs_at_once_do_not_clash():
     code = """
         from ding.entry.parallel_run import run_parallel
         from tests.entry.parallel_fakes import triple
-from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAYERS
-from tests.worker.coordinator.test_one_vs_one_training import MAIN as TWO_PLAYERS_MAIN
         print(run_parallel(triple(), seed=0, max_train_iter=20, max_seconds=60).cfg.main.exp_name)
     """
     runs = [in_background(code) for _ in range(2)]
@@ -325,8 +323,6 @@ def in_background(code):
 ENDLESS = """
     import ding.entry.parallel_run as parallel_run
     from tests.entry.parallel_fakes import triple
-from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAYERS
-from tests.worker.coordinator.test_one_vs_one_training import MAIN as TWO_PLAYERS_MAIN
 
     class Run(parallel_run.ParallelRun):
         def _record(self, finished_task):

@@ -158,7 +158,11 @@ def test_a_step_raises_once_another_thread_has_closed_the_manager(cls, monkeypat
     (tmp_path / "stepping").read_text()
     manager.close()
     thread.join(20)
-    assert [str(error) for error in errors] == ["the env manager is closed: call launch() first"]
+    [message] = [str(error) for error in errors]  # which of the two depends on how far the step was
+    assert message in (
+        "the env manager is closed: call launch() first",
+        "the env manager was closed while env 0 was in use",
+    )
     manager.launch()
     manager.close()
 
