@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -144,29 +145,45 @@ def measure(policies: list[str], seeds: int, jobs: int) -> int:
 
 def report() -> int:
     """Write the page and the plots from the results that are kept."""
+    for family, kept in families():
+        _plot(kept, _image(family))
+    PAGE.write_text(page())
+    return 0
+
+
+def page() -> str:
+    """The page, from the results that are kept."""
     parts = [
         "# Learning",
         "",
-        "How each policy learns, as measured by `tests/benchmarks/learning.py` on 2 cores with one torch thread a run.",
-        "A run ends at the first evaluation that reaches the stop value; its env steps are those until then. The final",
-        "return is the interquartile mean over seeds of the last evaluation. Lines of a plot are single seeds.",
+        "How each policy learns, as measured by `tests/benchmarks/learning.py` with one torch thread a run, several",
+        "runs at a time on 2 cores of an AMD EPYC. A run ends at the first evaluation that reaches the stop value; its",
+        "env steps are those until then. Who learns from a data set takes none, and the budget is the size of it.",
+        "The final return is the interquartile mean over seeds of the last evaluation. Lines of a plot are single",
+        "seeds, the dashed one is the stop value. The settings are in `tests/benchmarks/learning_tasks/`.",
         "",
     ]
-    for family, members in FAMILIES.items():
-        kept = {name: _kept(name) for name in members if (RESULTS / f"{name}.jsonl").exists()}
-        if not kept:
-            continue
-        image = RESULTS / f"{family.split()[0].lower()}.svg"
-        _plot(kept, image)
+    for family, kept in families():
         parts += [f"## {family}", "", "```bash"]
         parts += [f"python -m tests.benchmarks.learning --seeds 5 --policy {' '.join(kept)}", "```", ""]
-        parts += [f"![Learning curves: {family}](learning/{image.name})", ""]
-        parts += ["| policy | task | stop value | solved | env steps: median, most, budget | iterations | seconds | "]
+        parts += [f"![Learning curves: {family}](learning/{_image(family).name})", ""]
+        parts += ["| policy | task | stop value | solved | env steps: median / most | budget | iterations | seconds | "]
         parts[-1] += "final return |"
-        parts += ["|---|---|---|---|---|---|---|---|"]
+        parts += ["|---|---|---|---|---|---|---|---|---|"]
         parts += [_row(name, results) for name, results in kept.items()] + [""]
-    PAGE.write_text("\n".join(parts))
-    return 0
+    return "\n".join(parts)
+
+
+def families() -> Iterator[tuple[str, dict[str, list[dict[str, Any]]]]]:
+    """Each family with the results of its members that have any."""
+    for family, members in FAMILIES.items():
+        kept = {name: _kept(name) for name in members if (RESULTS / f"{name}.jsonl").exists()}
+        if kept:
+            yield family, kept
+
+
+def _image(family: str) -> Path:
+    return RESULTS / f"{family.split()[0].lower()}.svg"
 
 
 def _kept(name: str) -> list[dict[str, Any]]:
@@ -178,11 +195,11 @@ def _row(name: str, results: list[dict[str, Any]]) -> str:
     env = task.main_config["env"]
     label = getattr(task, "label", None) or env["env_id"]
     iterations = sorted(result["iterations"] for result in results)[len(results) // 2]
-    steps = f"{row['median_env_steps']:,}, {row['most_env_steps']:,}, {row['budget']:,}"
+    steps = f"{row['median_env_steps']:,} / {row['most_env_steps']:,}" if row["most_env_steps"] else "none"
     solved = f"{row['solved']} of {row['seeds']}"
     return (
-        f"| `{name}` | {label} | {env['stop_value']} | {solved} | {steps} | {iterations:,} | {row['median_seconds']} | "
-        f"{row['final_return_iqm']} |"
+        f"| `{name}` | {label} | {env['stop_value']} | {solved} | {steps} | {row['budget']:,} | {iterations:,} | "
+        f"{row['median_seconds']} | {row['final_return_iqm']} |"
     )
 
 
