@@ -225,6 +225,7 @@ def _plot(kept: dict[str, list[dict[str, Any]]], image: Path) -> None:
         axis.set_title(name, fontsize=9)
         axis.set_xlabel("iterations" if offline else "env steps", fontsize=7)
         axis.tick_params(labelsize=7)
+        axis.locator_params(axis="x", nbins=4)
     figure.tight_layout()
     figure.savefig(image, metadata={"Date": None})
     pyplot.close(figure)
