@@ -93,7 +93,10 @@ class ProcessCrew:
             kinds.__getitem__,
             lambda name: str(self._system[name].host),
             coordinator,
-            self._system.coordinator.get("max_restarts", Coordinator.config["max_restarts"]),
+            *(
+                self._system.coordinator.get(key, Coordinator.config[key])
+                for key in ("max_restarts", "restart_window_s")
+            ),
         )
         coordinator.worker_keeper = self._supervisor
         self._supervisor.start()

@@ -6,17 +6,18 @@ import contextlib
 import os
 import signal
 import threading
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import wait
+from time import monotonic
 from typing import Any, Protocol
 
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.child_helper import ProcessEvent
 from ding.worker.transport.link import WorkerLetGo
 
-# How long the end waits for each thread, all of which should be through soon.
+# How long the end waits for the threads, all of which should be through soon.
 _JOIN_S = 5.0
 
 
@@ -31,7 +32,10 @@ class RunSide(Protocol):
 
 
 class Supervisor:
-    """Starts a worker again when its process has died, at most `max_restarts` times each; see `WorkerKeeper`.
+    """Starts a worker again when its process has died; see `WorkerKeeper`.
+
+    Each at most `max_restarts` times within `restart_window_s`: one that dies at once, again and again, ends the run; a
+    long run outlives any number of deaths.
 
     One thread waits for news of all of them, nothing is polled.
 
@@ -50,10 +54,13 @@ class Supervisor:
         host_of: Callable[[str], str],
         run: RunSide,
         max_restarts: int,
+        restart_window_s: float,
     ) -> None:
         self.restarts: Counter[str] = Counter()
+        self._restarted_at: defaultdict[str, deque[float]] = defaultdict(partial(deque, maxlen=max_restarts))
         self._workers = {worker.name: worker for worker in workers}
         self._kind_of, self._host_of, self._run, self._max_restarts = kind_of, host_of, run, max_restarts
+        self._window_s = restart_window_s
         self._lock = threading.Lock()
         self._stop = ProcessEvent()
         self._joining: list[threading.Thread] = []
@@ -81,9 +88,10 @@ class Supervisor:
     def close(self) -> None:
         """Watch no longer. Idempotent."""
         self._stop.set()
+        deadline = monotonic() + _JOIN_S
         for thread in [self._thread, *self._joining]:
             if thread.ident is not None:
-                thread.join(_JOIN_S)
+                thread.join(max(0.0, deadline - monotonic()))
 
     def _watch(self) -> None:
         try:
@@ -119,8 +127,10 @@ class Supervisor:
 
     def _start_again(self, worker: WorkerProcess) -> bool:
         with self._lock:
-            if self.restarts[worker.name] >= self._max_restarts:
+            last = self._restarted_at[worker.name]  # so many as are allowed within the window
+            if len(last) == self._max_restarts and (not last or monotonic() - last[0] < self._window_s):
                 return False
+            last.append(monotonic())
             self.restarts[worker.name] += 1
         worker.start_again()
         return True

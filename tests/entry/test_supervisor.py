@@ -43,13 +43,13 @@ class Run:
 def supervise():
     made, workers = [], []
 
-    def supervise(max_restarts=3, names=("c0", "c1")):
+    def supervise(max_restarts=3, names=("c0", "c1"), window_s=PATIENCE_S * 10):
         plans = [WorkerPlan(name, serve, EasyDict(seed=i), seed=i) for i, name in enumerate(names)]
         workers.extend(WorkerProcess(plan, "fork") for plan in plans)
         for worker in workers:
             worker.start()
         wait_until_up(workers, PATIENCE_S)
-        made.append(Supervisor(workers, lambda name: "collector", lambda name: "host", Run(), max_restarts))
+        made.append(Supervisor(workers, lambda name: "collector", lambda name: "host", Run(), max_restarts, window_s))
         made[-1].start()
         return made[-1], made[-1]._run, workers
 
@@ -85,6 +85,19 @@ def test_the_death_after_the_last_restart_is_an_error(supervise):
     run.expect("gone", "collector", "c0")
     kill(workers[1])  # the others are still watched over
     run.expect("gone", "collector", "c1"), run.expect("back", "collector", "c1")
+
+
+def test_restarts_that_are_long_past_do_not_count(supervise, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("ding.entry.supervisor.monotonic", lambda: now[0])
+    supervisor, run, workers = supervise(max_restarts=2, window_s=100)
+    for now[0] in (10.0, 60.0, 110.0, 160.0):  # two within each 100 s
+        kill(workers[0])
+        run.expect("gone"), run.expect("back")
+    assert supervisor.restarts == {"c0": 4}
+    now[0] = 209.0
+    kill(workers[0])
+    assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGKILL"
 
 
 def test_a_worker_whose_keeper_is_gone_cannot_be_started_again(supervise):
@@ -143,4 +156,4 @@ def test_a_supervisor_that_fails_says_so(supervise, monkeypatch):
 
 
 def test_a_supervisor_that_was_not_started_closes():
-    Supervisor([], str, str, Run(), 3).close()
+    Supervisor([], str, str, Run(), 3, 600).close()

@@ -45,6 +45,7 @@ _RULES = {
     "task_timeout": number(0),
     "worker_return_timeout": number(0),
     "max_restarts": integer(0),
+    "restart_window_s": number(0),
     "max_env_step": number(0),
     "transport": one_of("http", "local"),
     "host": instance_of(str, optional=True),
@@ -89,8 +90,9 @@ class Coordinator(ResumingCallbacks):
         "task_timeout": 60,
         # Seconds in which a worker that was lost may come back at its old address.
         "worker_return_timeout": 60,
-        # How often `parallel_pipeline` starts a worker again whose process has died.
+        # How often, within so many seconds, `parallel_pipeline` starts a worker again whose process has died.
         "max_restarts": 3,
+        "restart_window_s": 600,
         "operator_server": {},
         # How often the state is written to `<exp_name>/coordinator_state.msgpack`; 0 for not at all.
         "state_interval_s": 0,

@@ -665,6 +665,7 @@ def test_the_default_config():
         "task_timeout": 60,
         "worker_return_timeout": 60,
         "max_restarts": 3,
+        "restart_window_s": 600,
         "operator_server": {},
         "state_interval_s": 0,
         "resume": False,
