@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import hashlib
 import inspect
 import os
 import pickle
+import re
 import secrets
 import shutil
+import socket
+import time
 from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
+import psutil
 import torch
 
 from ding.utils.lock_helper import get_file_lock
@@ -33,7 +38,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
         raise ValueError(f"mode = {mode!r} is not allowed; it must be 'wb' or 'w'")
     folder, name = os.path.split(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
-    temporary = os.path.join(folder, f".{name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = os.path.join(folder, f".{name}.{_machine()}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         # `x` instead of tempfile: the umask decides who may read the result, as it does for any other file.
         with open(temporary, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8") as file:
@@ -47,6 +52,32 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
             raise
         advice = "free some space, or choose another exp_name or working directory"
         raise OSError(full.errno, f"{full.strerror}: {os.path.join(folder, name)} is not written; {advice}") from e
+
+
+def sweep_temporary(folder: str | os.PathLike[str], age_s: float = 3600.0) -> None:
+    """Remove the temporary files in `folder` whose writers were killed.
+
+    These are files of processes of this machine that have ended, and any that have not changed for `age_s` seconds.
+    What cannot be removed stays.
+    """
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # they do no harm but take up space
+        for entry in entries:
+            match = _TEMPORARY.fullmatch(entry.name)
+            if match is None:
+                continue
+            with contextlib.suppress(OSError):
+                is_old = time.time() - entry.stat(follow_symlinks=False).st_mtime > age_s
+                is_orphan = match["machine"] == _machine() and not psutil.pid_exists(int(match["pid"]))
+                if is_old or is_orphan:
+                    os.remove(entry.path)
+
+
+_TEMPORARY = re.compile(r"\..+\.(?P<machine>[0-9a-f]{8})\.(?P<pid>[0-9]{1,9})\.[0-9a-f]{8}\.tmp")
+
+
+def _machine() -> str:
+    """A short name of this machine: others may share the folder."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def _disk_full_error(error: BaseException | None) -> OSError | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.utils.file_helper import atomic_write, read_file, remove_file, save_file
+from ding.utils.file_helper import atomic_write, read_file, remove_file, save_file, sweep_temporary
 
 
 class RunsCode:
@@ -23,6 +23,35 @@ def test_a_saved_file_reads_back_equal(tmp_path):
     data = read_file(str(path))
     assert data["model"]["w"].tolist() == [0, 1, 2] and data["last_iter"] == 5 and data["names"] == ["a", ("b", None)]
     assert os.listdir(path.parent) == ["ckpt.pth.tar"]
+
+
+def killed_writer(folder):
+    """The name of the temporary file of a process that was killed while it wrote."""
+    pid = os.fork()
+    if pid == 0:
+        with atomic_write(folder / "x") as file:
+            file.write(b"half")
+            os._exit(0)
+    os.waitpid(pid, 0)
+    [name] = os.listdir(folder)
+    return name
+
+
+def test_what_killed_writers_have_left_is_swept_and_nothing_else(tmp_path):
+    name = killed_writer(tmp_path)
+    machine = name.split(".")[2]
+    of_another_machine = name.replace(machine, "0" * 8)
+    others = [of_another_machine, ".x.tmp", "x.tmp", name[1:], f"{name}.more"]
+    for other in others:
+        (tmp_path / other).write_bytes(b"")
+    with atomic_write(tmp_path / "y") as file:
+        file.write(b"mine")
+        sweep_temporary(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted([*others, "y"])
+    os.utime(tmp_path / of_another_machine, (0, 0))
+    sweep_temporary(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted([*others[1:], "y"])
+    sweep_temporary(tmp_path / "missing")
 
 
 def test_numpy_scalars_and_arrays_read_back_without_trust(tmp_path):

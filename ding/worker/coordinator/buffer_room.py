@@ -186,6 +186,8 @@ class BufferRoom:
         for buffer_id in list(self.buffers):
             self.close_buffer(buffer_id)
         self._ledger.clear()
+        if self._store is not None and self.is_deleting:
+            self._store.sweep()
 
     def _delete(self, name: str) -> None:
         if self._store is None or not self.is_deleting:

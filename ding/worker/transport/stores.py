@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from ding.utils.file_helper import atomic_write, read_file
+from ding.utils.file_helper import atomic_write, read_file, sweep_temporary
 
 _MAX_LENGTH = 200
 
@@ -80,6 +80,9 @@ class SampleStore(Protocol):
     def names(self) -> set[str]:
         """The names of all that is there."""
 
+    def sweep(self) -> None:
+        """Remove what writers that were killed have left half-written."""
+
 
 class PolicyVersion(NamedTuple):
     """Weights, and a token that differs from that of every other version under the same name."""
@@ -141,6 +144,9 @@ class FolderSampleStore:
     def names(self) -> set[str]:
         with os.scandir(self.root) as entries:  # names that begin with a dot are of files that are being written
             return {e.name for e in entries if not e.name.startswith(".") and e.is_file(follow_symlinks=False)}
+
+    def sweep(self) -> None:
+        sweep_temporary(self.root)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.root, name_under(self.root, name))
@@ -255,6 +261,9 @@ class MemorySampleStore:
     def names(self) -> set[str]:
         return set(self._blobs.copy())  # in one step, for others may write meanwhile
 
+    def sweep(self) -> None:
+        """Nothing is left half-written here."""
+
 
 class MemoryPolicyStore:
     """Weights in this process, shared by all stores with the same `root`.
@@ -308,4 +317,5 @@ def _writable_folder(path: str, key: str) -> str:
         ) from e
     if not os.access(path, os.W_OK | os.X_OK):
         raise PermissionError(13, f"the folder {key} cannot be written to; choose another one", path)
+    sweep_temporary(path)
     return path

@@ -21,6 +21,7 @@ class Store:
 
     def __init__(self):
         self.names = set()
+        self.sweeps = 0
         self.lock = threading.Lock()
 
     def write(self, name):
@@ -31,6 +32,9 @@ class Store:
         with self.lock:
             assert name in self.names, f"{name} is deleted twice"
             self.names.remove(name)
+
+    def sweep(self):
+        self.sweeps += 1
 
 
 class Room(BufferRoom):
@@ -225,7 +229,7 @@ def test_closing_deletes_everything_and_later_samples_too(make_room):
     room.fill("b", buffer_id="c")
     room.sample("t", "b", 2, 0)
     room.close()
-    assert len(room.buffers) == 0 and room.store.names == set()
+    assert len(room.buffers) == 0 and room.store.names == set() and room.store.sweeps == 1
     room.fill("late")
     room.close()
     assert room.store.names == set()

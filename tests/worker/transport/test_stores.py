@@ -14,6 +14,7 @@ from ding.worker.transport.stores import (
     MemorySampleStore,
     forget_memory_stores,
 )
+from tests.utils.test_file_helper import killed_writer
 
 SAMPLE_STORES = [FolderSampleStore, MemorySampleStore]
 POLICY_STORES = [FolderPolicyStore, MemoryPolicyStore]
@@ -29,6 +30,21 @@ def root(tmp_path):
 class Evil:
     def __reduce__(self):
         return os.mkdir, ("hacked",)
+
+
+@pytest.mark.parametrize("store", [FolderSampleStore, FolderPolicyStore])
+def test_opening_a_folder_sweeps_what_killed_writers_have_left(store, tmp_path):
+    killed_writer(tmp_path)
+    store(str(tmp_path))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_store_can_be_swept_later(tmp_path):
+    store = FolderSampleStore(str(tmp_path))
+    killed_writer(tmp_path)
+    store.write("a", b"")
+    store.sweep()
+    assert os.listdir(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize("store", SAMPLE_STORES)
