@@ -154,7 +154,10 @@ class ParallelRun:
             "lengths": None,
             "seconds": finished_task["avg_time_per_episode"] * episodes,
         }
-        append_record(self._cfg.main.exp_name, record)
+        try:
+            append_record(self._cfg.main.exp_name, record)
+        except OSError as e:  # the training is worth more than its record
+            self.coordinator.error(f"an evaluation could not be recorded: {e}")
 
     def outcome(self) -> ParallelOutcome:
         """How it ended; also written to `result.pkl`."""

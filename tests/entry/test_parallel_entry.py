@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import errno
 import json
 import logging
 import multiprocessing
@@ -181,6 +182,17 @@ def test_the_log_of_the_coordinator_is_written_if_it_is_wanted():
     configs = triple("local", env__stop_value=1, exp_name="told")
     run_parallel(configs, seed=0, enable_total_log=True, max_seconds=DEADLINE_S)
     assert "coordinator is started" in Path("told/log/coordinator_logger.txt").read_text()
+
+
+def test_a_full_disk_of_the_evaluation_record_does_not_end_the_run(monkeypatch):
+    def full(exp_name, record):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(parallel_run, "append_record", full)
+    outcome = run_parallel(triple("local", env__stop_value=1), seed=0, enable_total_log=True, max_seconds=DEADLINE_S)
+    assert outcome.stop is True
+    text = "an evaluation could not be recorded: [Errno 28] No space left on device"
+    assert text in Path("exp/log/coordinator_logger.txt").read_text()
 
 
 # What ends a run too early.

@@ -16,9 +16,12 @@ from ding.worker.coordinator.run_state import RunState
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Rows, Task
 from ding.worker.transport.ledger import DATA_ID
 from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.stores import StorageError
 
 # How long a wait for samples may last before the learner is asked again whether it still wants them.
 _DATA_WAIT_S = 0.25
+# So many collecting tasks in a row may fail to write samples, each of which has tried for some seconds.
+_MAX_STORAGE_ERRORS = 5
 
 
 @dataclass(slots=True)
@@ -84,6 +87,7 @@ class WorkerCallbacks(ABC):
         self._historical_task: list[str] = []
         self._learner_tasks: dict[str, Task] = {}  # those that run, or are still to run
         self._spare = SpareCollectors()
+        self._storage_errors = 0  # since samples have come
         self._told_bad_files: dict[str, int] = {}  # how many there were when they were told of last
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
 
@@ -113,6 +117,7 @@ class WorkerCallbacks(ABC):
         newest = rows[-1:][0] if rows else {}  # a part, for looking at an item makes all of them
         if rows:
             self._task_state[task_id].last_chunk = newest.get(DATA_ID, "")
+            self._storage_errors = 0
         taken = self._room.push(buffer_id, rows)
         if taken is None:
             say = self.info if self._state.is_over else self.error  # what comes after the end is no surprise
@@ -246,7 +251,18 @@ class WorkerCallbacks(ABC):
     def deal_with_task_error(self, kind: str, task: Task, error: Exception) -> None:
         """A task has failed: in the worker (`TaskFailed`), or here while its messages were dealt with."""
         self.error(f"{kind} task {task['task_id']} has failed: {failure_text(error)}")
-        self._deal_with_failed_task(kind, task, error)
+        if kind == COLLECTOR and self._may_pass(error):
+            self._forget_failed_task(kind, task)  # the commander thinks of another
+        else:
+            self._deal_with_failed_task(kind, task, error)
+
+    def _may_pass(self, error: Exception) -> bool:
+        """Whether a collector could not write its samples, and not yet so many in a row that none can."""
+        if not (isinstance(error, TaskFailed) and error.result.get("exception") == StorageError.__name__):
+            return False
+        with self._commander_lock:
+            self._storage_errors += 1
+            return self._storage_errors <= _MAX_STORAGE_ERRORS
 
     def deal_with_error(self, error: Exception) -> None:
         """Something has failed here that belongs to no task; the run ends."""

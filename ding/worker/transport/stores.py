@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import logging
 import os
 import pickle
 import stat
 import threading
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
 from ding.utils.file_helper import atomic_write, read_file, sweep_temporary
+
+T = TypeVar("T")
 
 _MAX_LENGTH = 200
 
@@ -52,6 +57,40 @@ def name_under(root: str, path: str) -> str:
 _logger = logging.getLogger("ding")
 # Symbolic links are not followed, and a pipe that somebody has put there is not waited for.
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+class StorageError(OSError):
+    """A store has failed for longer than a writer waits: its disk is full, say, or its server has gone."""
+
+
+# Errors that may pass by themselves.
+_PASSING = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY, errno.EINTR)
+)
+_WRITE_PATIENCE_S = 5.0
+_FIRST_WAIT_S = 0.05
+
+
+def write_patiently(write: Callable[[], T], wait: Callable[[float], bool]) -> T:
+    """What `write` returns, tried again for some seconds, less and less often, while it fails by what may pass.
+
+    Args:
+        wait: waits so many seconds; True if there is no use in waiting on.
+
+    Raises:
+        StorageError: it has not passed.
+        OSError: `write` fails by something else.
+    """
+    deadline, wait_s = monotonic() + _WRITE_PATIENCE_S, _FIRST_WAIT_S
+    while True:
+        try:
+            return write()
+        except OSError as e:
+            if e.errno not in _PASSING:
+                raise
+            if monotonic() + wait_s > deadline or wait(wait_s):
+                raise StorageError(e.errno, e.strerror, e.filename) from e
+        wait_s *= 2
 
 
 class SampleStore(Protocol):

@@ -50,6 +50,11 @@ class Exchange:
         """Whether `close` was called."""
         return self._is_closed
 
+    def wait_closed(self, timeout_s: float) -> bool:
+        """Whether `close` was called, or is in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closed, timeout_s)
+
     def _is_over(self) -> bool:
         return self._is_closed or self._is_finished or self._failure is not None
 

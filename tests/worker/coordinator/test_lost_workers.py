@@ -6,6 +6,7 @@ import threading
 import pytest
 from easydict import EasyDict
 
+from ding.interaction import TaskFail
 from ding.worker import Coordinator
 from ding.worker.coordinator import worker_callbacks, worker_keeper
 from ding.worker.coordinator.worker_keeper import ReturningWorkers
@@ -103,6 +104,29 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     assert learner.tasks[0]["task_id"] == "l" and len(learner.tasks) == 1
     second.reply(collected([], [info(True)]))
     first.reply(collected())
+
+
+FULL = {"message": "No space left on device", "exception": "StorageError", "traceback": ""}
+
+
+def test_a_collector_that_cannot_write_its_samples_loses_its_task_and_the_run_goes_on(make, workers):
+    collector = workers(batched_collector())
+    coordinator = make([], [collector], Keeper())
+
+    def answer(reply):
+        while collector.messages.get(timeout=PATIENCE_S)["name"] != "collector_data_task":
+            pass
+        collector.reply(reply)
+
+    start(coordinator, [], [collector_task(f"c{number}", is_eval=True) for number in range(11)])
+    for number in range(10):
+        if number == 5:
+            answer(collected(rows("a", 1)))  # the disk has room again, for a moment
+        answer(TaskFail(result=FULL))
+        coordinator._commander.expect("notify_fail_collector_task", f"c{number}")
+    assert coordinator.failure is None and "No space left on device" in coordinator.status().errors[-1].text
+    answer(TaskFail(result=FULL))  # the sixth in a row
+    assert coordinator.wait(PATIENCE_S) and "No space left on device" in str(coordinator.failure)
 
 
 def test_a_spare_collector_takes_over_at_once(make, workers):

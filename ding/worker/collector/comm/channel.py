@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ding.worker.collector.comm.exchange import CollectorExchange
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.stores import PolicyStore, SampleStore
+from ding.worker.transport.stores import PolicyStore, SampleStore, write_patiently
 from ding.worker.transport.tasks import plain
 
 _OF_SAMPLE = frozenset(("data_id", "policy_iter"))
@@ -53,12 +54,13 @@ class TaskChannel:
 
         Raises:
             ValueError: `path` leads out of the folder of the samples.
+            StorageError: they cannot be written; see `write_patiently`.
         """
         if self.exchange.is_closed:
             return
         data = stepdata if isinstance(stepdata, bytes) else encode_chunk([stepdata], "none")
         self._unannounced.add(os.path.basename(path))
-        self._samples.write(path, data)
+        write_patiently(partial(self._samples.write, path, data), self.exchange.wait_closed)
         if self.exchange.is_closed:  # meanwhile
             self._delete_unannounced()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ding.utils.data.samples import Samples
@@ -9,7 +10,7 @@ from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.comm.batch_loader import BatchLoader
 from ding.worker.learner.comm.exchange import LearnerExchange, Rows
 from ding.worker.transport.ledger import DATA_ID
-from ding.worker.transport.stores import PolicyStore
+from ding.worker.transport.stores import PolicyStore, write_patiently
 from ding.worker.transport.tasks import plain
 
 
@@ -91,11 +92,13 @@ class LearnerChannel:
 
         Raises:
             ValueError: the task wants them outside the folder of the weights.
+            StorageError: they cannot be written; see `write_patiently`.
         """
         state = plain_state(state_dict, "weights")
         for name, known in self._tokens.items():
             if not self._is_closed:
-                self._tokens[name] = self._policies.write(name, state, known) or known
+                write = partial(self._policies.write, name, state, known)
+                self._tokens[name] = write_patiently(write, self.exchange.wait_closed) or known
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
         """Queue an info for the coordinator, with the `losses` added."""

@@ -162,11 +162,6 @@ class LearnerExchange(Exchange):
             self._is_done = self._is_done or bool(info.get("learner_done"))
             self._changed.notify_all()
 
-    def wait_closed(self, timeout_s: float) -> bool:
-        """Whether `close` was called, or is in time."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._is_closed, timeout_s)
-
     def close(self) -> None:
         """End all waits, and drop the batches that wait."""
         with self._changed:

@@ -1,5 +1,6 @@
 """Collector tasks from their start to their end, over both kinds of transport."""
 
+import errno
 import os
 import pickle
 import threading
@@ -11,7 +12,7 @@ import pytest
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector import base_parallel_collector, create_comm_collector
 from ding.worker.collector.comm.comm_collector import CommCollector
-from ding.worker.transport import task_slot
+from ding.worker.transport import stores, task_slot
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.rows import from_columns
 from tests.worker.collector.comm.workers import Driver
@@ -307,6 +308,40 @@ def test_samples_that_cannot_be_stored_fail_the_task(site):
     driver.start(lengths=(1,))
     result = driver.failure(driver.all)
     assert result["exception"] == "PermissionError" and "read-only file system" in result["message"]
+
+
+def test_a_disk_that_is_full_for_a_moment_is_waited_for(site):
+    site.write_weights()
+    worker, driver = site.pair()
+    write, errors = worker._sample_store.write, [errno.ENOSPC, errno.ESTALE]
+
+    def fail_at_first(name, data):
+        if errors:
+            raise OSError(errors.pop(0), "told to fail", name)
+        write(name, data)
+
+    worker._sample_store.write = fail_at_first
+    driver.start(lengths=(1,))
+    assert len(driver.all()[0]) == 1 and errors == []
+
+
+def test_a_disk_that_stays_full_fails_the_task_and_the_next_one_may_go_well(site, monkeypatch):
+    monkeypatch.setattr(stores, "_WRITE_PATIENCE_S", 0.1)
+    site.write_weights()
+    worker, driver = site.pair()
+    write = worker._sample_store.write
+
+    def full(name, data):
+        raise OSError(errno.ENOSPC, "No space left on device", name)
+
+    worker._sample_store.write = full
+    driver.start(lengths=(1,))
+    result = driver.failure(driver.all)
+    assert result["exception"] == "StorageError" and "No space left on device" in result["message"]
+    driver.close()
+    worker._sample_store.write = write
+    driver.start("next", lengths=(1,))
+    assert len(driver.all()[0]) == 1
 
 
 @pytest.mark.parametrize("kind", ["flask_fs"])
