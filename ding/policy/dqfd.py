@@ -67,7 +67,7 @@ class DQFDPolicy(DQNPolicy):
 
     def _init_learn(self) -> None:
         super()._init_learn()
-        self._learn_keys |= {"next_obs_1", "done_1", "is_expert"}
+        self._learn_keys |= {"next_obs_1", "done_1"}
 
     def _init_optimizers(self) -> None:
         learn = self._cfg.learn
@@ -86,7 +86,11 @@ class DQFDPolicy(DQNPolicy):
         batch["next_obs_1"] = self._model_input(batch["next_obs_1"])
         done = batch["done"]
         batch["done_1"] = torch.zeros_like(done) if self._cfg.learn.ignore_done else batch["done_1"].to(done.dtype)
-        batch["is_expert"] = batch["is_expert"].to(done.dtype) if "is_expert" in batch else torch.zeros_like(done)
+        is_expert = flag_column(data, "is_expert")  # a sample that does not tell it is none, whatever the others do
+        marks = (
+            np.zeros(len(done)) if is_expert is None else [0.0 if mark is None else float(mark) for mark in is_expert]
+        )
+        batch["is_expert"] = torch.as_tensor(marks).to(done)
         return batch
 
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:

@@ -71,6 +71,15 @@ def expected_errors(policy, data, lambda1=1.0, lambda2=1.0, margin=0.8):
     return errors
 
 
+@pytest.mark.parametrize("unmarked", [0, 3])
+def test_samples_without_a_mark_are_the_policy_s_own_whatever_the_others_are(unmarked):
+    data = make_batch(is_expert=1)
+    data[unmarked]["is_expert"] = 0
+    marked = make_policy("learn").learn_mode.forward(data)
+    del data[unmarked]["is_expert"]
+    assert make_policy("learn").learn_mode.forward(data) == marked
+
+
 def test_actions_of_any_integer_type_are_learnt_alike():
     data = make_batch()
     narrow = [{**sample, "action": sample["action"].int()} for sample in data]
