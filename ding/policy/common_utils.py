@@ -236,9 +236,17 @@ def linear_lr_scheduler(
     """Lets the rate of `optimizer` fall linearly to its share `min_lr_lambda` over `epoch_num` steps of the schedule.
 
     `settings` is `{'epoch_num': ..., 'min_lr_lambda': ...}`; None where it is None.
+
+    Raises:
+        ConfigError: one of the two is missing.
     """
     if settings is None:
         return None
+    missing = {"epoch_num", "min_lr_lambda"} - set(settings)
+    if missing:
+        raise ConfigError(
+            f"learn.lr_scheduler = {dict(settings)} is not allowed; it needs {', '.join(sorted(missing))}"
+        )
     ratio = partial(_lr_ratio, float(settings["epoch_num"]), float(settings["min_lr_lambda"]))
     return torch.optim.lr_scheduler.LambdaLR(optimizer, ratio)
 

@@ -8,6 +8,7 @@ from easydict import EasyDict
 from ding.data.buffer import DequeBufferWrapper
 from ding.policy.common_utils import (
     default_preprocess_learn,
+    linear_lr_scheduler,
     set_noise_mode,
     single_env_forward_wrapper,
     single_env_forward_wrapper_ttorch,
@@ -223,3 +224,9 @@ def test_noise_mode_reaches_every_noisy_layer():
     assert module[1][0].enable_noise
     set_noise_mode(module, False)
     assert not module[1][0].enable_noise
+
+
+@pytest.mark.parametrize("settings", [{}, {"epoch_num": 5}, {"min_lr_lambda": 0.1}])
+def test_a_schedule_of_the_learning_rate_needs_both_its_length_and_its_end(settings):
+    with pytest.raises(ConfigError, match="learn.lr_scheduler = .* it needs "):
+        linear_lr_scheduler(torch.optim.SGD([torch.zeros(1)]), settings)
