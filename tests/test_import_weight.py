@@ -16,3 +16,11 @@ def test_importing_loads_no_heavy_package(package):
     program = f"import sys, {package}; print('\\n'.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
     assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_importing_the_workers_loads_no_policies():
+    program = "import sys, ding.worker; print('ding.policy' in sys.modules, 'ding.model' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+        == "False False\n"
+    )

@@ -13,7 +13,6 @@ from easydict import EasyDict
 
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
-from ding.policy.base_policy import create_policy
 from ding.utils.config_helper import Rule, anything, boolean, check_config, instance_of, integer, number
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.policy_watch import PolicyWatch
@@ -126,6 +125,8 @@ class TaskCollector(BaseParallelCollector):
     def _mode_of(self, policy_cfg: EasyDict) -> Any:
         """The mode of a policy for what this collector does."""
         field = "eval" if self._eval_flag else "collect"
+        from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
+
         return getattr(create_policy(policy_cfg, enable_field=[field]), f"{field}_mode")
 
     @abstractmethod

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.policy.modes import plain_output_keys
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.data.samples import SHARED_DTYPES, Column, Kind, Node, columns_of, pack
 from ding.worker.collector.batch import Batch, Steps, as_tensor
@@ -142,6 +141,9 @@ class TrajectoryCutter(Listener):
         on_samples: Callable[[int, int], None] | None = None,
         make_samples: Callable[[int, list[dict[str, Any]]], list[Any]] | None = None,
     ) -> None:
+        from ding.policy.modes import plain_output_keys  # here: importing the workers loads no policies
+
+        self._plain_output_keys = plain_output_keys
         self._policy = policy
         self._env_num = env_num
         self._traj_len = traj_len
@@ -182,7 +184,7 @@ class TrajectoryCutter(Listener):
 
     def on_steps(self, steps: Steps) -> None:
         env_ids, fragments = steps.env_ids, self._fragments
-        output_keys = plain_output_keys(self._policy.process_transition)
+        output_keys = self._plain_output_keys(self._policy.process_transition)
         if output_keys is None:
             dicts, columns = self._ask(steps), {}
         else:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.policy.base_policy import create_policy
 from ding.utils.log_helper import build_logger
 from ding.utils.system_helper import get_task_uid
 from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task
@@ -62,6 +61,8 @@ class TrainingCommander(BaseCommander):
         self._eval_interval = own.eval_interval
         self._stop_value = self._cfg.env.get("stop_value")
         self._forms = TaskForms(cfg)
+        from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
+
         policy: Any = create_policy(self._cfg.policy, enable_field=["command"])
         self._policy = policy.command_mode
         folder = os.path.join(".", self._cfg.exp_name, "log", "commander")

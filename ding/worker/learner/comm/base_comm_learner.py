@@ -8,7 +8,6 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.policy.base_policy import create_policy
 from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import dist_finalize, dist_init
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
@@ -85,6 +84,8 @@ class BaseCommLearner(ABC):
 
     def _equip(self, learner: BaseLearner, task_info: Mapping[str, Any]) -> None:
         self._connect(learner)
+        from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
+
         policy: Any = create_policy(EasyDict(task_info["policy"]), enable_field=["learn"])
         learner.policy = policy.learn_mode
         learner.setup_dataloader()
