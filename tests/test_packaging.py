@@ -1,0 +1,73 @@
+"""What is shipped: the source distribution, its metadata, and which packages a serial training needs."""
+
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import ding
+
+ROOT = Path(__file__).parents[1]
+
+_TRAIN_WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {missing}:
+            raise ImportError("not installed: " + name)
+
+sys.meta_path.insert(0, Missing())
+from ding.entry import serial_pipeline
+from ding.example.cartpole_dqn import create_config, main_config
+
+main_config.exp_name = "run"
+main_config.policy.eval.evaluator.eval_freq = 1000
+serial_pipeline((main_config, create_config), seed=0, max_train_iter=3)
+"""
+
+
+def test_the_source_distribution_has_what_building_testing_and_reading_it_needs(tmp_path):
+    pytest.importorskip("setuptools")
+    source = tmp_path / "source"
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("this is no checkout")
+    for name in tracked.stdout.splitlines():
+        if (ROOT / name).is_file():
+            target = source / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((ROOT / name).read_bytes())
+    command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        shipped = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {name for name in tracked.stdout.splitlines() if not name.startswith(".")}
+    assert wanted - shipped == set()
+
+
+def test_the_citation_names_the_version_that_is_shipped():
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.+)$", text, re.M)[1] == ding.__version__
+
+
+@pytest.mark.parametrize("missing", [("flask", "werkzeug", "waitress", "requests"), ("lz4", "cloudpickle", "msgpack")])
+def test_serial_training_imports_nothing_that_only_parallel_training_and_files_need(tmp_path, missing):
+    script = _TRAIN_WITHOUT.format(missing=set(missing))
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    assert (tmp_path / "run" / "ckpt").is_dir()
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_the_annotations_from_outside(tmp_path):
+    (tmp_path / "user.py").write_text(
+        "from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer\n\nreveal_type(NaiveReplayBuffer.count)\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "user.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert "missing library stubs or py.typed" not in result.stdout
+    assert ') -> int"' in result.stdout, result.stdout
+    assert "Success" in result.stdout
