@@ -1,8 +1,13 @@
 """README's commands are the ones that are run elsewhere, and its script is what it says."""
 
+import json
 import logging
 import pathlib
 import re
+import subprocess
+import sys
+
+import pytest
 
 from ding.entry.serial_entry import run_serial
 from ding.example import cartpole_dqn, cartpole_dqn_per
@@ -39,6 +44,17 @@ def test_the_first_script_and_the_examples_warn_of_nothing(tmp_path, monkeypatch
         run = run_serial(pair, max_train_iter=1)
         assert run.learner.train_iter == 1 and run.cfg.policy.nstep == 3
         assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.slow  # other processors may round otherwise: then it is the table that is to be made anew
+def test_the_learning_curve_is_the_one_that_the_first_script_gives(tmp_path):
+    subprocess.run([sys.executable, "-c", blocks("python")[0]], cwd=tmp_path, check=True, timeout=300)
+    lines = (tmp_path / "my_cartpole_dqn" / "eval.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) \|$", README, re.M)
+    assert [(int(iteration), int(env_steps), float(mean)) for iteration, env_steps, mean in rows] == [
+        (r["train_iter"], r["env_step"], round(sum(r["returns"]) / len(r["returns"]), 1)) for r in records
+    ]
 
 
 def test_every_file_that_the_readme_links_exists():
