@@ -17,6 +17,7 @@ from ding.config.save import save_config_formatted
 from ding.utils.config_helper import ConfigError, boolean, check_config, instance_of, integer, one_of
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.imports import named_imports
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport, transport_name
 
 __all__ = [
     "AGGREGATOR_PORT",
@@ -57,9 +58,9 @@ _RULES = {
     "trust_pickle": boolean,
     "dist": instance_of(Mapping),  # for runs whose roles are started one by one
     "start_method": one_of("fork", "spawn", "forkserver"),
+    "transport": transport_name,
 }
 _REQUIRED = ("path_data", "path_policy")
-_KINDS = ("learner", "collector")
 
 Several = str | int | Sequence[str | int] | None
 
@@ -91,10 +92,10 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     check_config(given, "system_config", _RULES, required=_REQUIRED)
     paths = {key: given[key] for key in _REQUIRED}
     auto = {"host": _AUTO, "port": _AUTO}
-    coordinator = {**Coordinator.default_config(), **auto, "transport": "http", "path_data": given["path_data"]}
-    system = EasyDict(coordinator={**coordinator, **copy.deepcopy(given.get("coordinator", {}))})
-    if all(given.get(f"comm_{kind}", {}).get("type") == "local" for kind in _KINDS):  # nothing else reaches them
-        system.coordinator.transport = "local"
+    transport = choose_transport(given).name
+    coordinator = {**Coordinator.default_config(), **auto, "path_data": given["path_data"]}
+    coordinator.update(copy.deepcopy(given.get("coordinator", {})), transport=transport)
+    system = EasyDict(coordinator=coordinator)
     if "start_method" in given:
         system.start_method = given["start_method"]
     modules = sorted(set(named_imports(main)))
@@ -103,13 +104,15 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     for kind, count in (("learner", _worker_count(main, "learner")), ("collector", _worker_count(main, "collector"))):
         own = {
             **auto,
-            **copy.deepcopy(given.get(f"comm_{kind}", {"type": "flask_fs"})),
+            **copy.deepcopy(given.get(f"comm_{kind}", {"type": DEFAULT_TRANSPORT})),
             **paths,
             **(gpus if kind == "learner" else {}),
             "trust_pickle": given.get("trust_pickle", False),
             "task_import_names": modules,
             **({"exp_name": main["exp_name"]} if "exp_name" in main else {}),
         }
+        if own.get("type") == DEFAULT_TRANSPORT:  # perhaps the config says nothing but `transport`
+            own["type"] = transport
         for index in range(count):
             system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**own, "seed": cfg.get("seed", 0) + index}))
     return system

@@ -17,6 +17,7 @@ from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.stores import forget_memory_stores
+from ding.worker.transport.transport import Launch, get_transport
 
 # How long the workers may take to start: each may import what its config names.
 START_S = 120.0
@@ -152,26 +153,27 @@ def make_worker(kind: str, name: str, system: EasyDict, is_quiet: bool = True) -
     return worker
 
 
-def make_crew(system: EasyDict, is_quiet: bool = True) -> ProcessCrew | LocalCrew:
-    """The workers for the system config: in this process if all are of the type 'local', else in their own.
+def make_crew(system: EasyDict, is_quiet: bool = True) -> Crew:
+    """The workers for a compiled system config, in what its transport runs them in.
 
     Args:
         is_quiet: whether their servers log errors only.
 
     Raises:
-        ConfigError: some are of the type 'local', others not; or see `make_worker`.
+        ConfigError: there is no such transport; or see `make_worker`.
     """
+    return _CREWS[get_transport(system.coordinator.transport).launch](system, is_quiet)
+
+
+def _make_processes(system: EasyDict, is_quiet: bool) -> ProcessCrew:
     kinds = {name: kind for kind in _CREATE for name in workers_of(system, kind)}
-    local = [name for name in kinds if system[name].get("type") == "local"]
-    if not local:
-        return ProcessCrew(system, [make_worker(kind, name, system, is_quiet) for name, kind in kinds.items()])
-    if len(local) < len(kinds):
-        others = sorted({str(system[name].get("type")) for name in kinds} - {"local"})
-        raise ConfigError(
-            f"comm_learner and comm_collector must both be of the type 'local', or none of them; {', '.join(local)} "
-            f"are, others are of the type {', '.join(others)}"
-        )
-    return LocalCrew(system)
+    return ProcessCrew(system, [make_worker(kind, name, system, is_quiet) for name, kind in kinds.items()])
+
+
+_CREWS: dict[Launch, Callable[[EasyDict, bool], Crew]] = {
+    Launch.PROCESS: _make_processes,
+    Launch.THREAD: lambda system, is_quiet: LocalCrew(system),
+}
 
 
 def _write_port(system: EasyDict, name: str, port: int | None) -> None:

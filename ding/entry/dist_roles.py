@@ -16,13 +16,11 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import derive_seed, set_pkg_seed
-from ding.utils.import_helper import import_module
-from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
+from ding.worker.collector.comm.base_comm_collector import comm_collector_class
+from ding.worker.learner.comm.base_comm_learner import comm_learner_class
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, Launch, get_transport
 
-_WORKERS: dict[str, tuple[Any, str]] = {
-    "learner": (COMM_LEARNER_REGISTRY, "ding.worker.learner.comm.flask_fs_learner"),
-    "collector": (COMM_COLLECTOR_REGISTRY, "ding.worker.collector.comm.flask_fs_collector"),
-}
+_CLASS_OF = {"learner": comm_learner_class, "collector": comm_collector_class}
 
 
 # A signal that comes just before a wait begins does not end it; so none is longer than this.
@@ -195,14 +193,15 @@ def worker_class(kind: str, section: Mapping[str, Any]) -> type:
         ConfigError: workers of the type are not reached from other processes.
         KeyError: there is no such type.
     """
-    registry, own = _WORKERS[kind]
-    if section["type"] == "local":
+    cls: Any = _CLASS_OF[kind](section)
+    launch = get_transport(getattr(cls, "transport", DEFAULT_TRANSPORT)).launch
+    if launch is not Launch.PROCESS:
         raise ConfigError(
-            f"a {kind} of the type 'local' is reached within its process only: set comm_{kind} to 'flask_fs'"
+            f"a {kind} of the type {section['type']!r} runs in {launch.value}, and cannot be started alone: set "
+            f"comm_{kind} to 'flask_fs'"
         )
-    import_module([own, *section.get("import_names", [])])
-    cls: type = registry.get(section["type"])
-    return cls
+    found: type = cls
+    return found
 
 
 def be_worker(kind: str, section: Mapping[str, Any], seed: int | None) -> None:

@@ -12,6 +12,7 @@ COMM_LEARNER_REGISTRY = Registry()
 SERIAL_COLLECTOR_REGISTRY = Registry()
 PARALLEL_COLLECTOR_REGISTRY = Registry()
 COMM_COLLECTOR_REGISTRY = Registry()
+TRANSPORT_REGISTRY = Registry()
 BUFFER_REGISTRY = Registry()
 COMMANDER_REGISTRY = Registry()
 LEAGUE_REGISTRY = Registry()
@@ -37,6 +38,7 @@ registries = {
     "env_manager": ENV_MANAGER_REGISTRY,
     "comm_learner": COMM_LEARNER_REGISTRY,
     "comm_collector": COMM_COLLECTOR_REGISTRY,
+    "transport": TRANSPORT_REGISTRY,
     "commander": COMMANDER_REGISTRY,
     "league": LEAGUE_REGISTRY,
     "player": PLAYER_REGISTRY,

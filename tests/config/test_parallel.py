@@ -140,7 +140,7 @@ def test_the_system_section_is_complete(folder):
             "collector_task_timeout": 9,
             "host": "127.0.0.1",
             "port": 5,
-            "transport": "http",
+            "transport": "flask_fs",
             "path_data": data,
             "learner": {"learner0": ["learner0", "127.0.0.1", 6]},
             "collector": {"collector0": ["collector0", "127.0.0.1", 7], "collector1": ["collector1", "127.0.0.1", 8]},
@@ -205,6 +205,13 @@ def test_a_free_port_is_none_that_was_given():
 def test_port_0_may_be_given_for_roles_that_report_theirs():
     system = compiled(coordinator_port=0, learner_port=0, collector_port=[0, 7]).system
     assert [system[name].port for name in system] == [0, 0, 0, 7]
+
+
+def test_one_word_in_the_system_config_changes_the_transport_of_all_roles():
+    cfg = compiled({"transport": "local"})
+    roles = [cfg.system[name].type for name in ("learner0", "collector0", "collector1")]
+    assert roles == ["local"] * 3 and cfg.system.coordinator.transport == "local"
+    assert cfg.main.policy.other.commander.transport == "local"
 
 
 @pytest.mark.parametrize(("kind", "name"), [("learner", "learner0"), ("collector", "collector1")])

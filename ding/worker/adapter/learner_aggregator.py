@@ -9,15 +9,12 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import check_config, instance_of, integer, number, one_of
+from ding.utils.config_helper import check_config, instance_of, integer, number
 from ding.utils.k8s_helper import exist_operator_server
 from ding.utils.log_helper import build_logger
 from ding.worker.adapter.group_run import GroupRun, merge_info
 from ding.worker.adapter.learner_group import LearnerGroup
-from ding.worker.coordinator.comm_coordinator import make_hub
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.link import Station
-from ding.worker.transport.local_transport import LocalStation
 from ding.worker.transport.task_slot import TaskSlot
 from ding.worker.transport.tasks import (
     LEARNER_CLOSE,
@@ -29,18 +26,19 @@ from ding.worker.transport.tasks import (
     dispatch,
     task_fail,
 )
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, transport_name
 
 _RULES = {
     **{f"{end}.host": instance_of(str, optional=True) for end in ("master", "slave")},
     **{f"{end}.port": integer(0, 65535) for end in ("master", "slave")},
     "learner": instance_of(Mapping),
-    "transport": one_of("http", "local"),
+    "transport": transport_name,
     **dict.fromkeys(("task_timeout", "connect_timeout_s", "sync_period_s"), number(0)),
     **dict.fromkeys(("node", "partition"), lambda value: None),
 }
 _DEFAULTS: dict[str, Any] = {
     "learner": {},
-    "transport": "http",
+    "transport": DEFAULT_TRANSPORT,
     # Seconds a learner may take to answer one message. A coordinator that waits longer hears whose fault it is.
     "task_timeout": 50.0,
     # Seconds within which the learners must be connected.
@@ -88,7 +86,7 @@ class LearnerAggregator:
 
     Args:
         cfg: `master` (`host` and `port` to listen at for the learners' answers) and `slave` (those to take tasks at),
-            port 0 for any free one; `learner`, `{name: (name, host, port)}`. It may have `transport` ('http', or
+            port 0 for any free one; `learner`, `{name: (name, host, port)}`. It may have `transport` ('flask_fs', or
             'local' for learners and a coordinator in this process), `task_timeout` (50.0), `connect_timeout_s` (60.0)
             and `sync_period_s` (3.0).
 
@@ -117,23 +115,17 @@ class LearnerAggregator:
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = own = EasyDict({**_DEFAULTS, **cfg})
-        required = () if own.transport == "local" else ("master.port", "slave.port")
-        check_config(own, type(self).__name__, _RULES, required)
+        check_config(own, type(self).__name__, _RULES)
+        transport = get_transport(own.transport)
+        if transport.needs_addresses:
+            check_config(own, type(self).__name__, _RULES, required=("master.port", "slave.port"))
         self._logger: Any = build_logger("./log", "learner_aggregator", need_tb=False)[0]
-        master = own.get("master", {})
-        self._hub = make_hub({"transport": own.transport, "host": master.get("host"), "port": master.get("port")})
-        self._station = self._make_station()
+        self._hub = transport.hub(own.get("master", {}))
+        self._station = transport.station(self.serve, own.get("slave", {}), self.deal_with_lost_coordinator)
         self._group = LearnerGroup(self._hub, self._logger)
         self._slot = TaskSlot[GroupRun]("learner", lambda run: run.close(), own.task_timeout + _CLOSE_S)
         self._sync = self._make_sync() if exist_operator_server() else None
         self._is_closed = False
-
-    def _make_station(self) -> Station:
-        slave = self._cfg.get("slave", {})
-        if self._cfg.transport == "local":
-            return LocalStation(self.serve, slave.get("port", 0))
-        callback_fn = {"serve": self.serve, "deal_with_lost_coordinator": self.deal_with_lost_coordinator}
-        return LearnerAggregatorSlave(slave.get("host"), slave.port, callback_fn=callback_fn)
 
     def _make_sync(self) -> Any:
         from ding.worker.coordinator.operator_server import make_operator_server

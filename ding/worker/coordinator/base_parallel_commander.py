@@ -9,11 +9,12 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import Rule, check_config, default_config_of, integer, number, one_of
+from ding.utils.config_helper import Rule, check_config, default_config_of, integer, number
 from ding.utils.default_helper import LimitedSpaceContainer
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.worker.coordinator.task_forms import TaskForms
+from ding.worker.transport.transport import transport_name
 
 Task = dict[str, Any]
 
@@ -53,7 +54,7 @@ class BaseCommander(ABC):
         "collector_task_space": integer(0),
         "learner_task_space": integer(0),
         "eval_interval": number(0),
-        "transport": one_of("http", "local"),
+        "transport": transport_name,
         # read by others from the same section, or set by them
         **dict.fromkeys(("type", "import_names", "path_policy", "league"), lambda value: None),
     }

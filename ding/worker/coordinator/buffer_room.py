@@ -15,7 +15,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Kind, Samples, columns_of
 from ding.worker.replay_buffer.base_buffer import create_buffer
 from ding.worker.transport.ledger import ChunkLedger, chunks_of
-from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, SampleStore
+from ding.worker.transport.stores import SampleStore
 
 Rows = list[dict[str, Any]]
 
@@ -227,10 +227,3 @@ def _tell_collect_iter(rows: Rows) -> None:
     for row in rows:
         if "collect_iter" not in row and row.get("policy_iter") is not None:
             row["collect_iter"] = row["policy_iter"]
-
-
-def make_sample_store(transport: str, path_data: str | None) -> SampleStore | None:
-    """The store that a coordinator cleans up; None without `path_data`."""
-    if path_data is None:
-        return None
-    return MemorySampleStore(path_data) if transport == "local" else FolderSampleStore(path_data)

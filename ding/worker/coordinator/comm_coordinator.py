@@ -10,11 +10,11 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
 from ding.worker.coordinator.roster import Roster
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, CoordinatorSide, Task, TaskRun, Worker
-from ding.worker.transport.link import Hub, WorkerLetGo, WorkerLost, connect, connect_all
+from ding.worker.transport.link import WorkerLetGo, WorkerLost, connect, connect_all
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
 
 if TYPE_CHECKING:
     from ding.interaction.server.pages import Page
@@ -51,7 +51,7 @@ class CommCoordinator:
         self._cfg = cfg
         self._callback_fn = callback_fn
         self._logger = logger
-        self._hub = make_hub(cfg)
+        self._hub = get_transport(cfg.get("transport", DEFAULT_TRANSPORT)).hub(cfg)
         self.roster = Roster()
         self._workers: dict[str, Worker] = {}
         self._resource_manager = NaiveResourceManager()
@@ -300,21 +300,3 @@ def _join(threads: list[threading.Thread], timeout_s: float) -> None:
     for thread in threads:
         if thread is not threading.current_thread():
             thread.join(max(0.0, deadline - monotonic()))
-
-
-def make_hub(cfg: Mapping[str, Any]) -> Hub:
-    """The coordinator's side of the transport `cfg['transport']`.
-
-    Raises:
-        ConfigError: there is no such transport.
-    """
-    transport = cfg.get("transport", "http")
-    if transport == "local":
-        from ding.worker.transport.local_transport import LocalHub
-
-        return LocalHub()
-    if transport == "http":
-        from ding.worker.transport.http_transport import HttpHub
-
-        return HttpHub(cfg["host"], cfg["port"])
-    raise ConfigError(f"coordinator.transport = {transport!r} is not allowed; it must be 'http' or 'local'")

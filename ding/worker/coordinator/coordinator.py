@@ -20,13 +20,10 @@ from ding.utils.config_helper import (
     instance_of,
     integer,
     number,
-    one_of,
 )
 from ding.utils.log_helper import build_logger
 from ding.worker.coordinator.base_parallel_commander import create_parallel_commander
-from ding.worker.coordinator.buffer_room import make_sample_store
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.coordinator.kept_buffers import KeptBufferRoom
 from ding.worker.coordinator.resuming import ResumingCallbacks
 from ding.worker.coordinator.run_state import Progress, RunState
 from ding.worker.coordinator.status import RunStatus, StatusReader
@@ -36,6 +33,7 @@ from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Task
 from ding.worker.coordinator.worker_callbacks import SpareCollectors, TaskState, failure_text
 from ding.worker.coordinator.worker_keeper import ReturningWorkers, WorkerKeeper
 from ding.worker.transport.link import WorkerLost
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, transport_name
 
 __all__ = ["Coordinator", "Progress", "RunStatus", "TaskState", "failure_text"]
 
@@ -47,7 +45,7 @@ _RULES = {
     "max_restarts": integer(0),
     "restart_window_s": number(0),
     "max_env_step": number(0),
-    "transport": one_of("http", "local"),
+    "transport": transport_name,
     "host": instance_of(str, optional=True),
     "port": integer(0, 65535),
     "collector": instance_of(Mapping),
@@ -73,9 +71,9 @@ class Coordinator(ResumingCallbacks):
     Args:
         cfg: the compiled parallel config, with `main` and `system`. In `system.coordinator` are the address to listen
             at (`host`, `port`) and the workers (`learner` and `collector`, each `{name: [name, host, port]}`). It may
-            have `transport` ('http', or 'local' for workers in this process); `path_data`, the folder whose files of
-            samples are deleted when they are used up; `max_env_step`, after which the run ends; `operator_server`, who
-            brings further workers, see `OperatorWorkers`.
+            have `transport` ('flask_fs', or 'local' for workers in this process); `path_data`, the folder whose files
+            of samples are deleted when they are used up; `max_env_step`, after which the run ends; `operator_server`,
+            who brings further workers, see `OperatorWorkers`.
 
     Raises:
         ConfigError: a value is not allowed, or a worker has no port.
@@ -110,20 +108,22 @@ class Coordinator(ResumingCallbacks):
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = EasyDict(cfg)
-        own = EasyDict({**self.config, **self._cfg.system.coordinator})
+        own = EasyDict({"transport": DEFAULT_TRANSPORT, **self.config, **self._cfg.system.coordinator})
         check_config(own, type(self).__name__, _RULES)
-        _check_addresses(own)
+        transport = get_transport(own.transport)
+        if transport.needs_addresses:
+            _check_addresses(own)
         exp_name = self._cfg.main.exp_name
         self._logger: Any = build_logger(os.path.join(".", exp_name, "log"), "coordinator", need_tb=False)[0]
-        store = make_sample_store(own.get("transport", "http"), own.get("path_data"))
-        room = KeptBufferRoom(exp_name, store, self._logger)
+        room = transport.replay(exp_name, own.get("path_data"), self._logger)
         self._comm_coordinator = CommCoordinator(own, self, self._logger)
         timeouts_s = {LEARNER: own.learner_task_timeout, COLLECTOR: own.collector_task_timeout}
         self._assigner = TaskAssigner(self, timeouts_s)
         commander = create_parallel_commander(self._cfg.main)
         state = RunState(own.get("max_env_step", math.inf))
         super().__init__(commander, room, state, self._cfg, own, self._logger)
-        self.worker_keeper: WorkerKeeper = self._make_keeper(own)
+        return_timeout_s = own.worker_return_timeout if transport.workers_return else 0
+        self.worker_keeper: WorkerKeeper = self._make_keeper(return_timeout_s)
         self._again: deque[Task] = deque()
         self._status_reader = StatusReader(
             exp_name, self._state, room, self._comm_coordinator, self._assigner, self._task_state
@@ -133,12 +133,11 @@ class Coordinator(ResumingCallbacks):
         self._life = threading.Lock()
         self._is_closed = False
 
-    def _make_keeper(self, own: EasyDict) -> WorkerKeeper:
+    def _make_keeper(self, return_timeout_s: float) -> WorkerKeeper:
         comm = self._comm_coordinator
         if comm.operator is not None:
             return comm.operator
-        is_local = own.get("transport") == "local"  # workers in this process come back by no means
-        return ReturningWorkers(comm.rejoin, self._deal_with_no_return, 0 if is_local else own.worker_return_timeout)
+        return ReturningWorkers(comm.rejoin, self._deal_with_no_return, return_timeout_s)
 
     @property
     def system_shutdown_flag(self) -> bool:
@@ -169,7 +168,7 @@ class Coordinator(ResumingCallbacks):
 
     @property
     def url(self) -> str | None:
-        """Where a browser shows how the run stands, from `start` on; None over the transport 'local'."""
+        """Where a browser shows how the run stands, from `start` on; None where nothing listens."""
         return self._comm_coordinator.url
 
     def start(self) -> None:
@@ -315,8 +314,6 @@ def _check_addresses(own: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: the port of a worker is 0.
     """
-    if own.get("transport") == "local":
-        return
     for kind in (LEARNER, COLLECTOR):
         for name, _, port in own.get(kind, {}).values():
             if not port:

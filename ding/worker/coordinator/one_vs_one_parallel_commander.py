@@ -21,7 +21,8 @@ from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMMANDER_REGISTRY, LEAGUE_REGISTRY
 from ding.worker.coordinator.base_parallel_commander import Task
 from ding.worker.coordinator.training_commander import Training, TrainingCommander
-from ding.worker.transport.stores import MemoryPolicyStore
+from ding.worker.transport.stores import PolicyStore
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
 
 # An evaluation counts as won when more than this share of its games is.
 _EVAL_WIN_RATE = 0.7
@@ -35,12 +36,12 @@ class OneVsOneCommander(TrainingCommander):
     opponent more than 70 % are won. See `TrainingCommander`.
 
     The learner writes its weights to the player's checkpoint, too, where collectors read them. For a snapshot the
-    newest weights there are copied to another name of the same folder, or of the same store in memory. They may be a
+    newest weights there are copied to another name of the same folder, or of the same store. They may be a
     few iterations older than the snapshot's name says; the weights themselves say which they are (`iter`).
 
     Args:
         cfg: the compiled main config. In the commander's section are `league`, merged into the league's defaults,
-            `path_policy`, the folder of the weights, and `transport`: 'local' where the weights lie in memory.
+            `path_policy`, the folder of the weights, and `transport`, which has the store of the weights.
 
     Raises:
         ConfigError: a value in the commander section or the league's is not allowed, or a number of episodes is missing
@@ -150,8 +151,9 @@ def _make_league(section: Mapping[str, Any]) -> BaseLeague:
             f"league.active_players = {dict(cfg.active_players)} for {len(cfg.player_category)} categories is not "
             f"allowed: one player is trained, and there would be {len(league.active_players)}"
         )
-    if section.get("transport") == "local":
-        _move_to_memory(league)
+    transport = get_transport(section.get("transport", DEFAULT_TRANSPORT))
+    if not transport.has_weight_files:
+        _move_weights(league, transport.policy_store(league.path_policy))
     return league
 
 
@@ -161,9 +163,8 @@ def _remove_old_weights(player: ActivePlayer) -> None:
         os.remove(player.checkpoint_path)
 
 
-def _move_to_memory(league: BaseLeague) -> None:
-    """Have the weights of the league's players in the store in memory, where learners and collectors have them."""
-    store = MemoryPolicyStore(league.path_policy)
+def _move_weights(league: BaseLeague, store: PolicyStore) -> None:
+    """Have the weights of the league's players in the store, where learners and collectors have them."""
 
     def copy(src_checkpoint: str, dst_checkpoint: str) -> None:
         version = store.read(src_checkpoint)

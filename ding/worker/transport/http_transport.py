@@ -16,11 +16,14 @@ from ding.worker.transport.link import Task, TaskFailed, WorkerLost
 if TYPE_CHECKING:
     from ding.interaction.server.pages import Page
 
-from abc import abstractmethod
 from collections.abc import Callable
 
 from ding.interaction import Slave
+from ding.utils.registry_factory import TRANSPORT_REGISTRY
+from ding.worker.transport.link import Serve
+from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.tasks import RESOURCE, Handler, dispatch
+from ding.worker.transport.transport import Transport
 
 
 class WorkerSlave(Slave):
@@ -48,9 +51,9 @@ class WorkerSlave(Slave):
         resource = {RESOURCE: lambda task: self._callback_fn["deal_with_resource"]()}
         return dispatch(task, {**resource, **self._handlers()})
 
-    @abstractmethod
     def _handlers(self) -> dict[str, Handler]:
-        """What runs the tasks of each name."""
+        """What runs the tasks of each name, where there is no `serve`."""
+        return {}
 
     def _ids(self, *keys: str) -> dict[str, Any]:
         return {key: self._current_task_info.get(key) for key in keys}
@@ -189,3 +192,23 @@ class HttpHub:
         if self._is_started:
             self._is_started = False
             self._master.close()
+
+
+@TRANSPORT_REGISTRY.register("flask_fs")
+class HttpTransport(Transport):
+    """Tasks over HTTP; samples and weights are files in folders that all roles share."""
+
+    name = "flask_fs"
+
+    def hub(self, cfg: Mapping[str, Any]) -> HttpHub:
+        return HttpHub(cfg.get("host"), cfg["port"])
+
+    def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerSlave:
+        callback_fn: dict[str, Callable[..., Any]] = {"serve": serve, "deal_with_lost_coordinator": on_lost}
+        return WorkerSlave(cfg.get("host"), cfg.get("port", 0), callback_fn=callback_fn)
+
+    def sample_store(self, root: str) -> FolderSampleStore:
+        return FolderSampleStore(root)
+
+    def policy_store(self, root: str, trust_pickle: bool = False) -> FolderPolicyStore:
+        return FolderPolicyStore(root, trust_pickle)

@@ -24,8 +24,12 @@ class Hosted:
     """Put before a comm worker: what it serves, its station takes in.
 
     A subclass sets `_station`, which calls `serve`, when it is made.
+
+    Attributes:
+        transport: the name of the transport that the station belongs to.
     """
 
+    transport: str
     _station: Station
 
     @property

@@ -14,7 +14,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
+from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.transport.link import Serve, Task, TaskFailed, WorkerLost
+from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
+from ding.worker.transport.transport import Launch, Transport
 
 if TYPE_CHECKING:
     from ding.interaction.server.pages import Page
@@ -209,3 +212,24 @@ class LocalHub:
     def close(self) -> None:
         for link in self._links.copy():
             link.close()
+
+
+@TRANSPORT_REGISTRY.register("local")
+class LocalTransport(Transport):
+    """Tasks, samples and weights within one process."""
+
+    name = "local"
+    launch = Launch.THREAD
+    needs_addresses = workers_return = has_weight_files = False
+
+    def hub(self, cfg: Mapping[str, Any]) -> LocalHub:
+        return LocalHub()
+
+    def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> LocalStation:
+        return LocalStation(serve, cfg.get("port", 0), cfg.get("close_timeout_s", 10.0))
+
+    def sample_store(self, root: str) -> MemorySampleStore:
+        return MemorySampleStore(root)
+
+    def policy_store(self, root: str, trust_pickle: bool = False) -> MemoryPolicyStore:
+        return MemoryPolicyStore(root)

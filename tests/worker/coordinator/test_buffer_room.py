@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.buffer_room import BufferRoom, make_sample_store
+from ding.worker.coordinator.buffer_room import BufferRoom
 from ding.worker.transport.rows import from_columns, to_columns
-from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
+from ding.worker.transport.stores import FolderSampleStore
 
 LOGGER = logging.getLogger("test_buffer_room")
 
@@ -365,13 +365,6 @@ def test_without_a_store_nothing_is_deleted():
     room.open("b", {"type": "naive", "replay_buffer_size": 1})
     room.push("b", [{"data_id": "a"}, {"data_id": "b"}])
     room.close()
-
-
-def test_the_store_follows_the_transport():
-    assert make_sample_store("http", None) is None
-    assert isinstance(make_sample_store("http", "data"), FolderSampleStore)
-    assert isinstance(make_sample_store("local", "a name"), MemorySampleStore)
-    forget_memory_stores("a name")
 
 
 actions = st.one_of(

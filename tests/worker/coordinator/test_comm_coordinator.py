@@ -6,12 +6,11 @@ import threading
 import pytest
 
 from ding.interaction.exception import TaskFail
-from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
-from ding.worker.coordinator.comm_coordinator import CommCoordinator, make_hub
+from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.transport.http_transport import HttpHub
 from ding.worker.transport.link import TaskFailed, WorkerLost
-from ding.worker.transport.local_transport import LocalHub, LocalStation
+from ding.worker.transport.local_transport import LocalStation
 from tests.worker.coordinator.fakes import (
     LOGGER,
     PATIENCE_S,
@@ -393,10 +392,3 @@ def test_a_task_is_known_before_its_first_data_can_come(collector, monkeypatch):
     learner.close()
     assert (coordinator.failure, coordinator.status().errors, coordinator.progress().samples) == (None, (), 4)
     assert sent == [("l", True), ("c", True)] and [len(batch) for batch in learner.batches] == [2, 2]
-
-
-def test_the_transport_follows_the_config():
-    assert isinstance(make_hub({"transport": "local"}), LocalHub)
-    assert isinstance(make_hub({"host": "127.0.0.1", "port": 0}), HttpHub)
-    with pytest.raises(ConfigError, match="transport = 'pigeons' is not allowed"):
-        make_hub({"transport": "pigeons"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from easydict import EasyDict
@@ -97,6 +97,16 @@ def create_comm_collector(cfg: EasyDict) -> BaseCommCollector:
     Raises:
         KeyError: no comm collector is registered under that type.
     """
-    import_module([*_OWN, *cfg.get("import_names", [])])
-    collector: BaseCommCollector = COMM_COLLECTOR_REGISTRY.build(cfg.type, cfg=cfg)
+    collector: BaseCommCollector = comm_collector_class(cfg)(cfg=cfg)
     return collector
+
+
+def comm_collector_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
+    """What `create_comm_collector` calls.
+
+    Raises:
+        KeyError: no comm collector is registered under that type.
+    """
+    import_module([*_OWN, *cfg.get("import_names", [])])
+    cls: Callable[..., Any] = COMM_COLLECTOR_REGISTRY.get(cfg["type"])
+    return cls

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,8 +13,8 @@ from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.channel import TaskChannel
 from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.transport.link import Hosted
 from ding.worker.transport.rows import to_columns
-from ding.worker.transport.stores import PolicyStore, SampleStore
 from ding.worker.transport.task_slot import TaskSlot, worker_thread
 from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
@@ -26,6 +25,7 @@ from ding.worker.transport.tasks import (
     dispatch,
     plain,
 )
+from ding.worker.transport.transport import get_transport
 from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED, WORKER_RULES
 
 _RULES = {**WORKER_RULES, "queue_size": integer(1)}
@@ -42,33 +42,30 @@ class CollectorRun(NamedTuple):
     ids: dict[str, Any]
 
 
-class CommCollector(BaseCommCollector):
+class CommCollector(Hosted, BaseCommCollector):
     """Runs one collector at a time in a thread; samples, weights and infos pass through stores and a bounded queue.
 
-    A subclass gives the stores and the station. The methods called `deal_with_*` answer the coordinator's tasks, one
-    at a time; `close` and `deal_with_lost_coordinator` may be called meanwhile, from other threads.
+    A subclass names its transport. The methods called `deal_with_*` answer the coordinator's tasks, one at a time;
+    `close` and `deal_with_lost_coordinator` may be called meanwhile, from other threads.
 
     Args:
         cfg: also `path_data`, `path_policy` and `port`; and `queue_size` (4096 samples), `data_wait_s` (1.0),
             `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
-        open_samples, open_policies: open the stores called `path_data` and `path_policy`.
 
     Raises:
         ConfigError: a value is not allowed, or missing.
     """
 
-    def __init__(
-        self,
-        cfg: EasyDict,
-        open_samples: Callable[[str], SampleStore],
-        open_policies: Callable[[str], PolicyStore],
-    ) -> None:
+    def __init__(self, cfg: EasyDict) -> None:
         cfg = EasyDict({**_DEFAULTS, **cfg})
         check_config(cfg, type(self).__name__, _RULES, required=WORKER_REQUIRED)
         super().__init__(cfg)
-        self._sample_store, self._policy_store = open_samples(cfg.path_data), open_policies(cfg.path_policy)
+        transport = get_transport(self.transport)
+        self._sample_store = transport.sample_store(cfg.path_data)
+        self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
         self._channel = self._open_channel()
         self._slot = TaskSlot[CollectorRun]("collector", self._end, cfg.close_timeout_s)
+        self._station = transport.station(self.serve, cfg, self.deal_with_lost_coordinator)
 
     @property
     def _collector(self) -> BaseParallelCollector | None:
@@ -178,6 +175,8 @@ class CommCollector(BaseCommCollector):
         Raises:
             TimeoutError: the collector does not end.
         """
-        super().close()
-        self._channel.close()
-        self._slot.close()
+        try:
+            self._channel.close()
+            self._slot.close()
+        finally:
+            super().close()

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
-
-from easydict import EasyDict
 
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.link import Hosted
-from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.tasks import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, Handler
 
 
@@ -40,7 +34,7 @@ class CollectorSlave(WorkerSlave):
 
 
 @COMM_COLLECTOR_REGISTRY.register("flask_fs")
-class FlaskFileSystemCollector(Hosted, CommCollector):
+class FlaskFileSystemCollector(CommCollector):
     """Serves collector tasks over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
 
     Args:
@@ -52,6 +46,7 @@ class FlaskFileSystemCollector(Hosted, CommCollector):
 
     Example:
         >>> import tempfile
+        >>> from easydict import EasyDict
         >>> from ding.worker.transport.http_transport import HttpHub
         >>> folder = tempfile.TemporaryDirectory()
         >>> paths = {"path_data": f"{folder.name}/data", "path_policy": f"{folder.name}/policy"}
@@ -66,11 +61,4 @@ class FlaskFileSystemCollector(Hosted, CommCollector):
         (None, None, None)
     """
 
-    def __init__(self, cfg: EasyDict) -> None:
-        trust = bool(cfg.get("trust_pickle", False))
-        super().__init__(cfg, FolderSampleStore, partial(FolderPolicyStore, trust_pickle=trust))
-        callback_fn: dict[str, Callable[..., Any]] = {
-            "serve": self.serve,
-            "deal_with_lost_coordinator": self.deal_with_lost_coordinator,
-        }
-        self._station = CollectorSlave(self._cfg.get("host"), self._cfg.get("port", 0), callback_fn=callback_fn)
+    transport = "flask_fs"

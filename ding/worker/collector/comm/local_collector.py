@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from easydict import EasyDict
-
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector
-from ding.worker.transport.link import Hosted
-from ding.worker.transport.local_transport import LocalStation
-from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
 
 
 @COMM_COLLECTOR_REGISTRY.register("local")
-class LocalCollector(Hosted, CommCollector):
+class LocalCollector(CommCollector):
     """Serves collector tasks to a coordinator in the same process; samples and weights stay in memory.
 
     Args:
         cfg: `port` (0 for a free one), `path_data` and `path_policy`, which are names here. See also `CommCollector`.
 
     Example:
+        >>> from easydict import EasyDict
         >>> from ding.worker.transport.local_transport import LocalHub
         >>> worker = LocalCollector(EasyDict(path_data="data", path_policy="policy"))
         >>> worker.start()
@@ -29,6 +25,4 @@ class LocalCollector(Hosted, CommCollector):
         >>> worker.close()
     """
 
-    def __init__(self, cfg: EasyDict) -> None:
-        super().__init__(cfg, MemorySampleStore, MemoryPolicyStore)
-        self._station = LocalStation(self.serve, self._cfg.get("port", 0), self._cfg.close_timeout_s)
+    transport = "local"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from easydict import EasyDict
@@ -102,6 +102,16 @@ def create_comm_learner(cfg: EasyDict) -> BaseCommLearner:
     Raises:
         KeyError: no comm learner is registered under that type.
     """
-    import_module([*_OWN, *cfg.get("import_names", [])])
-    learner: BaseCommLearner = COMM_LEARNER_REGISTRY.build(cfg.type, cfg=cfg)
+    learner: BaseCommLearner = comm_learner_class(cfg)(cfg=cfg)
     return learner
+
+
+def comm_learner_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
+    """What `create_comm_learner` calls.
+
+    Raises:
+        KeyError: no comm learner is registered under that type.
+    """
+    import_module([*_OWN, *cfg.get("import_names", [])])
+    cls: Callable[..., Any] = COMM_LEARNER_REGISTRY.get(cfg["type"])
+    return cls

@@ -19,8 +19,9 @@ from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
 from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook, use_pauses
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk_reader import ChunkReader
+from ding.worker.transport.link import Hosted
 from ding.worker.transport.rows import from_columns
-from ding.worker.transport.stores import PolicyStore, SampleStore, name_under
+from ding.worker.transport.stores import name_under
 from ding.worker.transport.task_slot import TaskSlot, worker_thread
 from ding.worker.transport.tasks import (
     LEARNER_CLOSE,
@@ -31,6 +32,7 @@ from ding.worker.transport.tasks import (
     Handler,
     dispatch,
 )
+from ding.worker.transport.transport import get_transport
 from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED, WORKER_RULES
 
 _RULES = {
@@ -72,10 +74,10 @@ class LearnerRun(NamedTuple):
     saver: ResumeSaver
 
 
-class CommLearner(BaseCommLearner):
+class CommLearner(Hosted, BaseCommLearner):
     """Runs one learner at a time in a thread; batches, weights and infos pass through stores and an exchange.
 
-    The next batches are loaded while the learner trains. A subclass gives the stores and the station. The methods
+    The next batches are loaded while the learner trains. A subclass names its transport. The methods
     called `deal_with_*` answer the coordinator's tasks, one at a time; `close` and `deal_with_lost_coordinator` may be
     called meanwhile, from other threads. A task with `resume` goes on where the learner was that it had before.
 
@@ -83,25 +85,31 @@ class CommLearner(BaseCommLearner):
         cfg: also `path_data`, `path_policy` and `port`; and `prefetch_batches` (8), `read_timeout_s` (5.0),
             `cache_bytes` (256 MiB), `send_policy_interval_s` (0.25), `checkpoint_interval_s` (30.0), `max_bad_batches`
             (100), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
-        open_samples, open_policies: open the stores called `path_data` and `path_policy`.
 
     Raises:
         ConfigError: a value is not allowed, or missing.
     """
 
-    def __init__(
-        self,
-        cfg: EasyDict,
-        open_samples: Callable[[str], SampleStore],
-        open_policies: Callable[[str], PolicyStore],
-    ) -> None:
+    def __init__(self, cfg: EasyDict) -> None:
         cfg = EasyDict({**_DEFAULTS, **cfg})
         check_config(cfg, type(self).__name__, _RULES, required=WORKER_REQUIRED)
         super().__init__(cfg)
-        self._sample_store, self._policy_store = open_samples(cfg.path_data), open_policies(cfg.path_policy)
+        transport = get_transport(self.transport)
+        self._sample_store = transport.sample_store(cfg.path_data)
+        self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
         self._slot = TaskSlot[LearnerRun]("learner", self._end, cfg.close_timeout_s)
         self._channel = self._open_channel([])
         self._send_policy_freq = 1
+        address = {**cfg, "port": self._own_port()}
+        self._station = transport.station(self.serve, address, self.deal_with_lost_coordinator)
+
+    def _own_port(self) -> int:
+        port = self._cfg.get("port", 0)
+        if isinstance(port, (list, tuple)):
+            port = port[self._rank]
+        elif port:
+            port += self._rank
+        return int(port)
 
     def _open_channel(self, policy_names: list[str], reading_threads: int = 0) -> LearnerChannel:
         cfg = self._cfg

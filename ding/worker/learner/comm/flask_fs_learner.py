@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
-
-from easydict import EasyDict
 
 from ding.utils.msgpack_helper import unpack
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
@@ -17,8 +14,6 @@ from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHoo
 from ding.worker.transport.chunk import samples_of
 from ding.worker.transport.chunk_reader import pick_sample
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.link import Hosted
-from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_LEARN, LEARNER_START, Handler
 
 __all__ = ["FlaskFileSystemLearner", "LearnerSlave", "SendLearnInfoHook", "SendPolicyHook"]
@@ -59,7 +54,7 @@ class LearnerSlave(WorkerSlave):
 
 
 @COMM_LEARNER_REGISTRY.register("flask_fs")
-class FlaskFileSystemLearner(Hosted, CommLearner):
+class FlaskFileSystemLearner(CommLearner):
     """Serves learner tasks over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
 
     Args:
@@ -71,6 +66,7 @@ class FlaskFileSystemLearner(Hosted, CommLearner):
 
     Example:
         >>> import tempfile
+        >>> from easydict import EasyDict
         >>> from ding.worker.transport.http_transport import HttpHub
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     cfg = EasyDict(host="127.0.0.1", port=0, path_data=f"{folder}/data", path_policy=f"{folder}/policy")
@@ -85,22 +81,7 @@ class FlaskFileSystemLearner(Hosted, CommLearner):
         (None, None)
     """
 
-    def __init__(self, cfg: EasyDict) -> None:
-        trust = bool(cfg.get("trust_pickle", False))
-        super().__init__(cfg, FolderSampleStore, partial(FolderPolicyStore, trust_pickle=trust))
-        callback_fn: dict[str, Callable[..., Any]] = {
-            "serve": self.serve,
-            "deal_with_lost_coordinator": self.deal_with_lost_coordinator,
-        }
-        self._station = LearnerSlave(self._cfg.get("host"), self._own_port(), callback_fn=callback_fn)
-
-    def _own_port(self) -> int:
-        port = self._cfg.get("port", 0)
-        if isinstance(port, (list, tuple)):
-            port = port[self._rank]
-        elif port:
-            port += self._rank
-        return int(port)
+    transport = "flask_fs"
 
     @staticmethod
     def load_data_fn(path: str, meta: Mapping[str, Any], decompressor: Callable[[Any], Any] | None) -> Any:

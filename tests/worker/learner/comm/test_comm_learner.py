@@ -581,7 +581,7 @@ def test_the_folders_are_needed(site, key):
     cfg = site.cfg()
     del cfg[key]
     with pytest.raises(ConfigError, match=f"'{key}' is missing"):
-        CommLearner(cfg, None, None)
+        CommLearner(cfg)
 
 
 # An end that leaves nothing out.

@@ -1,0 +1,150 @@
+"""What carries tasks, samples and weights between the roles of parallel training, as one object for each way."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from ding.utils.config_helper import ConfigError
+from ding.utils.import_helper import import_module
+from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
+from ding.worker.transport.link import Hub, Serve, Station
+from ding.worker.transport.stores import PolicyStore, SampleStore
+
+if TYPE_CHECKING:
+    from ding.worker.coordinator.kept_buffers import KeptBufferRoom
+
+DEFAULT_TRANSPORT = "flask_fs"
+# The modules that register the transports of this package; each is imported when it is chosen.
+_OWN = {
+    "flask_fs": "ding.worker.transport.http_transport",
+    "local": "ding.worker.transport.local_transport",
+}
+_ALIASES = {"http": "flask_fs"}
+_COMM_REGISTRIES = {"learner": COMM_LEARNER_REGISTRY, "collector": COMM_COLLECTOR_REGISTRY}
+
+
+class Launch(Enum):
+    """What a worker runs in."""
+
+    PROCESS = "a process of its own"
+    THREAD = "a thread of the coordinator's process"
+
+
+class Transport(ABC):
+    """Makes the ends of the connections between a coordinator and its workers, and the stores that they share.
+
+    A class is registered in `TRANSPORT_REGISTRY` under its `name`; comm learners and comm collectors refer to it by
+    their attribute `transport`.
+
+    Attributes:
+        name: under which it is registered.
+        launch: what `parallel_pipeline` runs each worker in.
+        needs_addresses: whether a coordinator must know the host and port of each worker.
+        workers_return: whether a lost worker may be back at its old address without the coordinator's doing.
+        has_weight_files: whether the weights under a name are the file of that name in the store's folder.
+    """
+
+    name: str
+    launch = Launch.PROCESS
+    needs_addresses = True
+    workers_return = True
+    has_weight_files = True
+
+    @abstractmethod
+    def hub(self, cfg: Mapping[str, Any]) -> Hub:
+        """The coordinator's end; `cfg` has the `host` and `port` to listen at, where it needs them."""
+
+    @abstractmethod
+    def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> Station:
+        """A worker's end.
+
+        Args:
+            serve: runs a task.
+            cfg: the worker's section: `host` and `port` (0 for any free one), and perhaps `close_timeout_s`.
+            on_lost: called when the coordinator has gone.
+        """
+
+    @abstractmethod
+    def sample_store(self, root: str) -> SampleStore:
+        """The samples called `root`."""
+
+    @abstractmethod
+    def policy_store(self, root: str, trust_pickle: bool = False) -> PolicyStore:
+        """The weights called `root`.
+
+        Args:
+            trust_pickle: whether to read weights that hold any objects, which may run code.
+        """
+
+    def replay(self, exp_name: str, path_data: str | None, logger: Any) -> KeptBufferRoom:
+        """The replay buffers of a coordinator.
+
+        Args:
+            exp_name: folder of the experiment, for the logs of the buffers.
+            path_data: where the samples lie that it deletes when no buffer needs them; None to leave them alone.
+            logger: a text logger.
+        """
+        from ding.worker.coordinator.kept_buffers import KeptBufferRoom  # it imports the coordinator's side
+
+        return KeptBufferRoom(exp_name, None if path_data is None else self.sample_store(path_data), logger)
+
+
+def transport_name(value: Any) -> str | None:
+    """A config rule (see `check_config`): None if `value` names a transport, else what is allowed."""
+    names = {*_OWN, *_ALIASES, *TRANSPORT_REGISTRY}
+    return None if isinstance(value, str) and value in names else f"one of {', '.join(map(repr, sorted(names)))}"
+
+
+def get_transport(name: str = DEFAULT_TRANSPORT) -> Transport:
+    """The transport registered as `name`; 'http' is another name of 'flask_fs'.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    allowed = transport_name(name)
+    if allowed is not None:
+        raise ConfigError(f"transport = {name!r} is not allowed; it must be {allowed}")
+    name = _ALIASES.get(name, name)
+    if name not in TRANSPORT_REGISTRY:
+        import_module([_OWN[name]])
+    transport: Transport = TRANSPORT_REGISTRY.build(name)
+    return transport
+
+
+def choose_transport(system: Mapping[str, Any]) -> Transport:
+    """The transport of a user's system config.
+
+    It is `transport`, or that of the types of `comm_learner` and `comm_collector`, which must agree. Types of
+    'flask_fs', as in most configs, are replaced where `transport` names another.
+
+    Raises:
+        ConfigError: the keys contradict, or there is no such transport.
+    """
+    given = {
+        "transport": system.get("transport"),
+        "coordinator.transport": system.get("coordinator", {}).get("transport"),
+    }
+    named = {key: get_transport(name).name for key, name in given.items() if name is not None}
+    types = {f"comm_{kind}.type": _of_type(kind, system.get(f"comm_{kind}", {})) for kind in _COMM_REGISTRIES}
+    if named:
+        types = {key: name for key, name in types.items() if name != DEFAULT_TRANSPORT}
+    chosen = {**named, **types}
+    if len(set(chosen.values())) > 1:
+        raise ConfigError(
+            "all roles of system_config must use the same transport, but "
+            + ", ".join(f"{key} is for {name!r}" for key, name in chosen.items())
+        )
+    return get_transport(next(iter(chosen.values())))
+
+
+def _of_type(kind: str, section: Mapping[str, Any]) -> str:
+    """The name of the transport for a comm learner or collector of the type in `section`."""
+    type_name = str(section.get("type", DEFAULT_TRANSPORT))
+    if type_name in _OWN or type_name in TRANSPORT_REGISTRY:
+        return type_name
+    import_module(section.get("import_names", []))
+    cls = dict.get(_COMM_REGISTRIES[kind], type_name)  # whoever makes the worker says that there is no such type
+    return str(getattr(cls, "transport", DEFAULT_TRANSPORT))

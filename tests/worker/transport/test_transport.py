@@ -1,0 +1,133 @@
+"""Which transport a config chooses, and what each is made of."""
+
+import pytest
+from easydict import EasyDict
+
+from ding.utils.config_helper import ConfigError, check_config
+from ding.utils.registry_factory import COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
+from ding.worker.collector.comm import FlaskFileSystemCollector, LocalCollector
+from ding.worker.learner.comm import FlaskFileSystemLearner, LocalLearner
+from ding.worker.transport.http_transport import HttpHub, WorkerSlave
+from ding.worker.transport.local_transport import LocalHub, LocalStation
+from ding.worker.transport.stores import (
+    FolderPolicyStore,
+    FolderSampleStore,
+    MemoryPolicyStore,
+    MemorySampleStore,
+    forget_memory_stores,
+)
+from ding.worker.transport.transport import Launch, choose_transport, get_transport, transport_name
+
+
+def system(learner=None, collector=None, **keys):
+    types = {"comm_learner": learner, "comm_collector": collector}
+    return {**{key: {"type": type_name} for key, type_name in types.items() if type_name is not None}, **keys}
+
+
+@pytest.fixture
+def own_transport():
+    @TRANSPORT_REGISTRY.register("pigeons")
+    class Pigeons(type(get_transport("local"))):
+        name = "pigeons"
+
+    yield Pigeons
+    del TRANSPORT_REGISTRY["pigeons"]
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        (system(), "flask_fs"),
+        (system("flask_fs", "flask_fs"), "flask_fs"),
+        (system("local", "local"), "local"),
+        (system(transport="local"), "local"),
+        (system("flask_fs", "flask_fs", transport="local"), "local"),
+        (system("local", "local", transport="local"), "local"),
+        (system("nobody_knows_it", "flask_fs"), "flask_fs"),
+        (system(coordinator={"transport": "http"}), "flask_fs"),
+        (system(coordinator={"transport": "local"}, transport="local"), "local"),
+    ],
+)
+def test_one_word_chooses_the_transport_of_all_roles(given, chosen):
+    assert choose_transport(given).name == chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (system("local", "flask_fs"), "comm_learner.type is for 'local', comm_collector.type is for 'flask_fs'"),
+        (system("flask_fs", "local"), "comm_learner.type is for 'flask_fs', comm_collector.type is for 'local'"),
+        (system("local"), "comm_learner.type is for 'local', comm_collector.type is for 'flask_fs'"),
+        (system("local", "local", transport="http"), "transport is for 'flask_fs', comm_learner.type is for 'local'"),
+        (
+            system(transport="local", coordinator={"transport": "http"}),
+            "transport is for 'local', coordinator.transport is for 'flask_fs'",
+        ),
+        (system(transport="owls"), "transport = 'owls' is not allowed; it must be one of 'flask_fs', 'http', 'local'"),
+        (system(coordinator={"transport": 3}), "transport = 3 is not allowed"),
+    ],
+)
+def test_keys_that_contradict_are_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        choose_transport(given)
+
+
+def test_a_comm_learner_of_an_own_type_tells_its_transport():
+    COMM_LEARNER_REGISTRY.register("my_local", type("Mine", (LocalLearner,), {}))
+    try:
+        assert choose_transport(system("my_local", "local")).name == "local"
+        with pytest.raises(
+            ConfigError, match="comm_learner.type is for 'local', comm_collector.type is for 'flask_fs'"
+        ):
+            choose_transport(system("my_local", "flask_fs"))
+    finally:
+        del COMM_LEARNER_REGISTRY["my_local"]
+
+
+def test_a_transport_may_be_registered_by_others(own_transport):
+    assert isinstance(get_transport("pigeons"), own_transport)
+    assert choose_transport(system("pigeons", "pigeons")).name == "pigeons"
+    check_config({"transport": "pigeons"}, "section", {"transport": transport_name})
+
+
+def test_workers_run_in_what_their_transport_says():
+    assert [get_transport(name).launch for name in ("http", "flask_fs", "local")] == [
+        Launch.PROCESS,
+        Launch.PROCESS,
+        Launch.THREAD,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "hub_class", "station_class", "samples_class", "policies_class"),
+    [
+        ("flask_fs", HttpHub, WorkerSlave, FolderSampleStore, FolderPolicyStore),
+        ("local", LocalHub, LocalStation, MemorySampleStore, MemoryPolicyStore),
+    ],
+)
+def test_a_transport_bundles_hub_station_and_stores(
+    tmp_path, name, hub_class, station_class, samples_class, policies_class
+):
+    transport, address = get_transport(name), {"host": "127.0.0.1", "port": 0}
+    assert isinstance(transport.hub(address), hub_class)
+    assert isinstance(transport.station(lambda task: {}, address, lambda: None), station_class)
+    assert isinstance(transport.sample_store(str(tmp_path / "data")), samples_class)
+    assert isinstance(transport.policy_store(str(tmp_path / "policy")), policies_class)
+    for folder in ("data", "policy"):
+        forget_memory_stores(str(tmp_path / folder))
+
+
+@pytest.mark.parametrize("cls", [FlaskFileSystemCollector, FlaskFileSystemLearner, LocalCollector, LocalLearner])
+def test_comm_workers_differ_in_the_name_of_their_transport_only(tmp_path, monkeypatch, cls):
+    monkeypatch.chdir(tmp_path)
+    other = type("Other", (cls,), {"transport": "local"})
+    with_local = other(EasyDict(path_data="data", path_policy="policy"))
+    try:
+        with_local.start()
+        link = LocalHub().link("worker", "", with_local.port)
+        link.connect(1.0)
+        assert link.run({"name": "resource"}, 5.0)["batched"]
+    finally:
+        with_local.close()
+        for folder in ("data", "policy"):
+            forget_memory_stores(folder)
