@@ -98,6 +98,7 @@ class TaskRun:
     ) -> None:
         self.worker, self.task, self._number = worker, task, number
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
+        self._demand: dict[str, Any] | None = None  # of a learner, told with its last answer
         # Those of the task, not those that the worker puts into its replies.
         self.task_id: str = task["task_id"]
         self.buffer_id: str = task["buffer_id"]
@@ -155,15 +156,20 @@ class TaskRun:
         return any(ends) or self._side.is_collector_task_useless(self.task_id)
 
     def _learn(self) -> bool:
-        demand = self._send(LEARNER_GET_DATA)
-        if self._take_infos(demand):
-            return True
+        demand, self._demand = self._demand, None
+        if demand is None:
+            demand = self._send(LEARNER_GET_DATA)
+            if self._take_infos(demand):
+                return True
         batches = self._batches(demand)
         if not batches:
             return False
-        if self.worker.is_batched:
-            return self._take_infos(self._send(LEARNER_LEARN, batches=[to_columns(batch) for batch in batches]))
-        return self._take_infos(self._send(LEARNER_LEARN, data=list(batches[0])))
+        if not self.worker.is_batched:
+            return self._take_infos(self._send(LEARNER_LEARN, data=list(batches[0])))
+        reply = self._send(LEARNER_LEARN, batches=[to_columns(batch) for batch in batches], demand=True)
+        if "batch_num" in reply:  # else it has to be asked
+            self._demand = reply
+        return self._take_infos(reply)
 
     def _batches(self, demand: Mapping[str, Any]) -> list[Rows]:
         """What the buffer has of what the learner wants; waits for the first batch, but not if the learner may have

@@ -209,6 +209,28 @@ def test_a_learner_gets_as_many_batches_as_it_wants_in_one_message():
     assert side.told == [("get", "t", "b", 2, 5)] * 2
 
 
+def test_what_a_learner_wants_next_may_come_with_its_answer():
+    batches = [rows("a", 2), rows("b", 2), rows("c", 2)]
+    side = Side(*batches)
+    answers = demand(1, learn_info(0), done=1), demand(1, learn_info(1)), demand(0, learn_info(2, True))
+    run, link = run_of("learner", side, demand(1), *answers)
+    assert run.run() is True
+    assert link.names == ["learner_get_data_task", *["learner_learn_task"] * 3]
+    assert [[from_columns(c) for c in task["batches"]] for task in link.sent[1:]] == [[b] for b in batches]
+    assert all(task["demand"] for task in link.sent[1:])
+    get = ("get", "t", "b", 2, 5)
+    assert side.told == [get, ("done", "t", 1), ("info", "t", "b", 0), get, ("info", "t", "b", 1), get]
+
+
+def test_a_learner_is_asked_again_when_there_was_nothing_for_what_it_wanted_with_its_answer():
+    side = Side(rows("a", 2), None)
+    run, link = run_of("learner", side, demand(1), demand(1, learn_info(0)), demand(0, learn_info(1, True)))
+    assert run.run() is True
+    assert link.names == ["learner_get_data_task", "learner_learn_task", "learner_get_data_task"]
+    get = ("get", "t", "b", 2, 5)
+    assert side.told == [get, ("info", "t", "b", 0), get, ("wait", "t")]
+
+
 def test_a_learner_gets_what_there_is_when_the_buffer_has_less():
     side = Side(rows("a", 2), None, rows("b", 2))
     run, link = run_of(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import check_config, integer
+from ding.utils.config_helper import check_config, integer, number
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.channel import TaskChannel
@@ -28,9 +28,14 @@ from ding.worker.transport.tasks import (
 from ding.worker.transport.transport import get_transport
 from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED, WORKER_RULES
 
-_RULES = {**WORKER_RULES, "queue_size": integer(1)}
-# So many samples and infos may wait for the coordinator.
-_DEFAULTS = {**WORKER_DEFAULTS, "queue_size": 4096}
+_RULES = {**WORKER_RULES, "queue_size": integer(1), "data_interval_s": number(0)}
+_DEFAULTS = {
+    **WORKER_DEFAULTS,
+    # So many samples and infos may wait for the coordinator.
+    "queue_size": 4096,
+    # Between two messages with samples.
+    "data_interval_s": 0.1,
+}
 
 
 class CollectorRun(NamedTuple):
@@ -49,8 +54,8 @@ class CommCollector(Hosted, BaseCommCollector):
     `close` and `deal_with_lost_coordinator` may be called meanwhile, from other threads.
 
     Args:
-        cfg: also `path_data`, `path_policy` and `port`; and `queue_size` (4096 samples), `data_wait_s` (1.0),
-            `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+        cfg: also `path_data`, `path_policy` and `port`; and `queue_size` (4096 samples), `data_interval_s` (0.1),
+            `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -73,7 +78,7 @@ class CommCollector(Hosted, BaseCommCollector):
         return None if run is None else run.collector
 
     def _open_channel(self) -> TaskChannel:
-        exchange = CollectorExchange(int(self._cfg.queue_size))
+        exchange = CollectorExchange(int(self._cfg.queue_size), self._cfg.data_interval_s)
         return TaskChannel(self._sample_store, self._policy_store, exchange, self._cfg.data_timeout_s)
 
     def serve(self, task: dict[str, Any]) -> Any:

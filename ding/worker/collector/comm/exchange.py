@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 from ding.interaction.exception.refusal import failure_for
@@ -21,6 +22,8 @@ class CollectorExchange(Exchange):
 
     Args:
         capacity: so many entries may wait; whoever puts more has to wait itself.
+        interval_s: between two calls of `take` that return samples, unless the last info has come, or half of the
+            capacity is used: fewer messages with more samples each.
 
     Example:
         >>> exchange = CollectorExchange(capacity=2)
@@ -30,13 +33,14 @@ class CollectorExchange(Exchange):
         ([{'data_id': 'chunk'}], [{'collector_done': True}])
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, interval_s: float = 0.0) -> None:
         if capacity < 1:
             raise ValueError(f"queue_size = {capacity} is not allowed; it must be at least 1")
         super().__init__()
-        self._capacity = capacity
+        self._capacity, self._interval_s = capacity, interval_s
+        self._due_s = float("-inf")  # when samples may be taken again
         self._entries: deque[Row] = deque()
-        self._is_urgent = False
+        self._is_urgent = self._is_last = False
         self._last_taken: Any = None  # the chunk of the sample that `take_one` gave last
 
     def put(self, entries: Sequence[Row], timeout_s: float) -> bool:
@@ -54,20 +58,25 @@ class CollectorExchange(Exchange):
             if self._is_closed:
                 return False
             self._entries.extend(entries)
-            self._is_urgent = self._is_urgent or any("data_id" in e or e.get("collector_done") for e in entries)
+            self._is_last = self._is_last or any(entry.get("collector_done") for entry in entries)
+            self._is_urgent = self._is_urgent or self._is_last or any("data_id" in entry for entry in entries)
             self._changed.notify_all()
         return True
 
     def take(self, timeout_s: float) -> tuple[list[Row], list[Row]]:
         """All samples' metadata and all infos that wait, after waiting for a sample or the last info.
 
-        Both are empty when nothing at all came in time.
+        Both are empty when nothing at all came in time. The interval between two calls may add to `timeout_s`.
 
         Raises:
             TaskFail: the collector has failed, was closed, or has ended with nothing left to take.
         """
         with self._changed:
             self._wait(lambda: self._is_urgent, timeout_s)
+            if self._is_urgent:
+                half = (self._capacity + 1) // 2
+                self._wait(lambda: self._is_last or len(self._entries) >= half, self._due_s - monotonic())
+                self._due_s = monotonic() + self._interval_s
             self._is_urgent = False
             rows = [entry for entry in self._entries if "data_id" in entry]
             infos = [entry for entry in self._entries if "data_id" not in entry]

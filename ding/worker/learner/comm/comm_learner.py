@@ -41,6 +41,7 @@ _RULES = {
     "multi_gpu": boolean,
     **dict.fromkeys(("gpu_num", "aggregator"), anything),
     "prefetch_batches": integer(1),
+    "prefetch_s": number(0),
     "read_timeout_s": number(0),
     "cache_bytes": integer(0),
     "send_policy_interval_s": number(0),
@@ -49,8 +50,9 @@ _RULES = {
 }
 _DEFAULTS = {
     **WORKER_DEFAULTS,
-    # So many batches may wait to be loaded.
-    "prefetch_batches": 8,
+    # So many batches may wait to be loaded, and for so long they should last: a slow learner asks for fewer.
+    "prefetch_batches": 64,
+    "prefetch_s": 0.1,
     # How long a file with samples may be late.
     "read_timeout_s": 5.0,
     # See `ChunkReader`.
@@ -82,9 +84,9 @@ class CommLearner(Hosted, BaseCommLearner):
     called meanwhile, from other threads. A task with `resume` goes on where the learner was that it had before.
 
     Args:
-        cfg: also `path_data`, `path_policy` and `port`; and `prefetch_batches` (8), `read_timeout_s` (5.0),
-            `cache_bytes` (256 MiB), `send_policy_interval_s` (0.25), `checkpoint_interval_s` (30.0), `max_bad_batches`
-            (100), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+        cfg: also `path_data`, `path_policy` and `port`; and `prefetch_batches` (64), `prefetch_s` (0.1),
+            `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `send_policy_interval_s` (0.25), `checkpoint_interval_s`
+            (30.0), `max_bad_batches` (100), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -114,7 +116,7 @@ class CommLearner(Hosted, BaseCommLearner):
     def _open_channel(self, policy_names: list[str], reading_threads: int = 0) -> LearnerChannel:
         cfg = self._cfg
         reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
-        exchange = LearnerExchange(int(cfg.prefetch_batches))
+        exchange = LearnerExchange(int(cfg.prefetch_batches), cfg.prefetch_s)
         loader = BatchLoader(reader, cfg.read_timeout_s, exchange.wait_closed, reading_threads)
         # One that trains a batch less than the others would keep them waiting for its gradients.
         max_bad = int(cfg.max_bad_batches) if self._world_size == 1 else 0
@@ -148,6 +150,10 @@ class CommLearner(Hosted, BaseCommLearner):
         run = self._slot.require()
         if not task.get("batched"):
             return {**self.deal_with_get_data(), **run.ids}
+        return self._batched_demand(run)
+
+    def _batched_demand(self, run: LearnerRun) -> dict[str, Any]:
+        """What the learner wants, when it is time to give it some, and what it has to tell."""
         count = run.channel.exchange.wait_for_room(self._cfg.data_wait_s)
         infos, done = run.channel.exchange.take()
         return {**_demand(run), "batch_num": count, "infos": infos, "batches_done": done, **run.ids}
@@ -157,6 +163,8 @@ class CommLearner(Hosted, BaseCommLearner):
         if "batches" not in task:
             return {"info": self.deal_with_learner_learn(task["data"]), **run.ids}
         run.channel.exchange.put([from_columns(columns) for columns in task["batches"]])
+        if task.get("demand"):  # saves the coordinator a message: what is wanted next comes with the answer
+            return self._batched_demand(run)
         infos, done = run.channel.exchange.take()
         return {"infos": infos, "batches_done": done, "info": infos[-1] if infos else {}, **run.ids}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 from ding.interaction.exception.refusal import failure_for
@@ -13,12 +15,19 @@ from ding.worker.transport.tasks import task_fail
 Info = dict[str, Any]
 Rows = list[dict[str, Any]]
 
+# So many batches are asked for before it is known how long one takes.
+_FIRST_BATCHES = 8
+# Weight of the newest batch in the mean of what one takes.
+_NEWEST = 0.1
+
 
 class LearnerExchange(Exchange):
     """Batches on their way in, infos on their way out; all waits end with `close`, `fail` and `finish`. Thread-safe.
 
     Args:
         capacity: so many batches may wait to be loaded.
+        ahead_s: for so long those that wait should last; where that takes fewer than `capacity`, only so many are asked
+            for, but two at least. Batches that are drawn late have newer samples, and newer priorities.
 
     Example:
         >>> exchange = LearnerExchange(capacity=2)
@@ -30,11 +39,13 @@ class LearnerExchange(Exchange):
         (0, ([{'learner_step': 0, 'learner_done': True}], 0))
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, ahead_s: float = math.inf) -> None:
         if capacity < 1:
             raise ValueError(f"prefetch_batches = {capacity} is not allowed; it must be at least 1")
         super().__init__()
-        self._capacity = capacity
+        self._capacity, self._ahead_s = capacity, ahead_s
+        self._batch_s = 0.0 if math.isinf(ahead_s) else ahead_s / _FIRST_BATCHES  # what a batch takes
+        self._got_s = math.nan  # when the last one was given out
         self._batches: deque[Rows] = deque()
         self._infos: list[Info] = []
         self._given = self._begun = self._loaded = self._dropped = 0
@@ -46,10 +57,9 @@ class LearnerExchange(Exchange):
         Raises:
             TaskFail: the learner has failed, was closed, or has ended with nothing left to take.
         """
-        half = (self._capacity + 1) // 2
         with self._changed:
-            self._wait(lambda: not self._is_done and self._room() >= half, timeout_s)
-            return 0 if self._is_done else self._room()
+            self._wait(lambda: not self._is_done and self._wanted() >= (self._target() + 1) // 2, timeout_s)
+            return 0 if self._is_done else self._wanted()
 
     def wait_for_want(self, timeout_s: float) -> None:
         """Wait until every batch is being loaded, or the learner has given its last info.
@@ -71,8 +81,9 @@ class LearnerExchange(Exchange):
             self._raise_if_over()
             if self._is_done:
                 return
-            if len(batches) > self._room():
-                reason = f"the learner has room for {self._room()} batches; it was sent {len(batches)}"
+            room = self._capacity - len(self._batches)
+            if len(batches) > room:
+                reason = f"the learner has room for {room} batches; it was sent {len(batches)}"
                 raise task_fail(failure_for(reason, "ValueError"))
             self._batches.extend(batches)
             self._given += len(batches)
@@ -114,12 +125,14 @@ class LearnerExchange(Exchange):
     def get(self) -> Rows | None:
         """The next batch; None after `close`. The one before it counts as loaded with this call."""
         with self._changed:
-            self._loaded += self._is_loading
+            if self._is_loading:
+                self._loaded += 1
+                self._batch_s += _NEWEST * (monotonic() - self._got_s - self._batch_s)
             self._is_loading = False
             self._changed.wait_for(lambda: self._is_closed or bool(self._batches))
             if self._is_closed:
                 return None
-            self._is_loading = True
+            self._is_loading, self._got_s = True, monotonic()
             batch = self._batches.popleft()
             self._changed.notify_all()
             return batch
@@ -169,8 +182,14 @@ class LearnerExchange(Exchange):
             self._batches.clear()
             self._changed.notify_all()
 
-    def _room(self) -> int:
-        return max(0, self._capacity - len(self._batches))
+    def _target(self) -> int:
+        """How many batches should wait."""
+        if math.isinf(self._ahead_s):
+            return self._capacity
+        return min(self._capacity, max(2, math.ceil(self._ahead_s / max(self._batch_s, 1e-6))))
+
+    def _wanted(self) -> int:
+        return max(0, self._target() - len(self._batches))
 
     def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
         """Wait for something, or for the end; False when neither came."""

@@ -53,6 +53,42 @@ def test_other_infos_come_when_the_wait_is_over():
     assert exchange.take(0.001) == ([], [info()])
 
 
+def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr("ding.worker.collector.comm.exchange.monotonic", lambda: now_s[0])
+    exchange = CollectorExchange(10, interval_s=1000)
+    exchange.put([row(1)], 0)
+    assert exchange.take(0) == ([row(1)], [])  # the first at once
+    exchange.put([row(2)], 0)
+    taking = in_thread(exchange.take, DEADLINE_S)
+    exchange.put([row(3)], 0)
+    exchange.put([info(True)], 0)
+    assert taking() == ([row(2), row(3)], [info(True)])  # nothing waits after the last info
+    now_s[0] += 1000
+    exchange.put([row(4)], 0)
+    assert exchange.take(0) == ([row(4)], [])
+
+
+def test_samples_do_not_wait_for_others_once_half_of_the_queue_is_used():
+    exchange = CollectorExchange(4, interval_s=1000)
+    exchange.put([row(0)], 0)
+    exchange.take(0)
+    exchange.put([row(1)], 0)
+    taking = in_thread(exchange.take, DEADLINE_S)
+    exchange.put([row(2)], 0)
+    assert taking() == ([row(1), row(2)], [])
+
+
+def test_closing_ends_the_wait_for_more_samples():
+    exchange = CollectorExchange(10, interval_s=1000)
+    exchange.put([row(0)], 0)
+    exchange.take(0)
+    exchange.put([row(1)], 0)
+    taking = in_thread(exchange.take, DEADLINE_S)
+    exchange.close()
+    assert isinstance(taking(), TaskFail)
+
+
 def test_putting_waits_for_room_and_then_gives_all_at_once():
     exchange = CollectorExchange(2)
     exchange.put([row(i) for i in range(3)], 0)

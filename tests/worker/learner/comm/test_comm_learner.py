@@ -11,6 +11,7 @@ import torch
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.transport.link import WorkerLost
+from ding.worker.transport.rows import to_columns
 from tests.worker.learner.comm.test_exchange import in_thread
 from tests.worker.learner.comm.workers import DEADLINE_S, GATES, POLICIES, Driver, Gate, entry, task_info
 
@@ -57,6 +58,17 @@ def test_batches_are_trained_in_order_and_every_iteration_is_told(site):
     assert POLICIES[0].seen() == [[1, 2], [3, 4], [5, 6]]
     assert driver.close()["task_id"] == "task"
     assert worker._learner is None and threads("learner_start", "dataloader") == []
+
+
+def test_what_is_wanted_next_comes_with_the_answer_if_the_coordinator_asks_for_it(site):
+    _, driver = site.pair(prefetch_batches=1)
+    driver.start()
+    reply = driver.run("learner_learn_task", batched=True, batches=[to_columns(site.batch(1, 2))], demand=True)
+    ids = {"task_id": "task", "buffer_id": "buffer_task"}
+    iteration = reply.pop("cur_learner_iter")
+    infos, done = reply.pop("infos"), reply.pop("batches_done")
+    assert iteration in (0, 1) and len(infos) <= 1 and done <= 1
+    assert reply == {"batch_size": 2, "batch_num": 1, **ids}
 
 
 def test_samples_come_with_their_metadata(site):

@@ -88,6 +88,57 @@ def test_room_is_waited_for_until_half_of_it_is_free():
     assert room() == 1
 
 
+class Clock:
+    """Stands in for `monotonic`; the test moves it."""
+
+    def __init__(self, monkeypatch):
+        self.now_s = 100.0
+        monkeypatch.setattr("ding.worker.learner.comm.exchange.monotonic", lambda: self.now_s)
+
+    def train(self, exchange, count, batch_s):
+        """The learner takes `count` batches, and so long for each."""
+        for _ in range(count):
+            exchange.put([A])
+            exchange.get()
+            self.now_s += batch_s
+
+
+def test_a_fast_learner_asks_for_more_batches_than_a_slow_one(monkeypatch):
+    clock, exchange = Clock(monkeypatch), LearnerExchange(64, ahead_s=0.1)
+    assert exchange.wait_for_room(0) == 8  # nothing is known of it
+    clock.train(exchange, 200, batch_s=0.002)
+    assert 49 <= exchange.wait_for_room(0) <= 51
+    clock.train(exchange, 200, batch_s=0.5)
+    assert exchange.wait_for_room(0) == 2
+    clock.train(exchange, 200, batch_s=0.0001)
+    assert exchange.wait_for_room(0) == 64
+
+
+def test_a_wait_for_data_does_not_make_a_learner_slow(monkeypatch):
+    clock, exchange = Clock(monkeypatch), LearnerExchange(64, ahead_s=0.1)
+    exchange.put([A])
+    exchange.get()
+    clock.now_s += 0.0125
+    batch = in_thread(exchange.get)
+    waiting(exchange)
+    clock.now_s += 60.0
+    exchange.put([B])
+    assert batch() == B
+    assert exchange.wait_for_room(0) == 8
+
+
+def test_batches_that_were_wanted_are_taken_though_the_learner_has_become_slow(monkeypatch):
+    clock, exchange = Clock(monkeypatch), LearnerExchange(8, ahead_s=0.1)
+    exchange.put([A])
+    exchange.get()
+    assert exchange.wait_for_room(0) == 8
+    clock.now_s += 60.0
+    exchange.put([B])
+    exchange.get()
+    exchange.put([A] * 7)
+    assert exchange.wait_for_room(0) == 0
+
+
 def test_more_batches_than_there_is_room_for_are_refused():
     exchange = LearnerExchange(2)
     exchange.put([A])
