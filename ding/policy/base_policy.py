@@ -18,11 +18,14 @@ from ding.policy.steps import PolicySteps
 from ding.utils.config_helper import Rule, boolean, integer
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
+from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # Fields are set up in this order, whatever container asks for them: it decides who draws which random numbers.
 _FIELD_ORDER = ("learn", "collect", "eval", "command")
+# Attributes that are no part of a policy's state: its config, and what is cached of its modules.
+_NO_STATE = ("_cfg", "_modes")
 
 
 class Policy(PolicySteps, ABC):
@@ -289,6 +292,23 @@ class Policy(PolicySteps, ABC):
         return ["cur_lr", "total_loss"]
 
     # --- state ---
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that this policy holds, in all its modes: what an exact continuation of a training needs.
+
+        Modules, optimizers, schedules, counters, random generators, and the recurrent states of the envs; see
+        `attributes_state`. What checkpoints hold is told by the modes.
+        """
+        return attributes_state(self, _NO_STATE)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` of a policy of the same config and modes has told.
+
+        Raises:
+            RuntimeError: a module has other parameters.
+            ValueError: there is state of an object that this policy has not got.
+        """
+        load_attributes_state(self, state_dict)
 
     def _state_dict_learn(self) -> dict[str, Any]:
         return {"model": self._learn_model.state_dict(), "optimizer": self._optimizer.state_dict()}

@@ -68,12 +68,12 @@ class Temperature:
         if not self._log_space:
             self.parameter.clamp_(min=0)
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def learned(self) -> dict[str, Tensor]:
         """`{'log_alpha': [1]}` or `{'alpha': [1]}`, what is learned; empty where alpha is fixed."""
         return {self._key: self.parameter.detach().clone()} if self.is_learned else {}
 
     @torch.no_grad()
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_learned(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` holds under the key of the own space; nothing where alpha is fixed."""
         if self.is_learned and self._key in state_dict:
             self.parameter.copy_(state_dict[self._key])
@@ -224,11 +224,11 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
         return optimizers
 
     def _state_dict_learn(self) -> dict[str, Any]:
-        return {**super()._state_dict_learn(), **self._temperature.state_dict()}
+        return {**super()._state_dict_learn(), **self._temperature.learned()}
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
         super()._load_state_dict_learn(state_dict)
-        self._temperature.load_state_dict(state_dict)
+        self._temperature.load_learned(state_dict)
 
 
 @POLICY_REGISTRY.register("sac")

@@ -1,0 +1,275 @@
+"""The state of Python objects as plain values: what their attributes hold, told and put back."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import random
+import threading
+import types
+import weakref
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from easydict import EasyDict
+from torch import nn
+
+# Key by which the state of something that is no plain value is told from a dict.
+_KIND = "__state__"
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+# What holds no state, or none that could go to another process. Configs are given, not learned.
+_STATELESS = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.GeneratorType,
+    partial,
+    property,
+    slice,
+    range,
+    np.dtype,
+    np.ufunc,
+    torch.device,
+    torch.dtype,
+    torch.Size,
+    weakref.ref,
+    weakref.WeakKeyDictionary,
+    weakref.WeakValueDictionary,
+    logging.Logger,
+    threading.Thread,
+    threading.Event,
+    threading.Condition,
+    EasyDict,
+)
+_GENERATORS = (np.random.Generator, np.random.RandomState, torch.Generator, random.Random)
+_SKIPPED: Any = object()
+
+
+def attributes_state(obj: Any, skip: Collection[str] = ()) -> dict[str, Any]:
+    """What the attributes of `obj` hold, by name, for `load_attributes_state`.
+
+    These are plain values, arrays and tensors (the very ones, not copies), containers of them, random generators,
+    modules, and objects with `state_dict` and `load_state_dict`; of other objects their attributes in turn. What is
+    shared is told once. Functions, classes, locks, threads, loggers and `EasyDict`s are left out.
+
+    Args:
+        skip: names to leave out.
+    """
+    return _attributes(obj, skip, {id(obj)})
+
+
+def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> None:
+    """Put what `attributes_state` has told into `obj`, which was built alike.
+
+    Objects, arrays and tensors of the same shape are changed in place, so whoever shares them sees it.
+
+    Raises:
+        ValueError: the state tells of an object where `obj` has none.
+    """
+    _load_attributes(obj, state, type(obj).__name__)
+
+
+def generator_state(rng: Any) -> dict[str, Any]:
+    """The state of a random generator of Python, numpy or torch, in plain values and arrays."""
+    if isinstance(rng, np.random.Generator):
+        state = dict(rng.bit_generator.state)
+        inner = state["state"]
+        copied = {name: words.copy() if isinstance(words, np.ndarray) else words for name, words in inner.items()}
+        return {**state, "state": copied}
+    if isinstance(rng, np.random.RandomState):
+        legacy: dict[str, Any] = dict(rng.get_state(legacy=False))
+        return legacy
+    if isinstance(rng, torch.Generator):
+        return {"torch": rng.get_state()}
+    return {"python": rng.getstate()}
+
+
+def set_generator_state(rng: Any, state: Mapping[str, Any]) -> None:
+    """Put a generator back to a state of `generator_state`."""
+    if isinstance(rng, np.random.Generator):
+        rng.bit_generator.state = dict(state)
+    elif isinstance(rng, np.random.RandomState):
+        rng.set_state(dict(state))
+    elif isinstance(rng, torch.Generator):
+        rng.set_state(state["torch"])
+    else:
+        rng.setstate(state["python"])
+
+
+def global_generators_state() -> dict[str, Any]:
+    """The states of the global generators of Python, numpy and torch, on all GPUs that were used, too."""
+    numpy_state: Any = np.random.get_state(legacy=False)
+    state = {"python": random.getstate(), "numpy": dict(numpy_state), "torch": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def load_global_generators_state(state: Mapping[str, Any]) -> None:
+    """Put the global generators back to a state of `global_generators_state`."""
+    random.setstate(state["python"])
+    np.random.set_state(dict(state["numpy"]))
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
+
+
+# ---- telling
+
+
+def _attributes(obj: Any, skip: Collection[str], seen: set[int]) -> dict[str, Any]:
+    told = {name: _tell(value, seen) for name, value in _variables(obj) if name not in skip}
+    return {name: node for name, node in told.items() if node is not _SKIPPED}
+
+
+def _variables(obj: Any) -> Iterable[tuple[str, Any]]:
+    yield from vars(obj).items() if hasattr(obj, "__dict__") else ()
+    for cls in type(obj).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(obj, name):
+                yield name, getattr(obj, name)
+
+
+def _tell(value: Any, seen: set[int]) -> Any:
+    if type(value) in _PLAIN or isinstance(value, (np.generic, torch.Tensor)):
+        return value
+    if isinstance(value, np.ndarray):
+        return _SKIPPED if value.dtype.hasobject or value.dtype.names else value
+    if isinstance(value, enum.Enum):
+        return {_KIND: "enum", "name": value.name}
+    if isinstance(value, _STATELESS) or callable(value) and not hasattr(value, "__dict__"):
+        return _SKIPPED
+    if id(value) in seen:
+        return _SKIPPED
+    seen.add(id(value))
+    if isinstance(value, _GENERATORS):
+        return {_KIND: "generator", "state": generator_state(value)}
+    if isinstance(value, nn.Module):
+        return _tell_module(value)
+    if hasattr(type(value), "state_dict") and hasattr(type(value), "load_state_dict"):
+        return {_KIND: "own", "state": value.state_dict()}
+    if isinstance(value, (Mapping, list, tuple, set, frozenset, deque)):
+        return _tell_container(value, seen)
+    told = _attributes(value, (), seen)
+    return {_KIND: "object", "state": told} if told else _SKIPPED
+
+
+def _tell_module(module: nn.Module) -> dict[str, Any]:
+    state = module.state_dict()
+    others = {name: buffer for name, buffer in module.named_buffers() if name not in state}
+    modes = [part.training for part in module.modules()]
+    return {_KIND: "module", "state": dict(state), "buffers": others, "training": modes}
+
+
+def _tell_container(value: Any, seen: set[int]) -> Any:
+    if isinstance(value, Mapping):
+        told: Any = {key: _tell(item, seen) for key, item in value.items() if type(key) in _PLAIN or type(key) is tuple}
+        kept = {key: node for key, node in told.items() if node is not _SKIPPED}
+        return _SKIPPED if value and not kept else {_KIND: "dict", "items": list(kept.items())}
+    nodes = [_tell(item, seen) for item in value]
+    if nodes and all(node is _SKIPPED for node in nodes):
+        return _SKIPPED
+    if any(node is _SKIPPED for node in nodes):
+        kept_items = [[index, node] for index, node in enumerate(nodes) if node is not _SKIPPED]
+        return {_KIND: "some", "items": kept_items}
+    return {_KIND: "items", "items": nodes}
+
+
+# ---- putting back
+
+
+def _load_attributes(obj: Any, state: Mapping[str, Any], where: str) -> None:
+    for name, node in state.items():
+        current = getattr(obj, name, None)
+        value = _put(current, node, f"{where}.{name}")
+        if value is not current or name not in getattr(obj, "__dict__", {}):
+            object.__setattr__(obj, name, value) if not isinstance(obj, nn.Module) else setattr(obj, name, value)
+
+
+def _put(current: Any, node: Any, where: str) -> Any:
+    """What stands in the place of `current`: itself, changed, where that can be."""
+    if not (isinstance(node, dict) and _KIND in node):
+        return _put_value(current, node)
+    kind = node[_KIND]
+    if kind in ("dict", "items"):
+        return _put_container(current, node, where)
+    if current is None:
+        raise ValueError(f"{where} is None, but the state tells of an object there; it must be built as it was then")
+    return type(current)[node["name"]] if kind == "enum" else _put_object(current, node, where)
+
+
+def _put_object(current: Any, node: Mapping[str, Any], where: str) -> Any:
+    match node[_KIND]:
+        case "generator":
+            set_generator_state(current, node["state"])
+        case "module":
+            _put_module(current, node)
+        case "own":
+            current.load_state_dict(node["state"])
+        case "object":
+            _load_attributes(current, node["state"], where)
+        case "some":
+            for index, item in node["items"]:
+                put = _put(current[index], item, f"{where}[{index}]")
+                if put is not current[index]:
+                    current[index] = put
+    return current
+
+
+def _put_value(current: Any, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        if isinstance(current, torch.Tensor) and current.shape == value.shape and current.dtype == value.dtype:
+            with torch.no_grad():
+                return current.copy_(value) if current.is_leaf else value.to(current.device)
+        return value
+    is_same_kind = isinstance(value, np.ndarray) and isinstance(current, np.ndarray)
+    if is_same_kind and current.shape == value.shape and current.dtype == value.dtype and current.flags.writeable:
+        current[...] = value
+        return current
+    return value
+
+
+def _put_module(module: nn.Module, node: Mapping[str, Any]) -> None:
+    module.load_state_dict(node["state"], strict=True)
+    buffers = dict(module.named_buffers())
+    for name, value in node["buffers"].items():
+        buffers[name].copy_(value)
+    for part, training in zip(module.modules(), node["training"], strict=True):
+        part.training = training
+
+
+def _put_container(current: Any, node: Mapping[str, Any], where: str) -> Any:
+    items = node["items"]
+    if node[_KIND] == "dict":
+        known = current if isinstance(current, Mapping) else {}
+        told = {key: _put(known.get(key), item, f"{where}[{key!r}]") for key, item in items}
+        if not isinstance(current, dict):
+            return told
+        for key in [key for key in current if key not in told and not _is_stateless(current[key])]:
+            del current[key]
+        current.update(told)
+        return current
+    before = list(current) if isinstance(current, (list, tuple, deque)) else []
+    before += [None] * (len(items) - len(before))
+    values = [_put(old, item, f"{where}[{i}]") for i, (old, item) in enumerate(zip(before, items, strict=False))]
+    if isinstance(current, list):
+        current[:] = values
+        return current
+    if isinstance(current, (deque, set)):
+        current.clear()
+        current.extend(values) if isinstance(current, deque) else current.update(values)
+        return current
+    if isinstance(current, tuple):
+        return type(current)(*values) if hasattr(current, "_fields") else tuple(values)
+    return frozenset(values) if isinstance(current, frozenset) else values
+
+
+def _is_stateless(value: Any) -> bool:
+    return _tell(value, set()) is _SKIPPED

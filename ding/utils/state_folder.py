@@ -1,0 +1,282 @@
+"""A folder with the newest states of a run: whole, checked, code-free, and large arrays written where they changed."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ding.utils.file_helper import atomic_write, sweep_temporary
+from ding.utils.msgpack_helper import pack, unpack
+
+_FORMAT, _VERSION = "ding-run-state", 1
+_NAME = re.compile(r"state_(\d+)\.msgpack")
+# Arrays from this size on are stored in chunks beside the state; smaller ones within it.
+_LARGE_BYTES = 1 << 16
+# Chunks of arrays up to 64 MiB, and of larger ones.
+_CHUNK_BYTES, _MANY_BYTES = 1 << 20, 1 << 22
+# Key of what stands in a state in place of a large array.
+_PLACE = "__array__"
+_REMEDY = "remove it to go on from the state before, or remove the folder to begin anew"
+
+
+class StateError(ValueError):
+    """A file holds no state that a run could go on from."""
+
+
+class Saved(NamedTuple):
+    """A state in a folder.
+
+    Attributes:
+        path: its file.
+        about: what was told of it when it was written.
+        size_bytes: of the file and of all chunks that it refers to.
+    """
+
+    path: str
+    about: dict[str, Any]
+    size_bytes: int
+
+
+class StateFolder:
+    """The newest states of one run, in files `state_<n>.msgpack`. Not thread-safe, and for one writer.
+
+    A file appears whole, and has a checksum. Arrays and tensors of 64 KiB and more lie in `chunks`, in files named by
+    the SHA-256 of their content: what two states have in common is written once. What no kept state refers to is
+    removed. Nothing in a file is executed.
+
+    Args:
+        path: the folder; made at the first `write`.
+        keep: how many states to keep.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     folder = StateFolder(path, keep=2)
+        ...     _ = [folder.write({"step": i, "data": np.zeros(100_000)}, {"iter": i}) for i in range(3)]
+        ...     state, about = folder.read()
+        ...     state["step"], about, [saved.about["iter"] for saved in folder.states()]
+        (2, {'iter': 2}, [1, 2])
+    """
+
+    def __init__(self, path: str | os.PathLike[str], keep: int = 2) -> None:
+        self.path, self._keep = os.fspath(path), keep
+        self._chunks = os.path.join(self.path, "chunks")
+        self._damaged: set[str] = set()
+
+    def write(self, state: Mapping[str, Any], about: Mapping[str, Any]) -> int:
+        """Write a state of plain values, arrays and tensors, and remove what is kept no longer.
+
+        Args:
+            about: plain values that tell of the state, see `states`.
+
+        Returns:
+            how many bytes were written.
+
+        Raises:
+            TypeError, ValueError: something in the state cannot be written; see `pack`.
+            OSError: a file cannot be written. The states of before stay.
+        """
+        os.makedirs(self._chunks, exist_ok=True)
+        writer = _ArrayWriter(self._chunks)
+        tree = writer.replace(state)
+        head = {"about": dict(about), "arrays": writer.arrays}
+        body = pack({**head, "state": tree})
+        checksum = zlib.crc32(body)
+        content = pack({"format": _FORMAT, "version": _VERSION, "checksum": checksum, "body": body})
+        numbers = [number for number, _ in self._files()]
+        with atomic_write(os.path.join(self.path, f"state_{max(numbers, default=0) + 1:06d}.msgpack")) as file:
+            file.write(content)
+        self._tidy()
+        return len(content) + writer.written
+
+    def read(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The newest state that is whole, and what was told of it; None where there is no state at all.
+
+        A damaged state is passed over with a warning; the next `write` removes it. Damaged chunks are removed at once.
+
+        Raises:
+            StateError: there are states, and all are damaged or of another version.
+        """
+        failure: StateError | None = None
+        for _, path in reversed(self._files()):
+            try:
+                body = _read_body(path)
+                return _ArrayReader(self._chunks, body["arrays"]).restore(body["state"]), body["about"]
+            except (StateError, OSError) as e:
+                failure = e if isinstance(e, StateError) else StateError(f"{path} cannot be read: {e}")
+                self._damaged.add(path)
+                logging.getLogger("ding").warning("%s; looking for the state before it", failure)
+        if failure is not None:
+            raise StateError(f"no state in {self.path} can be read; the last reason: {failure}; {_REMEDY}")
+        return None
+
+    def about(self) -> dict[str, Any] | None:
+        """What was told of the newest state whose file is whole; None where there is none."""
+        saved = [*self.states()]
+        return saved[-1].about if saved else None
+
+    def states(self) -> Iterator[Saved]:
+        """The states whose files are whole, the newest last."""
+        for _, path in self._files():
+            try:
+                body = _read_body(path)
+            except (StateError, OSError):
+                continue
+            chunks = {name: size for array in body["arrays"] for name, size in array["chunks"]}
+            yield Saved(path, body["about"], os.path.getsize(path) + sum(chunks.values()))
+
+    def _files(self) -> list[tuple[int, str]]:
+        """Number and path of the files of states, the newest last."""
+        names = os.listdir(self.path) if os.path.isdir(self.path) else []
+        found = [(int(match[1]), os.path.join(self.path, match[0])) for match in map(_NAME.fullmatch, names) if match]
+        return sorted(found)
+
+    def _tidy(self) -> None:
+        whole = [path for _, path in self._files() if path not in self._damaged]
+        for path in {*whole[: -self._keep], *self._damaged}:
+            Path(path).unlink(missing_ok=True)
+        self._damaged.clear()
+        needed = {name for path in whole[-self._keep :] for name in _chunks_of(path)}
+        for entry in [*os.scandir(self._chunks)]:
+            if entry.name not in needed and not entry.name.startswith("."):
+                os.remove(entry.path)
+        for folder in (self.path, self._chunks):
+            sweep_temporary(folder)
+
+
+def _read_body(path: str) -> dict[str, Any]:
+    try:
+        content: Any = unpack(Path(path).read_bytes())
+    except ValueError as e:
+        raise StateError(f"{path} is damaged, or no state of a run ({e})") from e
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise StateError(f"{path} is no state of a run")
+    if content.get("version") != _VERSION:
+        raise StateError(f"{path} is of version {content.get('version')}; this package reads version {_VERSION}")
+    body = content.get("body")
+    if not isinstance(body, bytes) or zlib.crc32(body) != content.get("checksum"):
+        raise StateError(f"{path} is damaged: its checksum is wrong")
+    result: dict[str, Any] = unpack(body)
+    return result
+
+
+def _chunks_of(path: str) -> Iterator[str]:
+    try:
+        arrays = _read_body(path)["arrays"]
+    except (StateError, OSError):
+        return
+    for array in arrays:
+        yield from (name for name, _ in array["chunks"])
+
+
+class _ArrayWriter:
+    """Puts large arrays of a state into chunks.
+
+    Attributes:
+        arrays: what stands where in which chunks.
+        written: bytes written so far.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._known = {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
+        self._places: dict[int, dict[str, int]] = {}  # by the id of the array, which the state keeps alive
+        self.arrays: list[dict[str, Any]] = []
+        self.written = 0
+
+    def replace(self, node: Any) -> Any:
+        """`node` with places in place of its large arrays and tensors."""
+        if isinstance(node, torch.Tensor):
+            is_large = node.layout is torch.strided and node.numel() * node.element_size() >= _LARGE_BYTES
+            return self._place(node) if is_large else node
+        if isinstance(node, np.ndarray):
+            return self._place(node) if node.nbytes >= _LARGE_BYTES and node.dtype.kind in "biufc" else node
+        if isinstance(node, Mapping):
+            return {key: self.replace(value) for key, value in node.items()}
+        if type(node) in (list, tuple):
+            return type(node)(self.replace(value) for value in node)
+        return node
+
+    def _place(self, array: Any) -> dict[str, int]:
+        if id(array) not in self._places:
+            self._places[id(array)] = {_PLACE: len(self.arrays)}
+            is_tensor = isinstance(array, torch.Tensor)
+            dtype = str(array.dtype).removeprefix("torch.") if is_tensor else array.dtype.str
+            chunks = self._write(_bytes_of(array))
+            self.arrays.append({"tensor": is_tensor, "dtype": dtype, "shape": list(array.shape), "chunks": chunks})
+        return self._places[id(array)]
+
+    def _write(self, content: np.ndarray) -> list[list[Any]]:
+        step = _CHUNK_BYTES if len(content) <= 64 * _CHUNK_BYTES else _MANY_BYTES
+        chunks = []
+        for start in range(0, len(content), step):
+            part = content[start : start + step]
+            name = hashlib.sha256(part.data).hexdigest()[:40]
+            if self._known.get(name) != len(part):
+                with atomic_write(os.path.join(self._folder, name)) as file:
+                    file.write(part.data)
+                self._known[name] = len(part)
+                self.written += len(part)
+            chunks.append([name, len(part)])
+        return chunks
+
+
+def _bytes_of(array: Any) -> np.ndarray:
+    """The bytes of an array or a tensor; without a copy where they lie in a row in memory."""
+    if isinstance(array, torch.Tensor):
+        dense = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        return dense.reshape(-1).view(torch.uint8).numpy()
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+class _ArrayReader:
+    """Puts large arrays back to where they stood in a state; one that stood there twice is one again."""
+
+    def __init__(self, folder: str, arrays: list[dict[str, Any]]) -> None:
+        self._folder = folder
+        self._arrays = [self._read(array) for array in arrays]
+
+    def restore(self, node: Any) -> Any:
+        """`node` with arrays in place of their places."""
+        if isinstance(node, dict):
+            if len(node) == 1 and _PLACE in node:
+                return self._arrays[node[_PLACE]]
+            return {key: self.restore(value) for key, value in node.items()}
+        if type(node) in (list, tuple):
+            return type(node)(self.restore(value) for value in node)
+        return node
+
+    def _read(self, array: dict[str, Any]) -> Any:
+        shape = tuple(array["shape"])
+        if array["tensor"]:
+            tensor = torch.empty(shape, dtype=getattr(torch, array["dtype"]))
+            self._fill(tensor.reshape(-1).view(torch.uint8).numpy(), array["chunks"])
+            return tensor
+        result = np.empty(math.prod(shape), np.dtype(array["dtype"]))
+        self._fill(result.view(np.uint8), array["chunks"])
+        return result.reshape(shape)
+
+    def _fill(self, content: np.ndarray, chunks: list[list[Any]]) -> None:
+        start = 0
+        for name, size in chunks:
+            path = os.path.join(self._folder, os.path.basename(name))
+            part = content[start : start + size]
+            try:
+                with open(path, "rb") as file:
+                    count = file.readinto(part.data)
+            except FileNotFoundError as e:
+                raise StateError(f"the chunk {path} of a state is missing") from e
+            if count != size or hashlib.sha256(part.data).hexdigest()[:40] != name:
+                os.remove(path)  # a state to come may need the same content
+                raise StateError(f"the chunk {path} of a state is damaged")
+            start += size

@@ -1,0 +1,144 @@
+"""States of runs on disk."""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ding.utils.msgpack_helper import pack, unpack
+from ding.utils.state_folder import StateError, StateFolder
+
+
+def _large(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, 3 << 20, dtype=np.uint8).reshape(3, 1024, 1024)
+
+
+def _chunks(folder: Path) -> set[str]:
+    return set(os.listdir(folder / "chunks"))
+
+
+def _newest(folder: Path) -> Path:
+    return max(folder.glob("state_*.msgpack"))
+
+
+def test_a_state_comes_back_as_it_was_with_large_and_small_arrays(tmp_path: Path) -> None:
+    tensor = torch.arange(50_000, dtype=torch.float64).reshape(100, 500).t()
+    state = {
+        "large": _large(),
+        "small": np.arange(3),
+        "tensor": tensor,
+        "half": torch.ones(40_000, dtype=torch.bfloat16),
+        "nested": [{"again": (1, _large(1)[:, ::2])}, 2**80, None, "text", b"bytes"],
+        5: np.float32(0.5),
+    }
+    assert StateFolder(tmp_path).write(state, {"iter": 7}) > 3 << 20
+    read, about = StateFolder(tmp_path).read() or pytest.fail("no state")
+    assert about == {"iter": 7}
+    np.testing.assert_array_equal(read["large"], state["large"])
+    np.testing.assert_array_equal(read["nested"][0]["again"][1], _large(1)[:, ::2])
+    np.testing.assert_array_equal(read["small"], np.arange(3))
+    assert torch.equal(read["tensor"], tensor) and torch.equal(read["half"], state["half"])
+    assert read["half"].dtype is torch.bfloat16 and read["large"].flags.writeable
+    assert read["nested"][1:] == [2**80, None, "text", b"bytes"] and read[5] == 0.5
+
+
+def test_an_array_that_is_shared_within_a_state_is_one_array_again(tmp_path: Path) -> None:
+    large = _large()
+    StateFolder(tmp_path).write({"a": large, "b": [large]}, {})
+    state, _ = StateFolder(tmp_path).read() or pytest.fail("no state")
+    assert state["a"] is state["b"][0]
+    assert len(_chunks(tmp_path)) == 3
+
+
+def test_only_the_chunks_that_changed_are_written(tmp_path: Path) -> None:
+    folder, large = StateFolder(tmp_path), _large()
+    first = folder.write({"large": large}, {})
+    assert folder.write({"large": large}, {}) < 1000 < first
+    large[1, 0, 0] ^= 1
+    assert 1 << 20 < folder.write({"large": large}, {}) < (1 << 20) + 1000
+    state, _ = folder.read() or pytest.fail("no state")
+    np.testing.assert_array_equal(state["large"], large)
+
+
+def test_states_beyond_those_to_keep_go_with_the_chunks_that_nobody_needs(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path, keep=2)
+    for i in range(4):
+        folder.write({"large": _large(i)}, {"iter": i})
+        assert len(_chunks(tmp_path)) == 3 * min(i + 1, 2)
+    assert [saved.about["iter"] for saved in folder.states()] == [2, 3]
+    assert [saved.size_bytes > 3 << 20 for saved in folder.states()] == [True, True]
+
+
+def test_a_folder_without_states_has_none(tmp_path: Path) -> None:
+    assert StateFolder(tmp_path / "missing").read() is None
+    assert StateFolder(tmp_path).about() is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "chunk", "missing chunk", "version"])
+def test_a_damaged_state_is_passed_over_with_a_warning_and_removed_by_the_next(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = StateFolder(tmp_path, keep=2)
+    folder.write({"large": _large(0)}, {"iter": 0})
+    before = _chunks(tmp_path)
+    folder.write({"large": _large(1)}, {"iter": 1})
+    path, chunk = _newest(tmp_path), tmp_path / "chunks" / min(_chunks(tmp_path) - before)
+    content = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(content[:-9])
+    elif damage == "flip":
+        path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "chunk":
+        chunk.write_bytes(chunk.read_bytes()[:-1] + b"?")
+    elif damage == "missing chunk":
+        chunk.unlink()
+    else:
+        path.write_bytes(pack({**unpack(content), "version": 99}))
+    again = StateFolder(tmp_path, keep=2)
+    state, about = again.read() or pytest.fail("no state")
+    assert about == {"iter": 0}
+    np.testing.assert_array_equal(state["large"], _large(0))
+    assert re.search("state_000002|chunks", caplog.text) and "looking for the state before it" in caplog.text
+    again.write({}, {"iter": 2})
+    assert [saved.about["iter"] for saved in again.states()] == [0, 2]
+    assert not path.exists() and _newest(tmp_path).name == "state_000003.msgpack"
+
+
+def test_states_that_are_all_damaged_are_an_error_not_a_new_beginning(tmp_path: Path) -> None:
+    StateFolder(tmp_path).write({"a": 1}, {})
+    _newest(tmp_path).write_bytes(b"nothing")
+    with pytest.raises(StateError, match="no state in .* can be read.*remove"):
+        StateFolder(tmp_path).read()
+
+
+def test_a_state_that_cannot_be_written_leaves_those_of_before(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path)
+    folder.write({"large": _large()}, {"iter": 0})
+    with pytest.raises(TypeError, match="cannot be packed"):
+        folder.write({"large": _large(1), "odd": object()}, {"iter": 1})
+    assert (folder.read() or pytest.fail("no state"))[1] == {"iter": 0}
+
+
+def test_content_whose_chunk_was_damaged_is_written_again(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path)
+    folder.write({}, {"iter": 0})
+    folder.write({"large": _large()}, {"iter": 1})
+    chunk = tmp_path / "chunks" / min(_chunks(tmp_path))
+    chunk.write_bytes(bytes(len(chunk.read_bytes())))
+    assert (folder.read() or pytest.fail("no state"))[1] == {"iter": 0}
+    folder.write({"large": _large()}, {"iter": 2})
+    state, _ = folder.read() or pytest.fail("no state")
+    np.testing.assert_array_equal(state["large"], _large())
+
+
+def test_leftovers_of_a_killed_writer_go_with_the_next_state(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path)
+    folder.write({"a": 1}, {})
+    (tmp_path / "chunks" / "0123").write_bytes(b"of a state that was never finished")
+    folder.write({"a": 2}, {})
+    assert _chunks(tmp_path) == set()
