@@ -164,8 +164,9 @@ def _tell(value: Any, seen: set[int]) -> Any:
 def _tell_module(module: nn.Module) -> dict[str, Any]:
     state = module.state_dict()
     others = {name: buffer for name, buffer in module.named_buffers() if name not in state}
-    modes = [part.training for part in module.modules()]
-    return {_KIND: "module", "state": dict(state), "buffers": others, "training": modes}
+    # Switches and counters, such as `training`, that are ordinary attributes of the parts.
+    plain = [{name: v for name, v in vars(part).items() if type(v) in _PLAIN} for part in module.modules()]
+    return {_KIND: "module", "state": dict(state), "buffers": others, "attributes": plain}
 
 
 def _tell_container(value: Any, seen: set[int]) -> Any:
@@ -241,8 +242,8 @@ def _put_module(module: nn.Module, node: Mapping[str, Any]) -> None:
     buffers = dict(module.named_buffers())
     for name, value in node["buffers"].items():
         buffers[name].copy_(value)
-    for part, training in zip(module.modules(), node["training"], strict=True):
-        part.training = training
+    for part, plain in zip(module.modules(), node["attributes"], strict=True):
+        vars(part).update(plain)
 
 
 def _put_container(current: Any, node: Mapping[str, Any], where: str) -> Any:

@@ -1,0 +1,156 @@
+"""The state of objects as plain values."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import random
+import threading
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.model.wrapper.model_wrappers import model_wrap
+from ding.utils.object_state import (
+    attributes_state,
+    global_generators_state,
+    load_attributes_state,
+    load_global_generators_state,
+)
+from tests.same_state import differences, through_bytes
+
+
+class Mood(enum.Enum):
+    CALM = 1
+    WILD = 2
+
+
+class Pair(NamedTuple):
+    left: int
+    right: Any
+
+
+class Clock:
+    """Has no methods for its state, and slots."""
+
+    __slots__ = ("tick",)
+
+    def __init__(self) -> None:
+        self.tick = 0
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.register_buffer("cache", torch.zeros(2), persistent=False)
+        self.noisy = False
+
+
+class Everything:
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.cfg = EasyDict(a=seed)
+        self.lock, self.log = threading.RLock(), logging.getLogger("x")
+        self.number, self.text, self.nothing = seed, str(seed), None if seed == 1 else [1]
+        self.array = np.full((2, 3), float(seed))
+        self.view = self.array[0]
+        self.tensor = torch.full((2,), float(seed), requires_grad=True)
+        self.net = Net()
+        self.also_net = self.net
+        self.optimizer = torch.optim.Adam([*self.net.parameters(), self.tensor], lr=0.1)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
+        self.generators = [np.random.default_rng(seed), np.random.RandomState(seed), random.Random(seed)]
+        self.torch_rng = torch.Generator().manual_seed(seed)
+        self.by_env: dict[int, Any] = {i: (torch.ones(seed), [seed]) for i in range(seed)}
+        self.window, self.known = deque([seed], maxlen=3), {seed}
+        self.mood, self.pair = Mood(seed), Pair(seed, np.arange(seed))
+        self.clock, self.counter, self.check = Clock(), Counter(), [len]
+        self.clock.tick = self.counter.calls = seed
+        self.itself = self
+
+    def move(self) -> None:
+        loss = (self.net.linear(torch.ones(2)) * self.tensor).sum()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.schedule.step()
+        self.net.noisy = True
+        self.net.train(False)
+        self.net.cache += 1
+        for rng in self.generators:
+            rng.random()
+        torch.rand(1, generator=self.torch_rng)
+
+
+def test_everything_that_an_object_holds_comes_back_in_another_one() -> None:
+    one, other = Everything(1), Everything(2)
+    one.move()
+    assert differences(one, other)
+    load_attributes_state(other, through_bytes(attributes_state(one)))
+    assert differences(one, other, ("cfg", "_opt_called")) == []
+    one.move()
+    other.move()
+    assert differences(one, other, ("cfg", "_opt_called")) == []
+
+
+def test_what_others_share_is_changed_in_place() -> None:
+    one, other = Everything(1), Everything(2)
+    net, array, tensor, window = other.net, other.array, other.tensor, other.window
+    load_attributes_state(other, through_bytes(attributes_state(one)))
+    assert other.also_net is net and other.net is net and other.window is window and other.itself is other
+    assert other.array is array and other.view.base is array and other.view.tolist() == [1, 1, 1]
+    assert other.tensor is tensor and other.optimizer.param_groups[0]["params"][-1] is tensor
+    assert other.cfg.a == 2
+
+
+def test_names_to_skip_are_left_as_they_are() -> None:
+    state = attributes_state(Everything(1), ("number", "net", "also_net"))
+    assert "number" not in state and "net" not in state and state["text"] == "1"
+
+
+def test_state_of_an_object_that_is_not_there_is_refused() -> None:
+    one, other = Everything(1), Everything(2)
+    other.counter = None  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="Everything.counter is None, but the state tells of an object there"):
+        load_attributes_state(other, attributes_state(one))
+
+
+def test_wrappers_of_a_model_tell_their_own_state() -> None:
+    def wrapped() -> Any:
+        kwargs = {"noise_type": "ou", "noise_kwargs": {"sigma": 0.1}, "noise_range": None}
+        return model_wrap(model_wrap(nn.Identity(), "base"), "action_noise", **kwargs)
+
+    one, other = wrapped(), wrapped()
+    for wrapper in (one, other):
+        wrapper._model._model.forward = lambda data: {"action": torch.zeros(2, 3)}
+    one.forward(None)
+    load_attributes_state(other, through_bytes(attributes_state(one)))
+    torch.manual_seed(0)
+    expected = one.forward(None)["action"]
+    torch.manual_seed(0)
+    assert torch.equal(other.forward(None)["action"], expected)
+
+
+def test_the_global_generators_go_on_where_they_were() -> None:
+    state = through_bytes(global_generators_state())
+
+    def draw() -> tuple[float, float, float, float]:
+        return random.gauss(0, 1), float(np.random.random()), float(np.random.randn()), torch.rand(1).item()
+
+    expected = draw()
+    load_global_generators_state(state)
+    assert draw() == expected
