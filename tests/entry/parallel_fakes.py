@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 
 from easydict import EasyDict
 
@@ -69,6 +70,21 @@ class SpoilingEnv(TaskEnv):
                 with open(os.path.join(folder, name), "wb") as f:
                     f.write(bytes.fromhex(self.cfg["spoil_with"]))
                 open("spoiled", "w").close()
+        return super().step(action)
+
+
+@ENV_REGISTRY.register("hanging_task")
+class HangingEnv(TaskEnv):
+    """The first envs to reach their third step hang for ever: as many as `cfg["hang_times"]`, by files `hangs*`."""
+
+    def step(self, action):
+        self._seen = getattr(self, "_seen", 0) + 1
+        for number in range(self.cfg["hang_times"] if self._seen == 3 else 0):
+            try:
+                open(f"hangs{number}", "x").close()
+            except FileExistsError:
+                continue
+            threading.Event().wait()
         return super().step(action)
 
 

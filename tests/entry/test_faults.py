@@ -197,3 +197,22 @@ def test_mistreated_messages_change_neither_counts_nor_the_end(make_proxy, fault
     books.check(outcome.progress.samples)
     assert set(network.faults) == faults
     assert threading.active_count() == 1
+
+
+# Tasks that make no progress.
+
+
+def test_tasks_that_hang_are_abandoned_their_workers_restarted_and_the_run_goes_on(train):
+    def damage(run):
+        run.wait_for(lambda: run.coordinator.status().stalled_tasks == 2)
+        samples = len(run.samples)
+        run.wait_for(lambda: len(run.samples) > samples and len(run.learnt) > 20)
+        run.wait_for(lambda: run.coordinator.status().evaluations)
+        run.stop()
+
+    configs = triple(env_type="hanging_task", env__hang_times=2, system={"coordinator": {"task_silence_s": 1}})
+    run, outcome = train(damage, configs)
+    assert isinstance(outcome, ParallelOutcome) and outcome.progress.last_return is not None
+    status = run.coordinator.status()
+    assert sum("made no env step for" in note.text for note in status.errors) == status.stalled_tasks == 2
+    assert sum(run.coordinator.worker_keeper.restarts.values()) == 2

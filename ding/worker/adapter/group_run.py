@@ -63,6 +63,7 @@ class _Track:
         batch_size, room: of the batches that it wants, and how many.
         infos: told by it, but not yet by the group.
         batches_done: batches that it has read.
+        silence_s: for how long it has not moved on, when it was asked last.
         is_done: it has told its last info.
         is_closed: it has ended the task.
     """
@@ -70,11 +71,13 @@ class _Track:
     def __init__(self, seat: LearnerSeat) -> None:
         self.seat = seat
         self.batch_size = self.room = self.batches_done = 0
+        self.silence_s = 0.0
         self.infos: deque[dict[str, Any]] = deque()
         self.is_done = self.is_closed = False
 
     def take_demand(self, reply: Mapping[str, Any]) -> None:
         self.batch_size, self.room = reply["batch_size"], reply.get("batch_num", 1)
+        self.silence_s = float(reply.get("silence_s", 0.0))
         self.take_infos(reply)
 
     def take_infos(self, reply: Mapping[str, Any]) -> None:
@@ -130,7 +133,13 @@ class GroupRun:
         if any(track.is_done for track in self._tracks):
             self._end([track for track in self._tracks if not track.is_done])
         first = replies[0] if replies else {}
-        return {"cur_learner_iter": first.get("cur_learner_iter", 0), **wanted, "batch_num": self._room, **self._told()}
+        how_far = {"cur_learner_iter": first.get("cur_learner_iter", 0), "silence_s": self._silence_s}
+        return {**how_far, **wanted, "batch_num": self._room, **self._told()}
+
+    @property
+    def _silence_s(self) -> float:
+        """That of the slowest: the others wait for it."""
+        return max((track.silence_s for track in self._tracks if not track.is_done), default=0.0)
 
     @property
     def _room(self) -> int:

@@ -7,6 +7,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 from easydict import EasyDict
@@ -53,6 +54,7 @@ class BaseParallelCollector(ABC):
 
     _end_flag = True
     _runner: threading.Thread | None = None
+    _last_round_at: float | None = None  # when a round ended, or the first began; None while none is played
     # What the policy returned in this round, for the listeners; a `_policy_inference` may set it.
     _policy_output: Mapping[int, Any] | None = None
 
@@ -133,17 +135,30 @@ class BaseParallelCollector(ABC):
                 self._start_thread()
                 self._play()
         finally:
+            self._last_round_at = None
             self._join_thread()
             self._ended.set()
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the last env step; 0 before the first round, while it waits for weights, and after the last."""
+        since = self._last_round_at
+        return 0.0 if since is None else max(0.0, monotonic() - since)
+
+    def progress(self) -> dict[str, Any]:
+        """How far the task is, in the keys of an info; empty where that is not counted."""
+        return {}
 
     def _play(self) -> None:
         steps, one_round = RoundSteps(self), OneRound()
         actor = CollectorActor(self)
         rollout = Rollout(steps, actor, [*self._listeners(), steps], info=self.info)
+        self._last_round_at = monotonic()
         while not (self._stopping.is_set() or self._env_manager.done):
             rollout.run(one_round, {})
             self._process_timestep(steps.take())
             self._iter_after_hook()
+            self._last_round_at = monotonic()
 
     def _listeners(self) -> Sequence[Listener]:
         """What records the rollout besides `_process_timestep`, and before it."""

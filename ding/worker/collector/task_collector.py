@@ -239,16 +239,16 @@ class TaskCollector(BaseParallelCollector):
         """Send what is due after a round."""
         sender = self._sender
         if sender is not None and (sender.is_due() or self._env_manager.done):
-            sender.send({"get_data_time": time(), **self._progress()})
+            sender.send({"get_data_time": time(), **self.progress()})
         if self._episodes.take_news():
             self._tell()
 
     def _tell(self) -> None:
         self._has_told_end = bool(self._env_manager.done)
-        info = {"get_info_time": time(), "collector_done": self._has_told_end, **self._progress()}
+        info = {"get_info_time": time(), "collector_done": self._has_told_end, **self.progress()}
         self.send_metadata(info)
 
-    def _progress(self) -> dict[str, Any]:
+    def progress(self) -> dict[str, Any]:
         return {
             "eval_flag": self._eval_flag,
             "cur_episode": self._episodes.count,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
 from ding.worker.coordinator.roster import Roster
-from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, CoordinatorSide, Task, TaskRun, Worker
+from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, CoordinatorSide, Task, TaskRun, TaskStalled, Worker
 from ding.worker.transport.link import WorkerLetGo, WorkerLost, connect, connect_all
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
 
@@ -35,8 +35,9 @@ class CommCoordinator:
     """Runs tasks on workers, each in a thread of its own.
 
     Args:
-        cfg: the coordinator section: `host`, `port`, `transport`, `task_timeout`, and `learner` and `collector`, each
-            `{name: [name, host, port]}`; and `operator_server`, see `OperatorWorkers`, empty where there is none.
+        cfg: the coordinator section: `host`, `port`, `transport`, `task_timeout`, `task_silence_s` (0), `learner` and
+            `collector`, each `{name: [name, host, port]}`; and `operator_server`, see `OperatorWorkers`, empty where
+            there is none.
         callback_fn: who is told what happens, see `Coordinator`.
         logger: a text logger.
 
@@ -189,7 +190,8 @@ class CommCoordinator:
         if worker is None:  # it has left in between
             return False
         number = self._number(worker, task) if kind == COLLECTOR else None
-        run = TaskRun(worker, task, self._callback_fn, self._cfg["task_timeout"], self._ending.is_set, number)
+        limits_s = self._cfg["task_timeout"], self._cfg.get("task_silence_s", 0.0)
+        run = TaskRun(worker, task, self._callback_fn, limits_s[0], self._ending.is_set, number, limits_s[1])
         # Beginning may take long: the next task must not wait for it.
         thread = threading.Thread(target=partial(self._execute, run), name=f"coordinator_{kind}_task", daemon=True)
         with self._lock:
@@ -241,7 +243,10 @@ class CommCoordinator:
     def _after_loss(self, worker: Worker, error: WorkerLost) -> WorkerLost:
         """Let go of a worker that was lost; returns what to tell of the loss."""
         if self._let_go(worker):
-            worker.link.drop(str(error))
+            if isinstance(error, TaskStalled):
+                worker.link.close()  # it listens: told, it abandons the task, and may be connected again
+            else:
+                worker.link.drop(str(error))
             return error
         return WorkerLetGo(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
 

@@ -41,6 +41,7 @@ _RULES = {
     "collector_task_timeout": number(0),
     "learner_task_timeout": number(0),
     "task_timeout": number(0),
+    "task_silence_s": number(0),
     "worker_return_timeout": number(0),
     "max_restarts": integer(0),
     "restart_window_s": number(0),
@@ -86,6 +87,9 @@ class Coordinator(ResumingCallbacks):
         "learner_task_timeout": 600,
         # Seconds a worker may take to answer one message.
         "task_timeout": 60,
+        # Seconds without an env step of a collector, or without an iteration of a learner that has data, after which
+        # its task is abandoned and the worker restarted; 0 for never.
+        "task_silence_s": 60,
         # Seconds in which a worker that was lost may come back at its old address.
         "worker_return_timeout": 60,
         # How often, within so many seconds, `parallel_pipeline` starts a worker again whose process has died.

@@ -103,7 +103,7 @@ class RunState:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._env_steps = EnvSteps()
-        self._samples = self._train_iter = self._policy_iter = 0
+        self._samples = self._train_iter = self._policy_iter = self._stalled_tasks = 0
         self._has_learner_told = False
         self._last_return: float | None = None
         self._best_return: float | None = None
@@ -127,6 +127,16 @@ class RunState:
             self._over.set()
             return True
 
+    @property
+    def stalled_tasks(self) -> int:
+        """How many tasks were abandoned because they made no progress."""
+        return self._stalled_tasks
+
+    def count_stalled_task(self) -> None:
+        """One more task was abandoned because it made no progress."""
+        with self._lock:
+            self._stalled_tasks += 1
+
     def progress(self) -> Progress:
         """How the run stands."""
         with self._lock:
@@ -147,6 +157,7 @@ class RunState:
                 "env_steps": self._env_steps.total,
                 "train_iter": self._train_iter,
                 "policy_iter": self._policy_iter,
+                "stalled_tasks": self._stalled_tasks,
                 "last_return": self._last_return,
                 "best_return": self._best_return,
                 "history": self.history.state_dict(),
@@ -159,6 +170,7 @@ class RunState:
             self._env_steps.count_from(state["env_steps"])
             self._train_iter = max(self._train_iter, state["train_iter"])
             self._policy_iter = max(self._policy_iter, state["policy_iter"])
+            self._stalled_tasks += state.get("stalled_tasks", 0)  # files of before lack it
             if self._last_return is None:
                 self._last_return = state["last_return"]
             returns = [value for value in (self._best_return, state["best_return"]) if value is not None]

@@ -59,6 +59,7 @@ class RunStatus:
         is_over: nothing more will come.
         reason: why it is over, with the traceback of a failure; None while it runs.
         samples_per_s, updates_per_s: over the last five seconds.
+        stalled_tasks: tasks that were abandoned because they made no progress.
         evaluations: the learning curve; of very many, a part.
         errors: the last ones, the newest last.
     """
@@ -76,6 +77,7 @@ class RunStatus:
     tasks: tuple[RunningTask, ...]
     queues: QueueDepths
     buffers: tuple[BufferFill, ...]
+    stalled_tasks: int
     evaluations: tuple[Evaluation, ...]
     errors: tuple[ErrorNote, ...]
 
@@ -124,6 +126,7 @@ class StatusReader:
             tasks=tasks,
             queues=QueueDepths(waiting[LEARNER], waiting[COLLECTOR], self._room.batches_under_way()),
             buffers=tuple(_fill(*level) for level in self._room.levels()),
+            stalled_tasks=state.stalled_tasks,
             evaluations=history.evaluations(),
             errors=history.errors(),
         )

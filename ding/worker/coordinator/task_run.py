@@ -27,6 +27,10 @@ _START = {COLLECTOR: COLLECTOR_START, LEARNER: LEARNER_START}
 _CLOSE = {COLLECTOR: COLLECTOR_CLOSE, LEARNER: LEARNER_CLOSE}
 
 
+class TaskStalled(WorkerLost):
+    """A worker answers, but its task makes no progress."""
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """A connected worker.
@@ -53,6 +57,8 @@ class CoordinatorSide(Protocol):
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool: ...
 
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None: ...
+
+    def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None: ...
 
     def is_collector_task_useless(self, task_id: str) -> bool: ...
 
@@ -85,6 +91,7 @@ class TaskRun:
         timeout_s: how long the worker may take to answer a message.
         is_ending: whether the coordinator wants all tasks to end.
         number: of the task, if the worker is to know it: its seeds follow from that.
+        silence_limit_s: how long the task may make no progress; 0 for any time.
     """
 
     def __init__(
@@ -95,10 +102,12 @@ class TaskRun:
         timeout_s: float,
         is_ending: Callable[[], bool],
         number: int | None = None,
+        silence_limit_s: float = 0.0,
     ) -> None:
         self.worker, self.task, self._number = worker, task, number
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
         self._demand: dict[str, Any] | None = None  # of a learner, told with its last answer
+        self._silence_limit_s = silence_limit_s
         # Those of the task, not those that the worker puts into its replies.
         self.task_id: str = task["task_id"]
         self.buffer_id: str = task["buffer_id"]
@@ -122,7 +131,11 @@ class TaskRun:
             ) from e
 
     def run(self) -> bool:
-        """Exchange messages until the task is done (True), or the coordinator ends (False)."""
+        """Exchange messages until the task is done (True), or the coordinator ends (False).
+
+        Raises:
+            TaskStalled: a collector makes no env step, or a learner that has batches no iteration.
+        """
         step = self._collect if self.worker.kind == COLLECTOR else self._learn
         while not self._is_ending():
             if step():
@@ -146,7 +159,12 @@ class TaskRun:
         return self.worker.link.run({"name": name, **content}, self._timeout_s)
 
     def _collect(self) -> bool:
-        rows, infos = _collected(self._send(COLLECTOR_DATA))
+        reply = self._send(COLLECTOR_DATA)
+        rows, infos = _collected(reply)
+        if not rows and not infos:
+            self._check_silence(reply, "made no env step")
+        if reply.get("progress"):
+            self._side.deal_with_collector_progress(self.task_id, reply["progress"])
         if rows:
             data: Any = rows if self.worker.is_batched else rows[0]
             first = part_of(rows, 0, 1)[0]  # looking at an item makes all of them
@@ -161,6 +179,7 @@ class TaskRun:
             demand = self._send(LEARNER_GET_DATA)
             if self._take_infos(demand):
                 return True
+        self._check_silence(demand, "made no iteration, though it has data,")
         batches = self._batches(demand)
         if not batches:
             return False
@@ -170,6 +189,15 @@ class TaskRun:
         if "batch_num" in reply:  # else it has to be asked
             self._demand = reply
         return self._take_infos(reply)
+
+    def _check_silence(self, reply: Mapping[str, Any], what: str) -> None:
+        """By the worker's own clock: time in which it was not asked, or was stopped, does not count."""
+        silence_s, limit_s = float(reply.get("silence_s", 0.0)), self._silence_limit_s
+        if limit_s and silence_s > limit_s:
+            raise TaskStalled(
+                f"{self.worker.kind} {self.worker.worker_id} has {what} for {silence_s:.0f} s in the task "
+                f"{self.task_id}, more than task_silence_s = {limit_s:g} allows"
+            )
 
     def _batches(self, demand: Mapping[str, Any]) -> list[Rows]:
         """What the buffer has of what the learner wants; waits for the first batch, but not if the learner may have

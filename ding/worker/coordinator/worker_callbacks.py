@@ -13,7 +13,7 @@ from typing import Any
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
 from ding.worker.coordinator.kept_buffers import KeptBufferRoom
 from ding.worker.coordinator.run_state import RunState
-from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Rows, Task
+from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Rows, Task, TaskStalled
 from ding.worker.transport.ledger import DATA_ID
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.stores import StorageError
@@ -135,6 +135,11 @@ class WorkerCallbacks(ABC):
             self._commander.update_collector_info(task_id, data)
             return bool(self._commander.judge_collector_finish(task_id, data))
 
+    def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None:
+        """A collector tells, in the middle of an episode perhaps, how many env steps its task has made."""
+        if self._is_known(task_id, "progress") and self._state.take_collector_info(task_id, progress):
+            self._end_at_limit()
+
     def is_collector_task_useless(self, task_id: str) -> bool:
         """Whether nobody needs what the task would bring from now on."""
         with self._commander_lock:
@@ -223,6 +228,8 @@ class WorkerCallbacks(ABC):
 
     def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task | None, error: WorkerLost) -> None:
         """A worker has gone, with the task that it had. Where it may be brought back, the run goes on without it."""
+        if isinstance(error, TaskStalled):
+            self._state.count_stalled_task()
         self.error(f"{kind} {worker_id} is lost: {error}")
         is_brought_back = self._is_brought_back(kind, worker_id, error)
         if task is None:

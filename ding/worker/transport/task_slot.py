@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 
 from ding.interaction.base.common import session_number
@@ -75,7 +76,8 @@ class TaskSlot(Generic[R]):
     Args:
         kind: what runs here, for messages.
         end: ends a run, bounded in time, and returns what it reports; called once for each.
-        timeout_s: how long one thread may wait for another that begins or ends a run.
+        timeout_s: how long one thread may wait for another that begins or ends a run, and a new run for the end of one
+            that was abandoned; one that hangs is left to itself then.
 
     Attributes:
         run: what runs now, if anything does.
@@ -86,7 +88,7 @@ class TaskSlot(Generic[R]):
         self._kind, self._end, self._timeout_s = kind, end, timeout_s
         self._lock = threading.RLock()
         self._is_closed = False
-        self._abandoned: R | None = None  # the run whose coordinator has gone
+        self._abandoned: list[tuple[threading.Thread, float]] = []  # ends of abandoned runs, and until when to wait
         # Guards what follows, for `abandon` does not wait until a run is made.
         self._noting = threading.Lock()
         self._session: int | None = None  # of the run, or of the one that is being made
@@ -99,15 +101,15 @@ class TaskSlot(Generic[R]):
 
         Raises:
             RuntimeError: another task runs, the slot is closed, or the coordinator has gone meanwhile.
+            TimeoutError: another task has been beginning or ending for too long; of `end` and `close`, too.
         """
         with self._alone():
             if self._is_closed:
                 raise RuntimeError("the worker is closed; it takes no more tasks")
-            if self.run is not None and self.run is self._abandoned:
-                self.end()
             if self.run is not None:
                 raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
             self._report = {}
+            self._wait_for_abandoned()
             self._open_for(session_number())
             run = make()
             with self._noting:
@@ -137,7 +139,7 @@ class TaskSlot(Generic[R]):
     def end(self) -> dict[str, Any]:
         """End the run and return its report; without one, that of the last."""
         with self._alone():
-            run, self.run = self.run, None
+            run = self._take()
             if run is not None:
                 self._report = {**self._end(run), "task_id": run.ids["task_id"]}
             return dict(self._report)
@@ -150,24 +152,37 @@ class TaskSlot(Generic[R]):
             if None not in (session, self._session) and session != self._session:
                 return
             self._has_left = True  # a run that is being made ends as soon as it is there
-            run = self.run
-            if run is not None:
-                self._abandoned = run
-        if run is not None:
-            threading.Thread(target=partial(self._end_of, run), name=f"{self._kind}_abandon", daemon=True).start()
+            run, self.run = self.run, None  # it keeps nobody from ending or closing: it may hang
+            if run is None:
+                return
+            thread = threading.Thread(target=partial(self._end_of, run), name=f"{self._kind}_abandon", daemon=True)
+            self._abandoned.append((thread, monotonic() + self._timeout_s))
+            thread.start()
 
     def _end_of(self, run: R) -> None:
         try:
-            with self._alone():
-                if self.run is run:
-                    self.end()
+            self._end(run)
         except Exception:  # nobody is left to be told
             _logger.exception("the task of a coordinator that has gone could not be ended as it should")
+
+    def _take(self) -> R | None:
+        with self._noting:
+            run, self.run = self.run, None
+            return run
+
+    def _wait_for_abandoned(self) -> None:
+        with self._noting:
+            abandoned, self._abandoned = self._abandoned, []
+        for thread, deadline in abandoned:
+            thread.join(max(0.0, deadline - monotonic()))
 
     def close(self) -> None:
         """End the run, and begin no other. Idempotent."""
         self._is_closed = True
-        self.end()
+        try:
+            self.end()
+        finally:
+            self._wait_for_abandoned()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -129,6 +129,7 @@ def test_every_batch_is_cut_into_one_for_each_learner(stage):
         "batch_num": 8,
         "infos": [],
         "batches_done": 0,
+        "silence_s": 0.0,
         "task_id": "t",
         "buffer_id": "b",
     }
@@ -231,6 +232,7 @@ def test_when_one_learner_has_ended_the_others_end_too_and_nobody_is_asked_again
         "batch_num": 0,
         "infos": [],
         "batches_done": 0,
+        "silence_s": 0.0,
         "task_id": "t",
         "buffer_id": "b",
     }

@@ -663,6 +663,7 @@ def test_the_default_config():
         "collector_task_timeout": 30,
         "learner_task_timeout": 600,
         "task_timeout": 60,
+        "task_silence_s": 60,
         "worker_return_timeout": 60,
         "max_restarts": 3,
         "restart_window_s": 600,

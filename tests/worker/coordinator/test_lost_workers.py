@@ -9,6 +9,7 @@ from easydict import EasyDict
 from ding.interaction import TaskFail
 from ding.worker import Coordinator
 from ding.worker.coordinator import worker_callbacks, worker_keeper
+from ding.worker.coordinator.task_run import TaskStalled
 from ding.worker.coordinator.worker_keeper import ReturningWorkers
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport import http_transport
@@ -20,6 +21,7 @@ from tests.worker.coordinator.fakes import (
     batched_collector,
     collected,
     collector_task,
+    finish_info,
     info,
     learner_task,
     local_cfg,
@@ -127,6 +129,96 @@ def test_a_collector_that_cannot_write_its_samples_loses_its_task_and_the_run_go
     assert coordinator.failure is None and "No space left on device" in coordinator.status().errors[-1].text
     answer(TaskFail(result=FULL))  # the sixth in a row
     assert coordinator.wait(PATIENCE_S) and "No space left on device" in str(coordinator.failure)
+
+
+# Workers whose tasks make no progress.
+
+
+def silent(seconds, **more):
+    return {**collected(), "silence_s": seconds, **more}
+
+
+@pytest.mark.parametrize("is_eval", [True, False])
+def test_a_collector_that_makes_no_step_loses_its_task_and_the_run_goes_on_and_tells(is_eval, make, workers):
+    keeper = Keeper()
+    learner, first, second = workers(AutoLearner(99)), workers(batched_collector()), workers(batched_collector())
+    coordinator = make([learner], [first], keeper, task_silence_s=5)
+    start(coordinator, [learner_task("l")], [collector_task("c", is_eval=is_eval)])
+    first.reply(silent(5.0))
+    first.reply({**silent(99.0), **collected(rows("a", 1))})  # it brings something
+    first.reply(silent(5.1))
+    coordinator._commander.expect("notify_fail_collector_task", "c")
+    assert keeper.asked == [("collector", "collector0", TaskStalled)]
+    status = coordinator.status()
+    assert status.stalled_tasks == 1 and [(w.name, w.state) for w in status.workers][1:] == [("collector0", "lost")]
+    [told] = [note.text for note in status.errors]
+    assert told == (
+        "collector collector0 is lost: collector collector0 has made no env step for 5 s in the task c, more than "
+        "task_silence_s = 5 allows"
+    )
+    assert first.log.count("collector_data_task") == 3 and first.log[-1] == "collector_data_task"
+    coordinator._commander.collector_tasks.append(collector_task("d", is_eval=is_eval))
+    coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
+    second.expect("resource")
+    assert second.expect("collector_start_task")["task_info"]["task_id"] == "d"
+    second.reply(collected([], [info(True)]))
+    coordinator._commander.expect("finish_collector_task", "d")
+    assert coordinator.failure is None and not coordinator.system_shutdown_flag
+
+
+def test_a_learner_that_trains_on_nothing_it_has_loses_its_task_which_runs_again(make, workers):
+    silences, keeper, second = [0.0, 5.0, 5.1], Keeper(), workers(AutoLearner(99))
+
+    def get_data(task):
+        demand = {"batch_size": 2, "cur_learner_iter": 3, "batch_num": 0, "infos": [], "batches_done": 0}
+        return {**demand, "silence_s": silences.pop(0)}
+
+    first = workers(AutoLearner(99, learner_get_data_task=get_data))
+    coordinator = make([first], [], keeper, task_silence_s=5)
+    start(coordinator, [learner_task("l")])
+    while keeper.asked == []:
+        coordinator.wait(0.01)
+    assert keeper.asked == [("learner", "learner0", TaskStalled)] and silences == []
+    coordinator.deal_with_worker_back("learner", "learner0", "local", second.worker.port)
+    second.worker.expect("resource"), second.worker.expect("learner_start_task")
+    assert [(task["task_id"], task.get("resume")) for task in (*first.tasks, *second.tasks)] == [
+        ("l", None), ("l", True)
+    ]  # fmt: skip
+    assert coordinator.failure is None and coordinator.status().stalled_tasks == 1
+    assert "has made no iteration, though it has data, for 5 s in the task l" in coordinator.status().errors[0].text
+
+
+def test_a_task_without_progress_goes_on_where_no_limit_is_set(make, workers):
+    collector = workers(batched_collector())
+    coordinator = make([], [collector], Keeper(), task_silence_s=0)
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    collector.reply(silent(10.0**9))
+    collector.reply(collected([], [info(True)]))
+    coordinator._commander.expect("finish_collector_task", "e")
+
+
+def test_a_task_without_progress_whose_worker_nobody_replaces_ends_the_run_and_is_named(make, workers):
+    collector = workers(batched_collector())
+    coordinator = make([], [collector], Keeper(is_able=False), task_silence_s=5)
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    collector.reply(silent(6.0))
+    assert coordinator.wait(PATIENCE_S)
+    assert "collector collector0 has made no env step for 6 s in the task e" in str(coordinator.failure)
+
+
+def test_the_steps_of_a_long_episode_count_before_it_ends(make, workers):
+    collector = workers(batched_collector(collector_close_task=lambda task: finish_info(True)))
+    coordinator = make([], [collector], max_env_step=100)
+    coordinator._room.open("buffer", {"type": "naive"})
+    start(coordinator, [], [collector_task("e", is_eval=True), collector_task("c")])
+    collector.reply(silent(0.0, progress={"eval_flag": True, "cur_step": 1000}))
+    collector.reply(collected([], [info(True)]))
+    coordinator._commander.expect("finish_collector_task", "e")
+    collector.reply(silent(0.0, progress={"eval_flag": False, "cur_step": 99}))
+    collector.reply(silent(0.0, progress={"eval_flag": False, "cur_step": 100}))
+    assert coordinator.wait(PATIENCE_S)
+    assert coordinator.failure is None and coordinator.progress().env_steps == 100
+    collector.reply(collected())
 
 
 def test_a_spare_collector_takes_over_at_once(make, workers):

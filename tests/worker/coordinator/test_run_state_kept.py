@@ -17,6 +17,7 @@ def state():
     state.take_samples("a", 3, {"policy_iter": 4, "cur_step": 10})
     state.take_samples("b", 2, {"policy_iter": 2, "cur_step": 5})
     state.take_learner_info({"learner_step": 8})
+    state.count_stalled_task()
     for reward in (7.0, 3.0):
         state.take_collector_end("e", {"eval_flag": True, "reward_mean": reward, "train_iter": 4})
     return state
@@ -26,6 +27,7 @@ def test_the_counters_of_a_run_go_on(state):
     other = RunState()
     other.load_state_dict(kept(state))
     assert other.progress() == state.progress() == Progress(5, 15, 9, 5, 3.0, 7.0)
+    assert other.stalled_tasks == 1
     other.take_samples("c", 1, {"policy_iter": 8, "cur_step": 2})
     assert other.take_learner_info({"learner_step": 12}) is True  # the first that tells this coordinator
     assert other.take_learner_info({"learner_step": 13}) is False

@@ -105,6 +105,7 @@ def test_the_status_of_a_run_that_has_not_begun(run):
         "tasks": [],
         "queues": {"learner_tasks": 1, "collector_tasks": 2, "batches": 0},
         "buffers": [],
+        "stalled_tasks": 0,
         "evaluations": [],
         "errors": [],
     }  # fmt: skip
@@ -128,6 +129,7 @@ def test_the_status_of_a_run_in_full(run):
     run.state.take_learner_info({"learner_step": 0})
     run.state.take_learner_info({"learner_step": 9})
     run.state.take_collector_end("evaluate", finish_info(True, reward_mean=2.5, train_iter=3))
+    run.state.count_stalled_task()
     run.state.history.add_error("broken")
     assert run.json() == {
         "name": "my run",
@@ -161,6 +163,7 @@ def test_the_status_of_a_run_in_full(run):
         ],
         "queues": {"learner_tasks": 1, "collector_tasks": 2, "batches": 1},
         "buffers": [{"buffer_id": "buffer", "size": 6, "capacity": 8, "fraction": 0.75}],
+        "stalled_tasks": 1,
         "evaluations": [{"env_step": 9, "train_iter": 3, "mean_return": 2.5, "seconds": 4.0}],
         "errors": [{"text": "broken", "seconds": 4.0}],
     }  # fmt: skip

@@ -110,7 +110,8 @@ const text = (id) => document.getElementById(id).textContent;
 const cells = (row) => [...row.cells].map((cell) => cell.textContent.trim());
 const rows = (id) => [...document.getElementById(id).rows].map(cells);
 const ids = ["name", "state", "reason", "last_return", "best_return", "env_steps", "samples", "train_iter",
-             "samples_per_s", "updates_per_s", "policy_lag", "batches", "learner_tasks", "collector_tasks"];
+             "samples_per_s", "updates_per_s", "policy_lag", "batches", "learner_tasks", "collector_tasks",
+             "stalled_tasks"];
 return {
   status: window.lastStatus,
   texts: Object.fromEntries(ids.map((id) => [id, text(id)])),
@@ -157,6 +158,7 @@ def expected_texts(status):
         **{key: whole(progress[key]) for key in ("env_steps", "samples", "train_iter", "policy_lag")},
         **{key: short(status[key]) for key in ("samples_per_s", "updates_per_s")},
         **{key: whole(queues[key]) for key in ("batches", "learner_tasks", "collector_tasks")},
+        "stalled_tasks": whole(status["stalled_tasks"]),
     }
 
 

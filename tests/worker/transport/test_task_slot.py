@@ -85,22 +85,52 @@ def test_an_abandoned_run_ends_by_itself(slot, ended):
     assert ended == ["one"] and slot.run is None
 
 
-def test_an_abandoned_run_makes_room_at_once(slot, ended, monkeypatch):
+@pytest.fixture
+def leave():
+    leave = threading.Event()
+    yield leave
+    leave.set()
+    join("singer_abandon")
+
+
+def slow_slot(ended, leave, timeout_s):
+    def end(run):
+        assert leave.wait(DEADLINE_S)
+        ended.append(run.ids["task_id"])
+        return {}
+
+    return TaskSlot("singer", end, timeout_s)
+
+
+def test_a_new_run_waits_for_the_end_of_an_abandoned_one(ended, leave):
+    slot = slow_slot(ended, leave, DEADLINE_S)
     slot.begin(lambda: work("one"))
-    monkeypatch.setattr(task_slot.threading.Thread, "start", lambda thread: None)
+    slot.abandon()
+    assert slot.run is None
+    beginning = threading.Thread(target=slot.begin, args=(lambda: (ended.append("begin"), work("two"))[1],))
+    beginning.start()
+    leave.set()
+    beginning.join(DEADLINE_S)
+    assert ended == ["one", "begin"] and slot.run.ids["task_id"] == "two"
+
+
+def test_an_abandoned_run_that_hangs_keeps_the_slot_from_nobody(ended, leave):
+    slot = slow_slot(ended, leave, 0.05)
+    slot.begin(lambda: work("one"))
     slot.abandon()
     slot.begin(lambda: work("two"))
+    assert ended == [] and slot.run.ids["task_id"] == "two"
+    leave.set()
+    join("singer_abandon")
     assert ended == ["one"] and slot.run.ids["task_id"] == "two"
 
 
-def test_an_abandonment_that_comes_late_leaves_the_next_run_alone(slot, ended, monkeypatch):
+def test_a_slot_is_closed_while_an_abandoned_run_hangs(ended, leave):
+    slot = slow_slot(ended, leave, 0.05)
     slot.begin(lambda: work("one"))
-    threads = []
-    monkeypatch.setattr(task_slot.threading.Thread, "start", lambda thread: threads.append(thread))
     slot.abandon()
-    slot.begin(lambda: work("two"))
-    threads[0].run()
-    assert ended == ["one"] and slot.run.ids["task_id"] == "two"
+    slot.close()
+    assert ended == [] and slot.run is None
 
 
 def test_a_run_whose_coordinator_goes_while_it_is_made_ends_at_once(slot, ended):

@@ -104,7 +104,8 @@ class CommCollector(Hosted, BaseCommCollector):
         if not task.get("batched"):
             return {**run.channel.exchange.take_one(self._cfg.data_timeout_s), **run.ids}
         rows, infos = run.channel.exchange.take(self._cfg.data_wait_s)
-        return {"samples": to_columns(rows), "infos": infos, "error": None, **run.ids}
+        progress = {"progress": run.collector.progress(), "silence_s": run.collector.silence_s}
+        return {"samples": to_columns(rows), "infos": infos, "error": None, **progress, **run.ids}
 
     def deal_with_resource(self) -> dict[str, Any]:
         """What this worker has to give."""

@@ -156,7 +156,8 @@ class CommLearner(Hosted, BaseCommLearner):
         """What the learner wants, when it is time to give it some, and what it has to tell."""
         count = run.channel.exchange.wait_for_room(self._cfg.data_wait_s)
         infos, done = run.channel.exchange.take()
-        return {**_demand(run), "batch_num": count, "infos": infos, "batches_done": done, **run.ids}
+        told = {"infos": infos, "batches_done": done, "silence_s": run.channel.exchange.silence_s()}
+        return {**_demand(run), "batch_num": count, **told, **run.ids}
 
     def _learn_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.require()

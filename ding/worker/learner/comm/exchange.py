@@ -50,6 +50,7 @@ class LearnerExchange(Exchange):
         self._infos: list[Info] = []
         self._given = self._begun = self._loaded = self._dropped = 0
         self._is_loading = self._is_resting = self._is_done = False
+        self._moved_at = monotonic()  # when the learner last began or ended to train on a batch, or got one to train on
 
     def wait_for_room(self, timeout_s: float) -> int:
         """How many batches are wanted, after waiting until half of the room is free; 0 from the learner's last info on.
@@ -85,6 +86,8 @@ class LearnerExchange(Exchange):
             if len(batches) > room:
                 reason = f"the learner has room for {room} batches; it was sent {len(batches)}"
                 raise task_fail(failure_for(reason, "ValueError"))
+            if self._is_idle():
+                self._moved_at = monotonic()
             self._batches.extend(batches)
             self._given += len(batches)
             self._changed.notify_all()
@@ -148,6 +151,7 @@ class LearnerExchange(Exchange):
         """The learner is through with what it has begun, and wants the next batch."""
         with self._changed:
             self._is_resting = True
+            self._moved_at = monotonic()
             self._changed.notify_all()
 
     def begin(self) -> None:
@@ -155,6 +159,17 @@ class LearnerExchange(Exchange):
         with self._changed:
             self._begun += 1
             self._is_resting = False
+            self._moved_at = monotonic()
+
+    def silence_s(self) -> float:
+        """Seconds for which the learner, which has a batch to train on, has neither begun nor ended to do so."""
+        with self._changed:
+            is_idle = self._is_idle() or self._is_done or self._is_over()
+            return 0.0 if is_idle else max(0.0, monotonic() - self._moved_at)
+
+    def _is_idle(self) -> bool:
+        """Whether there is nothing to train on: not even the first batch."""
+        return self._begun >= self._given and (self._is_resting or not self._begun)
 
     def wait_trained(self, timeout_s: float) -> bool:
         """Whether the learner has trained all batches it was given, or does in time, or has ended."""

@@ -375,6 +375,24 @@ def test_a_coordinator_that_takes_nothing_ends_the_collecting(site):
     assert "has taken nothing for 0.01 s, and 1 samples" in driver.failure(driver.data)["message"]
 
 
+def test_progress_and_silence_are_told_in_the_middle_of_an_episode(site):
+    gate = GATES["g"] = Gate()
+    _, driver = site.pair(data_wait_s=0)
+    driver.start(is_eval=True, lengths=(9,), env={"wait_at": [0, 0, 3], "gate": "g"})
+    reply = driver.data()
+    assert (reply["progress"]["cur_step"], reply["silence_s"]) == (0, 0.0)  # it waits for weights
+    site.write_weights()
+    assert gate.reached.wait(DEADLINE_S)
+    first, second = driver.data(), driver.data()
+    assert first["progress"] == second["progress"] == {
+        "eval_flag": True, "cur_episode": 0, "cur_sample": 0, "cur_step": 2
+    }  # fmt: skip
+    assert second["silence_s"] > first["silence_s"] > 0
+    gate.open()
+    driver.all()
+    driver.close()
+
+
 def test_a_collector_that_ends_without_a_word_is_an_error(site):
     site.write_weights()
     worker, driver = site.pair(data_wait_s=1000)

@@ -48,6 +48,7 @@ def test_batches_are_trained_in_order_and_every_iteration_is_told(site):
         "batch_num": 3,
         "infos": [],
         "batches_done": 0,
+        "silence_s": 0.0,
         "task_id": "task",
         "buffer_id": "buffer_task",
     }
@@ -68,6 +69,7 @@ def test_what_is_wanted_next_comes_with_the_answer_if_the_coordinator_asks_for_i
     iteration = reply.pop("cur_learner_iter")
     infos, done = reply.pop("infos"), reply.pop("batches_done")
     assert iteration in (0, 1) and len(infos) <= 1 and done <= 1
+    assert reply.pop("silence_s") < DEADLINE_S
     assert reply == {"batch_size": 2, "batch_num": 1, **ids}
 
 
@@ -119,6 +121,22 @@ def test_the_next_batches_are_loaded_while_the_learner_trains(site):
     assert POLICIES[0].batches == []
     GATES["gate"].opened.set()
     assert [info["learner_step"] for info in driver.infos(4)[0]] == [0, 1, 2, 3]
+
+
+def test_a_learner_is_silent_as_long_as_it_neither_trains_nor_waits_for_data(site):
+    GATES["gate"] = Gate()
+    _, driver = site.pair(data_wait_s=0)
+    driver.start(policy={"wait_at": 1, "gate": "gate"})
+    driver.learn(site.batch(1, 2))
+    driver.infos(1)
+    driver.learn(site.batch(3, 4))
+    assert GATES["gate"].reached.wait(DEADLINE_S)
+    first, second = driver.demand()["silence_s"], driver.demand()["silence_s"]
+    assert second > first > 0
+    GATES["gate"].opened.set()
+    driver.infos(1)
+    while (last := driver.demand()["silence_s"]) > 0:  # until it waits again
+        assert last < DEADLINE_S
 
 
 def test_a_learner_that_is_done_tells_so_at_once_and_wants_no_more(site):
