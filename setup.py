@@ -63,7 +63,7 @@ setup(
         "plot": ["matplotlib>=3.8"],
         "atari": ["opencv-python-headless>=4.9"],
         "league": ["trueskill>=0.4.5"],
-        "video": ["moviepy>=1.0"],
+        "video": ["moviepy>=1.0", "pygame>=2.1.3"],
         "hdf5": ["h5py>=3.8"],
         "minari": ["minari[hdf5]>=0.5"],
         "tree": ["DI-treetensor>=0.4"],

@@ -90,22 +90,30 @@ def read_config_directly(path: str) -> dict[str, Any]:
 def read_config(path: str) -> tuple[EasyDict, EasyDict]:
     """The pair `(main_config, create_config)` of the Python file `path`.
 
+    A compiled config of one process, such as `total_config.py` in the folder of an experiment, is split into a pair.
+
     Raises:
         KeyError: the suffix is not `.py`.
-        AssertionError: the file does not define one of the two names.
+        AssertionError: the file defines neither both names nor a compiled config, `exp_config`.
     """
-    main, create = _named(path, "main_config", "create_config")
+    cfg = read_config_directly(path)
+    compiled = cfg.get("exp_config")
+    if isinstance(compiled, Mapping) and not {"main_config", "create_config"} & cfg.keys() and "policy" in compiled:
+        from ding.config.save import split_config
+
+        main, create = map(EasyDict, split_config(compiled))
+        return main, create
+    main, create = _named(cfg, path, "main_config", "create_config")
     return main, create
 
 
 def read_config_with_system(path: str) -> tuple[EasyDict, EasyDict, EasyDict]:
     """The triple `(main_config, create_config, system_config)` of the Python file `path`; raises as `read_config`."""
-    main, create, system = _named(path, "main_config", "create_config", "system_config")
+    main, create, system = _named(read_config_directly(path), path, "main_config", "create_config", "system_config")
     return main, create, system
 
 
-def _named(path: str, *names: str) -> list[Any]:
-    cfg = read_config_directly(path)
+def _named(cfg: Mapping[str, Any], path: str, *names: str) -> list[Any]:
     missing = [name for name in names if name not in cfg]
     if missing:
         found = ", ".join(sorted(cfg)) or "nothing"

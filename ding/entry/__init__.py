@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ding.entry.serial_entry_offline import serial_pipeline_offline
     from ding.entry.serial_entry_onpolicy import serial_pipeline_onpolicy
     from ding.entry.serial_entry_sqil import serial_pipeline_sqil
+    from ding.entry.trained import evaluate_run, load_policy
     from ding.entry.utils import mark_not_expert, mark_warm_up, random_collect
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "episode_to_transitions",
     "episode_to_transitions_filter",
     "eval",
+    "evaluate_run",
+    "load_policy",
     "mark_not_expert",
     "mark_warm_up",
     "parallel_pipeline",
@@ -44,6 +47,8 @@ _MODULES = {
     "episode_to_transitions": "application_entry",
     "episode_to_transitions_filter": "application_entry",
     "eval": "application_entry",
+    "evaluate_run": "trained",
+    "load_policy": "trained",
     "mark_not_expert": "utils",
     "mark_warm_up": "utils",
     "parallel_pipeline": "parallel_entry",

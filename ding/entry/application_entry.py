@@ -28,6 +28,7 @@ from ding.rl_utils.adder import get_nstep_return_data
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import NaiveRLDataset, naive_save, offline_data_save_type
 from ding.utils.file_helper import read_file
+from ding.worker.collector.episode_evaluator import EvalRecord
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
@@ -64,8 +65,27 @@ def eval(
     Raises:
         ConfigError: neither a state nor a model is given, or the config contradicts itself.
     """
+    return float(np.mean(evaluate(input_cfg, seed, env_setting, model, state_dict, load_path, replay_path).returns))
+
+
+def evaluate(
+    input_cfg: str | Sequence[dict[str, Any]],
+    seed: int = 0,
+    env_setting: Sequence[Any] | None = None,
+    model: torch.nn.Module | None = None,
+    state_dict: dict[str, Any] | None = None,
+    load_path: Path | None = None,
+    replay_path: Path | None = None,
+    n_episode: int | None = None,
+) -> EvalRecord:
+    """As `eval`, with the return and the length of each episode.
+
+    Args:
+        n_episode: the number of episodes; None for `env.n_evaluator_episode`. Below `env.evaluator_env_num`, as many
+            envs play.
+    """
     with ExitStack() as stack:
-        cfg = _compile(stack, input_cfg, seed, env_setting, "eval_config.py")
+        cfg = _compile(stack, _with_episodes(input_cfg, n_episode), seed, env_setting, "eval_config.py")
         check_evaluation_episodes(cfg)
         state_dict = _read_state(cfg, state_dict, load_path or _path_of_config(cfg))
         env = build_evaluator_env(stack, cfg, env_setting)
@@ -78,8 +98,19 @@ def eval(
         stack.callback(evaluator.close)
         check_fits_env(policy, env, model)
         normalize_as_trained(env, statistics)
-        _, info = evaluator.eval()
-        return float(np.mean(info["eval_episode_return"]))
+        evaluator.eval()
+        assert evaluator.last_eval is not None
+        return evaluator.last_eval
+
+
+def _with_episodes(input_cfg: Any, n_episode: int | None) -> Any:
+    if n_episode is None:
+        return input_cfg
+    main, create = read_pair(input_cfg, ())
+    env = main.setdefault("env", {})
+    env["n_evaluator_episode"] = n_episode
+    env["evaluator_env_num"] = min(n_episode, env.get("evaluator_env_num", 1))
+    return main, create
 
 
 def _path_of_config(cfg: EasyDict) -> Any:

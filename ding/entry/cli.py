@@ -7,6 +7,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from ding.entry.cli_commands import COMMANDS
+
 SERIAL_MODES = ("serial", "serial_onpolicy", "serial_sqil", "serial_dqfd")
 MODES = (*SERIAL_MODES, "serial_offline", "eval", "parallel", "dist")
 EXPERT_MODES = ("serial_sqil", "serial_dqfd")
@@ -18,7 +20,7 @@ _LOGS = {"enable_total_log", "disable_flask_log"}
 _PLACES = {f"{role}_{end}" for role in ("coordinator", "learner", "collector") for end in ("host", "port")}
 _JOB = {"kubeconfig", "coordinator_name", "namespace"}
 # Which options count for what is done, besides the mode, its module, and those that always count.
-_ALWAYS = {"mode", "module", "config", "seed", "profile", "platform", "add", "delete", "restart"}
+_ALWAYS = {"mode", "module", "config", "seed", "profile", "platform", "add", "delete", "restart", "traceback"}
 _COUNTS: dict[str, set[str]] = {
     **dict.fromkeys(SERIAL_MODES, _TRAIN),
     **dict.fromkeys(EXPERT_MODES, _TRAIN | {"expert_config"}),
@@ -94,7 +96,48 @@ def _show_registries(ctx: click.Context, param: click.Parameter, value: tuple[st
     ctx.exit()
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class _Ding(click.Group):
+    """Errors about configs and files are one line; with `--traceback`, and for all others, Python tells where from."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (FileNotFoundError, ImportError, KeyError, ValueError) as e:
+            if ctx.params.get("traceback") or not _is_about_input(e):
+                raise
+            raise click.ClickException(str(e.args[0] if isinstance(e, KeyError) else e)) from e
+
+
+def _is_about_input(error: Exception) -> bool:
+    """Whether the error is about what the user has given, rather than about a program: ours, an env or a policy."""
+    from ding.utils.config_helper import ConfigError
+
+    if isinstance(error, ConfigError):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised_in = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    return raised_in in _INPUT_MODULES
+
+
+# Those that check what they are given: what they raise says what is wrong with that.
+_INPUT_MODULES = (
+    "ding.config.read",
+    "ding.config.resolve",
+    "ding.entry.curves",
+    "ding.entry.run_folder",
+    "ding.entry.trained",
+    "ding.envs.env.gymnasium_source",
+)
+
+
+@click.group(
+    cls=_Ding,
+    commands=list(COMMANDS),
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
 @click.option(
     "-v", "--version", is_flag=True, callback=_show_version, expose_value=False, is_eager=True,
     help="Show the version and exit.",
@@ -149,13 +192,17 @@ def _show_registries(ctx: click.Context, param: click.Parameter, value: tuple[st
 @click.option("--cpus", type=click.IntRange(0), default=0, help="CPUs of each further worker.")
 @click.option("--gpus", type=click.IntRange(0), default=0, help="GPUs of each further worker.")
 @click.option("--memory", help="Memory of each further worker, such as 4Gi.")
+@click.option("--traceback", is_flag=True, help="Where an error comes from, also if it is about a config.")
 @click.pass_context
 def cli(ctx: click.Context, /, **options: Any) -> None:
-    """Train, or be a role of a training on several machines.
+    """Train, evaluate, plot: see the commands below. The options without a command are those of DI-engine.
 
     Exits with 0 when that is over, with 1 after an error, with 2 when the options are wrong, and with 130 after Ctrl-C
     or SIGTERM.
     """
+    if ctx.invoked_subcommand is not None:
+        _refuse_options(ctx, options)
+        return
     action = _action(options)
     for name in options:
         given = ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
@@ -169,6 +216,12 @@ def cli(ctx: click.Context, /, **options: Any) -> None:
         run(action, options)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def _refuse_options(ctx: click.Context, options: dict[str, Any]) -> None:
+    for name in options:
+        if name != "traceback" and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} has no effect on the command {ctx.invoked_subcommand}")
 
 
 def _action(options: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ _PACKAGES = ("ding.model", "ding.envs", "ding.data", "ding.league", "ding.policy
 
 
 def show_registries(names: Sequence[str]) -> None:
-    """Print aliases and places of all that is registered in the registries called `names`.
+    """Print aliases and places of all that is registered in the registries called `names`, in all without any.
 
     Registrations are traced from here on only, where nobody has set `DIENGINEREGTRACE=ON` before; so it is to be called
     before the rest of the package is imported.
@@ -35,7 +35,7 @@ def show_registries(names: Sequence[str]) -> None:
         )
     for package in _PACKAGES:
         _import_all(package)
-    for name in names:
+    for name in names or registries:
         places = registries[name].query_details()
         rows = [(alias, f"{file}#{line}") for alias, (file, line) in sorted(places.items())]
         click.echo(f"Available {name}: {len(rows)}")

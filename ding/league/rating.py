@@ -10,7 +10,7 @@ from ding.league.elo import get_elo
 try:
     import trueskill
 except ImportError as e:
-    raise ImportError("ratings of a league need the package trueskill: pip install 'ding-worker[league]'") from e
+    raise ImportError("ratings of a league need the package trueskill: pip install trueskill") from e
 
 
 class PlayerRating(trueskill.Rating):  # type: ignore[misc]

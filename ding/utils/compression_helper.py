@@ -174,5 +174,7 @@ def _cv2() -> Any:
     try:
         import cv2
     except ImportError as error:
-        raise ImportError("JPEG needs the package opencv-python-headless: pip install 'ding-worker[atari]'") from error
+        raise ImportError(
+            "JPEG needs the package opencv-python-headless: pip install opencv-python-headless"
+        ) from error
     return cv2

@@ -45,7 +45,7 @@ class TestWithoutTrueskill:
     )
     def test_whoever_asks_for_a_rating_is_told_what_to_install(self, ask):
         made = two_players()
-        with pytest.raises(ImportError, match=r"trueskill: pip install 'ding-worker\[league\]'"):
+        with pytest.raises(ImportError, match=r"trueskill: pip install trueskill"):
             ask(made)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -135,11 +136,13 @@ def make_by_id(env_id: str, **kwargs: Any) -> Any:
 
 
 def require_video() -> None:
-    """Raise ImportError, naming the extra to install, where the package that encodes videos is missing."""
-    try:
-        import moviepy  # noqa: F401
-    except ImportError as e:
-        raise ImportError("recording videos needs the package moviepy: pip install 'ding-worker[video]'") from e
+    """Raise ImportError where the package that encodes videos is missing, naming all that are needed and are not there.
+
+    pygame draws many envs, CartPole among them.
+    """
+    missing = [name for name in ("moviepy", "pygame") if importlib.util.find_spec(name) is None]
+    if "moviepy" in missing:
+        raise ImportError(f"recording videos needs packages that are not installed: pip install {' '.join(missing)}")
 
 
 def video_prefix(env: Any) -> str:

@@ -173,7 +173,7 @@ def _import_cv2() -> Any:
     try:
         import cv2
     except ImportError as e:
-        raise ImportError("resizing frames needs OpenCV: pip install 'ding-worker[atari]'") from e
+        raise ImportError("resizing frames needs OpenCV: pip install opencv-python-headless") from e
     return cv2
 
 

@@ -1,0 +1,158 @@
+"""The commands of `ding` beside its documented flags: what one does with a config, a trained folder, or an env."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+PIPELINES = ("serial", "serial_onpolicy", "serial_offline", "parallel")
+_EXP = click.Path(exists=True, file_okay=False)
+_CONFIG = click.Path(exists=True, dir_okay=False)
+
+
+@click.command()
+@click.argument("config", type=_CONFIG)
+@click.option("-s", "--seed", type=click.IntRange(0), default=0, help="Seed; 0 by default.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE",
+    help="A value of the main config, such as policy.learn.batch_size=128; may be given several times.",
+)  # fmt: skip
+@click.option("--mode", type=click.Choice(PIPELINES), help="The pipeline; by default the one that the config needs.")
+@click.option("--exp-name", help="Instead of exp_name in the config.")
+@click.option("--train-iter", type=click.IntRange(1), help="The most training iterations.")
+@click.option("--env-step", type=click.IntRange(1), help="The most environment steps.")
+def train(config: str, seed: int, settings: tuple[str, ...], **options: Any) -> None:
+    """Train by a config file."""
+    from ding.entry.training_command import train_config
+
+    train_config(config, seed, settings, **options)
+
+
+@click.command(name="eval")
+@click.argument("exp", type=_EXP)
+@click.option("-n", "--episodes", type=click.IntRange(1), help="How many episodes; by default as in the training.")
+@click.option("--checkpoint", help="Name, iteration or path; by default the best.")
+@click.option("-s", "--seed", type=click.IntRange(0), help="Of the envs; by default that of the training.")
+def evaluate(exp: str, episodes: int | None, checkpoint: str | None, seed: int | None) -> None:
+    """Evaluate a trained policy, greedily.
+
+    EXP is the folder of the training.
+    """
+    from ding.entry.trained import evaluate_run
+
+    _show_episodes(evaluate_run(exp, episodes, checkpoint, seed))
+
+
+@click.command()
+@click.argument("exp", type=_EXP)
+@click.option("-o", "--out", type=click.Path(dir_okay=False), help="The file, .mp4 or .gif; EXP/video.mp4 by default.")
+@click.option("-n", "--episodes", type=click.IntRange(1), default=1, help="How many episodes; 1 by default.")
+@click.option("--checkpoint", help="Name, iteration or path; by default the best.")
+@click.option("-s", "--seed", type=click.IntRange(0), help="Of the env; by default that of the training.")
+def record(exp: str, out: str | None, episodes: int, checkpoint: str | None, seed: int | None) -> None:
+    """Record a video of a trained policy.
+
+    EXP is the folder of the training.
+    """
+    from ding.entry.trained import record as record_run
+
+    files, result = record_run(exp, out, episodes, checkpoint, seed)
+    for file, episode_return in zip(files, result.returns, strict=False):
+        click.echo(f"{file}: return {episode_return:.1f}")
+
+
+def _show_episodes(result: Any) -> None:
+    import numpy as np
+    from tabulate import tabulate
+
+    rows = [(i, f"{r:.1f}", length) for i, (r, length) in enumerate(zip(result.returns, result.lengths, strict=True))]
+    click.echo(tabulate(rows, headers=("episode", "return", "steps"), tablefmt="simple", disable_numparse=True))
+    returns = np.array(result.returns)
+    click.echo(
+        f"mean return {returns.mean():.1f}, standard deviation {returns.std():.1f}, "
+        f"from {returns.min():.1f} to {returns.max():.1f}, over {len(returns)} episodes"
+    )
+
+
+@click.command()
+@click.argument("exp", type=click.Path(exists=True, file_okay=False), nargs=-1, required=True)
+@click.option(
+    "-o", "--out", type=click.Path(dir_okay=False), default="curves.png",
+    help="The file: .png, .svg, .pdf, or .html for a page; curves.png by default.",
+)  # fmt: skip
+@click.option(
+    "-x", "--axis", type=click.Choice(["env_step", "train_iter"]), default="env_step", help="What to plot by."
+)
+@click.option("--title", help="Of the plot.")
+def plot(exp: tuple[str, ...], out: str, axis: Any, title: str | None) -> None:
+    """Draw learning curves.
+
+    EXP are folders of trainings, or folders that hold some. Trainings that differ in their seeds only make one curve:
+    the interquartile mean, with a 95 % bootstrap interval.
+    """
+    from ding.entry.curves import draw, read_curves, table
+
+    curves = read_curves(exp, axis)
+    draw(curves, out, axis, title)
+    click.echo(table(curves, axis))
+    click.echo(f"{out} is written.")
+
+
+@click.command(name="list")
+@click.argument("registry", nargs=-1)
+def list_registries(registry: tuple[str, ...]) -> None:
+    """List policies, envs, buffers, ...
+
+    REGISTRY is a registry, such as policy, env or buffer; by default all are listed, with file and line.
+    """
+    from ding.entry.cli_registry import show_registries
+
+    show_registries(registry)
+
+
+@click.command()
+@click.argument("config", type=_CONFIG)
+@click.argument("prefix", default="")
+@click.option("--changed", is_flag=True, help="Only values that the config file sets.")
+def show(config: str, prefix: str, changed: bool) -> None:
+    """Show a whole config, and where values are from.
+
+    CONFIG is compiled with all defaults; PREFIX, such as policy.learn, shows a part of it.
+    """
+    from tabulate import tabulate
+
+    from ding.entry.describe import CREATE, MAIN, origins
+
+    rows = [
+        (key, repr(value), origin)
+        for key, (value, origin) in origins(config).items()
+        if (key == prefix or key.startswith(prefix and f"{prefix}.")) and (not changed or origin in (MAIN, CREATE))
+    ]
+    if not rows:
+        raise click.UsageError(f"the config has nothing under {prefix!r}")
+    click.echo(tabulate(rows, headers=("key", "value", "from"), tablefmt="plain", disable_numparse=True))
+
+
+@click.command(name="check-env")
+@click.argument("env")
+def check_env(env: str) -> None:
+    """Check an env against what workers need.
+
+    ENV is the id of a gymnasium env, or module:Class.
+    """
+    import sys
+
+    sys.path.insert(0, os.getcwd())  # a script's modules, as for `python -m`
+    from ding.entry.describe import check_env as run_checks
+
+    problems = 0
+    for what, problem in run_checks(env):
+        click.echo(f"{'ok  ' if problem is None else 'FAIL'} {what}{'' if problem is None else f': {problem}'}")
+        problems += problem is not None
+    if problems:
+        raise SystemExit(1)
+
+
+COMMANDS = (train, evaluate, record, plot, list_registries, show, check_env)

@@ -1,0 +1,212 @@
+"""Learning curves of one or many trainings: grouped by config, summed up over seeds, drawn."""
+
+from __future__ import annotations
+
+import html
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ding.entry.run_folder import Path, RunFolder, plain_tree
+from ding.utils.file_helper import atomic_write
+
+Axis = Literal["env_step", "train_iter"]
+AXES: dict[str, str] = {"env_step": "env steps", "train_iter": "training iterations"}
+# What two runs of one experiment may differ in.
+_OWN_KEYS = {"seed", "exp_name"}
+_RESAMPLES = 2000
+_CONFIDENCE = 0.95
+_GRID = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The evaluations of trainings that differ in their seeds only.
+
+    Attributes:
+        label: what tells the group from the others.
+        runs: of each training, its axis [n] and the mean returns of its evaluations [n].
+        x: where the statistics are taken, [points], within what all runs have reached.
+        iqm: interquartile mean of the runs, [points]; with fewer than four runs this is their mean.
+        low, high: ends of the 95 % bootstrap interval of `iqm`, [points]; equal to it for a single run.
+    """
+
+    label: str
+    runs: tuple[tuple[np.ndarray, np.ndarray], ...]
+    x: np.ndarray
+    iqm: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def interquartile_mean(values: np.ndarray) -> np.ndarray:
+    """The mean of the middle half of `values` [runs, ...], over the first axis (Agarwal et al. 2021, arXiv:2108.13264).
+
+    A quarter of the runs, rounded down, is left out at each end.
+
+    Example:
+        >>> interquartile_mean(np.array([0.0, 1.0, 3.0, 100.0])).item()
+        2.0
+    """
+    cut = len(values) // 4
+    ordered = np.sort(values, axis=0)
+    mean: np.ndarray = ordered[cut : len(values) - cut].mean(axis=0)
+    return mean
+
+
+def bootstrap_interval(values: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % percentile bootstrap interval of the interquartile mean of `values` [runs, points], by drawing runs."""
+    if len(values) == 1:
+        return values[0], values[0]
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(len(values), size=(_RESAMPLES, len(values)))
+    means = np.stack([interquartile_mean(values[draw]) for draw in draws])
+    tail = (1 - _CONFIDENCE) / 2
+    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
+    return low, high
+
+
+def read_curves(paths: Sequence[Path], axis: Axis = "env_step") -> list[Curve]:
+    """The learning curves in these folders. Trainings whose configs differ in `seed` and `exp_name` only are one group.
+
+    Args:
+        paths: folders of trainings, or folders that hold such folders, at any depth.
+        axis: what the returns are told by.
+
+    Raises:
+        FileNotFoundError: a path holds no training, or none of them has evaluations.
+    """
+    groups: dict[str, list[RunFolder]] = {}
+    for folder in _run_folders(paths):
+        if folder.evaluations():
+            leaves = plain_tree(folder.compiled)
+            groups.setdefault(repr(sorted((k, repr(v)) for k, v in leaves.items() if k not in _OWN_KEYS)), []).append(
+                folder
+            )
+    if not groups:
+        raise FileNotFoundError(
+            f"no evaluation has been recorded in {', '.join(repr(os.fspath(path)) for path in paths)}"
+        )
+    labels = _labels(list(groups.values()))
+    return [_curve(label, folders, axis) for label, folders in zip(labels, groups.values(), strict=True)]
+
+
+def _run_folders(paths: Sequence[Path]) -> list[RunFolder]:
+    found: dict[str, RunFolder] = {}
+    for path in paths:
+        try:
+            found[os.path.abspath(path)] = RunFolder(path)
+        except FileNotFoundError:
+            inner = [root for root, _, files in os.walk(path) if "total_config.py" in files]
+            if not inner:
+                raise
+            found.update((os.path.abspath(root), RunFolder(root)) for root in sorted(inner))
+    return list(found.values())
+
+
+def _labels(groups: list[list[RunFolder]]) -> list[str]:
+    """What the names of a group's folders have in common; numbered where that is not enough to tell them apart."""
+    names = []
+    for group in groups:
+        common = os.path.commonprefix([os.path.normpath(folder.path) for folder in group])
+        common = common if len(group) == 1 else common.rstrip("0123456789").rstrip("_-/.").removesuffix("seed")
+        names.append(common.rstrip("_-/.") or "run")
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})" for i, name in enumerate(names)
+    ]
+
+
+def _curve(label: str, folders: list[RunFolder], axis: Axis) -> Curve:
+    runs = []
+    for folder in folders:
+        records = [record for record in folder.evaluations() if record["returns"] and record.get(axis) is not None]
+        x = np.array([record[axis] for record in records], np.float64)
+        runs.append((x, np.array([np.mean(record["returns"]) for record in records])))
+    runs = [run for run in runs if len(run[0])]
+    # Runs end where they are solved; each keeps its last return, so that the curve does not lose its best runs.
+    points = np.unique(np.concatenate([x for x, _ in runs]))
+    if len(points) > _GRID:
+        points = np.linspace(points[0], points[-1], _GRID)
+    values = np.stack([np.interp(points, x, y) for x, y in runs])
+    return Curve(label, tuple(runs), points, interquartile_mean(values), *bootstrap_interval(values))
+
+
+def draw(curves: Sequence[Curve], path: Path, axis: Axis = "env_step", title: str | None = None) -> None:
+    """Draw the curves into `path`: `.png`, `.svg`, `.pdf`, or `.html`, a page with the plot and a table.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: the suffix is another one.
+    """
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if suffix not in (".png", ".svg", ".pdf", ".html"):
+        raise ValueError(f"{os.fspath(path)!r} has the suffix {suffix!r}; it must be .png, .svg, .pdf or .html")
+    kind = "svg" if suffix == ".html" else suffix[1:]
+    data = _picture(curves, kind, axis, title)
+    if suffix == ".html":
+        data = _page(curves, data.decode("utf-8"), axis, title).encode("utf-8")
+    with atomic_write(os.fspath(path), "wb") as f:
+        f.write(data)
+
+
+def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None) -> bytes:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as e:
+        raise ImportError("drawing curves needs the package matplotlib: pip install matplotlib") from e
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes: Any = figure.subplots()
+    for curve in curves:
+        seeds = f" ({len(curve.runs)} seeds)" if len(curve.runs) > 1 else ""
+        (line,) = axes.plot(curve.x, curve.iqm, label=f"{curve.label}{seeds}", linewidth=1.8)
+        axes.fill_between(curve.x, curve.low, curve.high, color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.set_xlabel(AXES[axis])
+    axes.set_ylabel("mean return of an evaluation")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    if title:
+        axes.set_title(title)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=150)
+    return buffer.getvalue()
+
+
+def _page(curves: Sequence[Curve], svg: str, axis: Axis, title: str | None) -> str:
+    rows = "".join(
+        f"<tr><td>{html.escape(c.label)}</td><td>{len(c.runs)}</td><td>{c.x[-1]:.0f}</td>"
+        f"<td>{c.iqm[-1]:.1f}</td><td>{c.low[-1]:.1f} to {c.high[-1]:.1f}</td><td>{c.iqm.max():.1f}</td></tr>"
+        for c in curves
+    )
+    name = html.escape(title or "Learning curves")
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>'
+        "<style>body{font:16px system-ui;margin:2rem auto;max-width:60rem}table{border-collapse:collapse}"
+        "td,th{padding:.3rem .8rem;border-bottom:1px solid #ccc;text-align:left}svg{max-width:100%;height:auto}</style>"
+        f"<h1>{name}</h1>{svg[svg.index('<svg') :]}"
+        f"<table><tr><th>runs</th><th>seeds</th><th>{AXES[axis]}</th><th>last return (IQM)</th><th>95 % interval</th>"
+        f"<th>best return (IQM)</th></tr>{rows}</table></html>\n"
+    )
+
+
+def table(curves: Sequence[Curve], axis: Axis = "env_step") -> str:
+    """The last and the best return of each group, as text."""
+    from tabulate import tabulate
+
+    rows = [
+        (
+            c.label,
+            len(c.runs),
+            int(c.x[-1]),
+            f"{c.iqm[-1]:.1f}",
+            f"{c.low[-1]:.1f} to {c.high[-1]:.1f}",
+            f"{c.iqm.max():.1f}",
+        )
+        for c in curves
+    ]
+    headers = ("runs", "seeds", AXES[axis], "last return", "95 % interval", "best return")
+    return tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True)

@@ -1,0 +1,203 @@
+"""Where the values of a config come from, and whether an env keeps to the contract."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from easydict import EasyDict
+
+from ding.config.config import compile_config, compile_config_parallel
+from ding.config.read import read_config_directly
+from ding.config.resolve import Parts, complete_create_config, resolve_class, resolve_parts
+from ding.config.save import CREATE_SECTIONS
+from ding.entry.pipeline import read_pair, with_command_mode
+from ding.entry.run_folder import Path, plain_tree
+from ding.envs.env import env_implementation_check as checks
+from ding.envs.env.base_env import BaseEnv
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
+from ding.worker.learner.base_learner import BaseLearner
+
+MAIN, CREATE, COMPILED = "main_config", "create_config", "compile_config"
+
+
+def origins(path: Path) -> dict[str, tuple[Any, str]]:
+    """Each value of a compiled config by its dotted path, with where it comes from.
+
+    That is `main_config`, `create_config`, the name of the class whose default it is, or `compile_config` for what
+    follows from other values. Nothing is written.
+
+    Args:
+        path: of a config file; for one with a `system_config` those of the main section are told.
+
+    Raises:
+        Exception: as compiling the config does.
+    """
+    content = read_config_directly(str(path))
+    if "system_config" in content:
+        main, create = EasyDict(copy.deepcopy(content[MAIN])), EasyDict(with_command_mode(content[CREATE]))
+        compiled = compile_config_parallel(main, create, content["system_config"], save_cfg=False).main
+        defaults: list[tuple[str, Mapping[str, Any]]] = []
+    else:
+        main, create = read_pair(str(path))
+        with_command_mode(create)
+        compiled = compile_config(main, auto=True, create_cfg=create, save_cfg=False)
+        defaults = list(_defaults(create, compiled))
+    given, types = plain_tree(main), _types(create)
+    return {key: (value, _origin(key, value, given, types, defaults)) for key, value in plain_tree(compiled).items()}
+
+
+def _origin(
+    key: str,
+    value: Any,
+    given: Mapping[str, Any],
+    types: Mapping[str, Any],
+    defaults: list[tuple[str, Mapping[str, Any]]],
+) -> str:
+    for source, leaves in ((MAIN, given), (CREATE, types), *defaults):
+        if key in leaves and _equal(leaves[key], value):
+            return source
+    return COMPILED
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(np.all(one == other)) or repr(one) == repr(other)
+    except ValueError:  # arrays of other shapes
+        return False
+
+
+def _types(create: Mapping[str, Any]) -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
+    for name, section in CREATE_SECTIONS.items():
+        if isinstance(create.get(name), Mapping):
+            leaves.update(plain_tree(create[name], ".".join((*section, ""))))
+    return leaves
+
+
+def _defaults(create: EasyDict, compiled: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Class names with the leaves of their defaults, where they stand in the config."""
+    create = copy.deepcopy(create)
+    empty = Parts(None, None, None, BaseLearner, None, InteractionSerialEvaluator, None, None, None)
+    parts = resolve_parts(empty, create, complete_create_config(create))
+    collector = resolve_class("collector", compiled["policy"]["collect"]["collector"])
+    buffer = compiled["policy"]["other"]["replay_buffer"]
+    buffer_class = None if buffer.get("multi_buffer") else resolve_class("replay_buffer", buffer)
+    classes: tuple[tuple[Any, str], ...] = (
+        (parts.policy, "policy."),
+        (parts.env, "env."),
+        (parts.env_manager, "env.manager."),
+        (parts.learner, "policy.learn.learner."),
+        (collector, "policy.collect.collector."),
+        (parts.evaluator, "policy.eval.evaluator."),
+        (buffer_class, "policy.other.replay_buffer."),
+        (BaseSerialCommander, "policy.other.commander."),
+    )
+    for cls, prefix in classes:
+        if hasattr(cls, "default_config"):
+            owner = next((c for c in cls.__mro__ if "config" in vars(c)), cls)
+            yield owner.__name__, plain_tree(cls.default_config(), prefix)
+
+
+Check = tuple[str, Callable[[Any], Any]]
+
+
+def check_env(name: str) -> Iterator[tuple[str, str | None]]:
+    """Check an env against the contract of `BaseEnv`, one property after the other.
+
+    Args:
+        name: `module:Class` of a `BaseEnv`, which is made with the config `{}`, or of a gymnasium env, which is made
+            without arguments; or the id of a gymnasium env.
+
+    Yields:
+        what was checked, and what is wrong, None where nothing is.
+
+    Raises:
+        ConfigError: there is no such env.
+    """
+    for what, check in _CHECKS:
+        env = _make(name)
+        try:
+            check(env)
+        except Exception as e:
+            yield what, f"{e}" if isinstance(e, AssertionError) else f"{type(e).__name__}: {e}"
+        else:
+            yield what, None
+        finally:
+            env.close()
+
+
+def _make(name: str) -> BaseEnv:
+    from ding.envs.env.gymnasium_env import GymnasiumEnv
+
+    module, colon, attribute = name.partition(":")
+    if not colon or "/" in name or "-v" in attribute:
+        try:
+            env = GymnasiumEnv({"env_id": name})
+            env.observation_space  # noqa: B018  made here, for it is looked up only now
+            return env
+        except Exception as e:
+            raise ConfigError(f"there is no env {name!r}: {e}") from e
+    try:
+        cls = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as e:
+        raise ConfigError(f"there is no env {name!r}: {e}") from e
+    if isinstance(cls, type) and issubclass(cls, BaseEnv):
+        return cls({})
+    return GymnasiumEnv({"env": cls})
+
+
+def _check_seed(env: Any) -> None:
+    first, second = (_episode(env) for _ in range(2))
+    length = min(len(first), len(second))
+    for step in range(length):
+        for what, one, other in zip(("observation", "reward", "done"), first[step], second[step], strict=True):
+            if not _equal(_leaves(one), _leaves(other)):
+                raise AssertionError(
+                    f"two episodes with one seed and equal actions differ at step {step}: the {what} was {one!r} and "
+                    f"{other!r}; take all random numbers from a generator that seed() or reset() seeds"
+                )
+    if len(first) != len(second):
+        raise AssertionError(f"two episodes with one seed and equal actions have {len(first)} and {len(second)} steps")
+
+
+def _leaves(value: Any) -> Any:
+    return [_leaves(value[key]) for key in value] if isinstance(value, Mapping) else np.asarray(value).tolist()
+
+
+def _episode(env: Any, steps: int = 200) -> list[tuple[Any, Any, Any]]:
+    env.seed(0)
+    rounds: list[tuple[Any, Any, Any]] = [(copy.deepcopy(env.reset()), 0.0, False)]
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    for _ in range(steps):
+        action = np.asarray(space.sample()) if not isinstance(space.sample(), (dict, tuple)) else env.random_action()
+        timestep = env.step(np.atleast_1d(action) if isinstance(action, np.ndarray) else action)
+        rounds.append((copy.deepcopy(timestep.obs), copy.deepcopy(timestep.reward), timestep.done))
+        if timestep.done:
+            break
+    return rounds
+
+
+def _check_reset_again(env: Any) -> None:
+    env.seed(0)
+    env.reset()
+    env.step(env.random_action())
+    env.reset()
+    env.close()
+    env.reset()
+
+
+_CHECKS: tuple[Check, ...] = (
+    ("the dtypes of the spaces", checks.check_space_dtype),
+    ("the observation of reset() is in its space", checks.check_reset),
+    ("observations and rewards of step() are in their spaces; episodes end and tell their return", checks.check_step),
+    ("observations of one step after another share no memory", checks.check_obs_deepcopy),
+    ("equal seeds and actions give equal episodes", _check_seed),
+    ("reset() within an episode, and after close()", _check_reset_again),
+)

@@ -1,0 +1,131 @@
+"""The folder of an experiment, read by those who evaluate, record or plot it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.config.read import read_config_directly
+from ding.config.save import split_config
+from ding.utils.config_helper import ConfigError
+
+CONFIG, EVALUATIONS, BEST = "total_config.py", "eval.jsonl", "ckpt_best.pth.tar"
+Path = str | os.PathLike[str]
+# What the roles of a parallel training have in the sections of the main config, of types that a serial run has not.
+_PARALLEL_SECTIONS = (("collect", "collector"), ("learn", "learner"), ("other", "commander"))
+
+
+class RunFolder:
+    """What a training has left in its folder.
+
+    Args:
+        path: the folder, `exp_name` of the training.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or no training has written into it.
+
+    Attributes:
+        path: the folder.
+        compiled: the compiled config of the main section.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = os.fspath(path)
+        config = os.path.join(self.path, CONFIG)
+        if not os.path.isfile(config):
+            what = "holds no training" if os.path.isdir(self.path) else "does not exist"
+            raise FileNotFoundError(
+                f"the folder {self.path!r} {what}: {CONFIG} is missing; give the folder that a training has written, "
+                "its exp_name"
+            )
+        whole = read_config_directly(config)["exp_config"]
+        self.is_parallel = "system" in whole
+        self.compiled = EasyDict(whole["main"] if self.is_parallel else whole)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the training, where the config has it."""
+        seed: int | None = self.compiled.get("seed")
+        return seed
+
+    def configs(self) -> tuple[EasyDict, EasyDict]:
+        """The pair `(main_config, create_config)` that compiles to the config of the training, in one process."""
+        compiled = copy.deepcopy(self.compiled)
+        if self.is_parallel:
+            for section, key in _PARALLEL_SECTIONS:
+                compiled.policy.get(section, {}).pop(key, None)
+            compiled.setdefault("exp_name", self.path)
+        main, create = split_config(compiled)
+        main["exp_name"] = self.path
+        return EasyDict(main), EasyDict(create)
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The lines of `eval.jsonl`, in their order: `train_iter`, `env_step`, `returns`, ...
+
+        Raises:
+            ConfigError: a line before the last one is damaged. A last line that was cut off is left out.
+        """
+        path = os.path.join(self.path, EVALUATIONS)
+        if not os.path.isfile(path):
+            return []
+        with open(path, encoding="utf-8") as f:
+            lines = f.read().splitlines()
+        records = []
+        for number, line in enumerate(lines, 1):
+            try:
+                records.append(json.loads(line))
+            except ValueError as e:
+                if number < len(lines):
+                    raise ConfigError(f"{path}, line {number}, is damaged: {e}") from e
+        return records
+
+    def checkpoints(self) -> dict[str, str]:
+        """Path by name of all checkpoints, the newest last."""
+        folder = os.path.join(self.path, "ckpt")
+        if not os.path.isdir(folder):
+            return {}
+        names = [name for name in os.listdir(folder) if name.endswith(".pth.tar")]
+        names.sort(key=lambda name: (os.stat(os.path.join(folder, name)).st_mtime_ns, name))
+        return {name: os.path.join(folder, name) for name in names}
+
+    def checkpoint(self, name: str | None = None) -> str:
+        """The path of a checkpoint: `name`, with or without its suffix or a path; by default the best, else the newest.
+
+        Raises:
+            FileNotFoundError: there is none, or none of that name.
+        """
+        there = self.checkpoints()
+        if name is not None:
+            for candidate in (name, f"{name}.pth.tar", f"ckpt_{name}.pth.tar", f"iteration_{name}.pth.tar"):
+                if candidate in there:
+                    return there[candidate]
+            if os.path.isfile(name):
+                return name
+        elif there:
+            return there.get(BEST) or list(there.values())[-1]
+        wanted = "" if name is None else f" {name!r}"
+        raise FileNotFoundError(
+            f"there is no checkpoint{wanted} in {os.path.join(self.path, 'ckpt')!r}; "
+            f"there are: {', '.join(there) or 'none'}"
+        )
+
+
+def plain_tree(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of a config by their dotted paths; an empty section is a leaf.
+
+    Example:
+        >>> plain_tree({"policy": {"learn": {"batch_size": 64}, "model": {}}, "seed": 0})
+        {'policy.learn.batch_size': 64, 'policy.model': {}, 'seed': 0}
+    """
+    leaves: dict[str, Any] = {}
+    for key, value in cfg.items():
+        if isinstance(value, Mapping) and value:
+            leaves.update(plain_tree(value, f"{prefix}{key}."))
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves

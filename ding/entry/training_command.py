@@ -1,0 +1,90 @@
+"""`ding train`: a config file, some values of it changed, and the pipeline that fits."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ding.config.read import read_config, read_config_directly, read_config_with_system
+from ding.utils.config_helper import ConfigError
+
+# Policies that learn from a data set alone.
+_OFFLINE = ("cql", "discrete_cql", "td3_bc", "iql")
+
+
+def train_config(
+    path: str,
+    seed: int = 0,
+    settings: Sequence[str] = (),
+    mode: str | None = None,
+    exp_name: str | None = None,
+    train_iter: int | None = None,
+    env_step: int | None = None,
+) -> None:
+    """Train as a config file says.
+
+    Args:
+        settings: `key=value`, values of the main config.
+        mode: the pipeline, `serial`, `serial_onpolicy`, `serial_offline` or `parallel`; None for the one that the
+            config needs.
+
+    Raises:
+        ConfigError: a setting is none; else as the pipeline does.
+    """
+    import ding.entry
+
+    mode = mode or pipeline_of(path)
+    configs = read_config_with_system(path) if mode == "parallel" else read_config(path)
+    for setting in settings:
+        change(configs[0], setting)
+    if exp_name is not None:
+        configs[0]["exp_name"] = exp_name
+    limits = {"max_train_iter": train_iter, "max_env_step": env_step}
+    if mode == "serial_offline" and limits.pop("max_env_step") is not None:
+        raise ConfigError("--env-step has no effect on training from a data set; use --train-iter")
+    pipeline = getattr(
+        ding.entry, f"{mode}_pipeline" if mode == "parallel" else mode.replace("serial", "serial_pipeline")
+    )
+    pipeline(configs, seed=seed, **{name: limit for name, limit in limits.items() if limit is not None})
+
+
+def pipeline_of(path: str) -> str:
+    """The pipeline that the config in the file needs: with a `system_config` it is `parallel`.
+
+    Raises:
+        KeyError: its policy is not registered.
+    """
+    if "system_config" in read_config_directly(path):
+        return "parallel"
+    from ding.config.resolve import resolve_class
+
+    main, create = read_config(os.path.abspath(path))
+    kind = str(create.get("policy", {}).get("type", "")).removesuffix("_command")
+    if kind in _OFFLINE:
+        return "serial_offline"
+    defaults = resolve_class("policy", create.get("policy", {})).default_config()
+    on_policy = main.get("policy", {}).get("on_policy", defaults.get("on_policy", False))
+    return "serial_onpolicy" if on_policy else "serial"
+
+
+def change(cfg: Any, setting: str) -> None:
+    """Set one value, `policy.learn.batch_size=128`, in place; the value is a Python literal, else a string.
+
+    Raises:
+        ConfigError: it is no such setting, or goes through a value that is no section.
+    """
+    key, equals, text = setting.partition("=")
+    names = key.strip().split(".")
+    if not equals or not all(name.isidentifier() for name in names):
+        raise ConfigError(f"--set {setting!r} is not allowed; it must be key=value, as policy.learn.batch_size=128")
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        value = text.strip()
+    for depth, name in enumerate(names[:-1], 1):
+        cfg = cfg.setdefault(name, {})
+        if not hasattr(cfg, "setdefault"):
+            raise ConfigError(f"--set {setting!r} is not allowed: {'.'.join(names[:depth])} is {cfg!r}, no section")
+    cfg[names[-1]] = value

@@ -1,0 +1,356 @@
+"""The commands `ding train`, `eval`, `record`, `plot`, `list`, `show` and `check-env`, and what they are made of."""
+
+import copy
+import json
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from ding.config import read_config
+from ding.entry import cli_commands, curves, run_folder, serial_pipeline, trained, training_command
+from ding.entry.cli import cli
+from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
+from ding.entry.describe import origins
+from ding.entry.run_folder import RunFolder, plain_tree
+from ding.entry.trained import evaluate_run, load_policy
+from ding.example import cartpole_dqn
+from ding.utils.config_helper import ConfigError
+
+CONFIG = cartpole_dqn.__file__
+
+
+def ding(*args, status=0):
+    result = CliRunner().invoke(cli, [str(arg) for arg in args], prog_name="ding")
+    assert result.exit_code == status, (result.output, result.exception)
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def exp(tmp_path_factory):
+    """The folder of a training of 100 iterations, and what it returned."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        main = copy.deepcopy(cartpole_dqn.main_config)
+        main.exp_name = "run"
+        serial_pipeline((main, cartpole_dqn.create_config), seed=3, max_train_iter=100)
+    return folder / "run"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write_run(path, returns, seed=0, **settings):
+    """A folder as a training with these evaluations leaves it."""
+    path.mkdir(parents=True)
+    cfg = {"policy": {"learn": settings}, "seed": seed, "exp_name": str(path)}
+    (path / "total_config.py").write_text(f"exp_config = {cfg!r}\n")
+    lines = [json.dumps({"train_iter": 10 * i, "env_step": 100 * i, "returns": r}) for i, r in enumerate(returns)]
+    (path / "eval.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+# Training.
+
+
+def test_train_uses_the_pipeline_that_the_config_needs_with_the_given_values(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "ding.entry.serial_pipeline", lambda *args, **kwargs: calls.append((args, kwargs)), raising=False
+    )
+    setting = "policy.learn.batch_size=32"
+    ding("train", CONFIG, "--seed", 4, "--set", setting, "--set", "exp_name=mine", "--train-iter", 7)
+    [(((main, create),), kwargs)] = calls
+    assert (main.policy.learn.batch_size, main.exp_name, create.policy.type) == (32, "mine", "dqn")
+    assert kwargs == {"seed": 4, "max_train_iter": 7}
+
+
+@pytest.mark.parametrize(
+    ("example", "pipeline"),
+    [
+        ("cartpole_dqn", "serial"),
+        ("cartpole_ppo", "serial_onpolicy"),
+        ("cartpole_dqn_parallel", "parallel"),
+        ("pendulum_cql", "serial_offline"),
+    ],
+)
+def test_the_pipeline_follows_from_the_config(example, pipeline):
+    path = CONFIG.replace("cartpole_dqn", example)
+    assert training_command.pipeline_of(path) == pipeline
+
+
+@pytest.mark.parametrize("setting", ["policy", "policy..x=1", "exp_name.x=1"])
+def test_a_setting_that_is_none_is_refused(setting):
+    assert f"--set {setting!r} is not allowed" in ding("train", CONFIG, "--set", setting, status=1)
+
+
+def test_a_misspelt_key_is_one_line_and_with_traceback_an_exception():
+    wrong = "policy.learn.batch_sise=3"
+    output = ding("train", CONFIG, "--set", wrong, status=1)
+    assert output.startswith("Error: ") and "batch_size" in output and len(output.splitlines()) == 1
+    result = CliRunner().invoke(cli, ["--traceback", "train", CONFIG, "--set", wrong])
+    assert isinstance(result.exception, ConfigError)
+
+
+def test_an_error_in_a_program_keeps_its_traceback(monkeypatch):
+    def fail(*args, **kwargs):
+        raise ValueError("the env is broken")
+
+    monkeypatch.setattr("ding.entry.serial_pipeline", fail, raising=False)
+    result = CliRunner().invoke(cli, ["train", CONFIG])
+    assert isinstance(result.exception, ValueError) and str(result.exception) == "the env is broken"
+
+
+def test_a_documented_option_before_a_command_is_refused():
+    assert "--mode has no effect on the command list" in ding("-m", "serial", "list", "policy", status=2)
+
+
+# A folder of a training.
+
+
+def test_a_total_config_trains_again(exp):
+    main, create = read_config(str(exp / "total_config.py"))
+    main.exp_name = "again"
+    serial_pipeline((main, create), seed=3, max_train_iter=100)
+    first, again = (RunFolder(path).evaluations() for path in (exp, "again"))
+    assert [(r["train_iter"], r["env_step"], r["returns"]) for r in again] == [
+        (r["train_iter"], r["env_step"], r["returns"]) for r in first
+    ]
+
+
+def test_an_evaluation_plays_the_episodes_that_the_training_played(exp):
+    last = RunFolder(exp).evaluations()[-1]
+    assert evaluate_run(exp, checkpoint=last["train_iter"] and str(last["train_iter"])).returns == last["returns"]
+
+
+def test_eval_prints_a_table_of_the_episodes(exp):
+    lines = ding("eval", exp, "-n", 3).splitlines()
+    returns = evaluate_run(exp, n_episode=3).returns
+    assert [line.split() for line in lines[2:5]] == [[str(i), f"{r:.1f}", f"{r:.0f}"] for i, r in enumerate(returns)]
+    assert lines[5].startswith(f"mean return {np.mean(returns):.1f}, ") and lines[5].endswith("over 3 episodes")
+
+
+def test_a_loaded_policy_acts_as_in_the_evaluations(exp):
+    record = evaluate_run(exp, n_episode=1)
+    with load_policy(exp) as policy:
+        env = policy.make_env(seed=3)
+        env.reset()  # as the evaluator does
+        total, obs = 0.0, env.ready_obs[0]
+        while True:
+            timestep = env.step({0: policy.predict(obs)})[0]
+            total += float(timestep.reward[0])
+            obs = timestep.obs
+            if timestep.done:
+                break
+    assert [total] == record.returns
+
+
+def test_a_loaded_policy_acts_on_an_env_of_gymnasium(exp):
+    policy, env = load_policy(exp), gymnasium.make("CartPole-v1")
+    obs, _ = env.reset(seed=0)
+    action = policy.predict(obs)
+    assert action.shape == (1,) and action[0] in (0, 1)
+    env.close()
+
+
+def test_checkpoints_are_found_by_name_iteration_and_path(exp):
+    folder = RunFolder(exp)
+    best = str(exp / "ckpt" / "ckpt_best.pth.tar")
+    assert folder.checkpoint() == folder.checkpoint("best") == folder.checkpoint(best) == best
+    assert folder.checkpoint("0") == folder.checkpoint("iteration_0") == str(exp / "ckpt" / "iteration_0.pth.tar")
+    with pytest.raises(FileNotFoundError, match="no checkpoint 'iteration_7'.*ckpt_best"):
+        folder.checkpoint("iteration_7")
+
+
+def test_a_folder_without_a_training_is_named(tmp_path):
+    assert ding("eval", tmp_path, status=1).startswith(f"Error: the folder {str(tmp_path)!r} holds no training")
+
+
+def test_a_last_line_that_was_cut_off_is_left_out_and_a_damaged_one_named(tmp_path):
+    write_run(tmp_path / "run", [[1.0], [2.0]])
+    file = tmp_path / "run" / "eval.jsonl"
+    file.write_text(file.read_text() + '{"train_iter": 2')
+    assert [record["returns"] for record in RunFolder(tmp_path / "run").evaluations()] == [[1.0], [2.0]]
+    file.write_text("broken\n" + file.read_text())
+    with pytest.raises(ConfigError, match="line 1, is damaged"):
+        RunFolder(tmp_path / "run").evaluations()
+
+
+# Curves.
+
+
+def test_interquartile_means_leave_out_a_quarter_at_each_end():
+    values = np.array([[9.0, 1.0], [0.0, 2.0], [1.0, 3.0], [2.0, 4.0], [-90.0, 5.0]])
+    assert interquartile_mean(values).tolist() == [1.0, 3.0]
+    assert interquartile_mean(values[:3]).tolist() == pytest.approx([10 / 3, 2.0])
+
+
+def test_the_interval_holds_the_mean_and_is_a_point_for_one_run():
+    values = np.random.default_rng(0).normal(10.0, 2.0, (5, 3))
+    low, high = bootstrap_interval(values)
+    assert (low < interquartile_mean(values)).all() and (interquartile_mean(values) < high).all()
+    assert (low >= values.min(0)).all() and (high <= values.max(0)).all()
+    one = bootstrap_interval(values[:1])
+    assert np.array_equal(one, [values[0], values[0]])
+
+
+def test_runs_that_differ_in_seeds_only_are_one_curve_and_keep_their_last_return(tmp_path):
+    write_run(tmp_path / "a_seed0", [[0.0], [10.0, 20.0]], seed=0)
+    write_run(tmp_path / "a_seed1", [[2.0], [5.0], [25.0]], seed=1)
+    write_run(tmp_path / "b", [[1.0]], lr=0.1)
+    first, second = read_curves([tmp_path])
+    assert [(c.label.rpartition("/")[2], len(c.runs)) for c in (first, second)] == [("a", 2), ("b", 1)]
+    assert (first.x.tolist(), first.iqm.tolist()) == ([0.0, 100.0, 200.0], [1.0, 10.0, 20.0])
+    assert read_curves([tmp_path / "b"], "train_iter")[0].x.tolist() == [0.0]
+
+
+def test_folders_without_evaluations_are_named(tmp_path):
+    write_run(tmp_path / "run", [])
+    with pytest.raises(FileNotFoundError, match="no evaluation has been recorded in '.*run'"):
+        read_curves([tmp_path / "run"])
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("html", b"<!doctype html>")])
+def test_plot_writes_the_kind_of_file_that_is_asked_for(tmp_path, suffix, start):
+    pytest.importorskip("matplotlib")
+    write_run(tmp_path / "run", [[1.0], [2.0]])
+    output = ding("plot", tmp_path / "run", "-o", f"out.{suffix}")
+    assert (tmp_path / f"out.{suffix}").read_bytes().startswith(start)
+    assert "2.0" in output and f"out.{suffix} is written." in output
+
+
+def test_a_plot_of_another_kind_is_refused(tmp_path):
+    write_run(tmp_path / "run", [[1.0]])
+    assert "must be .png, .svg, .pdf or .html" in ding("plot", tmp_path / "run", "-o", "out.bmp", status=1)
+
+
+def test_without_matplotlib_its_installation_is_told(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    write_run(tmp_path / "run", [[1.0]])
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        curves.draw(read_curves([tmp_path / "run"]), tmp_path / "out.png")
+
+
+# Configs.
+
+
+def test_each_value_of_a_config_says_where_it_comes_from():
+    found = origins(CONFIG)
+    assert found["policy.learn.batch_size"] == (64, "main_config")
+    assert found["env.manager.type"] == ("base", "create_config")
+    assert found["policy.priority"] == (False, "DQNPolicy")
+    assert found["env.manager.max_retry"] == (1, "BaseEnvManager")
+    assert found["policy.learn.learner.hook.log_show_after_iter"] == (100, "BaseLearner")
+    assert found["policy.other.replay_buffer.alpha"] == (0.6, "AdvancedReplayBuffer")
+    assert found["policy.eval.evaluator.stop_value"] == (195, "compile_config")
+
+
+def test_show_prints_a_part_or_what_was_changed():
+    assert "policy.learn.batch_size" in ding("show", CONFIG, "policy.learn")
+    assert "env.stop_value" not in ding("show", CONFIG, "policy.learn")
+    changed = ding("show", CONFIG, "--changed")
+    assert "policy.learn.batch_size" in changed and "policy.priority" not in changed
+    assert "nothing under 'polisy'" in ding("show", CONFIG, "polisy", status=2)
+
+
+def test_show_takes_the_config_of_a_parallel_training():
+    path = CONFIG.replace("cartpole_dqn", "cartpole_dqn_parallel")
+    assert "main_config" in ding("show", path, "policy.learn.batch_size")
+
+
+def test_plain_trees_keep_empty_sections():
+    assert plain_tree({"a": {"b": {}, "c": 1}, "d": [1]}) == {"a.b": {}, "a.c": 1, "d": [1]}
+
+
+# Envs.
+
+
+class Unseeded(gymnasium.Env):
+    """Its observations follow from no seed."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    _numbers = np.random.default_rng(0)
+
+    def reset(self, *, seed=None, options=None):
+        self._left = 3
+        return self._numbers.random(1, np.float32), {}
+
+    def step(self, action):
+        self._left -= 1
+        return self._numbers.random(1, np.float32), 1.0, self._left == 0, False, {}
+
+
+class Outside(Unseeded):
+    """Its observations lie outside of their space."""
+
+    def step(self, action):
+        return np.full(1, 2.0, np.float32), *super().step(action)[1:]
+
+
+def test_an_env_that_keeps_to_the_contract_passes():
+    lines = ding("check-env", "CartPole-v1").splitlines()
+    assert len(lines) == 6 and all(line.startswith("ok ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("Unseeded", "differ at step 0: the observation was"), ("Outside", "exceeds its space")]
+)
+def test_an_env_that_does_not_is_told_what_is_wrong(name, problem):
+    output = ding("check-env", f"{__name__}:{name}", status=1)
+    failed = [line for line in output.splitlines() if line.startswith("FAIL")]
+    assert any(problem in line for line in failed)
+
+
+@pytest.mark.parametrize("name", ["NoSuchEnv-v3", "no.module:Env", f"{__name__}:NoSuchEnv"])
+def test_an_unknown_env_is_named(name):
+    assert f"there is no env {name!r}" in ding("check-env", name, status=1)
+
+
+# Videos and lists.
+
+
+def test_a_video_of_another_kind_is_refused(exp):
+    assert "must be .mp4 or .gif" in ding("record", exp, "-o", "video.avi", status=1)
+
+
+def test_without_the_packages_both_are_named_at_once(exp, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install moviepy pygame"):
+        trained.record(exp)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["mp4", "gif"])
+def test_record_writes_one_video_an_episode(exp, tmp_path, suffix):
+    pytest.importorskip("moviepy")
+    pytest.importorskip("pygame")
+    output = ding("record", exp, "-n", 2, "-o", tmp_path / f"clip.{suffix}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"clip_0.{suffix}", f"clip_1.{suffix}"]
+    assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
+    assert [line.partition(": return ")[2] for line in output.splitlines() if "return" in line] == [
+        f"{value:.1f}" for value in evaluate_run(exp, n_episode=2).returns
+    ] or suffix
+
+
+def test_list_names_all_registries(monkeypatch):
+    shown = []
+    monkeypatch.setattr("ding.entry.cli_registry.show_registries", shown.append)
+    ding("list")
+    ding("list", "policy", "env")
+    assert shown == [(), ("policy", "env")]
+
+
+def test_every_command_has_help_that_fits_a_line():
+    for command in cli_commands.COMMANDS:
+        assert "..." not in command.get_short_help_str(60).replace(", ...", "")
+        assert ding(command.name, "--help").startswith(f"Usage: ding {command.name} ")
+
+
+def test_a_run_folder_without_a_seed_has_none(tmp_path):
+    (tmp_path / "total_config.py").write_text("exp_config = {'policy': {}}\n")
+    assert run_folder.RunFolder(tmp_path).seed is None
