@@ -215,12 +215,22 @@ class PriorityIndex:
         is_single = _SINGLE_TOTALS[0] < self._running[-1] < _SINGLE_TOTALS[1]
         return _search_last_blocks(self._sums[0], found, masses, is_single)
 
-    def importance(self, slots: IntArray, beta: float) -> FloatArray:
-        """Importance weights [n]: (N P_i) ** -beta over their maximum, so (smallest weight / weight_i) ** beta."""
+    @property
+    def least_weight(self) -> float:
+        """The smallest weight above 0; infinite where there is none."""
         if self._least is None:
             self._least = math.inf
             self._note_least(slice(0, len(self.weights)))
-        result: FloatArray = (self._least / self.weights.take(slots)) ** beta
+        return self._least
+
+    def importance(self, slots: IntArray, beta: float, least_weight: float | None = None) -> FloatArray:
+        """Importance weights [n]: (N P_i) ** -beta over their maximum, so (smallest weight / weight_i) ** beta.
+
+        Args:
+            least_weight: the smallest weight, where other items count, too; by default `self.least_weight`.
+        """
+        least = self.least_weight if least_weight is None else least_weight
+        result: FloatArray = (least / self.weights.take(slots)) ** beta
         return result
 
     def _settle(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,23 @@ _ENOUGH = Verdict(True, "enough items are there")
 
 def _is_dict(item: Any) -> bool:
     return isinstance(item, dict)
+
+
+class Stock(NamedTuple):
+    """What a buffer can give.
+
+    Attributes:
+        size: number of items that can be drawn.
+        weight: sum of their weights, which are priority ** alpha.
+        least_weight: the smallest of these; infinite where there is no item.
+        pushed, sampled: items pushed and sampled in the recent past, as the limits on throughput count them.
+    """
+
+    size: int
+    weight: float
+    least_weight: float
+    pushed: float
+    sampled: float
 
 
 @BUFFER_REGISTRY.register("advanced")
@@ -123,6 +140,11 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def max_priority(self) -> float:
         """The largest priority that updates have set; items that bring none get it."""
         return self._index.max_priority
+
+    @max_priority.setter
+    def max_priority(self, priority: float) -> None:
+        with self._lock:
+            self._index.max_priority = priority
 
     @property
     def beta(self) -> float:
@@ -225,7 +247,31 @@ class AdvancedReplayBuffer(ColumnBuffer):
             self._log_report(report, int(cur_learner_iter))
         return batch
 
-    def _sample_with_lock(self, size: int, cur_learner_iter: int, sample_range: slice | None) -> list[Any]:
+    def stock(self, cur_learner_iter: int) -> Stock:
+        """What there is to draw from, after stale items have gone."""
+        with self._lock:
+            self._remove_stale(cur_learner_iter)
+            rates = self._thruput_controller
+            pushed, sampled = rates.history_push_count, rates.history_sample_count
+            return Stock(self._store.valid_count, self._index.total, self._index.least_weight, pushed, sampled)
+
+    def draw(self, size: int, cur_learner_iter: int, least_weight: float) -> list[Any]:
+        """A part of a batch that is drawn from several buffers as from one: `sample`, but no limit is asked.
+
+        Args:
+            size: number of items; it may exceed the capacity.
+            least_weight: the smallest weight in all of these buffers, see `stock`; importance weights are relative to
+                it.
+
+        Raises:
+            ValueError: there is no item.
+        """
+        with self._lock:
+            return self._sample_with_lock(size, int(cur_learner_iter), None, least_weight)
+
+    def _sample_with_lock(
+        self, size: int, cur_learner_iter: int, sample_range: slice | None, least_weight: float | None = None
+    ) -> list[Any]:
         ranges = None if sample_range is None else self._store.ranges(sample_range)
         slots = self._index.draw(size, self._rng, ranges)
         np.add.at(self._books.use_count, slots, 1)
@@ -234,7 +280,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         bookkeeping = {
             **self._books.shown(slots, records),
             "staleness": Column(Kind.INT, staleness),
-            "IS": Column(Kind.FLOAT, self._index.importance(slots, self._beta)),
+            "IS": Column(Kind.FLOAT, self._index.importance(slots, self._beta, least_weight)),
         }
         batch = self._with_columns(slots, columns, bookkeeping)
         self._sampled_data_attr_monitor.record(use=records["use"], priority=records["priority"], staleness=staleness)
@@ -267,15 +313,18 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def _sample_check(self, size: int, cur_learner_iter: int) -> Verdict:
         """Remove stale items, then tell whether enough are left for `size`."""
         with self._lock:
-            stale = self._ages.stale_slots(int(cur_learner_iter))
-            if stale.size:
-                self._remove(stale)
+            self._remove_stale(cur_learner_iter)
             have, ratio = self._store.valid_count, self._sample_min_limit_ratio
             if have / size >= ratio:
                 return _ENOUGH
             return Verdict(False, f"{have} items are there, {math.ceil(size * ratio)} are needed")
 
     # ---- removal
+
+    def _remove_stale(self, cur_learner_iter: int) -> None:
+        stale = self._ages.stale_slots(int(cur_learner_iter))
+        if stale.size:
+            self._remove(stale)
 
     def _use_up(self, slots: IntArray) -> None:
         """Take items that reached `max_use` out of the draw.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import pickle
 import threading
 from pathlib import Path
@@ -825,3 +826,22 @@ def test_the_view_of_slots_deep_copies_and_compares_as_a_list(make_advanced):
     numbers.push(items(0, 2), 0)
     assert numbers._data == list(numbers._data) and numbers._data == copy.deepcopy(numbers._data)
     assert numbers._data != [None, None]
+
+
+def test_a_part_of_a_batch_asks_no_limit_and_weighs_by_the_smallest_weight_of_all(make_advanced) -> None:
+    buffer = make_advanced(alpha=1.0, beta=1.0, thruput_controller={"sample_min_limit_ratio": 10})
+    buffer.push([{"obs": i, "priority": priority} for i, priority in enumerate((2.0, 4.0))], 0)
+    assert buffer.sample(1, 0) is None
+    drawn = buffer.draw(6, 0, least_weight=1.0)
+    assert [item["obs"] for item in drawn] == [0, 0, 1, 1, 1, 1]
+    assert {item["obs"]: item["IS"] for item in drawn} == {0: 0.5, 1: 0.25}
+
+
+def test_the_stock_is_what_can_be_drawn_after_stale_items_have_gone(make_advanced) -> None:
+    buffer = make_advanced(alpha=1.0, max_staleness=5, thruput_controller={"window_seconds": 1e9})
+    assert buffer.stock(0) == (0, 0.0, math.inf, 0.0, 0.0)
+    rows = [{"obs": i, "priority": i + 1.0, "collect_iter": i} for i in range(3)]
+    buffer.push(rows, 0)
+    buffer.sample(2, 0)
+    assert buffer.stock(5) == (2, 5.0, 2.0, pytest.approx(3.0), pytest.approx(2.0))
+    assert buffer.count() == 2

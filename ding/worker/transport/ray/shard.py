@@ -1,0 +1,280 @@
+"""A part of a replay buffer, with the samples themselves; see `ShardedReplay` for the whole."""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
+from ding.utils.data.samples import Samples, columns_of
+from ding.utils.file_helper import atomic_write
+from ding.utils.msgpack_helper import pack, unpack
+from ding.worker.replay_buffer.base_buffer import create_buffer
+from ding.worker.transport.chunk import decode_chunk, encode_chunk
+from ding.worker.transport.chunk_reader import DATA_INDEX, pick_sample
+from ding.worker.transport.ray.split import PRIORITIZED, shard_config, split_of
+
+# The key of a sample that is a list of steps, which buffers could not store beside its metadata.
+STEPS = "__steps__"
+# What a file of a shard begins with: the format and its version, and the checksum of all that follows.
+_HEAD, _MAGIC = struct.Struct("<16sI"), b"ding-replay-v001"
+
+
+class ShardLost(ConnectionError):
+    """The process of a shard has gone, with its samples. The next call may reach the one in its place."""
+
+
+class Shard(Protocol):
+    """The end of one shard that its clients have."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+
+    def call(self, method: str, *args: Any) -> Future[Any]:
+        """Call a method of `ReplayShard`; returns at once. The future raises ShardLost, or what the method raises."""
+
+
+class ReplayShard:
+    """A buffer, or a part of one, in which samples lie with their metadata. Thread-safe.
+
+    All that goes in and out is bytes and plain values, and nothing in it is executed.
+
+    Args:
+        cfg: of the whole buffer.
+        exp_name: folder of the experiment, for the logs.
+        index, shards: which of how many parts this is.
+
+    Attributes:
+        life: a name that no other shard has, nor the one in whose place this one is.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any], exp_name: str, index: int, shards: int) -> None:
+        self.life = secrets.token_hex(4)
+        self._cfg, self._exp_name = cfg, exp_name
+        self._index, self._shards = index, shards
+        self._is_prioritized = split_of(cfg, shards).kind == PRIORITIZED
+        self._buffer: Any = None
+        self._changed = threading.Condition(threading.RLock())
+        self._pushes = 0
+        self._is_closed = False
+
+    def open(self) -> str:
+        """Make the buffer, unless it is there; returns `life`.
+
+        Raises:
+            ConfigError: the config of the buffer is wrong.
+            RuntimeError: the shard is closed.
+        """
+        with self._changed:
+            if self._is_closed:
+                raise RuntimeError("the shard is closed")
+            if self._buffer is None:
+                # By default the one shard has the name that a buffer has without shards.
+                name = {} if self._shards == 1 else {"instance_name": f"buffer_shard{self._index}"}
+                cfg = shard_config(self._cfg, self._index, self._shards)
+                self._buffer = create_buffer(cfg, exp_name=self._exp_name, **name)
+                self._buffer.start()
+        return self.life
+
+    def push(self, data: bytes, rows: bytes, compressor: str) -> int:
+        """Take in the samples of a chunk.
+
+        Args:
+            data: as `encode_chunk` makes it with `compressor`.
+            rows: the metadata of the samples, likewise, not compressed.
+
+        Returns:
+            how many were taken in: all, or none if the buffer limits the rate.
+
+        Raises:
+            ValueError: the bytes are damaged, or samples are missing.
+        """
+        self.open()
+        items = with_metadata(decode_chunk(data, compressor), decode_chunk(rows, "none"))
+        with self._changed:
+            before = getattr(self._buffer, "push_count", None)
+            self._buffer.push(items, -1)
+            is_taken = before is None or self._buffer.push_count != before
+            self._pushes += 1
+            self._changed.notify_all()
+        return len(items) if is_taken else 0
+
+    def wait(self, pushes: int, timeout_s: float) -> int:
+        """Wait until there were more pushes than `pushes`, or the shard is closed; returns how many there were."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._pushes > pushes, timeout_s)
+            return self._pushes
+
+    def plan(self, cur_learner_iter: int, max_priority: float, updates: Sequence[bytes]) -> dict[str, Any]:
+        """What there is to draw from, after priorities were set and stale items have gone.
+
+        Args:
+            max_priority: the largest that was set in any shard: items that bring none get it from now on.
+            updates: each is `pack({'life', 'info'})`; those of another life are of items that are lost.
+        """
+        self.open()
+        buffer = self._buffer
+        with self._changed:
+            for update in map(unpack, updates):
+                if update["life"] == self.life:
+                    buffer.update(update["info"])
+            facts = {"life": self.life, "pushes": self._pushes}
+            if not self._is_prioritized:
+                return {**facts, "count": buffer.count()}
+            buffer.max_priority = max(buffer.max_priority, max_priority)
+            stock = buffer.stock(cur_learner_iter)._asdict()
+            return {**facts, **stock, "count": stock["size"], "beta": buffer.beta}
+
+    def draw(
+        self, sizes: Sequence[int], cur_learner_iter: int, betas: Sequence[float], least_weight: float
+    ) -> dict[str, Any]:
+        """Parts of several batches, which are drawn without asking any limit.
+
+        Args:
+            sizes: of the parts.
+            betas: the exponent of the importance weights of each.
+            least_weight: the smallest weight in all shards.
+
+        Returns:
+            `life`; `sizes`, which are smaller where there are too few items; and `samples`, see `encode_chunk`.
+        """
+        self.open()
+        parts = []
+        with self._changed:
+            for size, beta in zip(sizes, betas, strict=True):
+                parts.append(self._draw(size, cur_learner_iter, beta, least_weight))
+        return self._reply(parts)
+
+    def _draw(self, size: int, cur_learner_iter: int, beta: float, least_weight: float) -> list[Any]:
+        count = self._buffer.count()
+        if not (size and count):
+            return []
+        if self._is_prioritized:
+            self._buffer.beta = beta
+            drawn: list[Any] = self._buffer.draw(size, cur_learner_iter, least_weight)
+        else:
+            drawn = self._buffer.sample(min(size, count), cur_learner_iter)
+        return drawn
+
+    def sample(
+        self, batch_size: int, count: int, cur_learner_iter: int, max_priority: float, updates: Sequence[bytes]
+    ) -> dict[str, Any]:
+        """Up to `count` batches of the one shard that there is, as the buffer gives them; otherwise see `draw`."""
+        facts = self.plan(cur_learner_iter, max_priority, updates)
+        batches: list[list[Any]] = []
+        with self._changed:
+            while len(batches) < count and (batch := self._sample(batch_size, cur_learner_iter)) is not None:
+                batches.append(batch)
+            facts["count"] = self._buffer.count()
+        return {**facts, **self._reply(batches)}
+
+    def _sample(self, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
+        buffer = self._buffer
+        if isinstance(buffer, DequeBufferWrapper) and buffer.count() < batch_size:
+            return None  # it would warn of it, each time
+        batch: list[Any] | None = buffer.sample(batch_size, cur_learner_iter)
+        return batch
+
+    def _reply(self, parts: Sequence[list[Any]]) -> dict[str, Any]:
+        samples = joined([part for part in parts if part])
+        encoded = encode_chunk(samples, "none") if samples else b""
+        return {"life": self.life, "sizes": [len(part) for part in parts], "samples": encoded}
+
+    def save(self, path: str) -> int:
+        """Write what is in the buffer to a file, which appears whole; returns how many samples these are.
+
+        Raises:
+            OSError: the file cannot be written.
+            TypeError: buffers of this type cannot be kept.
+        """
+        self.open()
+        if not hasattr(self._buffer, "freeze"):
+            raise TypeError(f"a {type(self._buffer).__name__} cannot be kept: it has no method freeze")
+        with self._changed:
+            content, count = self._buffer.freeze(), int(self._buffer.count())
+        body = zlib.compress(pack(content), 1)
+        with atomic_write(path) as file:
+            file.write(_HEAD.pack(_MAGIC, zlib.crc32(body)))
+            file.write(body)
+        return count
+
+    def load(self, path: str) -> int:
+        """Take over what `save` has written, in place of all that is there; returns how many samples these are.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is damaged, or does not fit the config.
+        """
+        self.open()
+        content = memoryview(Path(path).read_bytes())
+        head, body = content[: _HEAD.size], content[_HEAD.size :]
+        if len(head) < _HEAD.size or _HEAD.unpack(head) != (_MAGIC, zlib.crc32(body)):
+            raise ValueError(f"{path} is damaged, or holds no shard of a replay buffer")
+        state = unpack(zlib.decompress(body))
+        with self._changed:
+            self._buffer.load_state_dict(state)
+            self._pushes += 1
+            self._changed.notify_all()
+            return int(self._buffer.count())
+
+    def close(self) -> None:
+        """Close the buffer, and end all waits. Idempotent."""
+        with self._changed:
+            self._is_closed = True
+            if self._buffer is not None:
+                self._buffer.close()
+            self._changed.notify_all()
+
+
+def with_metadata(samples: list[Any], rows: list[Any]) -> list[Any]:
+    """The samples that `rows` name, as buffers store them: with their metadata, but for where they lie in the chunk.
+
+    Raises:
+        ValueError: there are no such samples.
+    """
+    columns = samples.columns if isinstance(samples, Samples) else None
+    meta = rows.columns if isinstance(rows, Samples) else None
+    if (
+        columns is None
+        or meta is None
+        or "unroll_split_begin" in meta
+        or not _is_in_order(meta, len(samples), len(rows))
+    ):
+        return [_storable(pick_sample(samples, row)) for row in rows]
+    return Samples({**columns, **{key: node for key, node in meta.items() if key != DATA_INDEX}}, size=len(samples))
+
+
+def _is_in_order(meta: Mapping[str, Any], samples: int, rows: int) -> bool:
+    """Whether the rows are those of all samples of a chunk, one after the other."""
+    if samples != rows or DATA_INDEX not in meta:
+        return samples == rows == 1
+    (column,) = columns_of(meta[DATA_INDEX])
+    return bool(np.array_equal(column.values(), np.arange(rows)))
+
+
+def _storable(sample: Any) -> dict[str, Any]:
+    if isinstance(sample, list):
+        return {**{key: value for key, value in sample[0].items() if key in _OF_LISTS}, STEPS: sample}
+    return {key: value for key, value in sample.items() if key != DATA_INDEX}
+
+
+# What of the metadata of a list of steps a buffer has to see.
+_OF_LISTS = ("priority", "collect_iter")
+
+
+def joined(parts: Sequence[list[Any]]) -> list[Any]:
+    """The items of all parts, in columns where these fit together."""
+    if len(parts) == 1:
+        return parts[0]
+    in_columns = [part for part in parts if isinstance(part, Samples) and part.columns is not None]
+    whole = Samples.joined(in_columns) if parts and len(in_columns) == len(parts) else None
+    return [item for part in parts for item in part] if whole is None else whole

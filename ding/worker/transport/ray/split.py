@@ -1,0 +1,104 @@
+"""How a replay buffer is split into shards that give the batches of one buffer, and where it cannot be split."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from easydict import EasyDict
+
+from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
+from ding.utils.config_helper import ConfigError
+from ding.utils.dict_helper import deep_merge_dicts
+from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
+from ding.worker.replay_buffer.base_buffer import get_buffer_cls
+from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
+
+WHOLE, UNIFORM, PRIORITIZED = "whole", "uniform", "prioritized"
+# Subclasses may draw in ways of their own, so these very classes.
+_KINDS = {AdvancedReplayBuffer: PRIORITIZED, NaiveReplayBuffer: UNIFORM, DequeBufferWrapper: UNIFORM}
+
+
+class Split(NamedTuple):
+    """What whoever draws from the shards of a buffer must know of it.
+
+    Attributes:
+        kind: `whole` for one shard, which draws itself; `uniform`, each item at most once in a batch; `prioritized`.
+        capacity: of all shards together.
+        least_ratio: a batch needs so many times its size in the buffer.
+        least_rate: the smallest pushed / sampled at which there are batches.
+        beta_step: by which the exponent of the importance weights grows with each batch.
+        has_max_use: whether items leave when they have been drawn so often.
+    """
+
+    kind: str
+    capacity: int
+    least_ratio: float = 1.0
+    least_rate: float = 0.0
+    beta_step: float = 0.0
+    has_max_use: bool = False
+
+
+def split_of(cfg: Mapping[str, Any], shards: int) -> Split:
+    """How the buffer of this config is split into `shards`.
+
+    Raises:
+        ConfigError: it cannot be: batches would not be those of one buffer.
+        KeyError: no buffer of that type is registered.
+    """
+    cls: Any = get_buffer_cls(cfg)
+    merged = EasyDict(deep_merge_dicts(cls.default_config(), cfg))
+    _check(merged)
+    capacity = int(merged.replay_buffer_size)
+    if shards == 1:
+        return Split(WHOLE, capacity)
+    kind = _KINDS.get(cls)
+    if kind is None:
+        raise _no_split(merged, shards, f"buffers of the type {merged.type!r} draw in a way of their own")
+    if capacity < shards:
+        raise _no_split(merged, shards, f"replay_buffer_size = {capacity} leaves some of them without room")
+    if kind == UNIFORM:
+        return Split(kind, capacity, has_max_use=not math.isinf(merged.get("max_use", math.inf)))
+    limits = merged.thruput_controller
+    if not math.isinf(limits.push_sample_rate_limit.max):
+        reason = "thruput_controller.push_sample_rate_limit.max needs to know at each push what all shards have given"
+        raise _no_split(merged, shards, reason)
+    return Split(
+        kind,
+        capacity,
+        float(limits.sample_min_limit_ratio),
+        float(limits.push_sample_rate_limit.min),
+        (1 - float(merged.beta)) / int(merged.anneal_step) if merged.anneal_step else 0.0,
+        not math.isinf(merged.max_use),
+    )
+
+
+def _check(cfg: EasyDict) -> None:
+    if cfg.type == "deque" and cfg.priority:
+        raise ConfigError(
+            "replay_buffer: type = 'deque' with priority = True is not allowed here: it takes priorities for its "
+            "newest batch only, but several are on their way to the learner; use type = 'advanced'"
+        )
+
+
+def _no_split(cfg: EasyDict, shards: int, reason: str) -> ConfigError:
+    return ConfigError(
+        f"replay_buffer: type = {cfg.type!r} cannot be split into coordinator.replay_shards = {shards}: {reason}; set "
+        "replay_shards = 1"
+    )
+
+
+def shard_config(cfg: Mapping[str, Any], index: int, shards: int) -> EasyDict:
+    """The config of the shard `index`: its part of the capacity, and no limits that hold for all shards together."""
+    own = EasyDict(cfg)
+    if own.get("enable_track_used_data"):
+        own.enable_track_used_data = False  # there are no files of samples
+    if shards == 1:
+        return own
+    capacity = split_of(cfg, shards).capacity
+    own.replay_buffer_size = capacity // shards + (index < capacity % shards)
+    if own.get("storage_path"):
+        own.storage_path = os.path.join(own.storage_path, f"shard{index}")
+    return own
