@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ding.worker.coordinator.resource_manager import NaiveResourceManager
-from ding.worker.coordinator.roster import Roster
-from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, CoordinatorSide, Task, TaskRun, TaskStalled, Worker
+from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Task, TaskRun, TaskStalled
+from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.link import WorkerLetGo, WorkerLost, connect, connect_all
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
 
 if TYPE_CHECKING:
     from ding.interaction.server.pages import Page
+    from ding.worker.coordinator.coordinator import Coordinator
     from ding.worker.coordinator.operator_workers import OperatorWorkers
-
-
-class WorkersSide(CoordinatorSide, Protocol):
-    """What is told of workers that come and go, besides their tasks; see `Coordinator`."""
-
-    def deal_with_increase_collector(self) -> None: ...
-
-    def deal_with_decrease_collector(self) -> None: ...
-
-    def deal_with_error(self, error: Exception) -> None: ...
 
 
 class CommCoordinator:
@@ -38,8 +27,11 @@ class CommCoordinator:
         cfg: the coordinator section: `host`, `port`, `transport`, `task_timeout`, `task_silence_s` (0), `learner` and
             `collector`, each `{name: [name, host, port]}`; and `operator_server`, see `OperatorWorkers`, empty where
             there is none.
-        callback_fn: who is told what happens, see `Coordinator`.
+        callback_fn: who is told what happens.
         logger: a text logger.
+
+    Attributes:
+        workers: those that are connected, and those that were lost.
 
     Raises:
         ConfigError: there is no such transport, or `operator_server` is not as it should be.
@@ -48,16 +40,13 @@ class CommCoordinator:
     # Seconds within which every configured worker must be connected.
     _max_retry_second = 120.0
 
-    def __init__(self, cfg: Mapping[str, Any], callback_fn: WorkersSide, logger: Any) -> None:
+    def __init__(self, cfg: Mapping[str, Any], callback_fn: Coordinator, logger: Any) -> None:
         self._cfg = cfg
         self._callback_fn = callback_fn
         self._logger = logger
         self._hub = get_transport(cfg.get("transport", DEFAULT_TRANSPORT)).hub(cfg)
-        self.roster = Roster()
-        self._workers: dict[str, Worker] = {}
-        self._resource_manager = NaiveResourceManager()
+        self.workers = WorkerTable()
         self._running: dict[threading.Thread, TaskRun] = {}
-        self._given: Counter[tuple[str, bool]] = Counter()  # tasks, by worker and whether they evaluate
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._operator = self._make_operator() if cfg.get("operator_server") else None
@@ -99,22 +88,15 @@ class CommCoordinator:
         }
         connect_all(attempts, self._max_retry_second)
         if self._operator is not None:
-            self._operator.start(self.count, self._max_retry_second)
+            self._operator.start(self.workers.count, self._max_retry_second)
 
     def _connect(self, kind: str, name: str, host: str, port: int, timeout_s: float) -> None:
         link, resource = connect(self._hub, name, host, port, timeout_s)
-        self.roster.joined(kind, name, f"{host}:{port}", link)
-        worker = Worker(kind, name, link, resource)
-        with self._lock:
-            self._workers[name] = worker
-        self._resource_manager.update(kind, name, resource)
+        self.drop(kind, name, "another has come in its place")
+        worker = Worker(kind, name, link, resource, f"{host}:{port}")
+        self.workers.join(worker)
         self._logger.info("%s %s is connected: %s", kind, name, resource)
         link.watch(partial(self._deal_with_loss, worker))
-
-    def count(self, kind: str) -> int:
-        """How many workers of this kind are connected."""
-        with self._lock:
-            return sum(worker.kind == kind for worker in self._workers.values())
 
     def join(self, kind: str, name: str, host: str, port: int, timeout_s: float) -> None:
         """Connect a worker that was not in the config.
@@ -139,28 +121,20 @@ class CommCoordinator:
 
     def leave(self, kind: str, name: str) -> None:
         """Let go of a worker, if it is there; a task that it runs is lost."""
-        worker = self._worker(name)
+        worker = self.workers.find(name)
         if worker is not None and self._let_go(worker):
             worker.link.close()
 
     def drop(self, kind: str, name: str, reason: str) -> None:
         """Let go of a worker that has gone; as `leave`, but it is not told."""
-        worker = self._worker(name)
+        worker = self.workers.find(name)
         if worker is not None and self._let_go(worker):
             worker.link.drop(reason)
 
-    def _worker(self, name: str) -> Worker | None:
-        with self._lock:
-            return self._workers.get(name)
-
-    def _let_go(self, worker: Worker) -> bool:
-        """Give no more tasks to a worker; False where that was done before."""
-        with self._lock:
-            if self._workers.get(worker.worker_id) is not worker:
-                return False
-            del self._workers[worker.worker_id]
-        self.roster.left(worker.worker_id, worker.link)
-        self._resource_manager.delete(worker.kind, worker.worker_id)
+    def _let_go(self, worker: Worker, only_if_free: bool = False) -> bool:
+        """Give no more tasks to a worker; see `WorkerTable.leave`."""
+        if not self.workers.leave(worker, only_if_free):
+            return False
         if worker.kind == COLLECTOR:
             self._callback_fn.deal_with_decrease_collector()
         return True
@@ -172,26 +146,24 @@ class CommCoordinator:
 
     def free_count(self, kind: str) -> int:
         """How many workers of this kind wait for a task."""
-        return self._resource_manager.count(kind)
+        return self.workers.free_count(kind)
 
     def send_collector_task(self, collector_task: Task) -> bool:
         """Give the task to a free collector; False where none is free. Whether it can begin, callbacks tell."""
-        return self._send(COLLECTOR, self._resource_manager.assign_collector(collector_task), collector_task)
+        return self._send(COLLECTOR, collector_task)
 
     def send_learner_task(self, learner_task: Task) -> bool:
         """Give the task to a free learner; False where none is free. Whether it can begin, callbacks tell."""
-        return self._send(LEARNER, self._resource_manager.assign_learner(learner_task), learner_task)
+        return self._send(LEARNER, learner_task)
 
-    def _send(self, kind: str, assigned: dict[str, Any] | None, task: Task) -> bool:
-        if assigned is None:
-            return False
-        with self._lock:
-            worker = self._workers.get(assigned[f"{kind}_id"])
-        if worker is None:  # it has left in between
+    def _send(self, kind: str, task: Task) -> bool:
+        worker = self.workers.take(kind, task)
+        if worker is None:
             return False
         number = self._number(worker, task) if kind == COLLECTOR else None
         limits_s = self._cfg["task_timeout"], self._cfg.get("task_silence_s", 0.0)
         run = TaskRun(worker, task, self._callback_fn, limits_s[0], self._ending.is_set, number, limits_s[1])
+        worker.run = run
         # Beginning may take long: the next task must not wait for it.
         thread = threading.Thread(target=partial(self._execute, run), name=f"coordinator_{kind}_task", daemon=True)
         with self._lock:
@@ -203,15 +175,15 @@ class CommCoordinator:
 
     def _number(self, worker: Worker, task: Task) -> int:
         """How many tasks of this kind the worker of that name was given before, in all its lives."""
-        key = worker.worker_id, bool(task["collector_cfg"]["eval_flag"])
-        self._given[key] += 1
-        return self._given[key] - 1
+        is_eval = bool(task["collector_cfg"]["eval_flag"])
+        worker.given[is_eval] += 1
+        return worker.given[is_eval] - 1
 
     def _execute(self, run: TaskRun) -> None:
         worker, told = run.worker, self._callback_fn
         try:
-            is_free = self._see_through(run)
-            if is_free and self._set_free(worker):
+            if self._see_through(run) and self.workers.set_free(worker):
+                worker.link.watch(partial(self._deal_with_loss, worker))  # it may be lost since its last answer
                 told.deal_with_worker_free(worker.kind, worker.worker_id)
         except WorkerLost as e:
             if not self._ending.is_set():
@@ -220,22 +192,9 @@ class CommCoordinator:
             with self._lock:
                 self._running.pop(threading.current_thread(), None)
 
-    def _set_free(self, worker: Worker) -> bool:
-        """Let a worker have other tasks; False where it has left."""
-        with self._lock:
-            is_there = self._workers.get(worker.worker_id) is worker
-            if is_there:
-                self._resource_manager.update(worker.kind, worker.worker_id, worker.resource)
-        if is_there:
-            worker.link.watch(partial(self._deal_with_loss, worker))  # it may be lost since its last answer
-        return is_there
-
     def _deal_with_loss(self, worker: Worker, reason: str) -> None:
         """A worker is lost. One that runs a task is left to whoever waits for the answer."""
-        with self._lock:
-            is_there = self._workers.get(worker.worker_id) is worker and not self._ending.is_set()
-            is_free = is_there and self._resource_manager.delete(worker.kind, worker.worker_id)
-        if is_free and self._let_go(worker):
+        if not self._ending.is_set() and self._let_go(worker, only_if_free=True):
             worker.link.drop(reason)
             error = WorkerLost(f"{worker.kind} {worker.worker_id} was lost while it had no task: {reason}")
             self._callback_fn.deal_with_worker_lost(worker.kind, worker.worker_id, None, error)

@@ -30,7 +30,7 @@ from ding.worker.coordinator.status import RunStatus, StatusReader
 from ding.worker.coordinator.status_page import status_pages
 from ding.worker.coordinator.task_assigner import TaskAssigner
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Task
-from ding.worker.coordinator.worker_callbacks import SpareCollectors, TaskState, failure_text
+from ding.worker.coordinator.worker_callbacks import TaskState, failure_text
 from ding.worker.coordinator.worker_keeper import ReturningWorkers, WorkerKeeper
 from ding.worker.transport.link import WorkerLost
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, transport_name
@@ -192,7 +192,7 @@ class Coordinator(ResumingCallbacks):
             self._comm_coordinator.start()
             places = self._commander.collector_task_places
             if places is not None:
-                self._spare = SpareCollectors(max(0, self._comm_coordinator.count(COLLECTOR) - places))
+                self._spare_collectors = max(0, self._comm_coordinator.workers.count(COLLECTOR) - places)
             self._take_up()
             self._assigner.start()
         except BaseException:
@@ -252,7 +252,7 @@ class Coordinator(ResumingCallbacks):
                 self.deal_with_error(e)
 
     def _deal_with_no_return(self, kind: str, name: str, error: Exception) -> None:
-        others = self._comm_coordinator.count(kind)
+        others = self._comm_coordinator.workers.count(kind)
         self.error(f"{kind} {name} has not come back; {others} others go on")
         if not others:
             self.deal_with_error(error)

@@ -10,12 +10,12 @@ from typing import Any
 
 from ding.worker.coordinator.buffer_room import BufferRoom
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.coordinator.roster import WorkerStatus
 from ding.worker.coordinator.run_history import ErrorNote, Evaluation
 from ding.worker.coordinator.run_state import Progress, RunState
 from ding.worker.coordinator.task_assigner import TaskAssigner
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER
 from ding.worker.coordinator.worker_callbacks import TaskState, failure_text
+from ding.worker.coordinator.worker_table import WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class StatusReader:
             progress=state.progress(),
             samples_per_s=samples_per_s,
             updates_per_s=updates_per_s,
-            workers=self._comm.roster.statuses({task.worker: task.task_id for task in tasks}),
+            workers=self._comm.workers.statuses(),
             tasks=tasks,
             queues=QueueDepths(waiting[LEARNER], waiting[COLLECTOR], self._room.batches_under_way()),
             buffers=tuple(_fill(*level) for level in self._room.levels()),

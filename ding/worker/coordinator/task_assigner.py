@@ -6,28 +6,15 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Task
 
+if TYPE_CHECKING:
+    from ding.worker.coordinator.coordinator import Coordinator
+
 # Commanders may go by the clock, so they are asked again after so many seconds in which nothing has happened.
 _IDLE_S = 1.0
-
-
-class Desk(Protocol):
-    """Where tasks come from and go to; see `Coordinator`."""
-
-    def free_count(self, kind: str) -> int: ...
-
-    def next_task(self, kind: str) -> Task | None: ...
-
-    def can_begin(self, kind: str, task: Task) -> bool: ...
-
-    def begin_task(self, kind: str, task: Task) -> bool: ...
-
-    def drop_task(self, kind: str, task: Task) -> None: ...
-
-    def deal_with_error(self, error: Exception) -> None: ...
 
 
 @dataclass(slots=True)
@@ -40,10 +27,11 @@ class TaskAssigner:
     """Gives tasks to workers in a thread of its own, each as soon as it can begin: none waits behind another.
 
     Args:
+        desk: where tasks come from and go to.
         timeouts_s: by kind of task, how long one may wait for what it needs.
     """
 
-    def __init__(self, desk: Desk, timeouts_s: Mapping[str, float]) -> None:
+    def __init__(self, desk: Coordinator, timeouts_s: Mapping[str, float]) -> None:
         self._desk, self._timeouts_s = desk, timeouts_s
         self._waiting: dict[str, list[_Waiting]] = {LEARNER: [], COLLECTOR: []}
         self._changed = threading.Condition()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ding.utils.data.samples import part_of
-from ding.worker.transport.link import Link, WorkerLost
+from ding.worker.coordinator.worker_table import Worker
+from ding.worker.transport.link import WorkerLost
 from ding.worker.transport.rows import from_columns, to_columns
 from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
@@ -19,6 +19,9 @@ from ding.worker.transport.tasks import (
     LEARNER_START,
 )
 
+if TYPE_CHECKING:
+    from ding.worker.coordinator.coordinator import Coordinator
+
 Rows = list[dict[str, Any]]
 Task = dict[str, Any]
 
@@ -29,58 +32,6 @@ _CLOSE = {COLLECTOR: COLLECTOR_CLOSE, LEARNER: LEARNER_CLOSE}
 
 class TaskStalled(WorkerLost):
     """A worker answers, but its task makes no progress."""
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """A connected worker.
-
-    Attributes:
-        is_batched: it takes and gives many samples, or batches, in one message.
-    """
-
-    kind: str
-    worker_id: str
-    link: Link
-    resource: dict[str, Any]
-
-    @property
-    def is_batched(self) -> bool:
-        return bool(self.resource.get("batched", False))
-
-
-class CoordinatorSide(Protocol):
-    """What the messages of tasks are told to, and ask; see `Coordinator`."""
-
-    def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None: ...
-
-    def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool: ...
-
-    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None: ...
-
-    def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None: ...
-
-    def is_collector_task_useless(self, task_id: str) -> bool: ...
-
-    def deal_with_learner_get_data(
-        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
-    ) -> Rows | None: ...
-
-    def wait_for_data(self, task_id: str) -> None: ...
-
-    def deal_with_learner_batches_done(self, task_id: str, count: int) -> None: ...
-
-    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None: ...
-
-    def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool: ...
-
-    def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None: ...
-
-    def deal_with_worker_free(self, kind: str, worker_id: str) -> None: ...
-
-    def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task | None, error: WorkerLost) -> None: ...
-
-    def deal_with_task_error(self, kind: str, task: Task, error: Exception) -> None: ...
 
 
 class TaskRun:
@@ -98,7 +49,7 @@ class TaskRun:
         self,
         worker: Worker,
         task: Task,
-        side: CoordinatorSide,
+        side: Coordinator,
         timeout_s: float,
         is_ending: Callable[[], bool],
         number: int | None = None,

@@ -37,37 +37,6 @@ class TaskState:
     last_chunk: Any = ""
 
 
-class SpareCollectors:
-    """Counts collectors that are there in addition to those that may run tasks.
-
-    Example:
-        >>> spare = SpareCollectors(1)  # two collectors, one place
-        >>> spare.go(), spare.go()
-        (False, True)
-        >>> spare.come(), spare.come(), spare.come()
-        (True, False, True)
-    """
-
-    def __init__(self, count: int = 0) -> None:
-        self._count, self._gone, self._places_gone = count, 0, 0
-
-    def go(self) -> bool:
-        """One has gone; whether a place goes with it."""
-        if self._count:
-            self._count, self._gone = self._count - 1, self._gone + 1
-            return False
-        self._places_gone += 1
-        return True
-
-    def come(self) -> bool:
-        """One has come; whether it brings a place."""
-        if self._gone and not self._places_gone:
-            self._count, self._gone = self._count + 1, self._gone - 1
-            return False
-        self._places_gone = max(0, self._places_gone - 1)
-        return True
-
-
 class WorkerCallbacks(ABC):
     """The methods called `deal_with_*` are told what happens on the workers. Thread-safe.
 
@@ -86,7 +55,8 @@ class WorkerCallbacks(ABC):
         self._task_state: dict[str, TaskState] = {}
         self._historical_task: list[str] = []
         self._learner_tasks: dict[str, Task] = {}  # those that run, or are still to run
-        self._spare = SpareCollectors()
+        self._spare_collectors = 0  # at the start: so many more than places for their tasks
+        self._collectors_since = 0  # by how many there are more since then, or fewer
         self._storage_errors = 0  # since samples have come
         self._told_bad_files: dict[str, int] = {}  # how many there were when they were told of last
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
@@ -278,16 +248,25 @@ class WorkerCallbacks(ABC):
 
     def deal_with_increase_collector(self) -> None:
         """A collector has come: in the place of one that has gone, or in addition."""
-        with self._commander_lock:
-            if self._spare.come():
-                self._commander.increase_collector_task_space()
+        self._change_collectors(1)
         self._notify()
 
     def deal_with_decrease_collector(self) -> None:
         """A collector has gone. The commander is told where there are fewer than may run tasks."""
+        self._change_collectors(-1)
+
+    def _change_collectors(self, change: int) -> None:
         with self._commander_lock:
-            if self._spare.go():
+            before = self._places_since()
+            self._collectors_since += change
+            if self._places_since() > before:
+                self._commander.increase_collector_task_space()
+            elif self._places_since() < before:
                 self._commander.decrease_collector_task_space()
+
+    def _places_since(self) -> int:
+        """How many places more than at the start, or fewer: those who were spare go, and come back, without one."""
+        return max(0, self._collectors_since) + min(0, self._collectors_since + self._spare_collectors)
 
     def _deal_with_failed_task(self, kind: str, task: Task, error: Exception) -> None:
         self._state.end(error)

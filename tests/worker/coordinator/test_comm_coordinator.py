@@ -89,8 +89,8 @@ def test_all_workers_are_connected_and_asked_for_their_resources(make, collector
     comm = make([learner], [collector])
     comm.start()
     assert (comm.free_count("learner"), comm.free_count("collector")) == (1, 1)
-    assert comm._workers["learner0"].resource == {"gpu": 4} and not comm._workers["learner0"].is_batched
-    assert comm._workers["collector0"].is_batched
+    assert comm.workers.find("learner0").resource == {"gpu": 4} and not comm.workers.find("learner0").is_batched
+    assert comm.workers.find("collector0").is_batched
     learner.close()
 
 

@@ -1,6 +1,5 @@
 """Workers that are lost and come back: what becomes of their tasks, and of the run."""
 
-import doctest
 import threading
 
 import pytest
@@ -8,7 +7,7 @@ from easydict import EasyDict
 
 from ding.interaction import TaskFail
 from ding.worker import Coordinator
-from ding.worker.coordinator import worker_callbacks, worker_keeper
+from ding.worker.coordinator import worker_keeper
 from ding.worker.coordinator.task_run import TaskStalled
 from ding.worker.coordinator.worker_keeper import ReturningWorkers
 from ding.worker.learner.comm import NaiveLearner
@@ -246,8 +245,25 @@ def test_a_spare_collector_takes_over_at_once(make, workers):
         assert commander.collector_task_places == 1
 
 
-def test_the_example_of_spare_collectors_runs():
-    assert doctest.testmod(worker_callbacks) == (0, 3)
+@pytest.mark.parametrize(
+    ("collectors", "changes", "places"),
+    [
+        (2, [-1, -1, 1, 1, 1], [1, 0, 1, 1, 2]),  # one place, one spare collector
+        (3, [-1, -1, -1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 2]),
+        (1, [-1, 1, 1, -1], [0, 1, 2, 1]),
+        (0, [1, 1, -1, -1], [2, 3, 2, 1]),  # a place without a collector stays one
+    ],
+)
+def test_places_for_tasks_come_and_go_with_collectors_but_for_those_who_were_spare(
+    collectors, changes, places, make, workers
+):
+    coordinator = make([], [workers(batched_collector()) for _ in range(collectors)])
+    coordinator.start()
+    told = []
+    for change in changes:
+        (coordinator.deal_with_increase_collector if change > 0 else coordinator.deal_with_decrease_collector)()
+        told.append(coordinator._commander.collector_task_places)
+    assert told == places
 
 
 def test_what_a_lost_collector_has_not_told_of_is_deleted(make, workers):
@@ -322,6 +338,19 @@ def test_a_worker_that_is_free_may_be_lost_too(make, workers):
     assert coordinator.free_count("collector") == 0 and keeper.asked == []
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
     assert coordinator.free_count("collector") == 1
+
+
+def test_a_worker_that_takes_the_place_of_one_of_its_name_is_not_one_more(make, workers):
+    first, second = workers(batched_collector()), workers(batched_collector())
+    coordinator = make([], [first], Keeper())
+    start(coordinator, [], [collector_task("c", is_eval=True)])
+    first.expect("resource"), first.expect("collector_start_task"), first.expect("collector_data_task")
+    coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)  # its loss was not told
+    coordinator._commander.expect("notify_fail_collector_task", "c")
+    assert coordinator._commander.collector_task_places == coordinator.free_count("collector") == 1
+    assert [(worker.state, worker.restarts) for worker in coordinator.status().workers] == [("free", 1)]
+    assert coordinator.failure is None
+    first.reply(collected())
 
 
 @pytest.mark.parametrize("is_able", [True, False])

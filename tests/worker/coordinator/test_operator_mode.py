@@ -126,7 +126,7 @@ def test_a_worker_that_is_lost_in_a_task_is_let_go(operator, collectors, make):
     comm.side.expect("decrease_collector")
     name, *_, error = comm.side.told.get(timeout=PATIENCE_S)
     assert name == "worker_lost" and "taken" not in str(error)
-    assert comm._workers == {}
+    assert comm.workers.find(name_of(worker)) is None
 
 
 def test_a_worker_whose_task_ends_as_it_vanishes_is_not_free_again(operator, collectors, make):
@@ -150,12 +150,6 @@ def test_a_worker_whose_task_ends_as_it_vanishes_is_not_free_again(operator, col
     for thread in threads:
         thread.join(PATIENCE_S)
     assert comm.free_count("collector") == 0 and comm.side.told.empty()
-
-
-def test_a_worker_that_has_just_vanished_is_not_sent_a_task(collectors, make):
-    comm = make()
-    comm._resource_manager.update("collector", "gone", {})
-    assert comm.send_collector_task(collector_task("t")) is False
 
 
 def test_letting_go_of_nobody_does_nothing(make):

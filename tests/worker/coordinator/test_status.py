@@ -8,12 +8,12 @@ import requests
 
 from ding.worker import Coordinator
 from ding.worker.coordinator.buffer_room import BufferRoom
-from ding.worker.coordinator.roster import Roster
 from ding.worker.coordinator.run_history import RunHistory
 from ding.worker.coordinator.run_state import RunState
 from ding.worker.coordinator.status import StatusReader
-from ding.worker.coordinator.task_run import TaskRun, Worker
+from ding.worker.coordinator.task_run import TaskRun
 from ding.worker.coordinator.worker_callbacks import TaskState
+from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
     LOGGER,
@@ -42,19 +42,20 @@ class ScriptedComm:
     """Workers and running tasks as the test wants them."""
 
     def __init__(self):
-        self.roster = Roster()
+        self.workers = WorkerTable()
         self.runs = []
 
     def running(self):
         return self.runs
 
     def join(self, kind, name, task=None):
-        link = ScriptedLink()
-        self.roster.joined(kind, name, f"10.0.0.1:{len(name)}", link)
+        worker = Worker(kind, name, ScriptedLink(), {}, f"10.0.0.1:{len(name)}")
+        self.workers.join(worker)
         if task is not None:
-            worker = Worker(kind, name, link, {})
-            self.runs.append(TaskRun(worker, task, None, 1.0, lambda: False))
-        return link
+            assert self.workers.take(kind, task) is worker
+            worker.run = TaskRun(worker, task, None, 1.0, lambda: False)
+            self.runs.append(worker.run)
+        return worker
 
 
 class ScriptedAssigner:
@@ -115,9 +116,9 @@ def test_the_status_of_a_run_in_full(run):
     run.comm.join("collector", "c0", collector_task("collect"))
     run.comm.join("collector", "c1", collector_task("evaluate", is_eval=True))
     run.comm.join("collector", "c2", collector_task("at its end"))  # the coordinator knows it no more
-    run.comm.roster.left("c3", run.comm.join("collector", "c3"))
-    run.comm.join("learner", "l0", learner_task("train"))
-    run.comm.join("learner", "l0")  # it came back
+    run.comm.workers.leave(run.comm.join("collector", "c3"))
+    run.comm.workers.leave(run.comm.join("learner", "l0"))
+    run.comm.join("learner", "l0", learner_task("train"))  # it came back
     run.task_states.update(
         train=TaskState("train", 100.0), evaluate=TaskState("evaluate", 102.0), collect=TaskState("collect", 101.0)
     )
@@ -152,7 +153,7 @@ def test_the_status_of_a_run_in_full(run):
                 ("learner", "l0", "busy", "train", 1),
                 ("collector", "c0", "busy", "collect", 0),
                 ("collector", "c1", "busy", "evaluate", 0),
-                ("collector", "c2", "free", None, 0),
+                ("collector", "c2", "busy", "at its end", 0),
                 ("collector", "c3", "lost", None, 0),
             )
         ],
