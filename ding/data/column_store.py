@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,12 +130,20 @@ class ColumnStore(Ring):
             shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.gather(records[name])
         return self._gathered(slots, records, shared), records
 
-    def gather_shared(self, slots: IntArray) -> dict[str, Node]:
-        """The columns of the items in `slots` [n], copied; observations that are stored once are so again."""
+    def gather_shared(self, slots: IntArray, is_copied: bool = True) -> dict[str, Node]:
+        """The columns of the items in `slots` [n]; observations that are stored once are so again.
+
+        They are copied, unless `is_copied` is False and they lie in the store as they are wanted.
+        """
         assert self._columns is not None
         shared: dict[int, Column] = {}
         for _, ring in self._rings:
-            shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.snapshot(slots)
+            shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.snapshot(slots, is_copied)
+        if not is_copied and len(slots) and slots[-1] == len(slots) - 1:  # the first ones, as they lie there
+            for column in columns_of(self._columns):
+                is_apart = id(column) not in shared and id(column) not in self._fields
+                if is_apart and column.kind is not Kind.OBJECT:
+                    shared[id(column)] = Column(column.kind, column.data[: len(slots)], None, column.steps)
         return self._gathered(slots, self._records.take(slots), shared)
 
     def field(self, name: str) -> Any:
@@ -372,26 +380,33 @@ class ColumnStore(Ring):
 
     # ---- states
 
-    def snapshot(self) -> dict[str, Any]:
-        """The items in plain values and arrays: `slots` [n] in order, and `columns` with `arrays`, or `items`."""
-        slots = self.occupied()
+    def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
+        """The items in plain values and arrays: `slots` [n], ascending, and `columns` with `arrays`, or `items`.
+
+        What was not written in the meantime stands at the same place of the same array in the next snapshot.
+
+        Args:
+            is_copied: False for arrays that are, as far as can be, those of the store.
+        """
+        slots = np.flatnonzero(self.held)
         if self._columns is not None:
-            return {"size": self.size, "slots": slots, **packed_columns(self.gather_shared(slots))}
+            return {"size": self.size, "slots": slots, **packed_columns(self.gather_shared(slots, is_copied))}
         items = list(self.read(slots))
         packed = [i for i, item in enumerate(items) if isinstance(item, Samples) and item.columns]
         for i in packed:
             items[i] = packed_columns(items[i].columns)
         return {"size": self.size, "slots": slots, "items": items, "packed": packed}
 
-    def load(self, snapshot: dict[str, Any], tail: int, valid_count: int, push_count: int, head: int | None) -> None:
-        """Hold what `snapshot` has told, and nothing else.
+    def load(self, snapshot: dict[str, Any], counters: Mapping[str, Any]) -> None:
+        """Hold what `snapshot` has told, and nothing else; `counters` are as for `Ring.restore`.
 
         Raises:
             ValueError: it is of a store of another size.
         """
-        if snapshot["size"] != self.size or not 0 <= tail < self.size:
+        size, tail = snapshot["size"], counters["tail"]
+        if size != self.size or not 0 <= tail < self.size:
             raise ValueError(
-                f"a state of {snapshot['size']} slots with tail {tail} does not fit a buffer of {self.size}; "
+                f"a state of {size} slots with tail {tail} does not fit a buffer of {self.size}; "
                 "construct the buffer with the replay_buffer_size of the state"
             )
         slots = np.asarray(snapshot["slots"], np.int64)
@@ -405,7 +420,7 @@ class ColumnStore(Ring):
         self.reset()
         if len(slots):
             self._write(slots, items)
-        self.restore(slots, tail, valid_count, push_count, head)
+        self.restore(slots, counters)
 
 
 def _numbers(slots: IntArray | slice) -> Iterable[int]:

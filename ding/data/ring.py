@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -89,12 +92,20 @@ class Ring:
         self.held.fill(False)
         self.tail = self.head = self.filled = self.valid_count = 0
 
-    def restore(
-        self, occupied: IntArray, tail: int, valid_count: int, push_count: int, head: int | None = None
-    ) -> None:
-        """Take over the slots [n] that hold items, and the counters, of a ring of the same size."""
+    def counters(self) -> dict[str, int]:
+        """Where the ring stands, for `restore`."""
+        return {name: getattr(self, name) for name in ("tail", "head", "filled", "valid_count", "push_count")}
+
+    def restore(self, occupied: IntArray, counters: Mapping[str, Any]) -> None:
+        """Take over the slots [n] that hold items, and the counters, of a ring of the same size.
+
+        Where `filled` or `head` is missing, it follows from the others.
+        """
         self.held.fill(False)
         self.held[occupied] = True
-        self.tail, self.valid_count, self.push_count = tail, valid_count, push_count
-        self.filled = self.size if self.held[tail:].any() else tail
-        self.head = (tail - self.filled) % self.size if head is None else head
+        self.tail, self.valid_count, self.push_count = (
+            counters[name] for name in ("tail", "valid_count", "push_count")
+        )
+        filled, head = counters.get("filled"), counters.get("head")
+        self.filled = (self.size if self.held[self.tail :].any() else self.tail) if filled is None else filled
+        self.head = (self.tail - self.filled) % self.size if head is None else head

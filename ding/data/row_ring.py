@@ -77,10 +77,11 @@ class RowRing:
         values: Any = self._data.take(numbers, axis=0)
         return Column(self.obs.kind, values[:, 0]), Column(self.next_obs.kind, values[:, 1])
 
-    def snapshot(self, slots: IntArray) -> tuple[Column, Column]:
-        """The values in `slots` as columns of an array of their own, in which they are stored once, too."""
-        data = self._data[(self._first + np.arange(self._used)) % self._capacity]
-        rows = (self._numbers[slots] - self._first) % self._capacity
+    def snapshot(self, slots: IntArray, is_copied: bool = True) -> tuple[Column, Column]:
+        """The values in `slots` as columns of one array, in which they are stored once and at the same place, too."""
+        rows = self._numbers[slots]
+        data = self._data[: int(rows.max(initial=-1)) + 1]
+        data = data.copy() if is_copied else data
         return Column(self.obs.kind, data, rows[:, 0]), Column(self.next_obs.kind, data, rows[:, 1])
 
     @property

@@ -46,7 +46,7 @@ def test_a_ring_is_restored_from_its_occupied_slots_and_counters():
     ring.advance(2)
     ring.release(np.array([3]))
     other.advance(4)
-    other.restore(ring.occupied(), ring.tail, 4, 7, ring.head)
+    other.restore(ring.occupied(), {**ring.counters(), "valid_count": 4, "push_count": 7})
     assert (other.occupied().tolist(), other.head, other.filled) == ([2, 4, 0, 1], 2, 5)
     assert (other.valid_count, other.push_count) == (4, 7)
 

@@ -298,6 +298,7 @@ class DequeBufferWrapper(IBuffer):
     def _own_state(self) -> dict[str, Any]:
         return {
             "push_count": self._push_count,
+            "last_log_train_iter": self.last_log_train_iter,
             "priority": None if self._per is None else self._per.state_dict(),
             "rng": generator_state(self.buffer.rng),
         }
@@ -308,6 +309,10 @@ class DequeBufferWrapper(IBuffer):
         """
         with self._lock:
             return {"data": self.buffer.records_as_columns(), **self._own_state()}
+
+    def live_state(self) -> dict[str, Any]:
+        """As `freeze`: to be written to a file before the buffer goes on."""
+        return self.freeze()
 
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
         """Drop the items for which `is_unwanted` is true; returns how many."""
@@ -331,6 +336,7 @@ class DequeBufferWrapper(IBuffer):
                 return
             self.buffer.replace_records(_state_dict["data"])
             self._push_count = _state_dict["push_count"]
+            self.last_log_train_iter = _state_dict.get("last_log_train_iter")
             self._last_sample_ids = None
             set_generator_state(self.buffer.rng, _state_dict["rng"])
             if self._per is not None and _state_dict["priority"] is not None:

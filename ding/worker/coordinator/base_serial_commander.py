@@ -8,6 +8,9 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.utils.config_helper import check_config, default_config_of
+from ding.utils.object_state import attributes_state, load_attributes_state
+
+_WORKERS = ("_cfg", "_learner", "_collector", "_evaluator", "_replay_buffer", "_policy")
 
 
 class BaseSerialCommander:
@@ -60,6 +63,14 @@ class BaseSerialCommander:
         if self._policy is None:
             raise AssertionError("the commander has no policy; pass policy.command_mode or assign commander.policy")
         return self._policy.get_setting_collect({**self._learner.learn_info, "envstep": self._collector.envstep})
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a subclass counts; the workers tell their own states."""
+        return attributes_state(self, _WORKERS)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` has told."""
+        load_attributes_state(self, state)
 
     @property
     def policy(self) -> Any:

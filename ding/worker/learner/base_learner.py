@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+import torch
 from easydict import EasyDict
 
 from ding.torch_utils.checkpoint_helper import auto_checkpoint
@@ -14,6 +16,7 @@ from ding.torch_utils.data_helper import to_device
 from ding.utils.config_helper import anything, boolean, check_config, default_config_of, instance_of, integer
 from ding.utils.data.dataloader import AsyncDataLoader
 from ding.utils.import_helper import import_module
+from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 from ding.utils.registry_factory import LEARNER_REGISTRY
 from ding.worker.learner.learner_hook import LearnerHook, add_learner_hook, build_learner_hook_by_cfg, hook_mapping
@@ -249,6 +252,49 @@ class BaseLearner(LearnerView):
         # At interpreter exit the parts may be gone already; there is nobody left to tell.
         with contextlib.suppress(Exception):
             self.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the learner is: its counters, what it has logged and not shown yet, and what its hooks hold.
+
+        The policy, which tells its own state, is not part of it; nor is what `start` and the dataloader work with.
+        """
+        return {
+            "last_iter": self.train_iter,
+            "collector_envstep": self._collector_envstep,
+            "ckpt_extra": dict(self.ckpt_extra),
+            "priority_info": {
+                key: values if isinstance(values, (torch.Tensor, np.ndarray)) else list(values)
+                for key, values in self._priority_info.items()
+            },
+            "log_buffer": {kind: dict(values) for kind, values in self._log_buffer.items()},
+            "monitor": None if self._monitor is None else attributes_state(self._monitor),
+            "hooks": {position: [attributes_state(hook) for hook in row] for position, row in self._hooks.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` of a learner of the same config and policy has told.
+
+        Raises:
+            ValueError: it had other hooks.
+        """
+        for position, row in self._hooks.items():
+            told = state["hooks"].get(position, [])
+            if len(told) != len(row):
+                raise ValueError(
+                    f"the learner has {len(row)} hooks at {position!r}, and the state tells of {len(told)}; register "
+                    "the same hooks as before"
+                )
+            for hook, attributes in zip(row, told, strict=True):
+                load_attributes_state(hook, attributes)
+        self._last_iter.update(int(state["last_iter"]))
+        self._collector_envstep = int(state["collector_envstep"])
+        self.ckpt_extra = dict(state["ckpt_extra"])
+        self._priority_info = dict(state["priority_info"])
+        for kind, values in state["log_buffer"].items():
+            self._log_buffer[kind].clear()
+            self._log_buffer[kind].update(values)
+        if self._monitor is not None and state["monitor"] is not None:
+            load_attributes_state(self._monitor, state["monitor"])
 
     def call_hook(self, name: str) -> None:
         """Call the hooks at the position `name`, in the order of their priority.

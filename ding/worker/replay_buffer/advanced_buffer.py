@@ -393,15 +393,18 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     # ---- states
 
-    def state_dict(self) -> dict[str, Any]:
-        """A snapshot in plain values and arrays: items, their bookkeeping in order, counters, random state."""
+    def _state(self, is_copied: bool) -> dict[str, Any]:
         with self._lock:
-            slots = self._store.occupied()
+            state = super()._state(is_copied)
             return {
-                **super().state_dict(),
-                **self._books.state(slots),
+                **state,
+                **self._books.state(state["data"]["slots"]),
                 "beta": self._beta,
                 "anneal_step": self._anneal_step,
+                "tick": self._tick.time(),
+                "sampled": self._sampled_data_attr_monitor.state_dict(),
+                "limiter": self._thruput_controller.state_dict(),
+                "collector_envstep": self._cur_collector_envstep,
             }
 
     def load_state_dict(self, _state_dict: dict[str, Any], deepcopy: bool = False) -> None:
@@ -428,6 +431,11 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._ages.forget()
         if slots.size:
             self._ages.note(slots, self._store.read(slots))
+        if "tick" in state:
+            self._tick = self._sampled_data_attr_monitor.time = TickTime(int(state["tick"]))
+            self._sampled_data_attr_monitor.load_state_dict(state["sampled"])
+            self._thruput_controller.load_state_dict(state["limiter"])
+            self._cur_collector_envstep = state["collector_envstep"]
 
     def _items_to_save(self) -> list[Any]:
         slots = self._store.occupied()

@@ -179,15 +179,20 @@ class ColumnBuffer(IBuffer):
 
     def state_dict(self) -> dict[str, Any]:
         """A snapshot in plain values and arrays: the items, the counters and the random state."""
+        return self._state(is_copied=True)
+
+    def live_state(self) -> dict[str, Any]:
+        """As `state_dict`, but arrays may be those of the buffer: to be written to a file before the buffer goes on."""
+        return self._state(is_copied=False)
+
+    def _state(self, is_copied: bool) -> dict[str, Any]:
         with self._lock:
-            store = self._store
+            monitor = self._periodic_thruput_monitor
             return {
-                "data": store.snapshot(),
-                "tail": store.tail,
-                "head": store.head,
-                "valid_count": store.valid_count,
-                "push_count": store.push_count,
+                "data": self._store.snapshot(is_copied),
+                **self._store.counters(),
                 "rng": generator_state(self._rng),
+                "thruput": None if monitor is None else monitor.state_dict(),
             }
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
@@ -207,10 +212,11 @@ class ColumnBuffer(IBuffer):
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Take over a state, whose `data` is a snapshot of the store."""
-        counters = state["tail"], state["valid_count"], state["push_count"], state.get("head")
-        self._store.load(state["data"], *counters)
+        self._store.load(state["data"], state)
         if "rng" in state:
             set_generator_state(self._rng, state["rng"])
+        if self._periodic_thruput_monitor is not None and state.get("thruput"):
+            self._periodic_thruput_monitor.load_state_dict(state["thruput"])
 
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
         """Drop the items for which `is_unwanted` is true; returns how many."""

@@ -88,10 +88,9 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
             raise AssertionError("an elastic buffer chooses its range itself; sample_range must be None")
         return super()._draw(size, slice(-self._drawable_count(), None), replace)
 
-    def state_dict(self) -> dict[str, Any]:
-        """A snapshot: the items, the counters, the random state and the current size."""
+    def _state(self, is_copied: bool) -> dict[str, Any]:
         with self._lock:
-            return {**super().state_dict(), "current_buffer_size": self._current_buffer_size}
+            return {**super()._state(is_copied), "current_buffer_size": self._current_buffer_size}
 
     def _restore(self, state: dict[str, Any]) -> None:
         super()._restore(state)

@@ -135,11 +135,10 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         if "episode_ends" in notes:
             self._ends.mark_newest(notes["episode_ends"])
 
-    def state_dict(self) -> dict[str, Any]:
-        """A snapshot: the transitions, where episodes end, the counters and the random state."""
+    def _state(self, is_copied: bool) -> dict[str, Any]:
         with self._lock:
             own = {"episode_ends": self._ends.is_last.copy(), "episode_steps": self._ends.steps}
-            return {**super().state_dict(), **own}
+            return {**super()._state(is_copied), **own}
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Take over a state; where it does not tell where episodes end, it is found out as at a push."""

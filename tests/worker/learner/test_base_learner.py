@@ -14,6 +14,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import LEARNER_REGISTRY
 from ding.worker.learner import BaseLearner, LearnerHook, add_learner_hook, create_learner
+from tests.same_state import through_bytes
 from tests.worker.learner.fakes import FakePolicy, RecordingWriter, learner_cfg, make_learner
 
 
@@ -458,3 +459,56 @@ def test_the_log_buffer_may_be_replaced():
     learner.log_buffer = {"scalar": {}, "scalars": {}, "histogram": {}}
     learner.train([])
     assert learner.monitor.avg["total_loss"]() == 0.5
+
+
+# states
+
+
+class Smoothed(LearnerHook):
+    """Holds a number of its own."""
+
+    mean = 0.0
+
+    def __call__(self, engine):
+        self.mean = 0.9 * self.mean + 0.1 * engine.log_buffer["scalar"]["total_loss"]
+        engine.log_buffer["scalar"]["smoothed"] = self.mean
+
+
+def test_a_learner_that_takes_over_a_state_logs_what_the_other_would_have_logged():
+    class Policy(FakePolicy):
+        def forward(self, data):
+            return {"total_loss": data[0]["value"], "priority": [1.0]}
+
+    def learner_with(writer):
+        policy = Policy(names=("total_loss", "smoothed"))
+        learner = make_learner(policy, tb_logger=writer, hook={"log_show_after_iter": 4})
+        learner.register_hook(Smoothed("smooth", 5, position="after_iter"))
+        return learner
+
+    def train(learner, values):
+        for value in values:
+            learner.train([{"value": value, "replay_unique_id": "a", "replay_buffer_idx": 1}], envstep=int(value))
+
+    writers = [RecordingWriter() for _ in range(2)]
+    one, other = map(learner_with, writers)
+    train(one, [1.0, 5.0, 2.0])
+    one.ckpt_extra["note"] = 3
+    train(other, [9.0])
+    other.load_state_dict(through_bytes(one.state_dict()))
+    assert (other.train_iter, other.collector_envstep, other.ckpt_extra) == (3, 2, {"note": 3})
+    assert other.learn_info == one.learn_info
+    for learner, writer in zip((one, other), writers, strict=True):
+        writer.written.clear()
+        train(learner, [4.0, 8.0, 3.0, 1.0, 0.5, 7.0])
+        learner.close()
+    shown = [[call for call in writer.written if "time" not in call[1]] for writer in writers]
+    assert shown[0] == shown[1] and len(shown[0]) == 8
+
+
+def test_a_state_of_a_learner_with_other_hooks_is_refused():
+    one, other = make_learner(FakePolicy()), make_learner(FakePolicy())
+    other.register_hook(Smoothed("smooth", 5, position="after_iter"))
+    with pytest.raises(ValueError, match="has . hooks at 'after_iter', and the state tells of .; register the same"):
+        other.load_state_dict(one.state_dict())
+    for learner in (one, other):
+        learner.close()

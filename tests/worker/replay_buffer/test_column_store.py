@@ -115,10 +115,10 @@ def test_any_series_of_operations_leaves_the_items_of_the_twin(size, series, nes
             store.reset()
             twin = Twin(size)
         else:
-            state = store.snapshot() if name == "state" else unpack(pack(store.snapshot()))
+            state = store.snapshot() if name == "state" else unpack(pack(store.snapshot(is_copied=False)))
             other = store_of(size, share_frames=frames)
             other.put(fragment(500, min(size, 3), nested))
-            other.load(state, store.tail, 0, store.push_count, store.head)
+            other.load(state, store.counters())
             store = other
         assert_alike(store, twin)
 

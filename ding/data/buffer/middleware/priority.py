@@ -201,8 +201,18 @@ class PriorityExperienceReplay:
             self._pending.append((slot, meta["priority"]))
 
     def state_dict(self) -> dict[str, Any]:
-        """What the records' `meta` does not hold."""
-        return {"max_priority": self.max_priority, "beta": self.beta, "rng": generator_state(self.rng)}
+        """What the records' `meta` does not hold, and which record has which slot of the priorities."""
+        self._settle()
+        slots = np.array(list(self.buffer_idx), np.int64)
+        return {
+            "max_priority": self.max_priority,
+            "beta": self.beta,
+            "rng": generator_state(self.rng),
+            "slots": slots,
+            "ids": list(self.buffer_idx.values()),
+            "weights": self._index.weights[slots],
+            "free": list(self._free),
+        }
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
         """Take over a state, and the records that the buffer holds now."""
@@ -210,6 +220,22 @@ class PriorityExperienceReplay:
         self.beta = _state_dict["beta"]
         set_generator_state(self.rng, _state_dict["rng"])
         self.rebuild()
+        if "slots" in _state_dict:
+            self._take_slots(_state_dict)
+
+    def _take_slots(self, state: dict[str, Any]) -> None:
+        """Give the records the slots that they had: which one is drawn depends on their order."""
+        slots: list[int] = state["slots"].tolist()
+        slot_of = dict(zip(state["ids"], slots, strict=True))
+        if {record.index for record in self.buffer} != slot_of.keys():
+            return
+        for record in self.buffer:
+            record.meta = {**(record.meta or {}), "priority_idx": slot_of[record.index]}
+        self._forget()
+        self._index.max_priority = state["max_priority"]
+        self.buffer_idx.update(zip(slots, state["ids"], strict=True))
+        self._index.set_weights(state["slots"], state["weights"])
+        self._free = list(state["free"])
 
     def _is_in_step(self) -> bool:
         """Whether all records have slots. Others come in at the newest end, and are looked for at every call."""

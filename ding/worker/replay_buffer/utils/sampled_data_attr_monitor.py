@@ -60,6 +60,14 @@ class SampledDataAttrMonitor:
         kinds = {"avg": self.avg, "max": self.max, "min": self.min}
         return {f"{attr}_{kind}": read() for kind, reads in kinds.items() for attr, read in reads.items()}
 
+    def state_dict(self) -> dict[str, Any]:
+        """What was recorded of the recent samples."""
+        return {"records": [(time, dict(values)) for time, values in self._recent()]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what another monitor has recorded."""
+        self._records = deque((time, values) for time, values in state["records"])
+
     @property
     def use_max(self) -> int:
         """Largest use count of the newest sample."""

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 Clock = Callable[[], float]
@@ -98,6 +98,15 @@ class ThruputController:
         """Forget both histories. May be called any number of times."""
         self._pushed = self._sampled = 0.0
 
+    def state_dict(self) -> dict[str, float]:
+        """Both histories, as they are now."""
+        return {"pushed": self.history_push_count, "sampled": self.history_sample_count}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Go on from these histories; the time between counts for nothing."""
+        self._decayed_at = self._clock()
+        self._pushed, self._sampled = state["pushed"], state["sampled"]
+
     def _decay(self) -> None:
         seconds = math.floor(self._clock() - self._decayed_at)
         if seconds > 0:
@@ -174,6 +183,21 @@ class PeriodicThruputMonitor:
     @valid_count.setter
     def valid_count(self, count: int) -> None:
         self.add(valid=count)
+
+    def state_dict(self) -> dict[str, float]:
+        """The counts of the current period, its number, and how much of it is left."""
+        with self._lock:
+            left_s = self._period_end - self._clock()
+            counts = {"pushed": self._pushed, "sampled": self._sampled, "removed": self._removed, "valid": self._valid}
+            return {**counts, "index": self._print_index, "left_s": left_s}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Go on with a period that another monitor has begun."""
+        with self._lock:
+            self._pushed, self._sampled, self._removed, self._valid, self._print_index = (
+                int(state[name]) for name in ("pushed", "sampled", "removed", "valid", "index")
+            )
+            self._period_end = self._clock() + state["left_s"]
 
     def close(self) -> None:
         """Log nothing more. May be called any number of times."""
