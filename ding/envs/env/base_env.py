@@ -42,6 +42,11 @@ class BaseEnv(ABC):
 
     `config_keys` are the keys of the env section that a class reads; then similar ones count as misspelt.
 
+    A class may define `get_state()` and `set_state(state)`, both or none. The first returns, as dicts and lists of
+    plain values, arrays and tensors, all that later steps and episodes depend on, generators included, but for the
+    seed; the second puts another instance, which has been reset, into that state. With them a resumed run goes on in
+    mid-episode; the episodes of other envs are played again from their seed.
+
     Example:
         >>> import numpy as np
         >>> class Countdown(BaseEnv):

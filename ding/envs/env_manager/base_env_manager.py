@@ -21,6 +21,16 @@ from easydict import EasyDict
 from ding.envs.common.gym_compat import library_of
 from ding.envs.env_manager.data_formats import StackedFormat
 from ding.envs.env_manager.env_seeds import EnvSeeds, Seeds
+from ding.envs.env_manager.env_state import (
+    EpisodeLog,
+    Restored,
+    can_pack,
+    is_equal,
+    load_space_state,
+    restore_env,
+    space_state,
+    tell_env,
+)
 from ding.envs.env_manager.normalization import ENV_CALLS, Normalization
 from ding.utils.config_helper import (
     Rule,
@@ -163,6 +173,8 @@ class BaseEnvManager:
         self._env_episode_count: dict[int, int] = {}
         self._normalization = Normalization()
         self._may_normalize = True  # until the envs were asked, once for each launch
+        self._trust_pickle: bool | None = None  # None: no states are wanted
+        self._logs: dict[int, EpisodeLog] = {}  # of each env, where states are wanted
         if not self._env_fn:
             raise IndexError(
                 "an env manager needs at least one env, got an empty env_fn; set env.collector_env_num >= 1"
@@ -366,9 +378,11 @@ class BaseEnvManager:
         if not actions.keys() <= self._env_states.keys():
             self._check_ids(actions)
         timesteps = {}
-        envs, ready_obs, timeout = self._envs, self._ready_obs, self._step_timeout
+        envs, ready_obs, timeout, logs = self._envs, self._ready_obs, self._step_timeout, self._logs
         for env_id, action in actions.items():
             step = envs[env_id].step
+            if logs:
+                logs[env_id].act(action)
             try:
                 timestep = step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
             except Exception as e:
@@ -419,6 +433,80 @@ class BaseEnvManager:
         self._normalization.load_state_dict(state, is_frozen)
         if state:
             self._call_each("put_moments", self._normalization.moments, is_frozen)
+
+    def enable_states(self, trust_pickle: bool = False) -> None:
+        """Be ready to tell the states of running episodes, see `state_dict`; to be called before `launch`.
+
+        What each env is told in an episode is noted from its next reset on.
+
+        Args:
+            trust_pickle: pickle envs, and unpickle those of a state: that runs whatever code the state holds.
+        """
+        self._trust_pickle = bool(trust_pickle)
+        if not self._closed:
+            self._note_episodes()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seeds, counts, statistics and running episodes, in plain values; an env that is busy is waited for.
+
+        An env with `get_state` and `set_state` tells its state itself; others are pickled, if `enable_states` was told
+        to trust that, or known by what they were told since their reset, if it was called at all.
+
+        Raises:
+            AssertionError: the manager is closed.
+        """
+        self._check_open()
+        envs = self._tell_envs()
+        return {
+            "env_num": self._env_num,
+            "envs": envs,
+            "under_way": sorted(self._under_way()),
+            "states": [self._env_states[env_id].name for env_id in range(self._env_num)],
+            "obs": {env_id: [copy.deepcopy(obs)] for env_id, obs in self._ready_obs.items() if can_pack(obs)},
+            "seeds": self._seeds.state_dict(),
+            "episode_counts": dict(self._env_episode_count),
+            "reset_count": self._reset_count,
+            "reset_counts": dict(self._reset_counts),
+            "reset_param": {i: param for i, param in self._reset_param.items() if can_pack(param)},
+            "normalization": self._normalization.state_dict(),
+            "is_frozen": self._normalization.is_frozen,
+            "action_space": space_state(self._action_space),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Go on from what `state_dict` has told of a manager of like envs; this one is open.
+
+        An env that cannot go on is reset, and begins the episode that comes after the one which it ran. So is one whose
+        episode, played again, shows another observation than before.
+
+        Returns:
+            Why the envs do not go on exactly as they would have, a sentence for each reason.
+
+        Raises:
+            AssertionError: the manager is closed.
+            ValueError: the state is of another number of envs.
+        """
+        self._check_open()
+        if state["env_num"] != self._env_num:
+            raise ValueError(f"the state is of {state['env_num']} envs, but there are {self._env_num}")
+        self._seeds.load_state_dict(state["seeds"])
+        self._env_episode_count = dict(state["episode_counts"])
+        self._reset_count, self._reset_counts = state["reset_count"], dict(state["reset_counts"])
+        self._reset_param.update(state["reset_param"])
+        self._normalization.load_state_dict(state["normalization"], state["is_frozen"])
+        load_space_state(self._action_space, state["action_space"])
+        problems = {}
+        for env_id, restored in self._restore_envs(state["envs"]).items():
+            env_state = EnvState[state["states"][env_id]]
+            is_lost = env_id in state["under_way"]
+            problem = "a step of it was under way" if is_lost else restored.problem
+            problem = problem or self._take_up(env_id, env_state, restored, state["obs"].get(env_id))
+            if problem:
+                problems[env_id] = problem
+                self._drop_episode(env_id, env_state)
+        lost_param = [env_id for env_id in range(self._env_num) if env_id not in state["reset_param"]]
+        told = [f"env {env_id}: {problem}; its running episode is dropped" for env_id, problem in problems.items()]
+        return told + [f"env {env_id}: the arguments of its resets are no plain values" for env_id in lost_param]
 
     def close(self) -> None:
         """Close the envs; a second call does nothing, and `launch` may follow.
@@ -486,6 +574,7 @@ class BaseEnvManager:
         """Close all envs; return the errors of those that failed to."""
         errors = []
         envs, self._envs = self._envs, self._stand_ins()
+        self._logs = {}
         for env in envs.values():
             try:
                 env.close()
@@ -527,6 +616,38 @@ class BaseEnvManager:
         except Exception:
             _logger.exception("closing the envs of a failed env manager failed too")
 
+    def _take_up(self, env_id: int, env_state: EnvState, restored: Restored, shown: list[Any] | None) -> str:
+        """Go on with an env that was restored; return why that cannot be, "" if it can.
+
+        Args:
+            shown: a list of the observation that the env showed; None where that is not known.
+        """
+        if env_state is EnvState.RUN:
+            if shown is None:
+                return "what it showed is not made of plain values"
+            if restored.is_replayed and (restored.is_done or not is_equal(restored.obs, shown[0])):
+                return "its episode, played again, comes to another observation: the env is not deterministic"
+            self._ready_obs[env_id] = restored.obs if restored.is_replayed else shown[0]
+        else:
+            self._ready_obs.pop(env_id, None)
+        self._env_states[env_id] = env_state
+        return ""
+
+    def _drop_episode(self, env_id: int, env_state: EnvState) -> None:
+        """Begin the next episode of an env that cannot go on, unless it would have waited for a reset."""
+        self._seeds.renew(env_id)
+        self._ready_obs.pop(env_id, None)
+        self._env_states[env_id] = EnvState.NEED_RESET if env_state is EnvState.RUN else env_state
+        if env_state is EnvState.RUN:
+            self._reset_count += 1
+            self._reset_envs([env_id])
+            if self._normalization.moments:
+                self._call_env(env_id, "put_moments", self._normalization.moments, self._normalization.is_frozen)
+
+    def _under_way(self) -> set[int]:
+        """The envs that have taken steps which nobody has been told of."""
+        return set()
+
     def _stand_ins(self) -> dict[int, Any]:
         """What `_envs` holds while the manager is closed: the reference env for each."""
         return dict.fromkeys(range(self._env_num), self._env_ref)
@@ -534,23 +655,62 @@ class BaseEnvManager:
     # One env: what a manager that keeps its envs elsewhere replaces.
 
     def _create_env(self, env_id: int) -> None:
-        self._envs[env_id] = self._env_fn[env_id]()
+        self._envs[env_id] = self._make_env(env_id)
+        if self._trust_pickle is not None:
+            self._logs[env_id] = EpisodeLog()
+
+    def _make_env(self, env_id: int) -> Any:
+        env = self._env_fn[env_id]()
         if self._env_replay_path is not None:
-            self._envs[env_id].enable_save_replay(self._env_replay_path[env_id])
+            env.enable_save_replay(self._env_replay_path[env_id])
+        return env
+
+    def _note_episodes(self) -> None:
+        """Note what the envs are told from their next resets on."""
+        self._logs = {env_id: EpisodeLog() for env_id in self._envs}
+
+    def _tell_envs(self) -> dict[int, dict[str, Any]]:
+        """The state of each env, see `tell_env`."""
+        return {
+            env_id: tell_env(env, self._logs.get(env_id), bool(self._trust_pickle))
+            for env_id, env in self._envs.items()
+        }
+
+    def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:
+        """What became of each env, see `restore_env`."""
+        restored = {}
+        for env_id, state in states.items():
+            seed, make = self._seeds.current(env_id), partial(self._make_env, env_id)
+            result = restore_env(self._envs[env_id], state, seed, make, bool(self._trust_pickle))
+            self._envs[env_id] = result.env
+            if self._trust_pickle is not None:
+                self._logs[env_id] = result.log or EpisodeLog()
+            restored[env_id] = result
+        return restored
 
     def _env_attributes(self, key: str) -> list[Any]:
         return [getattr(self._envs[env_id], key, None) for env_id in range(self._env_num)]
 
     def _call_env(self, env_id: int, method: str, *args: Any) -> Any:
-        return getattr(self._envs[env_id], method)(*args)
+        if method not in ENV_CALLS:
+            return getattr(self._envs[env_id], method)(*args)
+        if self._logs:
+            self._logs[env_id].call(method, args)
+        return ENV_CALLS[method](self._envs[env_id], *args)
 
     def _call_each(self, name: str, *args: Any) -> list[Any]:
         """What a function of `ENV_CALLS` returns for each env."""
-        return [ENV_CALLS[name](env, *args) for env in self._envs.values()]
+        return [self._call_env(env_id, name, *args) for env_id in self._envs]
 
     def _attempt_reset(self, env_id: int) -> Any:
         reset, param, timeout = self._envs[env_id].reset, self._reset_param[env_id] or {}, self._reset_timeout
-        return reset(**param) if timeout is None else call_with_timeout(timeout, "reset_timeout", reset, **param)
+        log = self._logs.get(env_id)
+        if log is not None:
+            log.prepare(self._envs[env_id], self._seeds.current(env_id))
+        obs = reset(**param) if timeout is None else call_with_timeout(timeout, "reset_timeout", reset, **param)
+        if log is not None:
+            log.begin(self._envs[env_id], param)
+        return obs
 
     def _renew_and_reset(self, env_id: int) -> Any:
         if env_id in self._envs:  # else the last attempt could not make it

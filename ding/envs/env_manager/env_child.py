@@ -22,8 +22,10 @@ from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import call_with_timeout, is_done, no_timestep
 from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array, unpack_array
 from ding.envs.env_manager.env_seeds import EnvSeed
+from ding.envs.env_manager.env_state import EpisodeLog, Restored, restore_env, tell_env
 from ding.envs.env_manager.normalization import ENV_CALLS
 from ding.utils.child_helper import die_with, settle_in
+from ding.utils.object_state import global_generators_state, load_global_generators_state
 
 # How long an env may take to close once its manager's process is gone.
 _FAREWELL_S = 2.0
@@ -140,6 +142,7 @@ class ChildPlan:
         shared_obs: where observations are handed over.
         parent_pid: the manager's process.
         random_words: what the global generators are seeded from.
+        trust_pickle: see `BaseEnvManager.enable_states`; None where no states are wanted.
     """
 
     env_id: int
@@ -150,6 +153,7 @@ class ChildPlan:
     reset_timeout: float | None
     parent_pid: int
     random_words: tuple[int, ...] = ()
+    trust_pickle: bool | None = None
 
     def make_env(self) -> Any:
         """The env."""
@@ -186,10 +190,20 @@ class EnvServer:
         self._sink = sink
         self._env: Any = None
         self._reset_param: dict[str, Any] = {}
-        self._seed: EnvSeed | None = None
+        self._seed: EnvSeed | None = None  # to be applied before the next reset
+        self._seed_in_force: EnvSeed | None = None  # with the number of the next episode
+        self._trust_pickle = plan.trust_pickle
+        self._log = None if plan.trust_pickle is None else EpisodeLog()
         self._reset_follows = False
         self._failed = ""  # the method of the env that is called
-        self._handlers: dict[str, Callable[..., Any]] = {"step": self._step, "reset": self._reset, "close": self._close}
+        self._handlers: dict[str, Callable[..., Any]] = {
+            "step": self._step,
+            "reset": self._reset,
+            "close": self._close,
+            "enable_states": self._enable_states,
+            "tell_state": self._tell_state,
+            "restore": self._restore,
+        }
 
     def serve(self) -> None:
         """Make the env and answer until the request `close`, or until the env cannot be made.
@@ -237,6 +251,8 @@ class EnvServer:
         if method == "attribute":
             return getattr(self._env, args[0], None)
         if method in ENV_CALLS:
+            if self._log is not None:
+                self._log.call(method, args)
             return ENV_CALLS[method](self._env, *args)
         result = getattr(self._env, method)(*args)
         if method == "reward_shaping" and result is None:
@@ -256,6 +272,8 @@ class EnvServer:
         if seed is not None:
             self._seed = seed
         action = unpack_array(packed_action)
+        if self._log is not None:
+            self._log.act(action)
         timestep = call_with_timeout(self._plan.step_timeout, "step_timeout", self._env.step, action)
         if not hasattr(timestep, "done"):
             raise no_timestep(self._env, timestep)
@@ -276,9 +294,45 @@ class EnvServer:
         if seed is not None:
             self._failed = "seed"
             seed.apply(self._env)
+            self._seed_in_force = seed
             self._failed = "reset"
+        if self._log is not None:
+            self._log.prepare(self._env, self._seed_in_force)
         obs = call_with_timeout(self._plan.reset_timeout, "reset_timeout", self._env.reset, **self._reset_param)
+        if self._log is not None:
+            self._log.begin(self._env, self._reset_param)
+        if self._seed_in_force is not None:
+            self._seed_in_force = self._seed_in_force._replace(episode=self._seed_in_force.episode + 1)
         return self._plan.shared_obs.write(obs)
+
+    def _enable_states(self, trust_pickle: bool) -> None:
+        self._trust_pickle, self._log = trust_pickle, EpisodeLog()
+
+    def _tell_state(self) -> dict[str, Any]:
+        """The state of the env, and of what else is in this process."""
+        return {
+            **tell_env(self._env, self._log, bool(self._trust_pickle)),
+            "seed": None if self._seed is None else list(self._seed),
+            "generators": global_generators_state(),
+        }
+
+    def _restore(
+        self, state: Mapping[str, Any], seed: EnvSeed | None, param: dict[str, Any] | None
+    ) -> tuple[Restored, ObsMessage | None]:
+        """Put the env into a state of `_tell_state`.
+
+        Returns:
+            `(what became of it, without env, log and observation; the observation as it is sent, after a replay)`
+        """
+        restored = restore_env(self._env, state, seed, self._plan.make_env, bool(self._trust_pickle))
+        self._env = restored.env
+        if self._log is not None:
+            self._log = restored.log or EpisodeLog()
+        self._seed = None if state["seed"] is None else EnvSeed(*state["seed"])
+        self._seed_in_force, self._reset_param = seed, param or {}
+        obs = self._plan.shared_obs.write(restored.obs) if restored.is_replayed else None
+        load_global_generators_state(state["generators"])
+        return restored._replace(env=None, log=None, obs=None), obs
 
 
 def use_one_thread() -> None:

@@ -96,6 +96,21 @@ class EnvSeeds:
         if env_id in self._episodes:
             self._episodes[env_id] += 1
 
+    def current(self, env_id: int) -> EnvSeed | None:
+        """The seed in force of env `env_id`, with the number of its next episode; None if it was given none."""
+        return self._seed_now(env_id) if env_id in self._seeds else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The seeds, the numbers of the next episodes, and which envs must still be seeded."""
+        seeds = {env_id: list(seed) for env_id, seed in self._seeds.items()}
+        return {"seeds": seeds, "episodes": dict(self._episodes), "pending": sorted(self._pending)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` has told."""
+        self._seeds = {env_id: EnvSeed(*seed) for env_id, seed in state["seeds"].items()}
+        self._episodes = dict(state["episodes"])
+        self._pending = set(state["pending"])
+
     def _seed_now(self, env_id: int) -> EnvSeed:
         return self._seeds[env_id]._replace(episode=self._episodes[env_id])
 

@@ -34,18 +34,24 @@ _DEEPEST = 64
 ENV_CALLS: dict[str, Callable[..., Any]] = {"take_moments": take_moments, "put_moments": put_moments}
 
 
-def _normalizers(env: Any) -> Iterator[tuple[str, RunningNormWrapper]]:
-    """`(name, wrapper)`, the outermost first: those that share; the name is that of its class, with a number."""
-    numbers: Counter[str] = Counter()
+def env_layers(env: Any) -> Iterator[Any]:
+    """`env` and what it is made of, the outermost first."""
     for _ in range(_DEEPEST):
-        if isinstance(env, RunningNormWrapper) and env.keep_statistics is not False:
-            kind = type(env).__name__
-            yield f"{kind}{numbers[kind]}", env
-            numbers[kind] += 1
+        yield env
         inner = getattr(env, "env", None)
         env = getattr(env, "_env", None) if inner is None else inner  # a BaseEnv keeps what it is made of in private
         if env is None:
             return
+
+
+def _normalizers(env: Any) -> Iterator[tuple[str, RunningNormWrapper]]:
+    """`(name, wrapper)`, the outermost first: those that share; the name is that of its class, with a number."""
+    numbers: Counter[str] = Counter()
+    for layer in env_layers(env):
+        if isinstance(layer, RunningNormWrapper) and layer.keep_statistics is not False:
+            kind = type(layer).__name__
+            yield f"{kind}{numbers[kind]}", layer
+            numbers[kind] += 1
 
 
 class Normalization:

@@ -48,6 +48,7 @@ from ding.envs.env_manager.env_process import (
     wait_for_replies,
     words_of_numpy,
 )
+from ding.envs.env_manager.env_state import Restored
 from ding.utils.config_helper import Rule, boolean, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -67,6 +68,8 @@ __all__ = [
 
 _logger = logging.getLogger("ding")
 
+# Seconds that a step of an episode which is played again may take, where nothing else is said.
+_REPLAYED_STEP_S = 1.0
 # Seconds that an env which is broken off in its own process has to say so.
 _GRACE_S = 0.5
 
@@ -518,6 +521,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             reset_timeout=self._reset_timeout,
             parent_pid=os.getpid(),
             random_words=(*self._random_words, env_id, self._starts[env_id]),
+            trust_pickle=self._trust_pickle,
         )
         self._starts[env_id] += 1
         context = multiprocessing.get_context(self._context)
@@ -534,11 +538,15 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     def _ask(self, env_ids: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
         """What the method of each of these envs returns, once they have done what they are busy with."""
-        env_ids = list(env_ids)
+        return self._ask_each(method, dict.fromkeys(env_ids, args), self._connect_limit)
+
+    def _ask_each(self, method: str, args: Mapping[int, tuple[Any, ...]], limit: Limit) -> dict[int, Any]:
+        """As `_ask`, with arguments `{env_id: args}` for each."""
+        env_ids = list(args)
         self._wait_while(lambda: any(map(self._is_busy, env_ids)))
         self._answers = {}
         for env_id in env_ids:
-            self._processes[env_id].send(Request.CALL, method, *args, limit=self._connect_limit)
+            self._processes[env_id].send(Request.CALL, method, *args[env_id], limit=limit)
         self._wait_while(lambda: len(self._answers) < len(env_ids))
         answers, self._answers = self._answers, {}
         for env_id in env_ids:
@@ -553,8 +561,43 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return self._ask([env_id], method, *args)[env_id]
 
     def _call_each(self, name: str, *args: Any) -> list[Any]:
-        alive = [env_id for env_id, process in self._processes.items() if not process.is_dead]
-        return list(self._ask(alive, name, *args).values())
+        return list(self._ask(self._alive(), name, *args).values())
+
+    def _alive(self) -> list[int]:
+        return [env_id for env_id, process in self._processes.items() if not process.is_dead]
+
+    def _note_episodes(self) -> None:
+        self._ask(self._alive(), "enable_states", self._trust_pickle)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As that of `BaseEnvManager`; an episode of which a step is under way cannot go on."""
+        processes = {"random_words": list(self._random_words), "starts": dict(self._starts)}
+        return {**super().state_dict(), "processes": processes}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """As that of `BaseEnvManager`."""
+        problems = super().load_state_dict(state)
+        self._random_words = tuple(state["processes"]["random_words"])
+        self._starts = dict(state["processes"]["starts"])
+        return problems
+
+    def _under_way(self) -> set[int]:
+        return {*self._arrived, *self._held}
+
+    def _tell_envs(self) -> dict[int, dict[str, Any]]:
+        return self._ask(self._alive(), "tell_state")
+
+    def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:
+        seeds = {env_id: self._seeds.current(env_id) for env_id in states}
+        args = {env_id: (state, seeds[env_id], self._reset_param[env_id]) for env_id, state in states.items()}
+        steps = max((state["episode"]["steps"] for state in states.values() if state.get("episode")), default=0)
+        seconds = self._connect_timeout + steps * (self._step_timeout or _REPLAYED_STEP_S)
+        limit = Limit(seconds, f"{seconds:g} s, which is enough for {steps} steps")
+        restored = {}
+        for env_id, (result, message) in self._ask_each("restore", args, limit).items():
+            obs = None if message is None else self._read_obs(env_id, message)
+            restored[env_id] = result._replace(obs=obs)
+        return restored
 
     def _env_attributes(self, key: str) -> list[Any]:
         if inspect.ismethod(getattr(self._env_ref, key)):

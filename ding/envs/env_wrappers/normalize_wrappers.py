@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,26 @@ class RunningNormWrapper(EnvWrapper):
         self.data_count = int(moments.size)
         self._is_frozen = is_frozen
         self._gathered = RunningMeanStd(epsilon=0, shape=moments.mean.shape)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The statistics, and what this episode adds to them."""
+        gathered = None if self._gathered is None else list(self._gathered.moments)
+        return {
+            "moments": list(self.rms.moments),
+            "data_count": self.data_count,
+            "gathered": gathered,
+            "is_frozen": self._is_frozen,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` has told."""
+        self.rms.moments = Moments(*state["moments"])
+        self.data_count = state["data_count"]
+        self._is_frozen = state["is_frozen"]
+        self._gathered = None
+        if state["gathered"] is not None:
+            self._gathered = RunningMeanStd(epsilon=0, shape=self.rms.moments.mean.shape)
+            self._gathered.moments = Moments(*state["gathered"])
 
     def _begin_episode(self) -> None:
         is_kept = self._gathered is not None if self.keep_statistics is None else self.keep_statistics
@@ -156,6 +177,15 @@ class RewardNormWrapper(RunningNormWrapper):
         self.rms = RunningMeanStd(shape=(1,))
         self.reward_discount = reward_discount
         self.cum_reward = np.zeros(1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The statistics, and the return so far."""
+        return {**super().state_dict(), "cum_reward": self.cum_reward}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` has told."""
+        super().load_state_dict(state)
+        self.cum_reward = state["cum_reward"]
 
     def reset(self, **kwargs: Any) -> Any:
         """Begin an episode and return its first observation."""

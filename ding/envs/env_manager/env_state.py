@@ -1,0 +1,401 @@
+"""The state of one env: what it takes to go on with its running episode in another process.
+
+An env that has `get_state` and `set_state` is asked; one that pickles is pickled, where pickles are trusted. Any other
+env is known by what it was told: its seed and the actions since its reset, which are played again in a new env. All of
+this happens in the process of the env.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ding.envs.env_manager.env_seeds import EnvSeed
+from ding.envs.env_manager.normalization import ENV_CALLS, env_layers
+from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
+from ding.utils.data.samples import Node, Samples, from_plain, to_plain
+from ding.utils.data.samples import pack as pack_column
+from ding.utils.msgpack_helper import pack
+from ding.utils.object_state import (
+    generator_state,
+    global_generators_state,
+    load_global_generators_state,
+    set_generator_state,
+)
+from ding.utils.running_stats import Moments
+
+_logger = logging.getLogger("ding")
+# Actions that are kept one by one before they become a column.
+_RECENT = 256
+
+
+class ReplayError(Exception):
+    """What an env was told cannot be played again."""
+
+
+class _Actions:
+    """Copies of the actions of an episode, in columns."""
+
+    def __init__(self) -> None:
+        self._columns: list[Node] = []
+        self._recent: list[Any] = []
+
+    def __len__(self) -> int:
+        return _RECENT * len(self._columns) + len(self._recent)
+
+    def add(self, action: Any) -> None:
+        # A copy: an env may write into its action.
+        self._recent.append(action.copy() if type(action) is np.ndarray else copy.deepcopy(action))
+        if len(self._recent) == _RECENT:
+            self._columns.append(pack_column(self._recent))
+            self._recent = []
+
+    def state_dict(self) -> list[Any]:
+        columns = [*self._columns, pack_column(self._recent)] if self._recent else self._columns
+        return [to_plain(Samples({"action": column})) for column in columns]
+
+    @classmethod
+    def of_state(cls, state: list[Any]) -> _Actions:
+        actions = cls()
+        for plain in state:
+            for item in from_plain(plain):
+                actions.add(item["action"])
+        return actions
+
+    def __iter__(self) -> Iterator[Any]:
+        for column in self._columns:
+            yield from (item["action"] for item in Samples({"action": column}))
+        yield from map(copy.deepcopy, self._recent)
+
+
+class _Part:
+    """What an env was told from one reset to the next.
+
+    Attributes:
+        seed: in force at the reset, None without one.
+        param: keyword arguments of the reset.
+        generators: states of the global generators before the reset, where the env may draw from them.
+        calls: `(number of actions before it, name in ENV_CALLS, arguments)`.
+    """
+
+    def __init__(self, seed: EnvSeed | None, generators: dict[str, Any] | None) -> None:
+        self.seed, self.generators = seed, generators
+        self.param: dict[str, Any] = {}
+        self.actions = _Actions()
+        self.calls: list[tuple[int, str, tuple[Any, ...]]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        calls = [[number, name, _plain_moments(args)] for number, name, args in self.calls]
+        seed = None if self.seed is None else list(self.seed)
+        actions = self.actions.state_dict()
+        return {"seed": seed, "param": self.param, "generators": self.generators, "actions": actions, "calls": calls}
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> _Part:
+        part = cls(None if state["seed"] is None else EnvSeed(*state["seed"]), state["generators"])
+        part.param, part.actions = state["param"], _Actions.of_state(state["actions"])
+        part.calls = [(number, name, _moments_of(args)) for number, name, args in state["calls"]]
+        return part
+
+
+class EpisodeLog:
+    """What an env was told since its running episode began, to be played again.
+
+    Where a wrapper says that the game goes on over a reset, as `episodic_life` does, the log goes back to the game's
+    beginning. The log of an env that was running before is empty until its next reset.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._next: _Part | None = None
+        self._goes_on = False
+        self._normalized: list[dict[str, Any]] = []  # states of the wrappers that normalize, at the beginning
+        # Layers of the env that count here; looked up once, when it is open.
+        self._normalizers: list[RunningNormWrapper] | None = None
+        self._games: list[Any] = []
+
+    def prepare(self, env: Any, seed: EnvSeed | None) -> None:
+        """Note what there is to know before a reset.
+
+        Args:
+            seed: in force, with the number of the episode that begins; None for none.
+        """
+        follows_seed = seed is not None and hasattr(env, "seed_episodes")
+        self._next = _Part(seed, None if follows_seed else global_generators_state())
+        self._goes_on = bool(self._parts) and any(not game.was_real_done for game in self._games)
+        if not self._goes_on:
+            self._normalized = [wrapper.state_dict() for wrapper in self._normalizers or ()]
+
+    def begin(self, env: Any, param: Mapping[str, Any] | None) -> None:
+        """Note that the reset which was prepared has been done."""
+        assert self._next is not None, "prepare() comes first"
+        self._next.param = dict(param or {})
+        self._parts = [*self._parts, self._next] if self._goes_on else [self._next]
+        if self._normalizers is None:
+            self._look_at(env)
+
+    def act(self, action: Any) -> None:
+        """Note an action, before the env is given it."""
+        if self._parts:
+            self._parts[-1].actions.add(action)
+
+    def call(self, name: str, args: tuple[Any, ...]) -> None:
+        """Note a call of one of `ENV_CALLS`."""
+        if self._parts and self._normalizers:
+            part = self._parts[-1]
+            part.calls.append((len(part.actions), name, args))
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """The log in plain values, None while it is empty."""
+        if not self._parts:
+            return None
+        steps = sum(len(part.actions) for part in self._parts)
+        parts = [part.state_dict() for part in self._parts]
+        return {"parts": parts, "normalized": self._normalized, "steps": steps}
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any], env: Any) -> EpisodeLog:
+        """The log that `state_dict` has told of; `env` goes on with it, and is open."""
+        log = cls()
+        log._parts = [_Part.of_state(part) for part in state["parts"]]
+        log._normalized = state["normalized"]
+        log._look_at(env)
+        return log
+
+    def _look_at(self, env: Any) -> None:
+        layers = list(env_layers(env))
+        self._normalizers = [layer for layer in layers if isinstance(layer, RunningNormWrapper)]
+        self._games = [layer for layer in layers if hasattr(layer, "was_real_done")]
+
+
+def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
+    """Play what `EpisodeLog.state_dict` has told of in `env`, a new one.
+
+    Returns:
+        `(observation, whether the last step has ended the episode)`.
+
+    Raises:
+        ReplayError: an episode ends too early.
+        Exception: what the env raised.
+    """
+    parts = [_Part.of_state(part) for part in state["parts"]]
+    if state["normalized"]:
+        if parts[0].seed is not None:
+            parts[0].seed.apply(env)
+        env.reset(**parts[0].param)  # this makes the wrappers
+        wrappers = [layer for layer in env_layers(env) if isinstance(layer, RunningNormWrapper)]
+        for wrapper, own in zip(wrappers, state["normalized"], strict=True):
+            wrapper.load_state_dict(own)
+    obs, is_done = None, False
+    last: EnvSeed | None = None
+    generators = global_generators_state()
+    try:
+        for part in parts:
+            if part.generators is not None:
+                load_global_generators_state(part.generators)
+            # An env counts its episodes itself.
+            if part.seed is not None and (last is None or last._replace(episode=0) != part.seed._replace(episode=0)):
+                part.seed.apply(env)
+            last = part.seed
+            obs, is_done = _play(env, part)
+    finally:
+        load_global_generators_state(generators)
+    return obs, is_done
+
+
+def _play(env: Any, part: _Part) -> tuple[Any, bool]:
+    obs, is_done = env.reset(**part.param), False
+    calls = deque(part.calls)
+    for number, action in enumerate(part.actions):
+        while calls and calls[0][0] <= number:
+            _, name, args = calls.popleft()
+            ENV_CALLS[name](env, *args)
+        if is_done:
+            raise ReplayError(f"its episode ends after {number} steps, and took {len(part.actions)} or more before")
+        timestep = env.step(action)
+        obs, is_done = timestep.obs, bool(np.all(timestep.done))
+    for _, name, args in calls:
+        ENV_CALLS[name](env, *args)
+    return obs, is_done
+
+
+def tell_env(env: Any, log: EpisodeLog | None, trust_pickle: bool) -> dict[str, Any]:
+    """The state of `env` in plain values, for `restore_env`."""
+    state: dict[str, Any] = {"action_space": space_state(getattr(env, "action_space", None))}
+    if _tells_state(env):
+        told = env.get_state()
+        if not can_pack(told):
+            raise TypeError(
+                f"get_state() of {env!r} must return plain values, arrays and tensors; it returned {told!r}"
+            )
+        state["told"] = copy.deepcopy(told)
+    elif trust_pickle:
+        pickled = _pickled(env)
+        if pickled is not None:
+            state["pickled"] = pickled
+    episode = None if log is None else log.state_dict()
+    if can_pack(episode):
+        state["episode"] = episode
+    return state
+
+
+class Restored(NamedTuple):
+    """An env that goes on.
+
+    Attributes:
+        log: what it was told, None where that is not known.
+        obs: what it shows after a replay.
+        is_replayed: whether there was one; else the env shows what it showed before.
+        is_done: whether the replay has ended the episode.
+        problem: why the env cannot go on; "" if it can. Such an env is to be reset.
+    """
+
+    env: Any
+    log: EpisodeLog | None
+    obs: Any = None
+    is_replayed: bool = False
+    is_done: bool = False
+    problem: str = ""
+
+
+def restore_env(
+    env: Any, state: Mapping[str, Any], seed: EnvSeed | None, make: Callable[[], Any], trust_pickle: bool
+) -> Restored:
+    """Put `env`, which was reset, or one in its place, into a state of `tell_env`.
+
+    Args:
+        seed: in force, with the number of the env's next episode.
+        make: makes an env like it.
+    """
+    episode = state.get("episode")
+    errors = []
+    for key, restore in (("told", _restore_told), ("pickled", _restore_pickled)):
+        if key not in state or (key == "pickled" and not trust_pickle):
+            continue
+        try:
+            own = restore(env, state[key], seed)
+            log = None if episode is None else EpisodeLog.of_state(episode, own)
+        except Exception as e:
+            errors.append(f"{_NAMES[key]} fails with {e!r}")
+            continue
+        load_space_state(getattr(own, "action_space", None), state["action_space"])
+        return Restored(own, log)
+    if episode is None:
+        why = ", ".join(errors) or "neither its state nor what it was told since its reset is known"
+        return Restored(env, None, problem=why)
+    _close(env)
+    env = make()
+    try:
+        obs, is_done = replay(episode, env)
+        log = EpisodeLog.of_state(episode, env)
+    except Exception as e:
+        return Restored(env, None, problem=", ".join([*errors, f"playing its episode again fails with {e!r}"]))
+    load_space_state(getattr(env, "action_space", None), state["action_space"])
+    return Restored(env, log, obs, True, is_done)
+
+
+_NAMES = {"told": "set_state()", "pickled": "unpickling it"}
+
+
+def _restore_told(env: Any, told: Any, seed: EnvSeed | None) -> Any:
+    env.set_state(told)
+    if seed is not None and hasattr(env, "seed_episodes"):
+        seed.apply(env)  # its next reset begins the right episode, whatever its state holds of that
+    return env
+
+
+def _restore_pickled(env: Any, pickled: bytes, seed: EnvSeed | None) -> Any:
+    own = pickle.loads(pickled)
+    _close(env)
+    return own
+
+
+def _close(env: Any) -> None:
+    try:
+        env.close()
+    except Exception:
+        _logger.exception("%r, in whose place comes another, failed to close", env)
+
+
+def _tells_state(env: Any) -> bool:
+    # Of its own class: a wrapper that hands on what it wraps would leave its own state out.
+    return all(callable(getattr(type(env), name, None)) for name in ("get_state", "set_state"))
+
+
+def _pickled(env: Any) -> bytes | None:
+    """The env pickled, None where it cannot be."""
+    for library in ("gymnasium", "gym"):
+        rebuilt = getattr(sys.modules.get(f"{library}.utils"), "EzPickle", ())
+        if any(isinstance(layer, rebuilt) for layer in env_layers(env)):
+            return None  # its pickle has the arguments that it was made with, and no state
+    try:
+        return pickle.dumps(env)
+    except Exception as e:
+        _logger.debug("%r cannot be pickled: %r", env, e)
+        return None
+
+
+def can_pack(value: Any) -> bool:
+    """Whether `value` is made of what the run state may hold."""
+    try:
+        pack(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def space_state(space: Any) -> dict[str, Any]:
+    """The states of the generators from which a space, and those that it is made of, draw samples."""
+    generator = getattr(space, "np_random", None)
+    own = generator_state(generator) if isinstance(generator, _GENERATORS) else None
+    return {"own": own, "parts": [space_state(part) for part in _parts_of(space)]}
+
+
+def load_space_state(space: Any, state: Mapping[str, Any]) -> None:
+    """Put the generators of a space into states of `space_state`."""
+    if state["own"] is not None:
+        set_generator_state(space.np_random, state["own"])
+    for part, own in zip(_parts_of(space), state["parts"], strict=True):
+        load_space_state(part, own)
+
+
+_GENERATORS = (np.random.Generator, np.random.RandomState)
+
+
+def _parts_of(space: Any) -> list[Any]:
+    spaces = getattr(space, "spaces", ())
+    parts = list(spaces.values() if isinstance(spaces, Mapping) else spaces)
+    others = (getattr(space, name, None) for name in ("feature_space", "node_space", "edge_space"))
+    return parts + [part for part in others if part is not None]
+
+
+def is_equal(one: Any, other: Any) -> bool:
+    """Whether two observations have the same types and content; NaN is equal to NaN."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and is_equal(one.numpy(force=True), other.numpy(force=True))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(is_equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(is_equal, one, other))
+    if type(one) is not type(other):
+        return False
+    a, b = np.asarray(one), np.asarray(other)
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return bool(np.all((a == b) | ((a != a) & (b != b))))
+
+
+def _plain_moments(args: tuple[Any, ...]) -> list[Any]:
+    return [{name: list(m) for name, m in arg.items()} if isinstance(arg, Mapping) else arg for arg in args]
+
+
+def _moments_of(args: list[Any]) -> tuple[Any, ...]:
+    return tuple({name: Moments(*m) for name, m in arg.items()} if isinstance(arg, Mapping) else arg for arg in args)

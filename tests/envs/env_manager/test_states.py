@@ -1,0 +1,570 @@
+"""States of env managers: what follows a state is what would have followed without a stop, to the last bit."""
+
+from __future__ import annotations
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+from gymnasium import spaces
+
+from ding.envs import (
+    AsyncSubprocessEnvManager,
+    BaseEnv,
+    BaseEnvManager,
+    BaseEnvManagerV2,
+    BaseEnvTimestep,
+    DingEnvWrapper,
+    GymnasiumEnv,
+    SubprocessEnvManagerV2,
+    SyncSubprocessEnvManager,
+)
+from ding.envs.env_wrappers.base_wrapper import EnvWrapper
+from ding.envs.env_wrappers.episode_wrappers import EpisodicLifeWrapper, TimeLimitWrapper
+from ding.utils.msgpack_helper import pack, unpack
+from tests.envs.env_manager.scripted_env import Make, ScriptedEnv, be_abnormal
+from tests.envs.toys import Toy
+
+MANAGERS = {
+    "base": BaseEnvManager,
+    "base_v2": BaseEnvManagerV2,
+    "subprocess": SyncSubprocessEnvManager,
+    "subprocess_v2": SubprocessEnvManagerV2,
+    "async_subprocess": AsyncSubprocessEnvManager,
+}
+in_repeatable = pytest.mark.parametrize("cls", list(MANAGERS.values())[:4], ids=list(MANAGERS)[:4])
+in_both = pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager], ids=["base", "subprocess"])
+
+
+class Walk(BaseEnv):
+    """A random walk of `obs_form`; episodes end at random, too. Follows seeds as the envs of this package do.
+
+    Args:
+        in_lock: hold what cannot be pickled.
+        seeded: whether it follows seeds; else no two walks are alike.
+    """
+
+    reward_space = spaces.Box(-1, 1, (1,))
+
+    def __init__(self, form=np.asarray, action_space=None, in_lock=False, seeded=True):
+        self.form, self.seeded = form, seeded
+        self.observation_space = spaces.Box(-1e9, 1e9, (2,), np.float32)
+        self.action_space = action_space or spaces.Discrete(3)
+        self.hold = (lambda: None) if in_lock else None
+        self.seeding = None
+        self.rng = np.random.default_rng(0 if seeded else None)
+        self.place = np.zeros(2)
+        self.resets = 0
+
+    def seed_episodes(self, seed, env_index, first_episode=0):
+        self.seeding = [seed, env_index, first_episode]
+
+    def seed(self, seed, dynamic_seed=True):
+        self.seed_episodes(seed, 0)
+
+    def reset(self, start=0.0):
+        if self.seeded and self.seeding is not None:
+            self.rng = np.random.default_rng(self.seeding)
+            self.seeding[2] += 1
+        self.resets += 1
+        self.place = self.rng.normal(size=2) + start
+        return self.form(self.place.astype(np.float32))
+
+    def step(self, action):
+        self.place = self.place + self.rng.normal(size=2) + _total(action)
+        done = bool(self.rng.random() < 0.1)
+        info = {"eval_episode_return": 1.0} if done else {}
+        return BaseEnvTimestep(self.form(self.place.astype(np.float32)), np.ones(1, np.float32), done, info)
+
+    def close(self):
+        pass
+
+    def __repr__(self):
+        return "Walk"
+
+
+def _total(action):
+    if isinstance(action, dict):
+        return sum(map(_total, action.values()))
+    return sum(map(_total, action)) if isinstance(action, list | tuple) else float(np.sum(action))
+
+
+class Endless(Walk):
+    def step(self, action):
+        return super().step(action)._replace(done=False)
+
+
+class TellingWalk(Walk):
+    """Tells its state; it could not be replayed, nor pickled."""
+
+    def __init__(self, **kwargs):
+        super().__init__(in_lock=True, seeded=False, **kwargs)
+
+    def get_state(self):
+        return {"place": self.place, "rng": self.rng.bit_generator.state, "resets": self.resets}
+
+    def set_state(self, state):
+        self.place, self.resets = state["place"], state["resets"]
+        self.rng.bit_generator.state = state["rng"]
+
+
+def through_file(state):
+    return unpack(pack(state))
+
+
+def launched(cls, env_fns, trust_pickle=False, seed=3, wanted=True, **cfg):
+    manager = cls(env_fns, EasyDict({"retry_waiting_time": 0, **cfg}))
+    if seed is not None:
+        manager.seed(seed)
+    if wanted:
+        manager.enable_states(trust_pickle)
+    manager.launch()
+    return manager
+
+
+def is_v2(manager):
+    return isinstance(manager, (BaseEnvManagerV2, SubprocessEnvManagerV2))
+
+
+def drive(manager, rounds, actions):
+    """Act `rounds` times in all ready envs; what was seen."""
+    seen = []
+    for _ in range(rounds):
+        obs = manager.ready_obs
+        seen.append(obs)
+        if is_v2(manager):
+            steps = manager.step(np.stack([np.asarray(actions()) for _ in obs]))
+            seen += [(int(step.env_id), step.obs, step.reward, bool(step.done)) for step in steps]
+            continue
+        timesteps = manager.step({env_id: actions() for env_id in obs})
+        seen += [(i, step.obs, step.reward, step.done) for i, step in sorted(timesteps.items())]
+    seen.append(manager.ready_obs)
+    seen.append(manager.random_action())
+    return seen
+
+
+def assert_same(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        one, other = list(one.values()), list(other.values())
+    if isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            assert_same(a, b)
+        return
+    if isinstance(one, torch.Tensor):
+        assert one.dtype == other.dtype
+        one, other = one.numpy(), other.numpy()
+    assert np.asarray(one).dtype == np.asarray(other).dtype
+    np.testing.assert_array_equal(one, other)
+
+
+def integers(seed, number=3):
+    rng = np.random.default_rng(seed)
+    return lambda: rng.integers(0, number, 1)
+
+
+def check_twin(cls, make_fns, rounds=12, after=40, actions=integers, problems=(), **kwargs):
+    """A manager goes on as one that was put into its state."""
+    with launched(cls, make_fns(), **kwargs) as manager, launched(cls, make_fns(), **kwargs) as other:
+        drive(manager, rounds, actions(1))
+        state = through_file(manager.state_dict())
+        assert other.load_state_dict(state) == list(problems)
+        assert_same(drive(other, after, actions(2)), drive(manager, after, actions(2)))
+        # And once more, from a manager that was itself put into a state.
+        with launched(cls, make_fns(), **kwargs) as third:
+            assert third.load_state_dict(through_file(other.state_dict())) == []
+            assert_same(drive(third, after, actions(4)), drive(manager, after, actions(4)))
+
+
+@in_repeatable
+@pytest.mark.parametrize("way", ["told", "pickled", "replayed"])
+def test_envs_go_on_as_if_nothing_had_happened(cls, way):
+    # Those that follow no seed could not be replayed.
+    makes = {"told": TellingWalk, "pickled": lambda: Walk(seeded=False), "replayed": lambda: Walk(in_lock=True)}
+    check_twin(cls, lambda: [makes[way]] * 3, trust_pickle=way == "pickled")
+
+
+@pytest.mark.parametrize("way", ["told", "pickled", "replayed"])
+def test_envs_that_run_asynchronously_go_on_each_for_itself(way):
+    makes = {"told": TellingWalk, "pickled": lambda: Walk(seeded=False), "replayed": lambda: Walk(in_lock=True)}
+
+    def each(manager, rounds):
+        seen = {env_id: [] for env_id in range(3)}
+        for _ in range(rounds):
+            actions = {env_id: np.array([env_id]) for env_id in manager.ready_obs}
+            for env_id, step in manager.step(actions).items():
+                seen[env_id].append((step.obs, step.done))
+        return seen
+
+    def made():
+        return launched(AsyncSubprocessEnvManager, [makes[way]] * 3, way == "pickled", wait_num=3)
+
+    with made() as manager, made() as other:
+        each(manager, 10)
+        while len(manager.ready_obs) != 3:  # nothing may be under way
+            manager.step({})
+        assert other.load_state_dict(through_file(manager.state_dict())) == []
+        ours, theirs = each(manager, 40), each(other, 40)
+    for env_id, seen in ours.items():
+        number = min(len(seen), len(theirs[env_id]))
+        assert number > 10
+        assert_same(theirs[env_id][:number], seen[:number])
+
+
+@in_repeatable
+@pytest.mark.parametrize("trust_pickle", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_environments_of_gymnasium_go_on(cls, trust_pickle, wrapped):
+    cfg = {"env_id": "CartPole-v1"}
+    make = (lambda: DingEnvWrapper(cfg=cfg)) if wrapped else (lambda: GymnasiumEnv(cfg))
+    check_twin(cls, lambda: [make] * 3, trust_pickle=trust_pickle, actions=lambda seed: integers(seed, 2))
+
+
+def mixed(seed):
+    own = integers(seed)
+    return lambda: (own(), {"x": own(), "n": int(own()[0])})
+
+
+def plain(seed):
+    own = integers(seed)
+    return lambda: int(own()[0])
+
+
+def ragged(seed):
+    own = integers(seed)
+    return lambda: [own(), own().repeat(int(own()[0]))]
+
+
+def continuous(seed):
+    rng = np.random.default_rng(seed)
+    return lambda: rng.uniform(-1, 1, 1).astype(np.float32)
+
+
+@in_both
+@pytest.mark.parametrize("wrappers", [
+    [{"type": "obs_norm"}, {"type": "reward_norm", "kwargs": {"reward_discount": 0.9}}],
+    [{"type": "obs_norm", "kwargs": {"keep_statistics": False}}],
+    [{"type": "frame_stack", "kwargs": {"n_frames": 3}}, functools.partial(TimeLimitWrapper, max_limit=17)],
+    [{"type": "delay_reward", "kwargs": {"delay_reward_step": 4}}, {"type": "eval_episode_return"}],
+    [functools.partial(gymnasium.wrappers.TimeLimit, max_episode_steps=13), gymnasium.wrappers.NormalizeObservation],
+], ids=["normalized", "normalized by episode", "frames", "delayed", "gymnasium"])  # fmt: skip
+def test_what_wrappers_hold_goes_on(cls, wrappers, monkeypatch):
+    def make():
+        return DingEnvWrapper(cfg={"env_id": "Pendulum-v1", "env_wrapper": wrappers, "act_scale": True})
+
+    with launched(cls, [make] * 2) as manager, launched(cls, [make] * 2) as other:
+        actions = continuous(1)
+        for _ in range(25):
+            drive(manager, 9, actions)
+            manager.sync_normalization()
+        drive(manager, 3, actions)
+        problems = other.load_state_dict(through_file(manager.state_dict()))
+        if gymnasium.wrappers.NormalizeObservation in wrappers:  # it gathers over episodes and nobody knows of it
+            assert len(problems) == 2 and "another observation" in problems[0]
+            return
+        assert problems == []
+        for _ in range(30):
+            assert_same(drive(other, 9, continuous(2)), drive(manager, 9, continuous(2)))
+            for each in (manager, other):
+                each.sync_normalization()
+            assert_same(other.normalization_state(), manager.normalization_state())
+
+
+@in_both
+@pytest.mark.parametrize("form, actions", [
+    (lambda place: {"a": place, "b": (place[:1], float(place[1]))}, integers),
+    (lambda place: (place, {"mask": place > 0}), integers),
+    (lambda place: place.astype(np.float64)[None], integers),
+    (lambda place: np.where(place > 0, place, np.nan), integers),
+    (lambda place: [int(place[0]), None, "text", np.float32(place[1])], integers),
+    (torch.from_numpy, integers),
+    (np.asarray, mixed),
+    (np.asarray, plain),
+    (np.asarray, ragged),
+], ids=["dict", "tuple", "shape", "nan", "objects", "tensor", "mixed actions", "ints", "ragged actions"])  # fmt: skip
+def test_observations_and_actions_of_any_form_go_on(cls, form, actions):
+    check_twin(cls, lambda: [functools.partial(Walk, form, in_lock=True)] * 2, actions=actions)
+
+
+@in_both
+def test_an_episode_of_many_steps_goes_on(cls):
+    class Long(Endless):
+        def step(self, action):
+            action += 1  # an env may write into its action
+            return super().step(action)
+
+    check_twin(cls, lambda: [Long] * 2, rounds=600)
+
+
+@in_both
+def test_a_life_of_a_game_goes_on(cls):
+    def make():
+        lives = [3, 3, 2, 2, 2, 1, 1, 1, 1, 0]
+        toy = Toy(length=9, lives=lives, observe=lambda episode, step: np.array([step, step], np.float32))
+        return DingEnvWrapper(toy, {"env_wrapper": [EpisodicLifeWrapper]})
+
+    for rounds in range(1, 12):
+        check_twin(cls, lambda: [make] * 2, rounds=rounds, after=20)
+
+
+@in_both
+def test_a_state_may_be_told_when_episodes_have_just_ended(cls):
+    class Brief(Walk):
+        def step(self, action):
+            return super().step(action)._replace(done=True)
+
+    check_twin(cls, lambda: [Brief, Brief], rounds=1)
+
+
+@in_both
+def test_an_episode_that_cannot_be_played_again_is_dropped(cls):
+    makes = [functools.partial(Endless, in_lock=True, seeded=False), functools.partial(Endless, in_lock=True)]
+    with launched(cls, makes) as manager:
+        drive(manager, 5, integers(1))
+        state = through_file(manager.state_dict())
+        with launched(cls, makes) as other:
+            before = other.reset_counts
+            (problem,) = other.load_state_dict(state)
+            assert problem.startswith("env 0: ") and "not deterministic" in problem and "dropped" in problem
+            assert other.reset_counts == {0: before[0] + 1, 1: before[1]}
+            assert sorted(other.ready_obs) == [0, 1]
+            np.testing.assert_array_equal(other.ready_obs[1], manager.ready_obs[1])
+            drive(other, 5, integers(1))
+
+
+@in_both
+def test_an_episode_that_ends_earlier_than_before_is_dropped(cls, tmp_path):
+    class Shrinking(Walk):
+        def step(self, action):
+            flag = tmp_path / "shrunk"
+            return super().step(action)._replace(done=flag.exists())
+
+    with launched(cls, [Shrinking]) as manager, launched(cls, [Shrinking]) as other:
+        drive(manager, 3, integers(1))
+        state = manager.state_dict()
+        (tmp_path / "shrunk").touch()
+        (problem,) = other.load_state_dict(state)
+        assert "its episode ends after 1 steps" in problem
+
+
+@in_both
+def test_an_env_that_fails_when_it_is_played_again_is_reset(cls, tmp_path):
+    class Failing(Walk):
+        def step(self, action):
+            if (tmp_path / "broken").exists():
+                raise ValueError("broken")
+            return super().step(action)
+
+    with launched(cls, [Failing]) as manager, launched(cls, [Failing]) as other:
+        drive(manager, 3, integers(1))
+        state = manager.state_dict()
+        (tmp_path / "broken").touch()
+        (problem,) = other.load_state_dict(state)
+        assert "broken" in problem
+        (tmp_path / "broken").unlink()
+        drive(other, 3, integers(1))
+
+
+@in_both
+def test_the_episode_after_a_dropped_one_is_the_one_that_would_have_followed(cls):
+    class Odd(Endless):  # no two of them have the same first episode
+        def reset(self, start=0.0):
+            return super().reset(start + (np.random.default_rng().normal() if self.resets == 0 else 0.0))
+
+    with launched(cls, [Odd]) as manager, launched(cls, [Odd]) as other:
+        drive(manager, 2, integers(1))
+        (problem,) = other.load_state_dict(manager.state_dict())
+        assert "another observation" in problem
+        manager.reset({0: None})
+        assert_same(drive(other, 9, integers(1)), drive(manager, 9, integers(1)))
+
+
+@in_both
+def test_without_being_asked_to_a_manager_knows_only_envs_that_tell_their_state(cls):
+    makes = [TellingWalk, Walk]
+    with launched(cls, makes, wanted=False) as manager, launched(cls, makes, wanted=False) as other:
+        drive(manager, 5, integers(1))
+        (problem,) = other.load_state_dict(through_file(manager.state_dict()))
+        assert problem.startswith("env 1: neither its state nor what it was told since its reset is known")
+        assert_same(other.ready_obs[0], manager.ready_obs[0])
+
+
+@in_both
+def test_a_manager_that_is_asked_when_it_is_open_knows_episodes_from_the_next_on(cls):
+    with launched(cls, [Endless], wanted=False) as manager, launched(cls, [Endless]) as other:
+        manager.enable_states()
+        drive(manager, 3, integers(1))
+        (problem,) = other.load_state_dict(manager.state_dict())
+        assert "known" in problem
+        manager.reset()
+        drive(manager, 3, integers(1))
+        assert other.load_state_dict(manager.state_dict()) == []
+        assert_same(drive(other, 40, integers(2)), drive(manager, 40, integers(2)))
+
+
+@in_both
+def test_an_env_that_keeps_its_arguments_in_its_pickle_is_played_again(cls):
+    class Rebuilt(gymnasium.Env, gymnasium.utils.EzPickle):
+        observation_space = spaces.Box(-1e9, 1e9, (1,))
+
+        def __init__(self):
+            self.action_space = spaces.Discrete(3)
+            gymnasium.utils.EzPickle.__init__(self)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.place = self.np_random.normal(size=1)
+            return self.place, {}
+
+        def step(self, action):
+            self.place = self.place + self.np_random.normal() + action
+            return self.place, 1.0, False, False, {}
+
+    check_twin(cls, lambda: [lambda: GymnasiumEnv({"env": Rebuilt})] * 2, trust_pickle=True)
+
+
+@in_both
+def test_pickles_are_neither_made_nor_read_without_trust(cls):
+    class Trap(Walk):
+        def __reduce__(self):
+            raise AssertionError("it is pickled")
+
+    check_twin(cls, lambda: [Trap] * 2)
+    with launched(cls, [functools.partial(Walk, seeded=False)], trust_pickle=True) as manager:
+        drive(manager, 3, integers(1))
+        state = manager.state_dict()
+        assert "pickled" in state["envs"][0]
+        with launched(cls, [functools.partial(Walk, seeded=False)]) as other:
+            assert len(other.load_state_dict(state)) == 1
+
+
+@in_both
+def test_a_wrapper_does_not_pass_for_telling_its_state_because_its_env_does(cls):
+    class Adding(EnvWrapper):
+        total = 0.0
+        spaces = property(lambda self: self.env.spaces)
+
+        def reset(self, **kwargs):
+            self.total = 0.0
+            return super().reset(**kwargs)
+
+        def step(self, action):
+            timestep = self.env.step(action)
+            self.total += 1
+            return timestep._replace(reward=np.full(1, self.total, np.float32))
+
+    class Telling(Walk):
+        def get_state(self):
+            return {}
+
+        def set_state(self, state):
+            pass
+
+    check_twin(cls, lambda: [lambda: Adding(Telling())] * 2)
+
+
+def test_what_an_env_tells_must_be_plain():
+    class Odd(TellingWalk):
+        def get_state(self):
+            return {"me": self}
+
+    with launched(BaseEnvManager, [Odd]) as manager, pytest.raises(TypeError, match=r"get_state\(\) of Walk must"):
+        manager.state_dict()
+
+
+@in_both
+@pytest.mark.parametrize("cfg", [{"episode_num": 2}, {"auto_reset": False}])
+def test_envs_that_wait_for_a_reset_or_for_nothing_stay_so(cls, cfg):
+    with launched(cls, [Walk] * 3, **cfg) as manager, launched(cls, [Walk] * 3, **cfg) as other:
+        drive(manager, 20, integers(1))
+        assert len(manager.ready_obs) < 3
+        assert other.load_state_dict(through_file(manager.state_dict())) == []
+        assert [other.env_state_done(i) for i in range(3)] == [manager.env_state_done(i) for i in range(3)]
+        assert_same(drive(other, 5, integers(2)), drive(manager, 5, integers(2)))
+        for each in (manager, other):
+            each.reset()
+        assert_same(drive(other, 9, integers(2)), drive(manager, 9, integers(2)))
+
+
+def test_an_env_whose_step_was_abnormal_still_waits_for_a_reset():
+    make = Make(0, length=9, deeds={("step", 1): be_abnormal})
+    with launched(SyncSubprocessEnvManager, [make, Walk]) as manager:
+        drive(manager, 2, integers(1))
+        assert list(manager.ready_obs) == [1]
+        with launched(SyncSubprocessEnvManager, [ScriptedEnv, Walk]) as other:
+            assert other.load_state_dict(manager.state_dict()) == []
+            assert list(other.ready_obs) == [1]
+            assert_same(other.ready_obs[1], manager.ready_obs[1])
+            other.reset({0: None})
+            assert list(other.ready_obs) == [0, 1]
+
+
+@in_both
+def test_seeds_and_arguments_of_resets_that_are_still_to_count_go_on(cls):
+    with launched(cls, [Walk] * 2) as manager, launched(cls, [Walk] * 2) as other:
+        drive(manager, 4, integers(1))
+        manager.seed({1: 77})
+        manager.reset({0: {"start": 100.0}})
+        drive(manager, 1, integers(1))
+        assert other.load_state_dict(through_file(manager.state_dict())) == []
+        assert other.reset_count == manager.reset_count
+        assert other.ready_obs[0].min() > 50
+        assert_same(drive(other, 60, integers(2)), drive(manager, 60, integers(2)))
+
+
+class Dynamic(BaseEnv):
+    """Seeds itself as envs of DI-engine do, from a global generator."""
+
+    observation_space, reward_space = spaces.Box(-1e9, 1e9, (1,)), spaces.Box(-1, 1, (1,))
+
+    def __init__(self):
+        self.action_space = spaces.Discrete(3)
+        self.hold = lambda: None  # cannot be pickled
+
+    def seed(self, seed, dynamic_seed=True):
+        self.base = seed
+
+    def reset(self):
+        self.rng = np.random.RandomState(self.base + 100 * np.random.randint(1, 1000))
+        return self.rng.normal(size=1).astype(np.float32)
+
+    def step(self, action):
+        done = bool(self.rng.random() < 0.1)
+        obs = self.rng.normal(size=1).astype(np.float32) + np.float32(np.random.normal() if self.draws else 0)
+        return BaseEnvTimestep(obs, np.ones(1, np.float32), done, {"eval_episode_return": 1.0})
+
+    def close(self):
+        pass
+
+    def __repr__(self):
+        return "Dynamic"
+
+
+@pytest.mark.parametrize("cls, draws", [(BaseEnvManager, False), (SyncSubprocessEnvManager, True)])
+def test_envs_that_draw_from_global_generators_go_on(cls, draws):
+    Drawing = type("Drawing", (Dynamic,), {"draws": draws})  # in a process of its own, an env may draw at each step
+    with launched(cls, [Drawing] * 2) as manager, launched(cls, [Drawing] * 2) as other:
+        drive(manager, 12, integers(1))
+        state = through_file(manager.state_dict())
+        generators = np.random.get_state()
+        assert other.load_state_dict(state) == []
+        assert_same(list(np.random.get_state()), list(generators))  # nothing has drawn from those of this process
+        seen = drive(manager, 40, integers(2))
+        np.random.set_state(generators)
+        assert_same(drive(other, 40, integers(2)), seen)
+
+
+@in_both
+def test_a_state_of_other_envs_and_a_closed_manager_are_refused(cls):
+    with launched(cls, [Walk] * 2) as manager, launched(cls, [Walk] * 3) as other:
+        with pytest.raises(ValueError, match="the state is of 2 envs, but there are 3"):
+            other.load_state_dict(manager.state_dict())
+        manager.close()
+        for act in (manager.state_dict, lambda: manager.load_state_dict({})):
+            with pytest.raises(AssertionError, match="is closed"):
+                act()
