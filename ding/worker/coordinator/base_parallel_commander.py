@@ -13,6 +13,7 @@ from ding.utils.config_helper import Rule, check_config, default_config_of, inte
 from ding.utils.default_helper import LimitedSpaceContainer
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMMANDER_REGISTRY
+from ding.worker.coordinator.run_state import EnvSteps
 from ding.worker.coordinator.task_forms import TaskForms
 from ding.worker.transport.transport import transport_name
 
@@ -42,6 +43,8 @@ class BaseCommander(ABC):
 
     # Whether an evaluation has reached the goal of the run.
     is_solved = False
+    # Those of the run's collecting tasks, which the coordinator counts.
+    env_steps: EnvSteps
 
     config: dict[str, Any] = {
         # How many tasks of a kind run at a time.
@@ -68,6 +71,7 @@ class BaseCommander(ABC):
         """Check the commander section, and make the containers of running tasks."""
         check_config(cfg, type(self).__name__, self.config_rules)
         own = EasyDict({**self.config, **cfg})
+        self.env_steps = EnvSteps()
         self._collector_task_space = LimitedSpaceContainer(0, own.collector_task_space)
         self._learner_task_space = LimitedSpaceContainer(0, own.learner_task_space)
         return own

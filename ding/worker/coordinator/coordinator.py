@@ -125,6 +125,7 @@ class Coordinator(ResumingCallbacks):
         self._assigner = TaskAssigner(self, timeouts_s)
         commander = create_parallel_commander(self._cfg.main)
         state = RunState(own.get("max_env_step", math.inf))
+        commander.env_steps = state.env_steps
         super().__init__(commander, room, state, self._cfg, own, self._logger)
         return_timeout_s = own.worker_return_timeout if transport.workers_return else 0
         self.worker_keeper: WorkerKeeper = self._make_keeper(return_timeout_s)

@@ -14,7 +14,9 @@ from ding.worker.coordinator.run_history import RunHistory
 
 
 class EnvSteps:
-    """Counts the env steps of running and finished tasks; tasks tell their own count again and again. Not thread-safe.
+    """Counts the env steps of running and finished tasks; tasks tell their own count again and again.
+
+    One thread at a time may change it; any may read `total`, the steps of all tasks so far.
 
     Example:
         >>> steps = EnvSteps()
@@ -27,26 +29,23 @@ class EnvSteps:
     """
 
     def __init__(self) -> None:
+        self.total = 0
         self._running: dict[str, int] = {}
-        self._ended = 0
-
-    @property
-    def total(self) -> int:
-        """Steps of all tasks so far."""
-        return self._ended + sum(self._running.values())
 
     def count_from(self, total: int) -> None:
         """There were so many steps before, of tasks that are not known any more; fewer than there are is old news."""
-        self._ended += max(0, int(total) - self.total)
+        self.total = max(self.total, int(total))
 
     def tell(self, task_id: str, steps: int) -> None:
         """The task, which runs, has made `steps` steps; a smaller number than before is old news."""
-        self._running[task_id] = max(self._running.get(task_id, 0), int(steps))
+        told = self._running.get(task_id, 0)
+        self._running[task_id] = max(told, int(steps))
+        self.total += self._running[task_id] - told
 
     def end(self, task_id: str, steps: int | None = None) -> None:
         """The task has ended after `steps` steps; None for as many as it told last."""
         told = self._running.pop(task_id, 0)
-        self._ended += told if steps is None else int(steps)
+        self.total += 0 if steps is None else int(steps) - told
 
 
 Row = Mapping[str, Any]
@@ -83,6 +82,7 @@ class RunState:
     Attributes:
         failure: what ended the run if it failed, else None.
         reason: why the run has ended, if it did not fail; "" until then.
+        env_steps: those of the collecting tasks.
         history: what is kept for those who watch the run.
 
     Example:
@@ -98,11 +98,11 @@ class RunState:
     def __init__(self, max_env_step: float = math.inf) -> None:
         self.failure: BaseException | None = None
         self.reason = ""
+        self.env_steps = EnvSteps()
         self.history = RunHistory()
         self._max_env_step = max_env_step
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._env_steps = EnvSteps()
         self._samples = self._train_iter = self._policy_iter = self._stalled_tasks = 0
         self._has_learner_told = False
         self._last_return: float | None = None
@@ -142,7 +142,7 @@ class RunState:
         with self._lock:
             return Progress(
                 samples=self._samples,
-                env_steps=self._env_steps.total,
+                env_steps=self.env_steps.total,
                 train_iter=self._train_iter,
                 policy_lag=max(0, self._train_iter - self._policy_iter),
                 last_return=self._last_return,
@@ -154,7 +154,7 @@ class RunState:
         with self._lock:
             return {
                 "samples": self._samples,
-                "env_steps": self._env_steps.total,
+                "env_steps": self.env_steps.total,
                 "train_iter": self._train_iter,
                 "policy_iter": self._policy_iter,
                 "stalled_tasks": self._stalled_tasks,
@@ -167,7 +167,7 @@ class RunState:
         """Go on with the run that a `state_dict` tells of; no counter goes back."""
         with self._lock:
             self._samples = max(self._samples, state["samples"])
-            self._env_steps.count_from(state["env_steps"])
+            self.env_steps.count_from(state["env_steps"])
             self._train_iter = max(self._train_iter, state["train_iter"])
             self._policy_iter = max(self._policy_iter, state["policy_iter"])
             self._stalled_tasks += state.get("stalled_tasks", 0)  # files of before lack it
@@ -194,20 +194,20 @@ class RunState:
         """A collector task has ended; returns whether that ends the run."""
         with self._lock:
             if not finished_task.get("eval_flag"):
-                self._env_steps.end(task_id, finished_task.get("step_count"))
+                self.env_steps.end(task_id, finished_task.get("step_count"))
                 return self._has_enough()
             if finished_task.get("reward_mean") is not None and finished_task.get("real_episode_count", 1):
                 self._last_return = float(finished_task["reward_mean"])
                 best = self._best_return
                 self._best_return = self._last_return if best is None else max(best, self._last_return)
                 train_iter = _newest_iter(finished_task.get("train_iter"))
-                self.history.add_evaluation(self._env_steps.total, train_iter, self._last_return)
+                self.history.add_evaluation(self.env_steps.total, train_iter, self._last_return)
             return False
 
     def drop_collector(self, task_id: str) -> None:
         """A collector task was broken off; its steps stay."""
         with self._lock:
-            self._env_steps.end(task_id)
+            self.env_steps.end(task_id)
 
     def take_learner_info(self, info: Row) -> bool:
         """A learner tells of an iteration; returns whether it is the first that is told of."""
@@ -221,11 +221,11 @@ class RunState:
     def _count(self, task_id: str, told: Row) -> bool:
         if told.get("eval_flag") or told.get("cur_step") is None:
             return False
-        self._env_steps.tell(task_id, told["cur_step"])
+        self.env_steps.tell(task_id, told["cur_step"])
         return self._has_enough()
 
     def _has_enough(self) -> bool:
-        return not self._over.is_set() and self._env_steps.total >= self._max_env_step
+        return not self._over.is_set() and self.env_steps.total >= self._max_env_step
 
 
 def _newest_iter(policy_iter: Any) -> int:

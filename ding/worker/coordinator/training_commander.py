@@ -13,7 +13,6 @@ from easydict import EasyDict
 from ding.utils.log_helper import build_logger
 from ding.utils.system_helper import get_task_uid
 from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task
-from ding.worker.coordinator.run_state import EnvSteps
 from ding.worker.coordinator.task_forms import TaskForms
 
 _COLLECTOR, _EVALUATOR = "collector", "evaluator"
@@ -78,7 +77,6 @@ class TrainingCommander(BaseCommander):
         self._evaluating: set[str] = set()
         self._last_evaluation: str | None = None  # the task for the weights of a trained learner
         self._collecting: dict[str, str] = {}  # tasks, and the buffers they fill
-        self._env_steps = EnvSteps()
         self._end_flag = False
 
     @abstractmethod
@@ -95,7 +93,7 @@ class TrainingCommander(BaseCommander):
     @property
     def envstep(self) -> int:
         """Env steps of all collecting tasks so far."""
-        return self._env_steps.total
+        return self.env_steps.total
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
@@ -145,7 +143,6 @@ class TrainingCommander(BaseCommander):
         self._collecting.pop(task_id, None)
         self._evaluating.discard(task_id)
         if not finished_task["eval_flag"]:
-            self._env_steps.end(task_id, finished_task["step_count"])
             self._report(_COLLECTOR, finished_task)
             self._take_collected(task_id, finished_task)
             return False
@@ -206,7 +203,6 @@ class TrainingCommander(BaseCommander):
         super().notify_fail_collector_task(task)
         task_id = task.get("task_id", "")
         self._collecting.pop(task_id, None)
-        self._env_steps.end(task_id)
         if task_id in self._evaluating:  # it has to be made up for
             self._evaluating.discard(task_id)
             self._last_eval_time = None
@@ -216,11 +212,6 @@ class TrainingCommander(BaseCommander):
     def update_learner_info(self, task_id: str, info: Mapping[str, Any]) -> None:
         """Keep the newest, without the priorities, which are the buffer's."""
         self._learner_info = [{key: value for key, value in info.items() if key != "priority_info"}]
-
-    def update_collector_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Count the steps of a collecting task that runs."""
-        if task_id in self._collecting:
-            self._env_steps.tell(task_id, info["cur_step"])
 
     def state_dict(self) -> dict[str, Any]:
         """Which training runs, how far it is, and what evaluations brought.
@@ -235,7 +226,6 @@ class TrainingCommander(BaseCommander):
             "learner_info": list(self._learner_info),
             "evaluations": list(self._evaluator_info),
             "seconds_since_evaluation": None if is_due else since,
-            "env_steps": self.envstep,
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -248,7 +238,6 @@ class TrainingCommander(BaseCommander):
         self._learner_info = list(state_dict["learner_info"])
         self._evaluator_info = list(state_dict["evaluations"])
         self._last_eval_time = None if since is None else monotonic() - since
-        self._env_steps.count_from(state_dict["env_steps"])
 
     def close(self) -> None:
         """Close the TensorBoard log."""

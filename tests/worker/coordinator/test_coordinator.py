@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from types import SimpleNamespace
 
 import pytest
 
@@ -220,6 +221,30 @@ def test_a_task_whose_result_is_not_needed_any_more_is_ended(make, workers):
     coordinator._commander.useless.add("e")
     collector.reply(collected())
     coordinator._commander.expect("finish_collector_task", "e")
+
+
+def test_the_commander_reads_the_env_steps_that_the_coordinator_counts(make, workers):
+    learner, collector = workers(AutoLearner(iterations=99)), workers(batched_collector())
+    coordinator = make([learner], [collector])
+    commander = coordinator._commander
+    tell, told = commander.told.put, []
+    commander.told = SimpleNamespace(
+        put=lambda event: (told.append((event[0], commander.env_steps.total)), tell(event)), get=commander.told.get
+    )
+    tasks = [collector_task("c"), collector_task("e", is_eval=True), collector_task("d"), collector_task("f")]
+    start(coordinator, [learner_task("l")], tasks)
+    collector.reply(collected(rows("a", 1, cur_step=4), [info(True, cur_step=9)]))  # its report says 10
+    commander.expect("finish_collector_task", "c")
+    collector._answers["collector_close_task"] = lambda task: finish_info(True, step_count=1000)
+    collector.reply(collected([], [info(True, eval_flag=True, cur_step=1000)]))
+    commander.expect("finish_collector_task", "e")
+    collector.reply({**collected(), "progress": {"eval_flag": False, "cur_step": 5}})
+    collector.reply(TaskFail(result={"message": "no room", "exception": "StorageError"}))
+    commander.expect("notify_fail_collector_task", "d")
+    collector.reply(collected())
+    assert coordinator.progress().env_steps == commander.env_steps.total == 15
+    assert [steps for method, steps in told if method == "finish_collector_task"] == [10, 10]
+    assert ("notify_fail_collector_task", 15) in told
 
 
 # How a run ends.

@@ -13,7 +13,7 @@ from ding.worker.coordinator.base_parallel_commander import create_parallel_comm
 from ding.worker.coordinator.one_vs_one_parallel_commander import OneVsOneCommander
 from ding.worker.transport.stores import FolderPolicyStore, MemoryPolicyStore, forget_memory_stores
 from tests.fakes import FakeWriter
-from tests.worker.coordinator.fakes import finish_info, info, main_cfg
+from tests.worker.coordinator.fakes import finish_info, main_cfg
 
 HOME = "naive_sp_player_default_0"
 CHECKPOINT = os.path.join("policy", f"{HOME}_ckpt.pth")
@@ -358,14 +358,6 @@ def test_both_notifications_make_room(duel):
     duel.notify_fail_collector_task({})
     duel.notify_fail_learner_task({})
     assert duel._collector_task_space.cur == 0 and duel._learner_task_space.cur == 0
-
-
-def test_env_steps_are_those_of_collecting_tasks(duel):
-    task = duel.get_collector_task()
-    duel.update_collector_info(task["task_id"], info(cur_step=7))
-    assert duel.envstep == 7
-    finish(duel, task, WON, step_count=12)
-    assert duel.envstep == 12
 
 
 # Its config.

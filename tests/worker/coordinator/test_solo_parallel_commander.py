@@ -7,7 +7,7 @@ import pytest
 from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.solo_parallel_commander import SoloCommander
 from tests.fakes import FakeWriter
-from tests.worker.coordinator.fakes import finish_info, info, main_cfg
+from tests.worker.coordinator.fakes import finish_info, main_cfg
 
 
 @pytest.fixture
@@ -30,6 +30,9 @@ def is_eval(task):
 
 
 def finish(commander, task, **result):
+    """As a coordinator does, which counts the steps first."""
+    if not is_eval(task):
+        commander.env_steps.end(task["task_id"], finish_info(**result)["step_count"])
     return commander.finish_collector_task(task["task_id"], finish_info(is_eval(task), **result))
 
 
@@ -91,7 +94,7 @@ def test_no_evaluation_begins_while_one_runs(solo, clock):
 
 def test_the_collect_setting_follows_the_env_steps_so_far(solo):
     first = solo.get_collector_task()
-    solo.update_collector_info(first["task_id"], info(cur_step=4000))
+    solo.env_steps.tell(first["task_id"], 4000)
     second = solo.get_collector_task()
     assert first["collector_cfg"].collect_setting == {"eps": pytest.approx(0.95)}
     seen = {}
@@ -102,18 +105,6 @@ def test_the_collect_setting_follows_the_env_steps_so_far(solo):
     assert second["collector_cfg"].collect_setting["eps"] < 0.8
     assert third["collector_cfg"].collect_setting == {"eps": 0.0}
     assert seen == {"learner_step": 41, "envstep": 5000}
-
-
-def test_env_steps_are_those_of_collecting_tasks_alone(solo, clock):
-    task = solo.get_collector_task()
-    solo.update_collector_info(task["task_id"], info(cur_step=7))
-    clock.now += 11
-    evaluation = solo.get_collector_task()
-    solo.update_collector_info(evaluation["task_id"], info(eval_flag=True, cur_step=100))
-    finish(solo, evaluation, step_count=100)
-    assert solo.envstep == 7
-    finish(solo, task, step_count=12)
-    assert solo.envstep == 12
 
 
 def test_only_the_newest_learner_info_is_kept_without_its_priorities(solo):
@@ -207,9 +198,8 @@ def test_a_failure_of_an_older_learner_task_leaves_the_ids_of_the_newer_one(solo
 
 def test_failed_collector_tasks_make_room_and_a_failed_evaluation_comes_again(solo, clock):
     collecting = solo.get_collector_task()
-    solo.update_collector_info(collecting["task_id"], info(cur_step=5))
     solo.notify_fail_collector_task(collecting)
-    assert solo._collector_task_space.cur == 0 and solo.envstep == 5
+    assert solo._collector_task_space.cur == 0
     clock.now += 11
     evaluation = solo.get_collector_task()
     assert is_eval(evaluation)
@@ -246,7 +236,7 @@ def test_a_task_that_was_broken_off_before_an_episode_ended_is_not_logged(solo):
     solo._tb_logger.close()
     solo._tb_logger = writer = FakeWriter()
     finish(solo, solo.get_collector_task(), real_episode_count=0, step_count=3)
-    assert writer.scalars == [] and solo.envstep == 3
+    assert writer.scalars == []
 
 
 def test_the_tensorboard_log_lies_beside_the_texts(solo):
