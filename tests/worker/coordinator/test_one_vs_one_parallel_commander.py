@@ -41,6 +41,9 @@ def is_eval(task):
 
 
 def finish(commander, task, results=(), **result):
+    """As a coordinator does, which counts the steps first."""
+    if not is_eval(task):
+        commander.env_steps.end(task["task_id"], finish_info(**result)["step_count"])
     finished = finish_info(is_eval(task), game_result=[list(of_env) for of_env in results], **result)
     return commander.finish_collector_task(task["task_id"], finished)
 
