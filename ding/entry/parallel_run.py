@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+import numpy as np
 from easydict import EasyDict
 
 from ding.config.checks import value_at
@@ -20,7 +21,16 @@ from ding.config.experiment import StartFolder
 from ding.config.read import read_config_with_system
 from ding.entry.crew import Crew, make_crew
 from ding.entry.pipeline import with_command_mode
-from ding.entry.progress import UNLIMITED, ParallelProgressLine, append_record, check_limits, set_limits, write_result
+from ding.entry.progress import (
+    UNLIMITED,
+    ParallelProgressLine,
+    append_record,
+    check_limits,
+    mean_return,
+    set_limits,
+    write_result,
+)
+from ding.entry.workers import env_name
 from ding.policy.settings import positive
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.config_helper import ConfigError
@@ -101,6 +111,8 @@ class ParallelRun:
         self.coordinator = Coordinator(cfg)
         self.coordinator.on_evaluation = self._record
         self._line = ParallelProgressLine()
+        main = cfg.main
+        self._line.begin(main.policy.type.removesuffix("_command"), env_name(main.env), cfg.seed, main.exp_name)
 
     def train(self, deadline: float) -> None:
         """Train until the run is over, or the time."""
@@ -116,7 +128,7 @@ class ParallelRun:
         """Begin, see `Coordinator.start`."""
         self.coordinator.start()
         if self.coordinator.url is not None:
-            self._line.say(f"status page: {self.coordinator.url}")
+            self._line.say(f"Status page: {self.coordinator.url}")
 
     def wait(self, deadline: float = math.inf) -> bool:
         """Wait until the run is over; False when the time is."""
@@ -146,6 +158,9 @@ class ParallelRun:
         if not episodes:
             return  # broken off
         self._returns = _flat(finished_task["reward_raw"])
+        self._line.row(
+            finished_task.get("train_iter"), self.coordinator.progress().env_steps, float(np.mean(self._returns))
+        )
         record = {
             "train_iter": finished_task.get("train_iter"),
             "env_step": self.coordinator.progress().env_steps,
@@ -160,10 +175,13 @@ class ParallelRun:
             self.coordinator.error(f"an evaluation could not be recorded: {e}")
 
     def outcome(self) -> ParallelOutcome:
-        """How it ended; also written to `result.pkl`."""
+        """How it ended; also written to the folder of the experiment, and told."""
         progress, stop = self.coordinator.progress(), self.coordinator.is_solved
         info = {"eval_episode_return": self._returns}
-        write_result(self._cfg.main.exp_name, stop, progress.env_steps, progress.train_iter, info)
+        main = self._cfg.main
+        write_result(main.exp_name, stop, progress.env_steps, progress.train_iter, info)
+        totals = progress.train_iter, progress.env_steps
+        self._line.finish(stop, main.env.stop_value, *totals, mean_return(info), main.exp_name)
         return ParallelOutcome(self._cfg, stop, progress, self._returns, monotonic() - self._start)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import pickle
+import shlex
 import sys
 import time
 from collections import deque
@@ -23,15 +25,130 @@ if TYPE_CHECKING:
 UNLIMITED = int(1e10)
 
 
-class ProgressLine:
-    """One line on standard error with env steps, steps per second, iterations, last and best return.
+# Says how trainings go, on standard error. `logging.getLogger("ding.progress").setLevel("WARNING")` makes it silent.
+_logger = logging.getLogger("ding.progress")
 
-    Shown only where standard error is a terminal (and `enabled`); otherwise every method does nothing.
+
+class _Lines(logging.Handler):
+    """Writes to what standard error is at the moment, above the live line of a training."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        if "tqdm" in sys.modules:
+            sys.modules["tqdm"].tqdm.write(text, file=sys.stderr)
+        else:
+            sys.stderr.write(f"{text}\n")
+
+
+def _prepare_logger() -> None:
+    if not _logger.handlers:
+        _logger.addHandler(_Lines())
+        _logger.propagate = False
+    if _logger.level == logging.NOTSET:
+        _logger.setLevel(logging.INFO)
+
+
+_COLUMNS = ("iteration", "env steps", "steps/s", "mean return", "best return")
+
+
+class _Report:
+    """What the terminal is told of a training: what runs, a row for each evaluation, the outcome.
+
+    Args:
+        enabled: whether it is told anything; one of several ranks tells.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.enabled = enabled
+        self.best = -math.inf
+        self._has_header = False
+        self._start_s = time.perf_counter()
+        _prepare_logger()
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        if self.enabled:
+            _logger.info("%s", text)
+
+    def begin(self, policy: str, env: str, seed: int, exp_name: str) -> None:
+        """Tell what is trained, and where its files are; a README there explains them."""
+        self._start_s = time.perf_counter()
+        if self.enabled:
+            _write_readme(exp_name)
+        self.say(f"Training {policy} on {env} with seed {seed}. Files: {_place(exp_name)}")
+
+    def row(self, train_iter: int | None, env_steps: int, mean_return: float) -> None:
+        """Tell of an evaluation, in a row of a table."""
+        if not math.isnan(mean_return):
+            self.best = max(self.best, mean_return)
+        if not self._has_header:
+            self._has_header = True
+            self.say("  ".join(f"{name:>11}" for name in _COLUMNS))
+        seconds = time.perf_counter() - self._start_s
+        speed = f"{env_steps / seconds:.0f}" if env_steps and seconds > 0 else "-"
+        best = "-" if self.best == -math.inf else f"{self.best:.1f}"
+        values = "-" if train_iter is None else train_iter, env_steps, speed, f"{mean_return:.1f}", best
+        self.say("  ".join(f"{value:>11}" for value in values))
+
+    def finish(
+        self, stop: bool, goal: float, train_iter: int, env_steps: int, mean_return: float, exp_name: str
+    ) -> None:
+        """Tell the outcome, and how to see the learning curve."""
+        seconds = time.perf_counter() - self._start_s
+        has_goal = stop or goal < UNLIMITED
+        self.say(
+            f"{'Solved' if stop else 'Over'}: mean return {mean_return:.1f}{f' (goal {goal:g})' if has_goal else ''} "
+            f"after {env_steps} env steps, {train_iter} iterations and {seconds:.1f} s. "
+            f"Files: {_place(exp_name)}. Learning curve: ding plot {shlex.quote(exp_name)}"
+        )
+
+
+# What a training, serial or parallel, leaves in its folder.
+_README = """\
+This folder was written by a training.
+
+| file | content |
+|---|---|
+| `total_config.py` | the whole configuration, defaults included; `ding train total_config.py` trains it again |
+| `formatted_total_config.py` | the same as `main_config` and `create_config` |
+| `eval.jsonl` | the learning curve: one line of JSON for each evaluation |
+| `result.json`, `result.pkl` | the outcome |
+| `ckpt/` | checkpoints: `ckpt_best`, `iteration_<n>`; `ckpt_interrupt`, `ckpt_exception` of a run that was broken off |
+| `log/` | text logs of the workers, and TensorBoard files: `tensorboard --logdir log` |
+| `git_log.txt`, `git_diff.txt` | the state of the project, where it is in git |
+
+In the folder above:
+
+    ding plot NAME      draws the learning curve
+    ding eval NAME      evaluates the best checkpoint
+    ding record NAME    records a video of it
+"""
+
+
+def _write_readme(folder: str) -> None:
+    path = os.path.join(folder, "README.md")
+    if not os.path.exists(path):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(_README.replace("NAME", os.path.basename(os.path.normpath(folder))))
+
+
+def _place(exp_name: str) -> str:
+    return exp_name if os.path.isabs(exp_name) else os.path.join(".", exp_name)
+
+
+class ProgressLine(_Report):
+    """A live line with env steps, steps per second, time left, iterations, last and best return.
+
+    It is shown where standard error is a terminal; what `_Report` tells, everywhere.
+
+    Args:
+        max_env_step: the budget; without one there is no time left.
+        enabled: whether anything is shown.
     """
 
     def __init__(self, max_env_step: int = UNLIMITED, enabled: bool = True) -> None:
+        super().__init__(enabled)
         self._bar: Any = None
-        self._best = -math.inf
         self._shown: dict[str, Any] = {}
         if enabled and sys.stderr.isatty():
             self._bar = _bar(total=max_env_step if max_env_step < UNLIMITED else None, unit="step")
@@ -43,12 +160,20 @@ class ProgressLine:
             self._bar.set_postfix(self._shown, refresh=False)
             self._bar.update(envstep - self._bar.n)
 
-    def evaluated(self, mean_return: float) -> None:
-        """Show the mean return of an evaluation."""
-        self._best = max(self._best, mean_return)
-        self._shown.update({"return": f"{mean_return:.1f}", "best": f"{self._best:.1f}"})
+    def evaluated(self, mean_return: float, train_iter: int, env_steps: int) -> None:
+        """Tell of an evaluation."""
+        self.row(train_iter, env_steps, mean_return)
+        self._shown.update({"return": f"{mean_return:.1f}", "best": f"{self.best:.1f}"})
         if self._bar is not None:
             self._bar.set_postfix(self._shown)
+
+    def finish(
+        self, stop: bool, goal: float, train_iter: int, env_steps: int, mean_return: float, exp_name: str
+    ) -> None:
+        if self._bar is not None:  # what is left of the budget is not needed any more
+            self._bar.total = self._bar.n
+        self.close()
+        super().finish(stop, goal, train_iter, env_steps, mean_return, exp_name)
 
     def close(self) -> None:
         """Leave the line as it is. May be called any number of times."""
@@ -65,20 +190,16 @@ def _bar(**kwargs: Any) -> Any:
     return Bar(dynamic_ncols=True, **kwargs)
 
 
-class ParallelProgressLine:
-    """One line on standard error: samples and updates per second, how old policies are, last and best return.
+class ParallelProgressLine(_Report):
+    """A live line: samples and updates per second, how old policies are, last and best return.
 
-    Shown only where standard error is a terminal; otherwise every method does nothing.
+    It is shown where standard error is a terminal; what `_Report` tells, everywhere.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._bar: Any = _bar(bar_format="{desc}") if sys.stderr.isatty() else None
         self._samples, self._updates = _Rate(), _Rate()
-
-    def say(self, text: str) -> None:
-        """Write a line above."""
-        if self._bar is not None:
-            self._bar.write(text, file=sys.stderr)
 
     def show(self, progress: Progress) -> None:
         """Show how a run stands."""
@@ -144,13 +265,14 @@ def append_record(exp_name: str, record: Mapping[str, Any]) -> None:
 
 
 def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info: Any) -> None:
-    """Pickle the outcome of a run, in plain Python types, to `<exp_name>/result.pkl`.
+    """Write the outcome of a run, in plain Python types, to `<exp_name>/result.json`, and pickled to `result.pkl`.
 
     Args:
-        info: what the last evaluation returned; without one, `eval_value` is NaN and `eval_value_raw` empty.
+        info: what the last evaluation returned; without one, `eval_value` is NaN (null in JSON) and `eval_value_raw`
+            empty.
     """
     returns = episode_returns(info)
-    result = {
+    result: dict[str, Any] = {
         "stop": bool(stop),
         "env_step": int(envstep),
         "train_iter": int(train_iter),
@@ -160,6 +282,10 @@ def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info:
     }
     with atomic_write(os.path.join(exp_name, "result.pkl"), "wb") as f:
         pickle.dump(result, f)
+    if math.isnan(result["eval_value"]):
+        result["eval_value"] = None
+    with atomic_write(os.path.join(exp_name, "result.json"), "w") as f:
+        json.dump(result, f, indent=2)
 
 
 def episode_returns(info: Any) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -105,7 +104,7 @@ class SerialRun:
         stop, self.eval_info = self.evaluator.eval(self.learner.save_checkpoint, train_iter, envstep)
         if get_rank() == 0:
             append_evaluation(self.cfg.exp_name, self.cfg.seed, train_iter, envstep, self.evaluator, self.eval_info)
-        self.progress.evaluated(mean_return(self.eval_info))
+        self.progress.evaluated(mean_return(self.eval_info), train_iter, envstep)
         self.stop = bool(stop)
         return self.stop
 
@@ -139,16 +138,14 @@ class SerialRun:
         """Say, once in a run, that the buffer could not give a batch."""
         if not self.is_starved:
             self.is_starved = True
-            logging.getLogger("ding").warning(
-                "%s: the replay buffer cannot give a batch of %d yet; collecting goes on without training",
-                self.cfg.exp_name,
-                batch_size,
-            )
+            self.progress.say(f"Collecting until the replay buffer can give a batch of {batch_size}.")
 
     def save_result(self) -> None:
-        """Write `result.pkl`."""
+        """Write the result, and tell it."""
         if get_rank() == 0:
-            write_result(self.cfg.exp_name, self.stop, self.envstep, self.learner.train_iter, self.eval_info)
+            cfg, train_iter, reached = self.cfg, self.learner.train_iter, mean_return(self.eval_info)
+            write_result(cfg.exp_name, self.stop, self.envstep, train_iter, self.eval_info)
+            self.progress.finish(self.stop, cfg.env.stop_value, train_iter, self.envstep, reached, cfg.exp_name)
 
 
 def build_run(
@@ -186,6 +183,7 @@ def build_run(
         cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
     )
     progress = closing(stack, ProgressLine(max_env_step, enabled=get_rank() == 0))
+    progress.begin(_policy_name(cfg), env_name(cfg.env, collector_env.env_ref), cfg.seed, cfg.exp_name)
     workers = learner, collector, evaluator, buffer, commander, collector_env, progress
     return SerialRun(cfg, policy, *workers, common["tb_logger"], evaluator_env=evaluator_env)
 
@@ -207,7 +205,17 @@ def build_offline_run(
     )
     check_fits_env(policy, evaluator_env, model)
     progress = closing(stack, ProgressLine(enabled=get_rank() == 0))
+    progress.begin(_policy_name(cfg), env_name(cfg.env, evaluator_env.env_ref), cfg.seed, cfg.exp_name)
     return SerialRun(cfg, policy, learner, None, evaluator, None, None, None, progress, common["tb_logger"])
+
+
+def _policy_name(cfg: EasyDict) -> str:
+    return str(cfg.policy.get("type", "a policy")).removesuffix("_command")
+
+
+def env_name(env_cfg: Mapping[str, Any], env: Any = None) -> str:
+    """What to call the env of a config."""
+    return str(env_cfg.get("env_id") or env or env_cfg.get("type", "an env"))
 
 
 def build_policy(cfg: EasyDict, model: Any, fields: list[str]) -> Any:

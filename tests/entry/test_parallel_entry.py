@@ -112,11 +112,13 @@ def test_two_players_train_with_workers_of_the_type_local():
 def test_a_run_leaves_config_logs_checkpoints_and_results():
     parallel_pipeline(triple(), seed=0, max_train_iter=5, max_seconds=DEADLINE_S)
     assert sorted(os.listdir("exp")) == [
+        "README.md",
         "ckpt",
         "data",
         "eval.jsonl",
         "log",
         "policy",
+        "result.json",
         "result.pkl",
         "total_config.py",
     ]

@@ -1,5 +1,7 @@
 import json
+import logging
 import math
+import os
 import pickle
 import sys
 import threading
@@ -68,20 +70,69 @@ def test_without_returns_the_result_is_nan(tmp_path, info):
     assert math.isnan(mean_return(info))
 
 
-def test_the_progress_line_is_silent_off_a_terminal(capsys):
+def test_off_a_terminal_a_training_tells_its_place_evaluations_and_outcome_in_lines(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("a run")
+    times = iter([0.0, 0.0, 1.0, 4.0, 5.0])
+    monkeypatch.setattr("ding.entry.progress.time.perf_counter", lambda: next(times))
     progress = ProgressLine(100)
-    progress.evaluated(3.0)
+    progress.begin("dqn", "CartPole-v1", 3, "a run")
+    progress.evaluated(9.25, 0, 0)
     progress.advance(10, 2)
+    progress.evaluated(7.0, 5, 1000)
+    progress.finish(True, 195, 6, 1100, 200.5, "a run")
     progress.close()
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == (
+        "",
+        "Training dqn on CartPole-v1 with seed 3. Files: ./a run\n"
+        "  iteration    env steps      steps/s  mean return  best return\n"
+        "          0            0            -          9.2          9.2\n"
+        "          5         1000          250          7.0          9.2\n"
+        "Solved: mean return 200.5 (goal 195) after 1100 env steps, 6 iterations and 5.0 s. Files: ./a run. "
+        "Learning curve: ding plot 'a run'\n",
+    )
+
+
+def test_a_folder_gets_a_readme_unless_it_has_one(tmp_path):
+    line = ProgressLine()
+    line.begin("dqn", "CartPole-v1", 3, str(tmp_path))
+    readme = tmp_path / "README.md"
+    assert f"ding plot {tmp_path.name} " in readme.read_text()
+    readme.write_text("mine")
+    line.begin("dqn", "CartPole-v1", 3, str(tmp_path))
+    assert readme.read_text() == "mine"
+
+
+def test_an_unlimited_goal_is_not_told(capsys):
+    ProgressLine().finish(False, 1e10, 6, 1100, 200.5, "/run")
+    text = capsys.readouterr().err
+    assert text.startswith("Over: mean return 200.5 after 1100 env steps") and "Files: /run." in text
+
+
+def test_its_logger_silences_the_report(capsys):
+    logger = logging.getLogger("ding.progress")
+    progress = ProgressLine()
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    progress.say("a line")
+    ProgressLine().say("a line")
+    logger.setLevel(level)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_nan_is_never_the_best_return(capsys):
+    progress = ProgressLine()
+    progress.evaluated(math.nan, 0, 0)
+    progress.evaluated(-1.0, 1, 0)
+    assert [line.split()[-2:] for line in capsys.readouterr().err.splitlines()[1:]] == [["nan", "-"], ["-1.0", "-1.0"]]
 
 
 def test_the_progress_line_shows_steps_iterations_and_returns_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     threads = threading.active_count()
     progress = ProgressLine(100)
-    progress.evaluated(3.0)
-    progress.evaluated(2.0)
+    progress.evaluated(3.0, 1, 10)
+    progress.evaluated(2.0, 2, 20)
     progress.advance(40, 5)
     progress.close()
     progress.close()
@@ -93,7 +144,10 @@ def test_the_progress_line_shows_steps_iterations_and_returns_on_a_terminal(caps
 def test_a_rank_that_does_not_monitor_has_no_progress_line(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     progress = ProgressLine(100, enabled=False)
+    progress.begin("dqn", "CartPole-v1", 3, "run")
+    progress.evaluated(1.0, 1, 1)
     progress.advance(40, 5)
+    progress.finish(False, 1.0, 5, 40, 1.0, "run")
     progress.close()
     assert capsys.readouterr().err == ""
 
@@ -106,7 +160,7 @@ def progress_of(samples, train_iter, last=None, best=None):
 
 def test_the_line_of_a_parallel_run_shows_rates_lag_and_returns(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    times = iter([10.0, 11.0, 12.0, 20.0])
+    times = iter([0.0, 10.0, 11.0, 12.0, 20.0])
     monkeypatch.setattr("ding.entry.progress.time.perf_counter", lambda: next(times))
     line = ParallelProgressLine()
     line.say("a line above")
@@ -125,9 +179,17 @@ def test_the_line_of_a_parallel_run_shows_rates_lag_and_returns(capsys, monkeypa
     ]
 
 
-def test_the_line_of_a_parallel_run_is_silent_off_a_terminal(capsys):
+def test_off_a_terminal_the_line_of_a_parallel_run_is_not_shown(capsys):
     line = ParallelProgressLine()
     line.say("a line above")
     line.show(progress_of(1, 1))
     line.close()
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "a line above\n")
+
+
+def test_a_bar_that_is_not_full_is_when_the_run_is_solved(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    progress = ProgressLine(100_000)
+    progress.advance(40, 5)
+    progress.finish(True, 1.0, 5, 40, 2.0, "run")
+    assert "40/40" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 import copy
 import json
-import logging
 import math
 import os
 import pickle
@@ -59,10 +58,12 @@ def open_files():
 def test_a_run_leaves_config_logs_checkpoints_evaluations_and_result():
     policy = serial_pipeline(pair(), seed=1, env_setting=setting(), max_train_iter=12)
     assert sorted(os.listdir("exp")) == [
+        "README.md",
         "ckpt",
         "eval.jsonl",
         "formatted_total_config.py",
         "log",
+        "result.json",
         "result.pkl",
         "total_config.py",
     ]
@@ -200,12 +201,10 @@ def test_settings_without_effect_are_warned_of(caplog):
     assert "policy.priority = True has no effect: the replay buffer 'naive' draws uniformly" in caplog.text
 
 
-def test_a_starved_buffer_warns_once(caplog):
-    with caplog.at_level(logging.WARNING, "ding"):
-        run = run_serial(
-            pair(learn={"batch_size": 30, "update_per_collect": 2}), env_setting=setting(), max_train_iter=2
-        )
-    assert caplog.text.count("cannot give a batch of 30 yet") == 1
+def test_that_the_buffer_is_filled_first_is_told_once(capsys):
+    learn = {"batch_size": 30, "update_per_collect": 2}
+    run = run_serial(pair(learn=learn), env_setting=setting(), max_train_iter=2)
+    assert capsys.readouterr().err.count("Collecting until the replay buffer can give a batch of 30.") == 1
     assert run.learner.train_iter == 2
 
 

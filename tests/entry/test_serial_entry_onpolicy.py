@@ -50,10 +50,12 @@ def weights(policy):
 def test_a_run_leaves_config_logs_checkpoints_evaluations_and_result():
     policy = serial_pipeline_onpolicy(pair(), seed=1, env_setting=setting(), max_train_iter=12)
     assert sorted(os.listdir("exp")) == [
+        "README.md",
         "ckpt",
         "eval.jsonl",
         "formatted_total_config.py",
         "log",
+        "result.json",
         "result.pkl",
         "total_config.py",
     ]

@@ -62,8 +62,8 @@ def test_the_progress_line_moves_with_each_round(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     run_serial(pair(), env_setting=setting(), max_train_iter=9, max_env_step=100)
     assert told == [(8, 3), (18, 6), (28, 9)]
-    last = capsys.readouterr().err.split("\r")[-1]
-    assert "28/100" in last and "iter=9" in last
+    text = capsys.readouterr().err
+    assert "18/100" in text and "28/28" in text.split("\r")[-1] and "iter=9" in text.split("\r")[-1]
 
 
 def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(monkeypatch):
