@@ -18,6 +18,7 @@ from ding.entry.utils import random_collect
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.policy.base_policy import Policy, create_policy
+from ding.torch_utils.thread_count import fitting_threads
 from ding.utils.default_helper import derive_seed, set_pkg_seed
 from ding.utils.log_writer_helper import DistributedWriter
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -168,6 +169,7 @@ def build_run(
     collector_env = build_env(stack, cfg, env_fn, collector_cfgs, rank_seed(cfg.seed, get_rank()), dynamic_seed)
     evaluator_env = build_env(stack, cfg, env_fn, evaluator_cfgs, evaluation_seed(cfg.seed), False)
     policy = build_policy(cfg, model, ["learn", "collect", "eval", "command"])
+    stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
     common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg), "exp_name": cfg.exp_name}
     learner = closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
     collector = closing(
@@ -198,6 +200,7 @@ def build_offline_run(
     """
     evaluator_env = build_evaluator_env(stack, cfg, env_setting)
     policy = build_policy(cfg, model, ["learn", "eval"])
+    stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
     common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg), "exp_name": cfg.exp_name}
     learner = closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
     evaluator = closing(

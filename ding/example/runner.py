@@ -11,7 +11,6 @@ from typing import Any
 from ding.entry.progress import mean_return
 from ding.entry.serial_entry import run_serial
 from ding.entry.workers import SerialRun
-from ding.example.threads import one_torch_thread
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 
 MAX_ENV_STEP = 30_000
@@ -40,8 +39,7 @@ def run(
     main = copy.deepcopy(main_config)
     main.exp_name = f"{main.exp_name}_seed{args.seed}"
     start = time.perf_counter()
-    with one_torch_thread():
-        outcome = train((main, create_config), seed=args.seed, max_env_step=args.max_env_step)
+    outcome = train((main, create_config), seed=args.seed, max_env_step=args.max_env_step)
     seconds = time.perf_counter() - start
     if get_rank() != 0:
         return 0 if outcome.stop else 1

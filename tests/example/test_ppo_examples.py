@@ -62,19 +62,6 @@ def test_the_budget_of_an_example_counts_unless_the_command_line_gives_one(capsy
         assert least <= int(words[words.index("env") - 1]) < most
 
 
-def test_an_example_trains_on_one_thread_and_leaves_their_number_alone():
-    example, threads = module("cartpole_ppo"), []
-
-    def train(*args, **kwargs):
-        threads.append(torch.get_num_threads())
-        raise KeyError
-
-    torch.set_num_threads(2)
-    with pytest.raises(KeyError):
-        runner.run(example.main_config, example.create_config, [], train=train)
-    assert threads == [1] and torch.get_num_threads() == 2
-
-
 def documented_cartpole():
     """The layout of CartPole's PPO config in DI-engine's documents, for an env type of this package."""
     main = EasyDict(

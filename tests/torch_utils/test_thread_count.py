@@ -4,8 +4,10 @@ import threading
 
 import pytest
 import torch
+from torch import nn
 
-from ding.torch_utils.thread_count import flushed_denormals, keep_thread_count
+from ding.torch_utils import thread_count
+from ding.torch_utils.thread_count import fitting_threads, flushed_denormals, keep_thread_count
 
 
 def test_a_new_thread_computes_with_as_many_threads_as_torch_was_told():
@@ -47,3 +49,53 @@ def test_denormals_are_flushed_within_the_block_and_the_setting_of_before_comes_
         assert is_flushing() is was_on
     finally:
         torch.set_flush_denormal(False)
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    """Torch has three, and nobody has chosen that."""
+    for name in ("DING_TORCH_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    monkeypatch.setattr(thread_count, "_at_import", 3)
+    yield
+    torch.set_num_threads(before)
+
+
+def threads_for(model):
+    with fitting_threads(model):
+        return torch.get_num_threads()
+
+
+def test_small_networks_have_one_thread_large_ones_and_convolutions_what_there_is(three_threads):
+    assert threads_for(nn.Linear(100, 100)) == 1
+    assert threads_for(nn.Linear(1000, 1000)) == 3
+    assert threads_for(nn.Sequential(nn.Conv2d(1, 1, 3))) == 3
+    assert threads_for(None) == 3
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
+def test_a_number_of_threads_that_the_environment_chooses_stays(three_threads, monkeypatch, name):
+    monkeypatch.setenv(name, "3")
+    assert threads_for(nn.Linear(2, 2)) == 3
+
+
+def test_a_number_of_threads_that_a_program_chooses_stays(three_threads):
+    torch.set_num_threads(2)
+    assert threads_for(nn.Linear(2, 2)) == 2
+
+
+def test_the_switch_holds_for_all_networks(three_threads, monkeypatch):
+    monkeypatch.setenv("DING_TORCH_THREADS", "2")
+    assert threads_for(nn.Linear(2, 2)) == threads_for(nn.Linear(1000, 1000)) == 2
+    monkeypatch.setenv("DING_TORCH_THREADS", "many")
+    with pytest.raises(ValueError, match="DING_TORCH_THREADS = 'many' is not allowed"):
+        threads_for(None)
+
+
+def test_after_an_error_the_threads_come_back(three_threads):
+    with contextlib.suppress(ZeroDivisionError), fitting_threads(nn.Linear(2, 2)):
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == 3
