@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any, Protocol
 
 from easydict import EasyDict
@@ -15,7 +16,9 @@ from ding.entry.worker_process import WorkerProcess, close_all, wait_until_up
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
+from ding.worker.coordinator.worker_keeper import RestartLimit
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
+from ding.worker.transport.link import WorkerLetGo
 from ding.worker.transport.stores import forget_memory_stores
 from ding.worker.transport.transport import Launch, get_transport
 
@@ -39,6 +42,14 @@ def run_collector(
 ) -> None:
     """Be a collector until `close_event` is set; see `run_worker`."""
     run_worker(create_comm_collector, config, seed, start_event, close_event, report)
+
+
+_logger = logging.getLogger("ding")
+
+
+def _limits(system: EasyDict) -> tuple[int, float]:
+    cfg = {**Coordinator.config, **system.coordinator}
+    return cfg["max_restarts"], cfg["restart_window_s"]
 
 
 _RUN = {"learner": run_learner, "collector": run_collector}
@@ -94,10 +105,7 @@ class ProcessCrew:
             kinds.__getitem__,
             lambda name: str(self._system[name].host),
             coordinator,
-            *(
-                self._system.coordinator.get(key, Coordinator.config[key])
-                for key in ("max_restarts", "restart_window_s")
-            ),
+            *_limits(self._system),
         )
         coordinator.worker_keeper = self._supervisor
         self._supervisor.start()
@@ -114,24 +122,85 @@ class LocalCrew:
 
     def __init__(self, system: EasyDict) -> None:
         self._system = system
-        self._workers = ExitStack()
+        self._workers: dict[str, Any] = {}
+        self._replaced: Replacements | None = None
 
     def start(self) -> None:
-        for kind, create in _CREATE.items():
+        for kind in _CREATE:
             for name in workers_of(self._system, kind):
-                section = self._system[name]
-                for path in (section.path_data, section.path_policy):
-                    self._workers.callback(forget_memory_stores, path)
-                worker = create(section)
-                self._workers.callback(worker.close)
-                worker.start()
-                _write_port(self._system, name, worker.port)
+                self._start_worker(kind, name)
+                _write_port(self._system, name, self._workers[name].port)
+
+    def _start_worker(self, kind: str, name: str, **changes: Any) -> None:
+        worker = self._workers[name] = _CREATE[kind](EasyDict({**self._system[name], **changes}))
+        worker.start()
+
+    def _replace(self, kind: str, name: str) -> tuple[str, int]:
+        """Leave a worker that hangs to itself; returns host and port of the one in its place."""
+        threading.Thread(target=_close, args=(self._workers[name],), name=f"close_{name}", daemon=True).start()
+        self._start_worker(kind, name, port=0)  # that of the other is taken until it has ended
+        return str(self._system[name].host), int(self._workers[name].port)
 
     def supervise(self, coordinator: Coordinator) -> None:
-        """Threads do not die; what fails in them fails the task."""
+        limit = RestartLimit(*_limits(self._system))
+        self._replaced = coordinator.worker_keeper = Replacements(self._replace, coordinator, limit)
 
     def close(self) -> None:
-        self._workers.close()
+        if self._replaced is not None:
+            self._replaced.close()
+        for worker in reversed(self._workers.values()):
+            _close(worker)
+        for name in self._workers:
+            for path in (self._system[name].path_data, self._system[name].path_policy):
+                forget_memory_stores(path)
+        self._workers = {}
+
+
+def _close(worker: Any) -> None:
+    """Close a worker; one that hangs cannot be killed, for it is a thread of this process."""
+    try:
+        worker.close()
+    except TimeoutError as e:
+        _logger.error("%s", e)
+
+
+class Replacements:
+    """Puts others in the place of workers that were lost because their tasks hang; see `WorkerKeeper`.
+
+    Args:
+        replace: makes another worker, of a kind and name, that takes tasks; returns its host and port.
+        run: is told of it.
+    """
+
+    def __init__(self, replace: Callable[[str, str], tuple[str, int]], run: Coordinator, limit: RestartLimit) -> None:
+        self._replace, self._run, self._limit = replace, run, limit
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def lost(self, kind: str, name: str, error: Exception) -> bool:
+        """A worker is lost. True: another takes its place; False where there were too many."""
+        if isinstance(error, WorkerLetGo):  # another is there
+            return True
+        if not self._limit.take(name):
+            return False
+        threading.Thread(target=self._work, args=(kind, name), name=f"replace_{name}", daemon=True).start()
+        return True
+
+    def _work(self, kind: str, name: str) -> None:
+        try:
+            with self._lock:
+                if self._is_closed:
+                    return
+                host, port = self._replace(kind, name)
+        except Exception as e:
+            self._run.deal_with_error(e)
+        else:
+            self._run.deal_with_worker_back(kind, name, host, port)
+
+    def close(self) -> None:
+        """Replace nobody any more. Idempotent."""
+        with self._lock:
+            self._is_closed = True
 
 
 def make_worker(kind: str, name: str, system: EasyDict, is_quiet: bool = True) -> WorkerProcess:

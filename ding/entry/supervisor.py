@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import wait
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.child_helper import ProcessEvent
+from ding.worker.coordinator.worker_keeper import RestartLimit
 from ding.worker.transport.link import WorkerLetGo
 
 # How long the end waits for the threads, all of which should be through soon.
@@ -34,8 +35,7 @@ class RunSide(Protocol):
 class Supervisor:
     """Starts a worker again when its process has died; see `WorkerKeeper`.
 
-    Each at most `max_restarts` times within `restart_window_s`: one that dies at once, again and again, ends the run; a
-    long run outlives any number of deaths.
+    One that dies more often than `RestartLimit` allows ends the run.
 
     One thread waits for news of all of them, nothing is polled.
 
@@ -57,10 +57,9 @@ class Supervisor:
         restart_window_s: float,
     ) -> None:
         self.restarts: Counter[str] = Counter()
-        self._restarted_at: defaultdict[str, deque[float]] = defaultdict(partial(deque, maxlen=max_restarts))
         self._workers = {worker.name: worker for worker in workers}
-        self._kind_of, self._host_of, self._run, self._max_restarts = kind_of, host_of, run, max_restarts
-        self._window_s = restart_window_s
+        self._kind_of, self._host_of, self._run = kind_of, host_of, run
+        self._limit = RestartLimit(max_restarts, restart_window_s)
         self._lock = threading.Lock()
         self._stop = ProcessEvent()
         self._joining: list[threading.Thread] = []
@@ -127,10 +126,8 @@ class Supervisor:
 
     def _start_again(self, worker: WorkerProcess) -> bool:
         with self._lock:
-            last = self._restarted_at[worker.name]  # so many as are allowed within the window
-            if len(last) == self._max_restarts and (not last or monotonic() - last[0] < self._window_s):
+            if not self._limit.take(worker.name):
                 return False
-            last.append(monotonic())
             self.restarts[worker.name] += 1
         worker.start_again()
         return True

@@ -75,7 +75,9 @@ class SpoilingEnv(TaskEnv):
 
 @ENV_REGISTRY.register("hanging_task")
 class HangingEnv(TaskEnv):
-    """The first envs to reach their third step hang for ever: as many as `cfg["hang_times"]`, by files `hangs*`."""
+    """The first `cfg["hang_times"]` envs to reach their third step, by files `hangs*`, hang until `go_on` is set."""
+
+    go_on = threading.Event()
 
     def step(self, action):
         self._seen = getattr(self, "_seen", 0) + 1
@@ -84,7 +86,7 @@ class HangingEnv(TaskEnv):
                 open(f"hangs{number}", "x").close()
             except FileExistsError:
                 continue
-            threading.Event().wait()
+            self.go_on.wait()
         return super().step(action)
 
 

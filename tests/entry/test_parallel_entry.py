@@ -28,9 +28,11 @@ from ding.entry.pipeline import with_command_mode
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
+from ding.worker.coordinator.coordinator import Coordinator
+from ding.worker.coordinator.task_run import TaskStalled
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.link import TaskFailed
-from tests.entry.parallel_fakes import triple
+from tests.entry.parallel_fakes import HangingEnv, triple
 from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAYERS
 from tests.worker.coordinator.test_one_vs_one_training import MAIN as TWO_PLAYERS_MAIN
 
@@ -441,3 +443,32 @@ def test_a_coordinator_finds_workers_that_were_started_at_the_addresses_of_the_c
                 worker.start()
         launch_coordinator(3, config=cfg)
     assert result()["stop"] is True
+
+
+@pytest.fixture
+def hanging():
+    """Configs of a run in threads, whose first evaluation hangs until the test is over."""
+    collector = {"collector_num": 1, "flush_interval_s": 0, "update_policy_second": 0}
+    configs = {"env_type": "hanging_task", "env__stop_value": 1, "policy__collect__collector": collector}
+    yield lambda times, **own: triple(
+        "local", **configs, env__hang_times=times, system={"coordinator": {"task_silence_s": 0.3, **own}}
+    )
+    HangingEnv.go_on.set()
+    for thread in threading.enumerate():
+        if thread.name in ("collector_start", "close_collector0"):
+            thread.join(DEADLINE_S)
+    HangingEnv.go_on.clear()
+
+
+def test_a_worker_in_a_thread_that_hangs_is_left_to_itself_and_another_takes_its_place(hanging):
+    outcome = run_parallel(hanging(2), seed=0, enable_total_log=True, max_seconds=DEADLINE_S)
+    assert outcome.stop and outcome.progress.best_return == 7.5
+    log = Path("exp/log/coordinator_logger.txt").read_text()
+    assert log.count("collector0 has made no env step for") == 2
+
+
+def test_a_worker_in_a_thread_that_hangs_too_often_ends_the_run_and_is_named(hanging, monkeypatch):
+    close = Coordinator.close
+    monkeypatch.setattr(Coordinator, "close", lambda coordinator: (close(coordinator), HangingEnv.go_on.set()))
+    with pytest.raises(TaskStalled, match="collector0 has made no env step for . s in the task collector_task_"):
+        run_parallel(hanging(2, max_restarts=1), seed=0, max_seconds=DEADLINE_S)

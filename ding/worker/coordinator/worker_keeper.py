@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -22,6 +23,32 @@ class WorkerKeeper(Protocol):
 
     def close(self) -> None:
         """Bring nobody back any more. Idempotent; bounded in time."""
+
+
+class RestartLimit:
+    """Allows each worker `max_restarts` restarts within `window_s` seconds. Thread-safe.
+
+    One that is lost at once, again and again, is given up; a long run outlives any number of losses.
+
+    Example:
+        >>> limit = RestartLimit(max_restarts=1, window_s=600)
+        >>> limit.take("collector0"), limit.take("collector0"), limit.take("collector1")
+        (True, False, True)
+    """
+
+    def __init__(self, max_restarts: int, window_s: float) -> None:
+        self._max_restarts, self._window_s = max_restarts, window_s
+        self._restarted_at: defaultdict[str, deque[float]] = defaultdict(partial(deque, maxlen=max_restarts))
+        self._lock = threading.Lock()
+
+    def take(self, name: str) -> bool:
+        """Whether the worker of that name may be started again; if so, that counts."""
+        with self._lock:
+            last = self._restarted_at[name]  # so many as are allowed within the window
+            if len(last) == self._max_restarts and (not last or monotonic() - last[0] < self._window_s):
+                return False
+            last.append(monotonic())
+            return True
 
 
 class ReturningWorkers:
