@@ -128,6 +128,15 @@ class BufferRoom:
         finally:
             self._ledger.release_chunks(dropped)
 
+    def where(self, buffer_id: str) -> dict[str, Any] | None:
+        """Where workers find the samples of a buffer themselves, in plain values; None where they come by `push` and go
+        by `sample`, or the buffer is unknown.
+        """
+        return None
+
+    def note_level(self, buffer_id: str, level: int) -> None:
+        """A learner that draws its batches itself has found so many items in the buffer."""
+
     def levels(self) -> list[tuple[str, int, int]]:
         """Of each open buffer: id, number of items, capacity."""
         with self._lock:

@@ -33,6 +33,7 @@ from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Task
 from ding.worker.coordinator.worker_callbacks import TaskState, failure_text
 from ding.worker.coordinator.worker_keeper import ReturningWorkers, WorkerKeeper
 from ding.worker.transport.link import WorkerLost
+from ding.worker.transport.tasks import REPLAY
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, transport_name
 
 __all__ = ["Coordinator", "Progress", "RunStatus", "TaskState", "failure_text"]
@@ -292,16 +293,21 @@ class Coordinator(ResumingCallbacks):
         # Known before it begins: its first data may come before `send` returns.
         self._task_state[task["task_id"]] = TaskState(task["task_id"])
         if kind == COLLECTOR:
-            is_sent = self._comm_coordinator.send_collector_task(task)
+            is_sent = self._comm_coordinator.send_collector_task(self._with_replay(task))
         else:
             sent = dict(task)
             buffer_cfg = sent.pop("replay_buffer_cfg", None)
             if buffer_cfg is not None:  # else it is there: the task runs again
                 self._room.open(task["buffer_id"], buffer_cfg)
-            is_sent = self._comm_coordinator.send_learner_task(sent)
+            is_sent = self._comm_coordinator.send_learner_task(self._with_replay(sent))
         if not is_sent:
             self._task_state.pop(task["task_id"], None)
         return is_sent
+
+    def _with_replay(self, task: Task) -> Task:
+        """The task, and where its worker finds the samples, if it is the worker that looks for them."""
+        where = self._room.where(task["buffer_id"])
+        return task if where is None else {**task, REPLAY: where}
 
     def drop_task(self, kind: str, task: Task) -> None:
         """The task has waited for too long. Where a training would be lost with it, the run ends."""

@@ -32,7 +32,7 @@ class KeptBufferRoom(BufferRoom):
         buffer, content = self.buffers.get(buffer_id), None
         if buffer is not None and hasattr(buffer, "freeze") and hasattr(buffer, "discard"):
             content = buffer.freeze()
-        return {"cfg": _without_functions(self._cfgs.get(buffer_id, cfg)), "content": content}
+        return {"cfg": without_functions(self._cfgs.get(buffer_id, cfg)), "content": content}
 
     def restore(self, buffer_id: str, cfg: Mapping[str, Any], content: dict[str, Any] | None) -> tuple[int, int]:
         """Open a buffer with what it had in it, but for samples whose chunks are not there any more.
@@ -118,9 +118,10 @@ def _lies_in(path: str, folder: str) -> bool:
     return os.path.abspath(path).startswith(os.path.abspath(folder) + os.sep)
 
 
-def _without_functions(cfg: Mapping[str, Any]) -> dict[str, Any]:
+def without_functions(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without what no file can hold."""
     return {
-        key: _without_functions(value) if isinstance(value, Mapping) else value
+        key: without_functions(value) if isinstance(value, Mapping) else value
         for key, value in cfg.items()
         if not callable(value)
     }

@@ -112,7 +112,8 @@ class TaskRun:
     def _collect(self) -> bool:
         reply = self._send(COLLECTOR_DATA)
         rows, infos = _collected(reply)
-        if not rows and not infos:
+        pushed = reply.get("pushed")
+        if not (rows or pushed or infos):
             self._check_silence(reply, "made no env step")
         if reply.get("progress"):
             self._side.deal_with_collector_progress(self.task_id, reply["progress"])
@@ -120,6 +121,8 @@ class TaskRun:
             data: Any = rows if self.worker.is_batched else rows[0]
             first = part_of(rows, 0, 1)[0]  # looking at an item makes all of them
             self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, first.get("data_id", ""), data)
+        if pushed:
+            self._side.deal_with_collector_pushed(self.task_id, self.buffer_id, pushed)
         # Every info counts, so not one generator: `any` would stop at the first that says the end.
         ends = [self._side.deal_with_collector_judge_finish(self.task_id, info) for info in infos]
         return any(ends) or self._side.is_collector_task_useless(self.task_id)
@@ -131,6 +134,9 @@ class TaskRun:
             if self._take_infos(demand):
                 return True
         self._check_silence(demand, "made no iteration, though it has data,")
+        if "level" in demand:  # it draws its batches itself
+            self._side.deal_with_learner_level(self.buffer_id, int(demand["level"]))
+            return False
         batches = self._batches(demand)
         if not batches:
             return False
@@ -188,6 +194,8 @@ class TaskRun:
 
 def _collected(reply: Mapping[str, Any]) -> tuple[Rows, list[Mapping[str, Any]]]:
     """The samples and the infos in a collector's answer."""
+    if "pushed" in reply:
+        return [], list(reply["infos"])
     if "samples" in reply:
         return from_columns(reply["samples"]), list(reply.get("infos", ()))
     return ([dict(reply)], []) if "data_id" in reply else ([], [reply])

@@ -58,7 +58,7 @@ class WorkerCallbacks(ABC):
         self._spare_collectors = 0  # at the start: so many more than places for their tasks
         self._collectors_since = 0  # by how many there are more since then, or fewer
         self._storage_errors = 0  # since samples have come
-        self._told_bad_files: dict[str, int] = {}  # how many there were when they were told of last
+        self._told_losses: dict[tuple[str, str], int] = {}  # by task and kind: how many there were when told of last
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
 
     @abstractmethod
@@ -90,9 +90,30 @@ class WorkerCallbacks(ABC):
             self._storage_errors = 0
         taken = self._room.push(buffer_id, rows)
         if taken is None:
-            say = self.info if self._state.is_over else self.error  # what comes after the end is no surprise
-            say(f"{len(rows)} samples for the unknown buffer {buffer_id} are dropped")
-        elif rows and self._state.take_samples(task_id, taken, newest):
+            self._tell_dropped(buffer_id, len(rows))
+        elif rows:
+            self._count_samples(task_id, taken, newest)
+
+    def deal_with_collector_pushed(self, task_id: str, buffer_id: str, newest: Mapping[str, Any]) -> None:
+        """A collector has given samples to the shards of a buffer itself.
+
+        Args:
+            newest: the metadata of the last of them, with `pushed` and `dropped`: how many they were.
+        """
+        if not self._is_known(task_id, "samples"):
+            return
+        if newest["dropped"]:
+            self._tell_dropped(buffer_id, newest["dropped"])
+        if newest["pushed"]:
+            self._storage_errors = 0
+        self._count_samples(task_id, int(newest["pushed"]), newest)
+
+    def _tell_dropped(self, buffer_id: str, count: int) -> None:
+        say = self.info if self._state.is_over else self.error  # what comes after the end is no surprise
+        say(f"{count} samples for the unknown buffer {buffer_id} are dropped")
+
+    def _count_samples(self, task_id: str, count: int, newest: Mapping[str, Any]) -> None:
+        if self._state.take_samples(task_id, count, newest):
             self._end_at_limit()
 
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool:
@@ -145,6 +166,10 @@ class WorkerCallbacks(ABC):
         self._require(task_id)
         return self._room.sample(task_id, buffer_id, batch_size, cur_learner_iter)
 
+    def deal_with_learner_level(self, buffer_id: str, level: int) -> None:
+        """A learner that draws its batches itself has found so many samples in its buffer."""
+        self._room.note_level(buffer_id, level)
+
     def wait_for_data(self, task_id: str) -> None:
         """Wait a moment for samples to come, after a learner of this task got none."""
         self._room.wait_for_push(task_id, _DATA_WAIT_S)
@@ -158,19 +183,27 @@ class WorkerCallbacks(ABC):
         self._require(task_id)
         if not self._room.update(buffer_id, info.get("priority_info") or {}):
             self.error(f"priorities for the unknown buffer {buffer_id} are dropped")
-        self._tell_bad_files(task_id, int(info.get("bad_files", 0)))
+        self._tell_losses(task_id, info)
         is_first = self._state.take_learner_info(info)
         with self._commander_lock:
             self._commander.update_learner_info(task_id, info)
         if is_first:  # a commander may have held collectors back until now
             self._notify()
 
-    def _tell_bad_files(self, task_id: str, count: int) -> None:
-        """They are told of each time there are twice as many: not each one, and not only the first."""
-        told = self._told_bad_files.get(task_id, 0)
-        if count >= max(1, 2 * told):
-            self._told_bad_files[task_id] = count
-            self.error(f"the learner of the task {task_id} has passed over {count} bad files of samples; see its log")
+    def _tell_losses(self, task_id: str, info: Mapping[str, Any]) -> None:
+        """Bad files are told of each time there are twice as many: not each one, and not only the first."""
+        bad_files, lost_shards = int(info.get("bad_files", 0)), int(info.get("lost_shards", 0))
+        if bad_files >= max(1, 2 * self._told_losses.get((task_id, "bad_files"), 0)):
+            self._told_losses[task_id, "bad_files"] = bad_files
+            self.error(
+                f"the learner of the task {task_id} has passed over {bad_files} bad files of samples; see its log"
+            )
+        if lost_shards > self._told_losses.get((task_id, "lost_shards"), 0):
+            self._told_losses[task_id, "lost_shards"] = lost_shards
+            self.error(
+                f"the learner of the task {task_id} has lost {lost_shards} shards of its replay buffer so far, with "
+                f"{info['lost_samples']} samples in them; others are in their place"
+            )
 
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
         """Whether the learner task is done."""
@@ -185,7 +218,8 @@ class WorkerCallbacks(ABC):
             buffer_id = self._commander.finish_learner_task(task_id, finished_task)
             self._learner_tasks.pop(task_id, None)
         self._task_state.pop(task_id, None)
-        self._told_bad_files.pop(task_id, None)
+        for kind in ("bad_files", "lost_shards"):
+            self._told_losses.pop((task_id, kind), None)
         self._historical_task.append(task_id)
         self._end_training(task_id, buffer_id)
         self._notify()

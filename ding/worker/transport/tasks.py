@@ -23,6 +23,8 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
+# The key of a task where it says in which shards of a replay buffer samples lie.
+REPLAY = "replay"
 RESOURCE = "resource"
 COLLECTOR_START = "collector_start_task"
 COLLECTOR_DATA = "collector_data_task"

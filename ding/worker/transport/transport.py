@@ -15,6 +15,7 @@ from ding.worker.transport.stores import PolicyStore, SampleStore
 
 if TYPE_CHECKING:
     from ding.worker.coordinator.kept_buffers import KeptBufferRoom
+    from ding.worker.transport.ray.shard import Shard
 
 DEFAULT_TRANSPORT = "flask_fs"
 # The modules that register the transports of this package; each is imported when it is chosen.
@@ -78,6 +79,17 @@ class Transport(ABC):
         Args:
             trust_pickle: whether to read weights that hold any objects, which may run code.
         """
+
+    def shards(self, where: Mapping[str, Any]) -> list[Shard]:
+        """The shards that hold the samples of a task; a `ClosedShard` for each that there is not any more.
+
+        Args:
+            where: what the task has under `REPLAY`, because the coordinator's `replay` has shards.
+
+        Raises:
+            NotImplementedError: samples do not lie in shards here.
+        """
+        raise NotImplementedError(f"the transport {self.name!r} keeps no samples in shards")
 
     def replay(self, exp_name: str, path_data: str | None, logger: Any) -> KeptBufferRoom:
         """The replay buffers of a coordinator.

@@ -39,6 +39,12 @@ class Side:
     def deal_with_collector_send_data(self, task_id, buffer_id, data_id, data):
         self.told.append(("data", task_id, buffer_id, data_id, data))
 
+    def deal_with_collector_pushed(self, task_id, buffer_id, newest):
+        self.told.append(("pushed", task_id, buffer_id, newest["pushed"]))
+
+    def deal_with_learner_level(self, buffer_id, level):
+        self.told.append(("level", buffer_id, level))
+
     def deal_with_collector_judge_finish(self, task_id, data):
         self.told.append(("judge", task_id, data["cur_step"]))
         return data["collector_done"]
@@ -363,3 +369,36 @@ def test_all_infos_are_told_in_order_and_no_batch_is_lost(cycles, has_data):
 def test_a_worker_is_batched_when_it_says_so():
     assert Worker("learner", "l", None, {"batched": True}).is_batched
     assert not Worker("learner", "l", None, {"gpu": 1}).is_batched
+
+
+def test_of_samples_in_shards_only_their_number_is_told():
+    side = Side()
+    pushed = {"pushed": 5, "dropped": 0, "data_id": "c", "policy_iter": 1}
+    replies = [
+        {"pushed": pushed, "infos": []},
+        {"pushed": None, "infos": []},
+        {"pushed": pushed, "infos": [info(True)]},
+    ]
+    run, link = run_of("collector", side, *replies)
+    assert run.run()
+    assert [told[0] for told in side.told] == ["pushed", "pushed", "judge"]
+    assert side.told[0] == ("pushed", "t", "b", 5)
+    assert link.names == ["collector_data_task"] * 3
+
+
+def test_a_learner_that_draws_its_batches_itself_is_given_none():
+    side = Side([{"data_id": "a"}])
+    replies = [
+        {"infos": [learn_info(0)], "batches_done": 1, "level": 7},
+        {"infos": [], "batches_done": 0, "level": 9},
+        {"infos": [learn_info(1), learn_info(2, True)], "batches_done": 2, "level": 9},
+    ]
+    run, link = run_of("learner", side, *replies)
+    assert run.run()
+    assert [told for told in side.told if told[0] in ("level", "info")] == [
+        ("info", "t", "b", 0),
+        ("level", "b", 7),
+        ("level", "b", 9),
+        ("info", "t", "b", 1),
+    ]
+    assert link.names == ["learner_get_data_task"] * 3

@@ -16,7 +16,7 @@ from ding.worker.learner.comm import create_comm_learner
 from ding.worker.transport.stores import forget_memory_stores
 
 DEADLINE_S = 60.0
-WORKER_TYPES = {"local": "local", "http": "flask_fs"}
+WORKER_TYPES = {"local": "local", "http": "flask_fs", "sharded": "sharded"}
 
 
 class Trainer:
@@ -41,8 +41,10 @@ class Trainer:
         coordinator.close()
         return coordinator
 
-    def begin(self, main: Any, create: Any, transport: str = "local", **changes: Any) -> Coordinator:
-        """The coordinator of a training that has begun; see `train`."""
+    def begin(
+        self, main: Any, create: Any, transport: str = "local", own: dict[str, Any] | None = None, **changes: Any
+    ) -> Coordinator:
+        """The coordinator of a training that has begun; see `train`. `own` goes into its section of the config."""
         main = EasyDict(main)
         for path, value in changes.items():
             *sections, key = path.split("__")
@@ -51,7 +53,7 @@ class Trainer:
                 section = section[name]
             section[key] = value
         workers = {f"comm_{kind}": {"type": WORKER_TYPES[transport]} for kind in ("learner", "collector")}
-        system = {"coordinator": {"transport": transport}, "path_data": "data", "path_policy": "policy"}
+        system = {"coordinator": {"transport": transport, **(own or {})}, "path_data": "data", "path_policy": "policy"}
         cfg = compile_config_parallel(main, {**create, **workers}, system, seed=0, save_cfg=False)
         for kind, make in (("learner", create_comm_learner), ("collector", create_comm_collector)):
             for name in cfg.system.coordinator[kind]:

@@ -16,23 +16,30 @@ _OF_SAMPLE = frozenset(("data_id", "policy_iter"))
 _OF_INFO = frozenset(("collector_done", "cur_episode", "cur_sample", "cur_step"))
 
 
-class TaskChannel:
-    """What the collector of one task sends and gets; after `close` nothing is sent or kept, and there are no weights.
+def check_metadata(metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The metadata of samples, one dict for each, or an info, in a list.
 
-    Each task has a channel of its own, so that nothing of an old task comes into a new one.
-
-    Args:
-        send_timeout_s: how long sending may wait for the coordinator.
+    Raises:
+        AssertionError: keys are missing: `data_id` and `policy_iter` for a sample; `collector_done`, `cur_episode`,
+            `cur_sample` and `cur_step` for an info.
     """
+    entries = [plain(metadata)] if isinstance(metadata, dict) else list(metadata)
+    for entry in entries:
+        if not (entry.keys() >= _OF_SAMPLE or entry.keys() >= _OF_INFO):
+            raise AssertionError(
+                f"metadata needs the keys {sorted(_OF_SAMPLE)} of a sample or {sorted(_OF_INFO)} of an info; "
+                f"it has {sorted(entry)}"
+            )
+    return entries
 
-    def __init__(
-        self, samples: SampleStore, policies: PolicyStore, exchange: CollectorExchange, send_timeout_s: float
-    ) -> None:
+
+class WeightsChannel:
+    """What the collector of one task gets: weights, until `exchange` is closed."""
+
+    def __init__(self, policies: PolicyStore, exchange: CollectorExchange) -> None:
         self.exchange = exchange
-        self._samples, self._policies = samples, policies
-        self._send_timeout_s = send_timeout_s
+        self._policies = policies
         self._known: dict[str, Any] = {}  # tokens of the weights that were handed out
-        self._unannounced: set[str] = set()  # names of what was written, and not told of yet
 
     def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
         """The newest weights, `{'model': ..., 'iter': ...}`; None where they are those returned last, or after `close`.
@@ -48,6 +55,24 @@ class TaskChannel:
             return None
         self._known[path] = version.token
         return version.state
+
+
+class TaskChannel(WeightsChannel):
+    """What the collector of one task sends and gets; after `close` nothing is sent or kept, and there are no weights.
+
+    Each task has a channel of its own, so that nothing of an old task comes into a new one.
+
+    Args:
+        send_timeout_s: how long sending may wait for the coordinator.
+    """
+
+    def __init__(
+        self, samples: SampleStore, policies: PolicyStore, exchange: CollectorExchange, send_timeout_s: float
+    ) -> None:
+        super().__init__(policies, exchange)
+        self._samples = samples
+        self._send_timeout_s = send_timeout_s
+        self._unannounced: set[str] = set()  # names of what was written, and not told of yet
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:
         """Keep `stepdata` under the name `path`: the content of a chunk, or else one sample.
@@ -68,17 +93,10 @@ class TaskChannel:
         """Queue the metadata of samples, one dict for each, or an info; waits while the queue is full.
 
         Raises:
-            AssertionError: keys are missing: `data_id` and `policy_iter` for a sample; `collector_done`, `cur_episode`,
-                `cur_sample` and `cur_step` for an info.
+            AssertionError: see `check_metadata`.
             TimeoutError: the coordinator takes nothing.
         """
-        entries = [plain(metadata)] if isinstance(metadata, dict) else list(metadata)
-        for entry in entries:
-            if not (entry.keys() >= _OF_SAMPLE or entry.keys() >= _OF_INFO):
-                raise AssertionError(
-                    f"metadata needs the keys {sorted(_OF_SAMPLE)} of a sample or {sorted(_OF_INFO)} of an info; "
-                    f"it has {sorted(entry)}"
-                )
+        entries = check_metadata(metadata)
         if not entries:
             return
         if self.exchange.put(entries, self._send_timeout_s):

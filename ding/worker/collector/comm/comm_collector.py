@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.channel import TaskChannel
 from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.push_channel import PushChannel
 from ding.worker.transport.link import Hosted
 from ding.worker.transport.rows import to_columns
 from ding.worker.transport.task_slot import TaskSlot, worker_thread
@@ -20,6 +22,7 @@ from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
     COLLECTOR_DATA,
     COLLECTOR_START,
+    REPLAY,
     RESOURCE,
     Handler,
     dispatch,
@@ -28,13 +31,15 @@ from ding.worker.transport.tasks import (
 from ding.worker.transport.transport import get_transport
 from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED, WORKER_RULES
 
-_RULES = {**WORKER_RULES, "queue_size": integer(1), "data_interval_s": number(0)}
+_RULES = {**WORKER_RULES, "queue_size": integer(1), "data_interval_s": number(0), "push_bytes": integer(1)}
 _DEFAULTS = {
     **WORKER_DEFAULTS,
     # So many samples and infos may wait for the coordinator.
     "queue_size": 4096,
     # Between two messages with samples.
     "data_interval_s": 0.1,
+    # What may be on its way to the shards of the replay buffer, where the transport has such.
+    "push_bytes": 16 * 2**20,
 }
 
 
@@ -42,7 +47,7 @@ class CollectorRun(NamedTuple):
     """A collector at work."""
 
     collector: BaseParallelCollector
-    channel: TaskChannel
+    channel: TaskChannel | PushChannel
     thread: threading.Thread
     ids: dict[str, Any]
 
@@ -55,7 +60,7 @@ class CommCollector(Hosted, BaseCommCollector):
 
     Args:
         cfg: also `path_data`, `path_policy` and `port`; and `queue_size` (4096 samples), `data_interval_s` (0.1),
-            `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+            `push_bytes` (16 MiB), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -65,10 +70,10 @@ class CommCollector(Hosted, BaseCommCollector):
         cfg = EasyDict({**_DEFAULTS, **cfg})
         check_config(cfg, type(self).__name__, _RULES, required=WORKER_REQUIRED)
         super().__init__(cfg)
-        transport = get_transport(self.transport)
+        transport = self._transport = get_transport(self.transport)
         self._sample_store = transport.sample_store(cfg.path_data)
         self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
-        self._channel = self._open_channel()
+        self._channel = self._open_channel({})
         self._slot = TaskSlot[CollectorRun]("collector", self._end, cfg.close_timeout_s)
         self._station = transport.station(self.serve, cfg, self.deal_with_lost_coordinator)
 
@@ -77,8 +82,12 @@ class CommCollector(Hosted, BaseCommCollector):
         run = self._slot.run
         return None if run is None else run.collector
 
-    def _open_channel(self) -> TaskChannel:
+    def _open_channel(self, task_info: Mapping[str, Any]) -> TaskChannel | PushChannel:
         exchange = CollectorExchange(int(self._cfg.queue_size), self._cfg.data_interval_s)
+        if REPLAY in task_info:
+            shards = self._transport.shards(task_info[REPLAY])
+            limit_bytes = int(self._cfg.push_bytes)
+            return PushChannel(shards, self._policy_store, exchange, limit_bytes, self._cfg.data_timeout_s)
         return TaskChannel(self._sample_store, self._policy_store, exchange, self._cfg.data_timeout_s)
 
     def serve(self, task: dict[str, Any]) -> Any:
@@ -105,7 +114,11 @@ class CommCollector(Hosted, BaseCommCollector):
             return {**run.channel.exchange.take_one(self._cfg.data_timeout_s), **run.ids}
         rows, infos = run.channel.exchange.take(self._cfg.data_wait_s)
         progress = {"progress": run.collector.progress(), "silence_s": run.collector.silence_s}
-        return {"samples": to_columns(rows), "infos": infos, "error": None, **progress, **run.ids}
+        if isinstance(run.channel, PushChannel):
+            told: dict[str, Any] = {"pushed": rows[0] if rows else None}
+        else:
+            told = {"samples": to_columns(rows)}
+        return {**told, "infos": infos, "error": None, **progress, **run.ids}
 
     def deal_with_resource(self) -> dict[str, Any]:
         """What this worker has to give."""
@@ -120,7 +133,7 @@ class CommCollector(Hosted, BaseCommCollector):
         self._slot.begin(partial(self._begin, task_info))
 
     def _begin(self, task_info: dict[str, Any]) -> CollectorRun:
-        channel = self._open_channel()
+        channel = self._open_channel(task_info)
         collector = self._create_collector(task_info)
         # Not those of this object: a collector that outlives its task must not reach into the next one.
         collector.get_policy_update_info = channel.get_policy_update_info

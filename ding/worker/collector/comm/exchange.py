@@ -41,6 +41,7 @@ class CollectorExchange(Exchange):
         self._due_s = float("-inf")  # when samples may be taken again
         self._entries: deque[Row] = deque()
         self._is_urgent = self._is_last = False
+        self._pushed: Row | None = None  # the entry that tells of samples in the replay buffer, while it waits
         self._last_taken: Any = None  # the chunk of the sample that `take_one` gave last
 
     def put(self, entries: Sequence[Row], timeout_s: float) -> bool:
@@ -63,6 +64,23 @@ class CollectorExchange(Exchange):
             self._changed.notify_all()
         return True
 
+    def tell_pushed(self, newest: Row, taken: int, dropped: int) -> None:
+        """So many samples were taken in by the replay buffer, or dropped, for it is closed.
+
+        They are taken as the metadata of one sample, `newest`, with the sums as `pushed` and `dropped`. This does not
+        wait.
+        """
+        with self._changed:
+            if self._is_closed:
+                return
+            if self._pushed is None:
+                self._pushed = {"pushed": 0, "dropped": 0}
+                self._entries.append(self._pushed)
+            sums = {"pushed": self._pushed["pushed"] + taken, "dropped": self._pushed["dropped"] + dropped}
+            self._pushed.update({**newest, **sums})
+            self._is_urgent = True
+            self._changed.notify_all()
+
     def take(self, timeout_s: float) -> tuple[list[Row], list[Row]]:
         """All samples' metadata and all infos that wait, after waiting for a sample or the last info.
 
@@ -81,6 +99,7 @@ class CollectorExchange(Exchange):
             rows = [entry for entry in self._entries if "data_id" in entry]
             infos = [entry for entry in self._entries if "data_id" not in entry]
             self._entries.clear()
+            self._pushed = None
             self._changed.notify_all()
         return rows, infos
 

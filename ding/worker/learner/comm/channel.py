@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any
 
 from ding.utils.data.samples import Samples
+from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.comm.batch_loader import BatchLoader
 from ding.worker.learner.comm.exchange import LearnerExchange, Rows
@@ -14,10 +16,65 @@ from ding.worker.transport.stores import PolicyStore, write_patiently
 from ding.worker.transport.tasks import plain
 
 
-class LearnerChannel:
-    """What the learner of one task gets and sends; after `stop` there are no batches, after `close` no weights either.
+class SendingChannel(ABC):
+    """What the learner of one task sends; after `close` there are no weights.
 
     Each task has a channel of its own, so that nothing of an old task comes into a new one.
+
+    Args:
+        policy_names: under which the weights are written.
+    """
+
+    def __init__(self, policies: PolicyStore, policy_names: list[str], exchange: LearnerExchange) -> None:
+        self.exchange = exchange
+        self._policies = policies
+        self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # of what was written last
+        self._is_closed = False
+
+    @abstractmethod
+    def attach(self, learner: BaseLearner) -> None:
+        """This is the learner, and it is about to start."""
+
+    @abstractmethod
+    def get_data(self, batch_size: int) -> list[Any]:
+        """The samples of the next batch; none after `stop`."""
+
+    @property
+    @abstractmethod
+    def losses(self) -> dict[str, int]:
+        """How much could not be trained on so far, as far as anything could not."""
+
+    def send_policy(self, state_dict: dict[str, Any]) -> None:
+        """Write the weights `{'model': ..., 'iter': ...}` where the collectors look for them; nothing after `close`.
+
+        Weights of a later iteration that another learner has written meanwhile stay: the task goes on there.
+
+        Raises:
+            ValueError: the task wants them outside the folder of the weights.
+            StorageError: they cannot be written; see `write_patiently`.
+        """
+        state = plain_state(state_dict, "weights")
+        for name, known in self._tokens.items():
+            if not self._is_closed:
+                write = partial(self._policies.write, name, state, known)
+                self._tokens[name] = write_patiently(write, self.exchange.wait_closed) or known
+
+    def send_learn_info(self, learn_info: dict[str, Any]) -> None:
+        """Queue an info for the coordinator, with the `losses` added."""
+        self.exchange.tell({**plain(learn_info), **self.losses})
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End all waits, and let go of the samples. The learner may still send its last weights."""
+
+    def close(self) -> None:
+        """Write no more weights: a learner that hangs now may go on when others have taken its place. Idempotent."""
+        self.stop()
+        self._is_closed = True
+
+
+class LearnerChannel(SendingChannel):
+    """What the learner of one task gets from the coordinator, and sends; after `stop` there are no batches.
 
     Args:
         loader: reads the batches.
@@ -34,13 +91,14 @@ class LearnerChannel:
         exchange: LearnerExchange,
         max_bad_batches: int,
     ) -> None:
-        self.exchange, self.loader = exchange, loader
-        self._policies = policies
-        self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # of what was written last
-        self._is_closed = False
+        super().__init__(policies, policy_names, exchange)
+        self.loader = loader
         self._max_bad_batches = max_bad_batches
         self._unreadable_in_a_row = 0
         self._dropped_batches = 0
+
+    def attach(self, learner: BaseLearner) -> None:
+        self.loader.warn = learner.logger.warning
 
     def get_data(self, batch_size: int) -> list[Any]:
         """The samples of the next batch; none after `stop`.
@@ -85,34 +143,10 @@ class LearnerChannel:
         counts = {"bad_files": len(self.loader.bad_files), "dropped_batches": self._dropped_batches}
         return {key: count for key, count in counts.items() if count}
 
-    def send_policy(self, state_dict: dict[str, Any]) -> None:
-        """Write the weights `{'model': ..., 'iter': ...}` where the collectors look for them; nothing after `close`.
-
-        Weights of a later iteration that another learner has written meanwhile stay: the task goes on there.
-
-        Raises:
-            ValueError: the task wants them outside the folder of the weights.
-            StorageError: they cannot be written; see `write_patiently`.
-        """
-        state = plain_state(state_dict, "weights")
-        for name, known in self._tokens.items():
-            if not self._is_closed:
-                write = partial(self._policies.write, name, state, known)
-                self._tokens[name] = write_patiently(write, self.exchange.wait_closed) or known
-
-    def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """Queue an info for the coordinator, with the `losses` added."""
-        self.exchange.tell({**plain(learn_info), **self.losses})
-
     def stop(self) -> None:
         """End all waits, and let go of the samples. The learner may still send its last weights."""
         self.exchange.close()
         self.loader.close()
-
-    def close(self) -> None:
-        """Write no more weights: a learner that hangs now may go on when others have taken its place. Idempotent."""
-        self.stop()
-        self._is_closed = True
 
 
 def _are_rows(rows: Rows) -> bool:

@@ -13,8 +13,9 @@ from ding.utils.config_helper import anything, boolean, check_config, integer, n
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
 from ding.worker.learner.comm.batch_loader import BatchLoader
-from ding.worker.learner.comm.channel import LearnerChannel
+from ding.worker.learner.comm.channel import LearnerChannel, SendingChannel
 from ding.worker.learner.comm.exchange import LearnerExchange, Rows
+from ding.worker.learner.comm.pull_channel import PullChannel, open_replay
 from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
 from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook, use_pauses
 from ding.worker.learner.learner_hook import LearnerHook
@@ -28,6 +29,7 @@ from ding.worker.transport.tasks import (
     LEARNER_GET_DATA,
     LEARNER_LEARN,
     LEARNER_START,
+    REPLAY,
     RESOURCE,
     Handler,
     dispatch,
@@ -44,6 +46,7 @@ _RULES = {
     "prefetch_s": number(0),
     "read_timeout_s": number(0),
     "cache_bytes": integer(0),
+    "pull_bytes": integer(1),
     "send_policy_interval_s": number(0),
     "checkpoint_interval_s": number(0),
     "max_bad_batches": integer(1),
@@ -57,6 +60,8 @@ _DEFAULTS = {
     "read_timeout_s": 5.0,
     # See `ChunkReader`.
     "cache_bytes": 256 * 2**20,
+    # What batches from the shards of the replay buffer, where the transport has such, may take until they are trained.
+    "pull_bytes": 64 * 2**20,
     # Between two writes of the weights during a run.
     "send_policy_interval_s": 0.25,
     # Between two checkpoints for the case that the learner is lost; 0 for none.
@@ -70,7 +75,7 @@ class LearnerRun(NamedTuple):
     """A learner at work."""
 
     learner: BaseLearner
-    channel: LearnerChannel
+    channel: SendingChannel
     thread: threading.Thread
     ids: dict[str, Any]
     saver: ResumeSaver
@@ -85,7 +90,8 @@ class CommLearner(Hosted, BaseCommLearner):
 
     Args:
         cfg: also `path_data`, `path_policy` and `port`; and `prefetch_batches` (64), `prefetch_s` (0.1),
-            `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `send_policy_interval_s` (0.25), `checkpoint_interval_s`
+            `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `pull_bytes` (64 MiB),
+            `send_policy_interval_s` (0.25), `checkpoint_interval_s`
             (30.0), `max_bad_batches` (100), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
 
     Raises:
@@ -96,11 +102,11 @@ class CommLearner(Hosted, BaseCommLearner):
         cfg = EasyDict({**_DEFAULTS, **cfg})
         check_config(cfg, type(self).__name__, _RULES, required=WORKER_REQUIRED)
         super().__init__(cfg)
-        transport = get_transport(self.transport)
+        transport = self._transport = get_transport(self.transport)
         self._sample_store = transport.sample_store(cfg.path_data)
         self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
         self._slot = TaskSlot[LearnerRun]("learner", self._end, cfg.close_timeout_s)
-        self._channel = self._open_channel([])
+        self._channel = self._open_channel([], {})
         self._send_policy_freq = 1
         address = {**cfg, "port": self._own_port()}
         self._station = transport.station(self.serve, address, self.deal_with_lost_coordinator)
@@ -113,10 +119,14 @@ class CommLearner(Hosted, BaseCommLearner):
             port += self._rank
         return int(port)
 
-    def _open_channel(self, policy_names: list[str], reading_threads: int = 0) -> LearnerChannel:
+    def _open_channel(self, policy_names: list[str], task_info: Mapping[str, Any]) -> SendingChannel:
         cfg = self._cfg
-        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
         exchange = LearnerExchange(int(cfg.prefetch_batches), cfg.prefetch_s)
+        if REPLAY in task_info:
+            replay = open_replay(self._transport, task_info[REPLAY], cfg.data_timeout_s)
+            return PullChannel(replay, self._policy_store, policy_names, exchange, int(cfg.pull_bytes))
+        reading_threads = (task_info.get("learner_cfg", {}).get("dataloader") or {}).get("num_workers", 0)
+        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
         loader = BatchLoader(reader, cfg.read_timeout_s, exchange.wait_closed, reading_threads)
         # One that trains a batch less than the others would keep them waiting for its gradients.
         max_bad = int(cfg.max_bad_batches) if self._world_size == 1 else 0
@@ -150,6 +160,11 @@ class CommLearner(Hosted, BaseCommLearner):
         run = self._slot.require()
         if not task.get("batched"):
             return {**self.deal_with_get_data(), **run.ids}
+        if isinstance(run.channel, PullChannel):
+            run.channel.exchange.wait_for_infos(self._cfg.data_wait_s)
+            infos, done = run.channel.exchange.take()
+            told = {"infos": infos, "batches_done": done, "silence_s": run.channel.exchange.silence_s()}
+            return {**told, "level": run.channel.level, **run.ids}
         return self._batched_demand(run)
 
     def _batched_demand(self, run: LearnerRun) -> dict[str, Any]:
@@ -194,12 +209,13 @@ class CommLearner(Hosted, BaseCommLearner):
         cfg = task_info["learner_cfg"]
         self._send_policy_freq = cfg.get("send_policy_freq", 1)
         hooks = self.hooks4call
-        channel = self._channel = self._open_channel(names, (cfg.get("dataloader") or {}).get("num_workers", 0))
+        channel = self._channel = self._open_channel(names, task_info)
         learner = self._create_learner(task_info)
         for hook in hooks:
             learner.register_hook(hook)
         saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
         use_pauses(learner, channel.exchange, hooks, saver)
+        channel.attach(learner)
         thread = worker_thread("learner_start", learner.start, channel.exchange)
         thread.start()
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
@@ -215,7 +231,6 @@ class CommLearner(Hosted, BaseCommLearner):
     def _connect(self, learner: BaseLearner) -> None:
         # Not the methods of this object: a learner that outlives its task must not reach into the next one.
         channel: Any = self._channel
-        channel.loader.warn = learner.logger.warning
         learner.get_data, learner.send_policy = channel.get_data, channel.send_policy  # type: ignore[attr-defined]
         learner.send_learn_info = channel.send_learn_info  # type: ignore[attr-defined]
 

@@ -19,6 +19,8 @@ Rows = list[dict[str, Any]]
 _FIRST_BATCHES = 8
 # Weight of the newest batch in the mean of what one takes.
 _NEWEST = 0.1
+# Between two messages with infos of a learner that draws its batches itself.
+_INFO_INTERVAL_S = 0.1
 
 
 class LearnerExchange(Exchange):
@@ -50,6 +52,7 @@ class LearnerExchange(Exchange):
         self._infos: list[Info] = []
         self._given = self._begun = self._loaded = self._dropped = 0
         self._is_loading = self._is_resting = self._is_done = False
+        self._told_s = -math.inf  # when `wait_for_infos` last found some
         self._moved_at = monotonic()  # when the learner last began or ended to train on a batch, or got one to train on
 
     def wait_for_room(self, timeout_s: float) -> int:
@@ -61,6 +64,32 @@ class LearnerExchange(Exchange):
         with self._changed:
             self._wait(lambda: not self._is_done and self._wanted() >= (self._target() + 1) // 2, timeout_s)
             return 0 if self._is_done else self._wanted()
+
+    def wait_for_need(self, limit: int) -> int:
+        """How many batches are wanted where at most `limit` may wait, after waiting until half of the room is free.
+
+        0 when no more ever will be, for the learner has told its last info, or has ended.
+        """
+
+        def room() -> tuple[int, int]:
+            target = min(self._target(), limit)
+            return target - len(self._batches), (target + 1) // 2
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over() or self._is_done or room()[0] >= room()[1])
+            return 0 if self._is_over() or self._is_done else room()[0]
+
+    def wait_for_infos(self, timeout_s: float) -> None:
+        """Wait for an info; and then for others, unless it is the last, or there were none to take for long.
+
+        Raises:
+            TaskFail: as for `wait_for_room`.
+        """
+        with self._changed:
+            self._wait(lambda: bool(self._infos), timeout_s)
+            if self._infos:
+                self._wait(lambda: self._is_done, self._told_s + _INFO_INTERVAL_S - monotonic())
+                self._told_s = monotonic()
 
     def wait_for_want(self, timeout_s: float) -> None:
         """Wait until every batch is being loaded, or the learner has given its last info.

@@ -32,6 +32,10 @@ class ShardLost(ConnectionError):
     """The process of a shard has gone, with its samples. The next call may reach the one in its place."""
 
 
+class ShardClosed(ConnectionError):
+    """The buffer was closed, and there is no shard any more."""
+
+
 class Shard(Protocol):
     """The end of one shard that its clients have."""
 
@@ -40,7 +44,22 @@ class Shard(Protocol):
         """Its name in messages."""
 
     def call(self, method: str, *args: Any) -> Future[Any]:
-        """Call a method of `ReplayShard`; returns at once. The future raises ShardLost, or what the method raises."""
+        """Call a method of `ReplayShard`; returns at once.
+
+        The future raises ShardLost, ShardClosed, or what the method raises.
+        """
+
+
+class ClosedShard:
+    """The end of a shard that there is not any more: all calls raise ShardClosed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def call(self, method: str, *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(ShardClosed(f"the shard {self.name} of a replay buffer is closed"))
+        return future
 
 
 class ReplayShard:
@@ -72,11 +91,11 @@ class ReplayShard:
 
         Raises:
             ConfigError: the config of the buffer is wrong.
-            RuntimeError: the shard is closed.
+            ShardClosed: the shard is closed.
         """
         with self._changed:
             if self._is_closed:
-                raise RuntimeError("the shard is closed")
+                raise ShardClosed(f"shard {self._index} of the replay buffer is closed")
             if self._buffer is None:
                 # By default the one shard has the name that a buffer has without shards.
                 name = {} if self._shards == 1 else {"instance_name": f"buffer_shard{self._index}"}

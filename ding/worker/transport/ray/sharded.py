@@ -52,6 +52,7 @@ class ShardedReplay:
         self._rng = new_generator()
         self._known: list[Facts] = [{} for _ in self._shards]  # what each shard has told last
         self._waits: dict[int, Future[Any]] = {}  # by shard
+        self._closing: Future[None] = Future()
         self._updates: list[dict[str, Any]] = []
         self._max_priority = 1.0
         self._lock = threading.Lock()
@@ -164,11 +165,17 @@ class ShardedReplay:
         for index, shard in enumerate(self._shards):
             if index not in self._waits:
                 self._waits[index] = shard.call("wait", self._known[index].get("pushes", -1), timeout_s)
-        wait(self._waits.values(), timeout_s, FIRST_COMPLETED)
+        wait([self._closing, *self._waits.values()], timeout_s, FIRST_COMPLETED)
         done = {index: future for index, future in self._waits.items() if future.done()}
         self._waits = {index: future for index, future in self._waits.items() if index not in done}
         told = {index: future.result() for index, future in done.items() if future.exception() is None}
         return any(pushes != self._known[index].get("pushes") for index, pushes in told.items())
+
+    def close(self) -> None:
+        """End the wait for a push, now and later. Idempotent; called by another thread."""
+        with self._lock:
+            if not self._closing.done():
+                self._closing.set_result(None)
 
     # ---- what is drawn from which
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
+from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
+from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.ray.shard import ReplayShard, ShardLost
+from ding.worker.transport.local_transport import LocalTransport
+from ding.worker.transport.ray.room import ShardedRoom
+from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, ShardLost
 from ding.worker.transport.ray.sharded import ShardedReplay
 from ding.worker.transport.ray.split import split_of
 
@@ -19,11 +25,13 @@ class LocalShard:
 
     Attributes:
         calls: names of the methods that were called.
+        drawn: how many samples were given out.
     """
 
     def __init__(self, cfg: dict[str, Any], index: int = 0, shards: int = 1, exp_name: str = "exp") -> None:
         self.name = f"shard{index}"
         self.calls: list[str] = []
+        self.drawn = 0
         self.is_down = False
         self._args = cfg, exp_name, index, shards
         self.replay = ReplayShard(*self._args)
@@ -38,16 +46,19 @@ class LocalShard:
         return future
 
     def _run(self, future: Future[Any], method: str, args: tuple[Any, ...]) -> None:
+        replay = self.replay
         try:
             if self.is_down:
                 raise ShardLost(f"{self.name} is down")
-            future.set_result(getattr(self.replay, method)(*args))
+            result = getattr(replay, method)(*args)
+            self.drawn += sum(result["sizes"]) if method in ("draw", "sample") else 0
+            future.set_result(result)
         except Exception as e:
-            future.set_exception(e)
+            future.set_exception(e if replay is self.replay else ShardLost(f"{self.name} has gone"))
 
     def lose(self) -> None:
-        self.replay.close()
-        self.replay = ReplayShard(*self._args)
+        replay, self.replay = self.replay, ReplayShard(*self._args)
+        replay.close()
 
 
 def samples_of(values: list[Any]) -> list[dict[str, Any]]:
@@ -75,3 +86,54 @@ def make_shards(count: int, cfg: dict[str, Any]) -> list[LocalShard]:
 
 def make_replay(shards: list[LocalShard], cfg: dict[str, Any]) -> ShardedReplay:
     return ShardedReplay(shards, split_of(cfg, len(shards)), timeout_s=10)
+
+
+class LocalShards:
+    """Opens, finds and closes shards in this process.
+
+    Attributes:
+        by_name: those that are open.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, LocalShard] = {}
+
+    def open(self, buffer_id: str, cfg: Any, exp_name: str, index: int, shards: int) -> LocalShard:
+        shard = LocalShard(cfg, index, shards, exp_name)
+        shard.name = f"{buffer_id}/{index}"
+        self.by_name[shard.name] = shard
+        return shard
+
+    def close(self, shard: LocalShard) -> None:
+        shard.replay.close()
+        self.by_name.pop(shard.name, None)
+
+    def find(self, where: dict[str, Any]) -> list[LocalShard | ClosedShard]:
+        return [self.by_name.get(name) or ClosedShard(name) for name in where["shards"]]
+
+
+SHARDS = LocalShards()
+SHARD_COUNT = 2
+
+
+@TRANSPORT_REGISTRY.register("sharded")
+class ShardedTransport(LocalTransport):
+    """Everything in this process, and samples in shards."""
+
+    name = "sharded"
+
+    def shards(self, where: Any) -> list[Any]:
+        return list(SHARDS.find(json.loads(json.dumps(where))))
+
+    def replay(self, exp_name: str, path_data: str | None, logger: Any) -> ShardedRoom:
+        return ShardedRoom(exp_name, logger, SHARD_COUNT, SHARDS.open, SHARDS.close)
+
+
+@COMM_LEARNER_REGISTRY.register("sharded")
+class ShardedLearner(CommLearner):
+    transport = "sharded"
+
+
+@COMM_COLLECTOR_REGISTRY.register("sharded")
+class ShardedCollector(CommCollector):
+    transport = "sharded"

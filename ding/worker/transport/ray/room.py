@@ -1,0 +1,195 @@
+"""The coordinator's side of replay buffers in shards: it makes, keeps and ends them; samples do not come here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.worker.coordinator.kept_buffers import KeptBufferRoom, without_functions
+from ding.worker.transport.ray.shard import Shard
+from ding.worker.transport.ray.split import Split, split_of
+
+# How long shards may take to come up, and to write or read their samples.
+_OPEN_S, _KEEP_S = 120.0, 600.0
+# Files of samples that stay: the state of the coordinator may still name those before the last.
+_KEPT_GENERATIONS = 2
+
+# Makes the shard `index` of `shards`: (buffer_id, cfg, exp_name, index, shards) -> shard.
+OpenShard = Callable[[str, Mapping[str, Any], str, int, int], Shard]
+
+
+class ShardedBuffer:
+    """A buffer in shards, as far as a coordinator has to do with it.
+
+    Attributes:
+        level: items in it, as a learner has told last.
+    """
+
+    def __init__(self, shards: list[Shard], split: Split, close_shard: Callable[[Shard], None]) -> None:
+        self.level = 0
+        self.shards, self.split = shards, split
+        self._close_shard = close_shard
+
+    @property
+    def replay_buffer_size(self) -> int:
+        """Capacity of all shards together."""
+        return self.split.capacity
+
+    def count(self) -> int:
+        """See `level`."""
+        return self.level
+
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Nothing to do: learners give priorities to the shards."""
+
+    def call(self, method: str, arguments: list[tuple[Any, ...]], timeout_s: float) -> list[Any]:
+        """What all shards answer; an exception in place of what one that fails would answer.
+
+        Raises:
+            TimeoutError: they have not all answered in time.
+        """
+        calls: list[Future[Any]] = [shard.call(method, *own) for shard, own in zip(self.shards, arguments, strict=True)]
+        if wait(calls, timeout_s).not_done:
+            raise TimeoutError(f"the shards of the replay buffer have not done {method!r} within {timeout_s:g} s")
+        return [call.exception() or call.result() for call in calls]
+
+    def close(self) -> None:
+        """End the shards. Idempotent."""
+        while self.shards:
+            self._close_shard(self.shards.pop())
+
+
+class ShardedRoom(KeptBufferRoom):
+    """Replay buffers in shards; see `BufferRoom`. Collectors push to the shards, and learners draw from them.
+
+    Args:
+        exp_name: folder of the experiment; what is kept of the samples lies in its `replay`, which the processes of
+            the shards must be able to write to.
+        logger: a text logger.
+        shards: of each buffer.
+        open_shard, close_shard: make and end one.
+    """
+
+    def __init__(
+        self,
+        exp_name: str,
+        logger: Any,
+        shards: int,
+        open_shard: OpenShard,
+        close_shard: Callable[[Shard], None],
+    ) -> None:
+        super().__init__(exp_name, None, logger)
+        self._shards, self._open_shard, self._close_shard = shards, open_shard, close_shard
+        self._folder = os.path.abspath(os.path.join(exp_name, "replay"))
+        self._generation = 0
+
+    def open(self, buffer_id: str, cfg: Mapping[str, Any]) -> None:
+        """Make the shards of a buffer, unless they are there.
+
+        Raises:
+            ConfigError: the config is wrong, or the buffer cannot be split.
+            TimeoutError: they have not come up in time.
+        """
+        self._open(buffer_id, cfg, self._shards)
+
+    def _open(self, buffer_id: str, cfg: Mapping[str, Any], count: int) -> None:
+        with self._lock:
+            if buffer_id in self.buffers:
+                return
+            split, exp_name = split_of(cfg, count), os.path.abspath(self._exp_name)
+            buffer = ShardedBuffer([], split, self._close_shard)
+            try:
+                for index in range(count):
+                    buffer.shards.append(self._open_shard(buffer_id, cfg, exp_name, index, count))
+                for answer in buffer.call("open", [()] * count, _OPEN_S):
+                    if isinstance(answer, BaseException):
+                        raise answer
+            except BaseException:
+                buffer.close()
+                raise
+            self._cfgs[buffer_id] = EasyDict(cfg)
+            self.buffers[buffer_id] = buffer
+
+    def where(self, buffer_id: str) -> dict[str, Any] | None:
+        buffer = self.buffers.get(buffer_id)
+        if buffer is None:
+            return None
+        return {"shards": [shard.name for shard in buffer.shards], "split": buffer.split._asdict()}
+
+    def note_level(self, buffer_id: str, level: int) -> None:
+        if buffer_id in self.buffers:
+            self.buffers[buffer_id].level = level
+
+    def freeze(self, buffer_id: str, cfg: Mapping[str, Any]) -> dict[str, Any]:
+        """What `restore` needs for a buffer; its samples are in files that the shards have written.
+
+        Of a shard that is lost meanwhile, or cannot write, nothing is kept, and the log says so.
+        """
+        buffer, content = self.buffers.get(buffer_id), None
+        if buffer is not None:
+            self._generation += 1
+            paths = [self._path(buffer_id, index, self._generation) for index in range(len(buffer.shards))]
+            answers = buffer.call("save", [(path,) for path in paths], _KEEP_S)
+            for path, answer in zip(paths, answers, strict=True):
+                if isinstance(answer, BaseException):
+                    self._logger.error("the samples of a shard are not kept in %s: %s", path, answer)
+            counts = [0 if isinstance(answer, BaseException) else answer for answer in answers]
+            content = {"generation": self._generation, "counts": counts}
+            for index in range(len(paths)):
+                self._remove(buffer_id, index, self._generation - _KEPT_GENERATIONS)
+        return {"cfg": without_functions(self._cfgs.get(buffer_id, cfg)), "content": content}
+
+    def _path(self, buffer_id: str, index: int, generation: int) -> str:
+        return os.path.join(self._folder, f"{buffer_id}.{index}.{generation}")
+
+    def _remove(self, buffer_id: str, index: int, generation: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._path(buffer_id, index, generation))
+
+    def restore(self, buffer_id: str, cfg: Mapping[str, Any], content: dict[str, Any] | None) -> tuple[int, int]:
+        """Open a buffer with what was kept of it, in as many shards as it had.
+
+        Returns:
+            how many samples it holds, and how many are lost.
+
+        Raises:
+            ConfigError, TimeoutError: see `open`.
+        """
+        if content is None:
+            self.open(buffer_id, cfg)
+            return 0, 0
+        counts = list(content["counts"])
+        self._open(buffer_id, cfg, len(counts))
+        self._generation = max(self._generation, content["generation"])
+        paths = [(self._path(buffer_id, index, content["generation"]),) for index in range(len(counts))]
+        answers = self.buffers[buffer_id].call("load", paths, _KEEP_S)
+        for (path,), answer in zip(paths, answers, strict=True):
+            if isinstance(answer, BaseException):
+                self._logger.error("the samples in %s are lost: %s", path, answer)
+        held = sum(0 if isinstance(answer, BaseException) else answer for answer in answers)
+        self.buffers[buffer_id].level = held
+        return held, sum(counts) - held
+
+    def close_buffer(self, buffer_id: str) -> None:
+        super().close_buffer(buffer_id)
+        if self.is_deleting:
+            self._sweep(f"{buffer_id}.")
+
+    def close(self) -> None:
+        super().close()
+        if self.is_deleting:
+            self._sweep("")
+
+    def _sweep(self, prefix: str) -> None:
+        """Remove the files of samples whose names begin so."""
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self._folder):
+                if name.startswith(prefix):
+                    os.remove(os.path.join(self._folder, name))
+            if not os.listdir(self._folder):
+                os.rmdir(self._folder)

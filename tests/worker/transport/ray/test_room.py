@@ -1,0 +1,136 @@
+"""The coordinator's side of buffers in shards: they are opened, kept and closed."""
+
+import logging
+import os
+
+import pytest
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.transport.ray.room import ShardedRoom
+from tests.worker.transport.ray.doubles import LocalShards, make_replay, push
+
+CFG = {"type": "naive", "replay_buffer_size": 64}
+LOGGER = logging.getLogger("test_room")
+
+
+class Rooms:
+    def __init__(self):
+        self.shards, self.made = LocalShards(), []
+
+    def make(self, count=2):
+        self.made.append(ShardedRoom("exp", LOGGER, count, self.shards.open, self.shards.close))
+        return self.made[-1]
+
+    def close(self):
+        for room in self.made:
+            room.close()
+
+
+@pytest.fixture
+def rooms():
+    rooms = Rooms()
+    yield rooms
+    rooms.close()
+    assert rooms.shards.by_name == {}
+
+
+def files():
+    return sorted(os.listdir("exp/replay")) if os.path.isdir("exp/replay") else []
+
+
+def test_workers_are_told_where_the_shards_are(rooms):
+    room = rooms.make()
+    assert room.where("b") is None
+    room.open("b", CFG)
+    room.open("b", CFG)
+    assert room.where("b")["shards"] == ["b/0", "b/1"]
+    assert room.where("b")["split"]["capacity"] == 64
+    assert "b" in room.buffers
+    room.note_level("b", 7)
+    room.note_level("other", 3)
+    assert room.levels() == [("b", 7, 64)]
+    room.close_buffer("b")
+    assert room.where("b") is None and rooms.shards.by_name == {}
+
+
+@pytest.mark.parametrize(
+    "cfg", [{"type": "naive", "replay_buffer_size": 1}, {"type": "advanced", "alpha": -1}], ids=["split", "buffer"]
+)
+def test_a_config_that_is_wrong_is_refused_and_no_shard_is_left(rooms, cfg):
+    room = rooms.make()
+    with pytest.raises(ConfigError):
+        room.open("b", cfg)
+    assert rooms.shards.by_name == {} and room.where("b") is None
+
+
+def test_another_room_goes_on_with_what_was_kept_in_as_many_shards(rooms):
+    room = rooms.make(3)
+    room.open("b", {**CFG, "of_a_function": len})
+    for index in range(3):
+        push(rooms.shards.by_name[f"b/{index}"], [10 * index, 10 * index + 1])
+    kept = room.freeze("b", {})
+    assert "of_a_function" not in kept["cfg"]
+    push(rooms.shards.by_name["b/0"], [99])
+    room.is_deleting = False
+    room.close()
+    successor = rooms.make(1)
+    assert successor.restore("b", **kept) == (6, 0)
+    replay = make_replay([rooms.shards.by_name[f"b/{index}"] for index in range(3)], CFG)
+    (batch,) = replay.batches(1, 6, 0)
+    assert sorted(item["value"] for item in batch) == [0, 1, 10, 11, 20, 21]
+    assert successor.levels() == [("b", 6, 64)]
+
+
+def test_samples_whose_file_is_gone_or_damaged_are_counted_as_lost(rooms, caplog):
+    room = rooms.make(3)
+    room.open("b", CFG)
+    for index in range(3):
+        push(rooms.shards.by_name[f"b/{index}"], list(range(index + 1)))
+    kept = room.freeze("b", {})
+    room.is_deleting = False
+    room.close()
+    os.remove("exp/replay/b.0.1")
+    with open("exp/replay/b.1.1", "r+b") as file:
+        file.truncate(20)
+    assert rooms.make().restore("b", **kept) == (3, 3)
+    assert "b.0.1" in caplog.text and "b.1.1 is damaged" in caplog.text
+
+
+def test_a_shard_that_is_lost_while_the_others_are_kept_costs_its_samples_only(rooms, caplog):
+    room = rooms.make()
+    room.open("b", CFG)
+    for index in range(2):
+        push(rooms.shards.by_name[f"b/{index}"], [0, 1])
+    rooms.shards.by_name["b/1"].is_down = True
+    assert room.freeze("b", {})["content"] == {"generation": 1, "counts": [2, 0]}
+    assert "b.1.1" in caplog.text
+
+
+def test_two_generations_of_files_stay_and_none_after_a_good_end(rooms):
+    room = rooms.make()
+    room.open("b", CFG)
+    room.open("c", CFG)
+    for _ in range(4):
+        room.freeze("b", {})
+    room.freeze("c", {})
+    assert files() == ["b.0.3", "b.0.4", "b.1.3", "b.1.4", "c.0.5", "c.1.5"]
+    room.close_buffer("c")
+    assert files() == ["b.0.3", "b.0.4", "b.1.3", "b.1.4"]
+    room.close()
+    assert not os.path.exists("exp/replay")
+
+
+def test_what_another_coordinator_needs_stays(rooms):
+    room = rooms.make()
+    room.open("b", CFG)
+    room.freeze("b", {})
+    room.is_deleting = False
+    room.close()
+    assert files() == ["b.0.1", "b.1.1"]
+
+
+def test_a_buffer_that_is_not_open_yet_is_kept_as_its_config(rooms):
+    room = rooms.make()
+    kept = room.freeze("b", CFG)
+    assert kept == {"cfg": CFG, "content": None}
+    assert rooms.make().restore("b", **kept) == (0, 0)
