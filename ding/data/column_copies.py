@@ -25,7 +25,7 @@ def own_node(node: Node, slots: IntArray) -> Node:
 def own_column(column: Column, slots: IntArray) -> Column:
     """The values of a column at `slots`, copied."""
     if column.kind is Kind.OBJECT:
-        data = column.data
+        data = column.values()
         return Column(Kind.OBJECT, own_objects([data[slot] for slot in slots.tolist()]))
     rows = slots if column.rows is None else column.rows[slots]
     return Column(column.kind, column.data[rows], None, column.steps)

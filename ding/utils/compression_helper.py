@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-# What zlib may expand data to, in bytes: as much as lz4 can. A small file could else take all memory.
-_MAX_EXPANDED = 2**31 - 1
+# What data may be before they are compressed, in bytes: what is read could else claim all memory.
+_MAX_EXPANDED = 2**30
 
 
 class CloudPickleWrapper:
@@ -46,31 +46,57 @@ def dummy_decompressor(data: Any) -> Any:
 
 
 def zlib_data_compressor(data: Any) -> bytes:
-    """`data`, packed by `msgpack_helper.pack`, compressed by zlib."""
-    return zlib.compress(_pack(data))
+    """`data`, packed by `msgpack_helper.pack`, compressed by zlib.
+
+    Raises:
+        ValueError: they are more than 2^30 bytes.
+    """
+    return compress(_pack(data))
 
 
 def zlib_data_decompressor(compressed_data: bytes) -> Any:
     """The object that `zlib_data_compressor` was given.
 
     Raises:
-        ValueError: the bytes are damaged or of another format, or hold more than 2^31 - 1 bytes.
+        ValueError: the bytes are damaged or of another format, or hold more than 2^30 bytes.
+    """
+    return _unpack(expand(compressed_data))
+
+
+def compress(data: bytes, level: int = -1) -> bytes:
+    """Bytes compressed by zlib, for `expand`.
+
+    Raises:
+        ValueError: they are more than 2^30.
+    """
+    return zlib.compress(_checked_size(data), level)
+
+
+def expand(data: bytes) -> bytes:
+    """What `compress` was given.
+
+    Raises:
+        ValueError: the bytes are damaged or of another format, or hold more than 2^30 bytes.
     """
     expander = zlib.decompressobj()
     try:
-        content = expander.decompress(compressed_data, _MAX_EXPANDED)
+        content = expander.decompress(data, _MAX_EXPANDED)
     except zlib.error as error:
         raise ValueError(f"the data is not compressed by zlib: {error}") from error
     if expander.unconsumed_tail:
         raise ValueError(f"the data expands to more than {_MAX_EXPANDED} bytes")
     if not expander.eof:
         raise ValueError("the data is not compressed by zlib: it is incomplete")
-    return _unpack(content)
+    return content
 
 
 def lz4_data_compressor(data: Any) -> bytes:
-    """`data`, packed by `msgpack_helper.pack`, compressed by lz4 (block format, with its size)."""
-    result: bytes = _lz4_block().compress(_pack(data))
+    """`data`, packed by `msgpack_helper.pack`, compressed by lz4 (block format, with its size).
+
+    Raises:
+        ValueError: they are more than 2^30 bytes.
+    """
+    result: bytes = _lz4_block().compress(_checked_size(_pack(data)))
     return result
 
 
@@ -78,7 +104,7 @@ def lz4_data_decompressor(compressed_data: bytes) -> Any:
     """The object that `lz4_data_compressor` was given.
 
     Raises:
-        ValueError: the bytes are damaged or of another format.
+        ValueError: the bytes are damaged or of another format, or hold more than 2^30 bytes.
     """
     block = _lz4_block()
     _check_lz4_size(compressed_data)
@@ -162,12 +188,20 @@ def _lz4_block() -> Any:
     return lz4.block
 
 
+def _checked_size(data: bytes) -> bytes:
+    if len(data) > _MAX_EXPANDED:
+        raise ValueError(f"{len(data)} bytes are too many to compress at once; at most {_MAX_EXPANDED} are allowed")
+    return data
+
+
 def _check_lz4_size(compressed_data: bytes) -> None:
     # lz4 expands at most 255 times. The first four bytes say how much memory to reserve, so a short message must not
     # be able to claim gigabytes.
     claimed = int.from_bytes(compressed_data[:4], "little")
     if len(compressed_data) < 4 or claimed > 255 * len(compressed_data):
         raise ValueError(f"the data is not compressed by lz4: {len(compressed_data)} bytes cannot hold {claimed}")
+    if claimed > _MAX_EXPANDED:
+        raise ValueError(f"the data expands to more than {_MAX_EXPANDED} bytes")
 
 
 def _cv2() -> Any:

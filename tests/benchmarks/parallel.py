@@ -55,7 +55,7 @@ class Messages:
         with self._lock:
             self._counts[task["name"]] += 1
             self._seconds[task["name"]] += seconds
-            self._batches += len(task.get("batches", ()))
+            self._batches += len(task.get("batch_sizes", ()))
 
     def summary(self, seconds: float) -> dict[str, Any]:
         names = sorted(self._counts)

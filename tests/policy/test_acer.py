@@ -9,7 +9,8 @@ from ding.entry import serial_pipeline
 from ding.policy import ACERCommandModePolicy, ACERPolicy
 from ding.rl_utils import acer_policy_error, acer_trust_region_update, compute_q_retraces
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples, from_plain, to_plain
+from ding.utils.data.plain_columns import from_plain, to_plain
+from ding.utils.data.samples import Samples
 from tests.benchmarks.learning_tasks import acer as task
 from tests.policy.outside_program import pair_of
 from tests.policy.test_impala import make_episode

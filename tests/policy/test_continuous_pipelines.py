@@ -13,7 +13,8 @@ from ding.entry import serial_pipeline
 from ding.entry.serial_entry import run_serial
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.policy import create_policy, get_policy_cls, grad_sync
-from ding.utils.data.samples import Samples, from_plain, to_plain
+from ding.utils.data.plain_columns import from_plain, to_plain
+from ding.utils.data.samples import Samples
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeWriter
 from tests.policy.outside_envs import OutsideCartPole, OutsideHybrid, OutsidePendulum

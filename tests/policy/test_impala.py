@@ -13,7 +13,8 @@ from ding.policy import IMPALACommandModePolicy, IMPALAPolicy, create_policy
 from ding.policy.modes import plain_output_keys
 from ding.rl_utils import vtrace_data, vtrace_error_continuous_action, vtrace_error_discrete_action
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples, from_plain, to_plain
+from ding.utils.data.plain_columns import from_plain, to_plain
+from ding.utils.data.samples import Samples
 from tests.benchmarks.learning_tasks import impala as task
 from tests.policy.outside_program import pair_of
 

@@ -14,7 +14,8 @@ from ding.policy import R2D2CommandModePolicy, R2D2Policy, create_policy
 from ding.rl_utils import value_inv_transform, value_transform
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import timestep_collate
-from ding.utils.data.samples import Samples, from_plain, to_plain
+from ding.utils.data.plain_columns import from_plain, to_plain
+from ding.utils.data.samples import Samples
 from ding.utils.default_helper import one_time_warning
 from ding.worker import create_buffer
 from tests.benchmarks.learning_tasks import r2d2 as task

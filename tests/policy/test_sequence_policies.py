@@ -11,7 +11,8 @@ from easydict import EasyDict
 from ding.config import compile_config
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.policy import create_policy, grad_sync
-from ding.utils.data.samples import Samples, from_plain, to_plain
+from ding.utils.data.plain_columns import from_plain, to_plain
+from ding.utils.data.samples import Samples
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeWriter
 from tests.policy.outside_program import OutsideCartPole, pair_of

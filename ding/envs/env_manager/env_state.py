@@ -21,7 +21,8 @@ import torch
 from ding.envs.env_manager.env_seeds import EnvSeed
 from ding.envs.env_manager.normalization import ENV_CALLS, env_layers
 from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
-from ding.utils.data.samples import Node, Samples, from_plain, to_plain
+from ding.utils.data.plain_columns import from_plain, to_plain
+from ding.utils.data.samples import Node, Samples
 from ding.utils.data.samples import pack as pack_column
 from ding.utils.msgpack_helper import pack
 from ding.utils.object_state import (

@@ -113,7 +113,7 @@ class Column:
         """Bytes of one value; 0 for objects."""
         if self.kind is Kind.OBJECT:
             return 0
-        size: int = self.data.itemsize * int(np.prod(self.data.shape[1:], dtype=np.int64))
+        size: int = self.data.itemsize * math.prod(self.data.shape[1:])
         return size
 
 
@@ -363,6 +363,15 @@ def part_of(items: Sequence[Any], start: int, stop: int | None) -> Any:
     return items[start:stop]
 
 
+def whole_of(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """All items of `parts` in order, in columns where all parts are and are alike; a single part is returned itself."""
+    if len(parts) == 1:
+        return parts[0]
+    in_columns = [part for part in parts if isinstance(part, Samples) and part.has_columns]
+    whole = Samples.joined(in_columns) if parts and len(in_columns) == len(parts) else None
+    return [item for part in parts for item in part] if whole is None else whole
+
+
 def _chain(items: list[dict[str, Any]], columns: Mapping[str, Node]) -> None:
     """Make `next_obs` the `obs` of the item after where both are the same row."""
     if "obs" not in columns or "next_obs" not in columns:
@@ -529,113 +538,6 @@ def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, 
     rows = [starts[id(part.data)] + (np.arange(len(part.data)) if part.rows is None else part.rows) for part in parts]
     return Column(first.kind, data, np.concatenate(rows), first.steps)
 
-
-def to_plain(samples: Samples) -> dict[str, Any]:
-    """The columns in dicts, lists and arrays, for files and messages; what columns share is in there once.
-
-    Needs `columns`.
-    """
-    assert samples.columns is not None, "to_plain() needs the columns; an item has been looked at"
-    writer = _PlainWriter()
-    return {"size": len(samples), "columns": writer.node(samples.columns), "blocks": writer.blocks}
-
-
-def from_plain(plain: Any) -> Samples:
-    """What `to_plain` was given; nothing in it is trusted.
-
-    Raises:
-        ValueError: it is something else, or announces more than is there.
-    """
-    try:
-        size, blocks, node = plain["size"], plain["blocks"], plain["columns"]
-        if not all(isinstance(block, np.ndarray) for block in blocks):
-            raise ValueError("a block is no array")
-        columns = _node_from_plain(node, size, blocks, depth=0)
-        if type(columns) is not dict:
-            raise ValueError("there are no columns")
-        return Samples(columns)
-    except (AttributeError, LookupError, TypeError, ValueError) as e:
-        raise ValueError(f"these are no samples in columns: {e!r}") from e
-
-
-class _PlainWriter:
-    """Writes nodes as lists that begin with their type; arrays go to `blocks`."""
-
-    def __init__(self) -> None:
-        self.blocks: list[np.ndarray] = []
-        self._numbers: dict[int, int] = {}  # by the id of an array, which `blocks` or the samples keep alive
-
-    def node(self, node: Node) -> list[Any]:
-        if isinstance(node, Column):
-            return self._column(node)
-        if isinstance(node, dict):
-            return ["dict", {key: self.node(value) for key, value in node.items()}]
-        if type(node) in (list, tuple):
-            return [type(node).__name__, [self.node(value) for value in node]]
-        return ["objects", node_items(node)]
-
-    def _column(self, column: Column) -> list[Any]:
-        if column.kind is Kind.OBJECT:
-            return ["objects", column.items()]
-        rows = column.rows
-        if rows is not None and (rows.ndim > 1 or not len(rows) <= len(column.data) <= 2 * len(rows) + 1):
-            column = column.compact()
-        number = self._numbers.setdefault(id(column.data), len(self.blocks))
-        if number == len(self.blocks):
-            self.blocks.append(column.data)
-        rows = None if column.rows is None else column.rows.astype(np.int64, copy=False)
-        return ["column", column.kind.value, column.steps, number, rows]
-
-
-_MAX_DEPTH = 32
-
-
-def _node_from_plain(plain: Any, size: int, blocks: Sequence[np.ndarray], depth: int) -> Node:
-    kind, *content = plain
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"more than {_MAX_DEPTH} dicts and lists inside each other")
-    if kind == "column":
-        name, steps, number, rows = content
-        return _column_from_plain(name, steps, blocks[number], rows, size)
-    (values,) = content
-    if kind == "objects":
-        if type(values) is not list or len(values) != size:
-            raise ValueError(f"{size} objects are announced, {len(values)} are there")
-        return Column(Kind.OBJECT, values)
-    if kind == "dict" and isinstance(values, dict) and values:
-        return {key: _node_from_plain(value, size, blocks, depth + 1) for key, value in values.items()}
-    if kind in ("list", "tuple") and isinstance(values, list) and values:
-        nodes = [_node_from_plain(value, size, blocks, depth + 1) for value in values]
-        return nodes if kind == "list" else tuple(nodes)
-    raise ValueError(f"unknown node {kind!r}")
-
-
-def _column_from_plain(name: str, steps: bool, data: np.ndarray, rows: Any, size: int) -> Column:
-    kind = Kind(name)
-    if type(steps) is not bool or kind not in _KINDS_OF_DTYPE.get(data.dtype.kind, ()) or data.ndim < 1 + steps:
-        raise ValueError(f"no column of kind {name!r} is an array of dtype {data.dtype} and shape {data.shape}")
-    # Arrays without bytes can announce any number of items.
-    if math.prod(data.shape[: 1 + steps]) > max(data.nbytes, size):
-        raise ValueError(f"an array of {data.nbytes} bytes and shape {data.shape} announces more than it holds")
-    if rows is not None:
-        if not (isinstance(rows, np.ndarray) and rows.dtype == np.int64 and rows.ndim == 1 and len(rows) <= len(data)):
-            raise ValueError("the row numbers are no int64 array, or more than there are rows")
-        if rows.size and (rows.min() < 0 or rows.max() >= len(data)):
-            raise ValueError(f"row numbers lie outside the {len(data)} rows")
-    column = Column(kind, data, rows, steps)
-    if len(column) != size:
-        raise ValueError(f"{size} are announced, {len(column)} are there")
-    return column
-
-
-_ARRAYS = (Kind.TENSOR, Kind.ARRAY, Kind.SCALAR)
-_KINDS_OF_DTYPE: dict[str, tuple[Kind, ...]] = {
-    "b": (*_ARRAYS, Kind.BOOL),
-    "i": (*_ARRAYS, Kind.INT),
-    "u": _ARRAYS,
-    "f": (*_ARRAYS, Kind.FLOAT),
-    "c": _ARRAYS,
-}
 
 # The flags that say how an episode ended. Samples of envs that tell only `done` have no others.
 END_FLAGS = ("terminated", "truncated")

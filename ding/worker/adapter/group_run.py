@@ -10,8 +10,8 @@ from typing import Any
 
 from ding.interaction.exception import TaskFail
 from ding.worker.adapter.learner_group import LearnerSeat, ask_all
+from ding.worker.transport.chunk import pack_batches, split, unpack_batches
 from ding.worker.transport.link import Task
-from ding.worker.transport.rows import cut_columns, from_columns
 from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_LEARN
 
 # Where all learners of a task say the same.
@@ -156,15 +156,16 @@ class GroupRun:
             ValueError: these are not the batches that were wanted.
         """
         if "batches" not in task:
-            parts = _cut(task["data"], self._sizes)
+            parts = split(task["data"], self._sizes)
             merged: dict[str, Any] = merge_info(self._ask([{**task, "data": part} for part in parts]))
             return merged
-        if len(task["batches"]) > self._room:
-            raise ValueError(f"the learners have room for {self._room} batches; they were sent {len(task['batches'])}")
-        by_learner = zip(*(cut_columns(batch, self._sizes) for batch in task["batches"]), strict=True)
+        batches = unpack_batches(task)
+        if len(batches) > self._room:
+            raise ValueError(f"the learners have room for {self._room} batches; they were sent {len(batches)}")
+        by_learner = zip(*(split(batch, self._sizes) for batch in batches), strict=True)
         tasks = [_learn_task(t.seat, parts) for t, parts in zip(self._tracks, by_learner, strict=True)]
         for track, reply in zip(self._tracks, self._ask(tasks), strict=True):
-            track.room -= len(task["batches"])
+            track.room -= len(batches)
             track.take_infos(reply)
         told = self._told()
         return {**told, "info": told["infos"][-1] if told["infos"] else {}}
@@ -219,14 +220,7 @@ def _merged(infos: Sequence[dict[str, Any]], is_last: bool) -> dict[str, Any]:
     return {**merged, _DONE: True} if is_last else merged
 
 
-def _learn_task(seat: LearnerSeat, parts: Sequence[dict[str, Any]]) -> Task:
+def _learn_task(seat: LearnerSeat, parts: Sequence[list[Any]]) -> Task:
     if seat.is_batched:
-        return {"name": LEARNER_LEARN, "batched": True, "batches": list(parts)}
-    return {"name": LEARNER_LEARN, "data": from_columns(parts[0])}  # it never wants more than one
-
-
-def _cut(data: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
-    ends = list(itertools.accumulate(sizes))
-    if len(data) != ends[-1]:
-        raise ValueError(f"{len(data)} samples came; the learners want {ends[-1]}")
-    return [list(data[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
+        return {"name": LEARNER_LEARN, "batched": True, **pack_batches(parts)}
+    return {"name": LEARNER_LEARN, "data": list(parts[0])}  # it never wants more than one

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ding.utils.data.samples import Samples, node_items
+from ding.utils.data.samples import Samples, node_items, whole_of
 from ding.worker.transport.chunk import encode_chunk
 
 Row = dict[str, Any]
@@ -97,9 +97,8 @@ class SampleSender:
         name = f"{self._prefix}_{self._chunks}"
         self._chunks += 1
         common = {**common, "data_id": name, "compressor": self._compressor}
-        reference = self._send_stepdata(
-            name, encode_chunk(_joined([samples for samples, _ in waiting]), self._compressor)
-        )
+        whole = whole_of([samples for samples, _ in waiting])
+        reference = self._send_stepdata(name, encode_chunk(whole, self._compressor))
         if reference:
             common["object_ref"] = reference
         rows: list[Row] = []
@@ -109,13 +108,6 @@ class SampleSender:
                 place = {"data_index": len(rows), "cur_sample": self.sent, "policy_iter": facts["collect_iter"]}
                 rows.append({**common, **place, **own, **facts})
         self._send_metadata(rows)
-
-
-def _joined(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """The samples of all parts, in columns where they all are."""
-    in_columns = [part for part in parts if isinstance(part, Samples) and part.columns is not None]
-    joined = Samples.joined(in_columns) if len(in_columns) == len(parts) else None
-    return [sample for part in parts for sample in part] if joined is None else joined
 
 
 def _facts_of_all(samples: Sequence[Any], collect_iter: int) -> list[Row]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ding.utils.compression_helper import compress, expand
+from ding.utils.data.plain_columns import from_plain, to_plain
+from ding.utils.data.samples import Samples
+from ding.utils.data.samples import pack as pack_column
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.saved_rows import pack_lists, unpack_lists
 
 STATE_FILE = "coordinator_state.msgpack"
-_FORMAT, _VERSION = "ding-coordinator", 1
+_FORMAT, _VERSION = "ding-coordinator", 2
+# Lists of so many items are written as a column; the dict that stands for one has this key.
+_LONG, _COLUMN = 16, "__column__"
 
 
 class RunIdentity(NamedTuple):
@@ -29,11 +35,13 @@ class StateError(ValueError):
 def write_state(path: str, run: RunIdentity, state: dict[str, Any]) -> int:
     """Write a state of plain values and arrays; the file appears whole. Returns its size in bytes.
 
+    Long lists are written as columns, for those of the metadata of samples above all have much in common.
+
     Raises:
         TypeError, ValueError: there is something in the state that cannot be written; see `pack`.
         OSError: the file cannot be written.
     """
-    body = zlib.compress(pack(pack_lists(state)), 1)
+    body = compress(pack(_with_columns(state)), level=1)
     head = {"format": _FORMAT, "version": _VERSION, **run._asdict(), "checksum": zlib.crc32(body)}
     content = pack({**head, "body": body})
     with atomic_write(path) as file:
@@ -55,14 +63,35 @@ def read_state(path: str, run: RunIdentity) -> dict[str, Any]:
             f"{path} is the state of another run: exp_name = {found.exp_name!r}, seed = {found.seed!r}; this one has "
             f"exp_name = {run.exp_name!r}, seed = {run.seed!r}; remove the file, or set coordinator.resume to False"
         )
-    state: dict[str, Any] = unpack_lists(unpack(zlib.decompress(content["body"])))
-    return state
+    try:
+        state: dict[str, Any] = _without_columns(unpack(expand(content["body"])))
+        return state
+    except (LookupError, MemoryError, TypeError, ValueError) as e:
+        raise StateError(f"{path} is damaged ({e}); {_REMEDY}") from e
+
+
+def _with_columns(value: Any) -> Any:
+    if type(value) is list and len(value) >= _LONG:
+        return {_COLUMN: to_plain(Samples({_COLUMN: pack_column(value)}))}
+    if isinstance(value, Mapping):
+        if _COLUMN in value:
+            raise ValueError(f"a dict with the key {_COLUMN!r} cannot be kept")
+        return {key: _with_columns(item) for key, item in value.items()}
+    return value
+
+
+def _without_columns(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if _COLUMN in value:
+        return [item[_COLUMN] for item in from_plain(value[_COLUMN])]
+    return {key: _without_columns(item) for key, item in value.items()}
 
 
 def _read(path: str) -> dict[str, Any]:
     try:
         content: Any = unpack(Path(path).read_bytes())
-    except ValueError as e:
+    except (MemoryError, ValueError) as e:
         raise StateError(f"{path} is damaged, or no state of a coordinator ({e}); {_REMEDY}") from e
     if not isinstance(content, dict) or content.get("format") != _FORMAT or content.get("version") != _VERSION:
         raise StateError(f"{path} is no state of a coordinator of version {_VERSION}; {_REMEDY}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ding.utils.data.samples import part_of
 from ding.worker.coordinator.worker_table import Worker
+from ding.worker.transport.chunk import from_text, pack_batches
 from ding.worker.transport.link import WorkerLost
-from ding.worker.transport.rows import from_columns, to_columns
 from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
     COLLECTOR_DATA,
@@ -142,7 +142,7 @@ class TaskRun:
             return False
         if not self.worker.is_batched:
             return self._take_infos(self._send(LEARNER_LEARN, data=list(batches[0])))
-        reply = self._send(LEARNER_LEARN, batches=[to_columns(batch) for batch in batches], demand=True)
+        reply = self._send(LEARNER_LEARN, **pack_batches(batches), demand=True)
         if "batch_num" in reply:  # else it has to be asked
             self._demand = reply
         return self._take_infos(reply)
@@ -197,5 +197,5 @@ def _collected(reply: Mapping[str, Any]) -> tuple[Rows, list[Mapping[str, Any]]]
     if "pushed" in reply:
         return [], list(reply["infos"])
     if "samples" in reply:
-        return from_columns(reply["samples"]), list(reply.get("infos", ()))
+        return from_text(reply["samples"]), list(reply.get("infos", ()))
     return ([dict(reply)], []) if "data_id" in reply else ([], [reply])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ding.data.column_store import ColumnStore
-from ding.utils.data.samples import Column, Kind, Node, Samples
+from ding.utils.data.samples import Column, Kind, Node, Samples, columns_of
 from ding.utils.segment_tree import IntArray
 from ding.worker.transport.chunk import decode_chunk
 from ding.worker.transport.ledger import DATA_ID, chunks_of
@@ -23,8 +23,8 @@ DATA_INDEX = "data_index"
 # of one that is, a uniform draw misses so many times in a row with a chance of e^-8.
 _MISSED_TURNS = 8
 _FEW_CHUNKS = 8
-# Slots of the smallest column store.
-_LEAST_SLOTS = 1024
+# Of the smallest column store: slots, and bytes that these may take where samples are large.
+_LEAST_SLOTS, _LEAST_BYTES = 1024, 64 * 2**20
 
 _logger = logging.getLogger("ding")
 
@@ -187,17 +187,18 @@ class ChunkReader:
         if self._columns is not None and not self._columns.accepts(columns):
             return None
         if self._columns is None or self._end + len(samples) > self._columns.size:
-            self._make_room(len(samples))
+            self._make_room(len(samples), sum(column.itemsize for column in columns_of(columns)))
         assert self._columns is not None
         start, self._end = self._end, self._end + len(samples)
         self._columns.put(Samples(columns, size=len(samples)))
         return start
 
-    def _make_room(self, count: int) -> None:
+    def _make_room(self, count: int, sample_bytes: int) -> None:
         """Move what is kept to a new store, with room for as many samples again, and `count` more."""
         old, kept = self._columns, [chunk for chunk in self._chunks.values() if chunk.samples is None]
         self._end = sum(chunk.count for chunk in kept)
-        self._columns = ColumnStore(max(_LEAST_SLOTS, 2 * (self._end + count)), _logger)
+        least = min(_LEAST_SLOTS, _LEAST_BYTES // max(1, sample_bytes))
+        self._columns = ColumnStore(max(least, 2 * (self._end + count)), _logger)
         if old is None or not kept:
             return
         kept.sort(key=lambda chunk: chunk.start)

@@ -56,6 +56,7 @@ def name_under(root: str, path: str) -> str:
 
 _logger = logging.getLogger("ding")
 # Symbolic links are not followed, and a pipe that somebody has put there is not waited for.
+_MAX_FILE_BYTES = 2**31
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -111,6 +112,7 @@ class SampleStore(Protocol):
         Raises:
             FileNotFoundError: nothing was, or it has been deleted.
             OSError: it cannot be read.
+            ValueError: it is too large, or `name` leads out of the store.
         """
 
     def delete(self, name: str) -> None:
@@ -174,7 +176,10 @@ class FolderSampleStore:
 
     def read(self, name: str) -> bytes:
         with open(self._path(name), "rb", opener=lambda path, _: os.open(path, _READ_FLAGS)) as file:
-            return file.read()
+            size = os.fstat(file.fileno()).st_size
+            if size > _MAX_FILE_BYTES:  # of a few blocks on the disk, perhaps
+                raise ValueError(f"the file {name!r} is too large for samples: {size} bytes of {_MAX_FILE_BYTES}")
+            return file.read(_MAX_FILE_BYTES)
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -10,9 +10,9 @@ from easydict import EasyDict
 
 from ding.interaction import Slave
 from ding.worker import LearnerAggregator
+from ding.worker.transport.chunk import pack_batches, unpack_batches
 from ding.worker.transport.http_transport import HttpHub
 from ding.worker.transport.local_transport import LocalHub, LocalStation
-from ding.worker.transport.rows import from_columns, to_columns
 
 DEADLINE_S = 20.0
 
@@ -107,7 +107,7 @@ class BatchedLearner(Learner):
         return {**demand, **self._told()}
 
     def learner_learn_task(self, task: Any) -> dict[str, Any]:
-        self.batches += [[row["x"] for row in from_columns(columns)] for columns in task["batches"]]
+        self.batches += [[row["x"] for row in batch] for batch in unpack_batches(task)]
         told = self._told()
         return {**told, "info": told["infos"][-1] if told["infos"] else {}}
 
@@ -184,8 +184,8 @@ class Driver:
         return self.run("learner_get_data_task", batched=True)
 
     def learn(self, *batches: list[float]) -> dict[str, Any]:
-        columns = [to_columns([{"x": x, "data_id": "chunk"} for x in batch]) for batch in batches]
-        return self.run("learner_learn_task", batched=True, batches=columns)
+        rows = [[{"x": x, "data_id": "chunk"} for x in batch] for batch in batches]
+        return self.run("learner_learn_task", batched=True, **pack_batches(rows))
 
     def close(self) -> dict[str, Any]:
         return self.run("learner_close_task")

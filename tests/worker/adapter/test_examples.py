@@ -8,7 +8,7 @@ MODULES = (
     "ding.worker.adapter.learner_aggregator",
     "ding.worker.adapter.group_run",
     "ding.worker.coordinator.operator_server",
-    "ding.worker.transport.rows",
+    "ding.utils.data.plain_columns",
 )
 
 

@@ -9,6 +9,7 @@ from ding.interaction import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import LearnerAggregator
 from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave
+from ding.worker.transport.chunk import pack_batches
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Learner, Stage, own_threads
 
@@ -110,7 +111,7 @@ def test_samples_that_nobody_asked_for_are_refused(stage):
     driver.start()
     driver.run("learner_get_data_task")
     result = failure(driver.run, "learner_learn_task", data=[{"x": 1}])
-    assert result["message"] == "1 samples came; the learners want 4" and result["exception"] == "ValueError"
+    assert result["message"] == "1 samples came; wanted are 4" and result["exception"] == "ValueError"
 
 
 # Batches.
@@ -145,7 +146,7 @@ def test_rows_with_different_keys_are_cut_too(stage):
     driver.start()
     driver.demand()
     rows = [{"x": 1}, {"x": 2, "y": 0}, {"x": 3}, {"x": 4}]
-    driver.run("learner_learn_task", batched=True, batches=[{"rows": rows}])
+    driver.run("learner_learn_task", batched=True, **pack_batches([rows]))
     assert [learner.batches for learner in learners] == [[[1, 2]], [[3, 4]]]
 
 
@@ -168,7 +169,7 @@ def test_batches_of_another_size_are_refused_and_nobody_gets_any(stage, batch):
     _, driver = stage.pair(*learners)
     driver.start()
     driver.demand()
-    assert failure(driver.learn, batch)["message"] == f"{len(batch)} rows came; asked for were 4"
+    assert failure(driver.learn, batch)["message"] == f"{len(batch)} samples came; wanted are 4"
     assert [learner.batches for learner in learners] == [[], []]
 
 

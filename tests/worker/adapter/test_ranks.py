@@ -12,8 +12,7 @@ import torch
 import torch.distributed as dist
 from easydict import EasyDict
 
-from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.rows import to_columns
+from ding.worker.transport.chunk import encode_chunk, pack_batches
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from tests.ranks import ACTORS
 from tests.worker.adapter.doubles import DEADLINE_S, Stage
@@ -116,4 +115,4 @@ def test_ranks_stay_in_step_and_learn_as_one_learner_from_the_whole_batch(ranks,
 
 
 def ask_learn(driver, batches):
-    driver.run("learner_learn_task", batched=True, batches=[to_columns(batch) for batch in batches])
+    driver.run("learner_learn_task", batched=True, **pack_batches(batches))

@@ -13,8 +13,8 @@ from easydict import EasyDict
 from ding.interaction.exception import TaskFail
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
+from ding.worker.transport.chunk import to_text, unpack_batches
 from ding.worker.transport.local_transport import LocalStation
-from ding.worker.transport.rows import from_columns, to_columns
 
 LOGGER = logging.getLogger("test_coordinator")
 PATIENCE_S = 20.0  # how long a test waits for what must come
@@ -96,7 +96,7 @@ def batched_collector(**answers: Callable[[Row], Any]) -> FakeWorker:
 
 def collected(samples: list[Row] = [], infos: list[Row] = []) -> Row:
     """The batched reply of a collector."""
-    return {"samples": to_columns(samples), "infos": infos, "error": None, "task_id": "its own", "buffer_id": "own"}
+    return {"samples": to_text(samples), "infos": infos, "error": None, "task_id": "its own", "buffer_id": "own"}
 
 
 class AutoLearner:
@@ -137,8 +137,7 @@ class AutoLearner:
 
     def _learn(self, task: Row) -> Row:
         infos = []
-        for columns in task["batches"]:
-            batch = from_columns(columns)
+        for batch in unpack_batches(task):
             self.batches.append(batch)
             keys = ("replay_unique_id", "replay_buffer_idx")
             is_prioritized = keys[0] in batch[0]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.buffer_room import BufferRoom
-from ding.worker.transport.rows import from_columns, to_columns
+from ding.worker.transport.chunk import from_text, to_text
 from ding.worker.transport.stores import FolderSampleStore
 
 LOGGER = logging.getLogger("test_buffer_room")
@@ -95,7 +95,7 @@ def test_a_chunk_stays_while_a_batch_is_on_its_way(make_room, kind):
 
 def in_columns(rows):
     """Rows as they come out of a message."""
-    return from_columns(to_columns(rows))
+    return from_text(to_text(rows))
 
 
 @pytest.mark.parametrize("kind", ["naive", "advanced"])
@@ -107,7 +107,7 @@ def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked
         assert room.push("b", rows) == 2 and rows.has_columns
     assert room.store.names == {"b", "c"}
     batch = room.sample("t", "b", 3, 5)
-    to_columns(batch)
+    to_text(batch)
     assert batch.has_columns
     assert all(row["collect_iter"] == 3 and row["data_id"] in "bc" for row in batch)
     assert kind == "naive" or {row["staleness"] for row in batch} == {2}

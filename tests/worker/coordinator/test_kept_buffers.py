@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.coordinator.kept_buffers import KeptBufferRoom
-from ding.worker.coordinator.saved_rows import pack_lists, unpack_lists
 from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
 
 LOGGER = logging.getLogger("test_kept_buffers")
@@ -42,7 +41,7 @@ class Rooms:
 
     def succeed(self, room):
         """Another room after this one, which is left as one that was killed leaves it."""
-        kept = unpack_lists(unpack(pack(pack_lists(room.freeze("b", {})))))
+        kept = unpack(pack(room.freeze("b", {})))
         room.is_deleting = False
         room.close()
         successor = self.make()
@@ -124,7 +123,7 @@ def test_sampling_goes_on_as_before(rooms, kind):
     if kind == "advanced":
         info = {key: [row[key] for row in batch] for key in ("replay_unique_id", "replay_buffer_idx")}
         first.update("b", {**info, "priority": [5.0, 4.0, 3.0, 2.0]})
-    kept = unpack_lists(unpack(pack(pack_lists(first.freeze("b", {})))))
+    kept = unpack(pack(first.freeze("b", {})))
     second = rooms.make()
     second.restore("b", **kept)
     assert [second.sample("t", "b", 4, 9) for _ in range(3)] == [first.sample("t", "b", 4, 9) for _ in range(3)]

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ding.worker.coordinator.task_run import TaskRun, Worker
+from ding.worker.transport.chunk import to_text, unpack_batches
 from ding.worker.transport.link import TaskFailed, WorkerLost
-from ding.worker.transport.rows import from_columns, to_columns
 from tests.worker.coordinator.fakes import collected, info, rows
 
 
@@ -109,7 +109,7 @@ def test_a_task_begins_with_who_runs_it_and_ends_with_its_close_task(kind):
 
 def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
     first = {"data_id": "a", "data_index": 0, "policy_iter": 1}
-    message = to_columns([first, {**first, "data_index": 1}])
+    message = to_text([first, {**first, "data_index": 1}])
     side = Side(end_after=1)
     collecting, _ = run_of("collector", side, {"samples": message, "infos": []})
     collecting.run()
@@ -118,7 +118,7 @@ def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
     giving = Side(data)
     learning, link = run_of("learner", giving, demand(1), {"infos": [learn_info(0, True)], "batches_done": 1})
     assert learning.run() is True
-    assert link.sent[-1]["batches"] == [message] and data.has_columns
+    assert link.sent[-1]["batches"] == message and data.has_columns
     assert data == [first, {**first, "data_index": 1}]
 
 
@@ -211,7 +211,7 @@ def test_a_learner_gets_as_many_batches_as_it_wants_in_one_message():
     side.end_after = 2
     assert run.run() is False
     assert link.names == ["learner_get_data_task", "learner_learn_task"]
-    assert [from_columns(columns) for columns in link.sent[1]["batches"]] == batches[:2]
+    assert unpack_batches(link.sent[1]) == batches[:2]
     assert side.told == [("get", "t", "b", 2, 5)] * 2
 
 
@@ -222,7 +222,7 @@ def test_what_a_learner_wants_next_may_come_with_its_answer():
     run, link = run_of("learner", side, demand(1), *answers)
     assert run.run() is True
     assert link.names == ["learner_get_data_task", *["learner_learn_task"] * 3]
-    assert [[from_columns(c) for c in task["batches"]] for task in link.sent[1:]] == [[b] for b in batches]
+    assert [unpack_batches(task) for task in link.sent[1:]] == [[b] for b in batches]
     assert all(task["demand"] for task in link.sent[1:])
     get = ("get", "t", "b", 2, 5)
     assert side.told == [get, ("done", "t", 1), ("info", "t", "b", 0), get, ("info", "t", "b", 1), get]
@@ -247,7 +247,7 @@ def test_a_learner_gets_what_there_is_when_the_buffer_has_less():
         demand(0, learn_info(1, True), done=1),
     )
     assert run.run() is True
-    assert len(link.sent[1]["batches"]) == 1
+    assert unpack_batches(link.sent[1]) == [rows("a", 2)]
     get = ("get", "t", "b", 2, 5)
     assert side.told == [get, get, ("done", "t", 1), ("info", "t", "b", 0), ("done", "t", 1)]
 
@@ -308,7 +308,7 @@ def test_a_malformed_answer_is_an_error():
         with pytest.raises(KeyError):
             run.run()
     run, _ = run_of("collector", Side(), {"samples": {"size": 2}})
-    with pytest.raises(ValueError, match="not rows in columns"):
+    with pytest.raises(ValueError, match="not a chunk of samples"):
         run.run()
 
 
@@ -347,7 +347,8 @@ def test_all_infos_are_told_in_order_and_no_batch_is_lost(cycles, has_data):
         def run(self, task, timeout_s):
             self.sent.append(dict(task))
             if task["name"] == "learner_learn_task":
-                return {"infos": infos(len(task["batches"])), "batches_done": len(task["batches"])}
+                batches = unpack_batches(task)
+                return {"infos": infos(len(batches)), "batches_done": len(batches)}
             if not cycles:
                 return demand(0, learn_info(-1, True))
             wanted, told, done = cycles.pop()
@@ -360,7 +361,7 @@ def test_all_infos_are_told_in_order_and_no_batch_is_lost(cycles, has_data):
     )
     assert run.run() is True
     assert [told[3] for told in side.told if told[0] == "info"] == expected
-    given_batches = [from_columns(c) for task in link.sent if "batches" in task for c in task["batches"]]
+    given_batches = [batch for task in link.sent if "batches" in task for batch in unpack_batches(task)]
     taken = [batch for batch in batches[: len(batches) - len(side.batches)] if batch is not None]
     assert given_batches == taken
     assert sum(told[2] for told in side.told if told[0] == "done") == sum(replies) + len(taken)

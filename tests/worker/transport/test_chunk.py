@@ -1,10 +1,26 @@
+import json
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from ding.utils import compression_helper
+from ding.utils.compression_helper import get_data_compressor
 from ding.utils.data.samples import Samples
 from ding.utils.msgpack_helper import pack
-from ding.worker.transport.chunk import decode_chunk, encode_chunk
+from ding.worker.transport.chunk import (
+    decode_chunk,
+    encode_chunk,
+    from_text,
+    pack_batches,
+    to_text,
+    unpack_batches,
+)
+
+VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "ü"]) | st.floats(allow_nan=False)
 
 
 def transition(i):
@@ -142,7 +158,17 @@ ROWS = np.zeros(2, np.int64)
         of_columns(1, np.zeros(1), a=["column", "float", True, 0, None]),
         of_columns(2**40, np.zeros((2**40, 0)), a=["column", "array", False, 0, None]),
         of_columns(1, np.zeros((1, 2**40, 0)), a=["column", "array", True, 0, None]),
-        of_columns(2, np.zeros(1), a=["column", "array", False, 0, ROWS]),
+        of_columns(3, np.zeros(1), a=["column", "array", False, 0, ROWS]),
+        of_columns(2, np.zeros(1), a=["column", "array", False, 0, ROWS.astype(float)]),
+        of_columns(2, np.zeros(1), a=["column", "array", False, 0, ROWS.reshape(2, 1)]),
+        of_columns(1, a=["objects", {}, None]),
+        of_columns(2, a=["objects", ["x"], ROWS + 1]),
+        of_columns(2, a=["objects", ["x"], ROWS - 1]),
+        of_columns(1, a=["same", [1]]),
+        of_columns(1, a=["same", np.zeros(1)]),
+        of_columns(-1, a=["same", 1]),
+        of_columns(True, a=["same", 1]),
+        of_columns(2**62, a=["same", 1]),
         of_columns(2, np.zeros(3), a=["column", "array", False, 0, ROWS + 3]),
         of_columns(2, np.zeros(3), a=["column", "array", False, 0, ROWS - 1]),
         of_columns(2, np.zeros(3), a=["column", "array", False, 0, [0, 1]]),
@@ -179,9 +205,107 @@ def test_every_truncation_of_a_chunk_is_an_error(compressor):
             decode_chunk(data[:length], compressor)
 
 
-def test_too_many_samples_are_refused():
-    with pytest.raises(ValueError, match="holds at most 1048576; there are 1048577"):
-        encode_chunk(range(2**20 + 1))
+def bomb(name):
+    """A chunk of few bytes that announces much."""
+    zeros, count = np.zeros(2**14, np.int8), 2**14
+    many = {
+        "samples without bytes": of_columns(2**20, np.zeros((2**20, 0)), a=["column", "array", False, 0, None]),
+        "a value for many samples": of_columns(2**20, a=["same", 1]),
+        "columns of one value": of_columns(count, zeros, **{f"{i}": ["same", 1] for i in range(1000)}),
+        "columns of one array": of_columns(
+            count, zeros, **{f"{i}": ["column", "array", False, 0, None] for i in range(1000)}
+        ),
+        "rows of one row": of_columns(
+            2**14, np.zeros((1, 2**16), np.int8), a=["column", "array", False, 0, np.zeros(2**14, np.int8)]
+        ),
+        "steps without bytes": of_columns(
+            1000, np.zeros(1000), np.zeros((1000, 10**6, 0)), a=["column", "array", True, 1, None]
+        ),
+    }
+    return get_data_compressor("zlib")(many[name])
+
+
+BOMBS = ("samples without bytes", "a value for many samples", "columns of one value", "columns of one array")
+
+
+@pytest.mark.parametrize("name", [*BOMBS, "rows of one row", "steps without bytes"])
+def test_a_small_file_that_announces_much_takes_no_memory(name):
+    data = bomb(name)
+    assert len(data) < 20_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="not a chunk of samples: .* cannot hold them"):
+            decode_chunk(data, "zlib")
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_chunk_that_there_is_no_memory_for_is_an_error(monkeypatch):
+    def no_memory(data):
+        raise MemoryError("no room")
+
+    data = encode_chunk([transition(0)], "none")
+    monkeypatch.setattr("ding.worker.transport.chunk.unpack", no_memory)
+    with pytest.raises(ValueError, match="the data is damaged: MemoryError"):
+        decode_chunk(data, "none")
+
+
+@pytest.mark.parametrize("compressor", ["lz4", "zlib"])
+def test_what_expands_too_much_is_not_written_and_not_read(monkeypatch, compressor):
+    samples = [{"x": torch.zeros(10_000)}]
+    data = encode_chunk(samples, compressor)
+    monkeypatch.setattr(compression_helper, "_MAX_EXPANDED", 10_000)
+    with pytest.raises(ValueError, match="expands to more than 10000 bytes"):
+        decode_chunk(data, compressor)
+    with pytest.raises(ValueError, match="bytes are too many to compress at once; at most 10000 are allowed"):
+        encode_chunk(samples, compressor)
+
+
+# Messages.
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.dictionaries(st.sampled_from("abcd"), VALUES, max_size=4), max_size=5))
+def test_rows_come_back_from_a_message_whatever_their_keys_and_values_are(rows):
+    again = from_text(json.loads(json.dumps(to_text(rows))))
+    assert again == rows
+    assert [{key: type(row[key]) for key in row} for row in again] == [{k: type(row[k]) for k in row} for row in rows]
+
+
+def test_rows_of_a_message_are_not_looked_at_on_their_way():
+    rows = [{"id": i, "chunk": f"c{i // 20}", "iter": 7, "done": False} for i in range(40)]
+    passed = from_text(to_text(rows))
+    text = to_text(passed)
+    assert passed.has_columns and from_text(text) == rows
+    assert len(text) < 400
+
+
+def test_mutable_values_are_not_shared_between_rows():
+    for rows in ([{"x": [1]}, {"x": [1]}], [{"x": {}}, {"x": {}}]):
+        first, second = from_text(to_text(rows))
+        first["x"].clear() if rows[0]["x"] else first["x"].update(a=1)
+        assert second == rows[1]
+
+
+@pytest.mark.parametrize("text", [3, None, {"rows": []}, "!", "a", "AAAA"])
+def test_what_is_no_text_of_rows_is_an_error(text):
+    with pytest.raises(ValueError):
+        from_text(text)
+
+
+@given(st.lists(st.integers(0, 3), max_size=4), st.booleans())
+def test_batches_come_back_from_a_message_as_they_were(sizes, same_keys):
+    numbers = iter(range(100))
+    batches = [[{"a": next(numbers), "b": 1} if same_keys else {"a": 0} for _ in range(size)] for size in sizes]
+    assert unpack_batches(json.loads(json.dumps(pack_batches(batches)))) == batches
+
+
+@pytest.mark.parametrize("sizes", [None, [1.0, 1], [-1, 3], [True, 1], "11", [1], [3]])
+def test_batches_of_other_sizes_than_the_message_says_are_an_error(sizes):
+    message = {**pack_batches([[{"a": 1}], [{"a": 2}]]), "batch_sizes": sizes}
+    with pytest.raises(ValueError, match="batch_sizes = .* is not allowed|2 samples came; wanted are"):
+        unpack_batches(message)
 
 
 def test_damaged_bytes_are_an_error():

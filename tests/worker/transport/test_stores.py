@@ -1,5 +1,6 @@
 import os
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -257,6 +258,27 @@ def test_what_is_no_sample_is_an_error(root):
     for index in range(2):
         with pytest.raises(ValueError, match="the chunk 'c' holds a int in place of a sample"):
             ChunkReader(store).sample({"data_id": "c", "data_index": index})
+
+
+def test_a_file_that_is_too_large_for_samples_is_not_read(tmp_path):
+    store = FolderSampleStore(str(tmp_path))
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(ValueError, match="the file 'sparse' is too large for samples: 1099511627776 bytes"):
+        store.read("sparse")
+
+
+def test_a_few_large_samples_do_not_make_room_for_many(root):
+    store = MemorySampleStore(root)
+    samples = [{"obs": np.full(2**20, i), "n": i} for i in range(2)]
+    store.write("c", encode_chunk(samples))
+    reader = ChunkReader(store)
+    tracemalloc.start()
+    try:
+        assert reader.sample({"data_id": "c", "data_index": 1, "compressor": "lz4"})["n"] == 1
+        assert tracemalloc.get_traced_memory()[1] < 30 * samples[0]["obs"].nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_least_recently_used_chunk_goes_when_the_budget_is_spent(root):

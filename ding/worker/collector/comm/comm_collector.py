@@ -15,8 +15,8 @@ from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.channel import TaskChannel
 from ding.worker.collector.comm.exchange import CollectorExchange
 from ding.worker.collector.comm.push_channel import PushChannel
+from ding.worker.transport.chunk import to_text
 from ding.worker.transport.link import Hosted
-from ding.worker.transport.rows import to_columns
 from ding.worker.transport.task_slot import TaskSlot, worker_thread
 from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
@@ -117,7 +117,7 @@ class CommCollector(Hosted, BaseCommCollector):
         if isinstance(run.channel, PushChannel):
             told: dict[str, Any] = {"pushed": rows[0] if rows else None}
         else:
-            told = {"samples": to_columns(rows)}
+            told = {"samples": to_text(rows)}
         return {**told, "infos": infos, "error": None, **progress, **run.ids}
 
     def deal_with_resource(self) -> dict[str, Any]:

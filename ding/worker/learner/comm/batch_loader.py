@@ -47,7 +47,7 @@ def read_patiently(
 
 Rows = list[dict[str, Any]]
 # What is wrong with a file, or with what is said about it. Anything else is an error of this program.
-_BAD_FILE = (OSError, ValueError, KeyError)
+_BAD_FILE = (OSError, ValueError, KeyError, MemoryError)
 # However many files have not come: how long the next one may be late, if that much was allowed at first.
 _LEAST_PATIENCE_S = 0.1
 

@@ -19,9 +19,9 @@ from ding.worker.learner.comm.pull_channel import PullChannel, open_replay
 from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
 from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook, use_pauses
 from ding.worker.learner.learner_hook import LearnerHook
+from ding.worker.transport.chunk import unpack_batches
 from ding.worker.transport.chunk_reader import ChunkReader
 from ding.worker.transport.link import Hosted
-from ding.worker.transport.rows import from_columns
 from ding.worker.transport.stores import name_under
 from ding.worker.transport.task_slot import TaskSlot, worker_thread
 from ding.worker.transport.tasks import (
@@ -178,7 +178,7 @@ class CommLearner(Hosted, BaseCommLearner):
         run = self._slot.require()
         if "batches" not in task:
             return {"info": self.deal_with_learner_learn(task["data"]), **run.ids}
-        run.channel.exchange.put([from_columns(columns) for columns in task["batches"]])
+        run.channel.exchange.put(unpack_batches(task))
         if task.get("demand"):  # saves the coordinator a message: what is wanted next comes with the answer
             return self._batched_demand(run)
         infos, done = run.channel.exchange.take()

@@ -13,8 +13,8 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.collector import base_parallel_collector, create_comm_collector
 from ding.worker.collector.comm.comm_collector import CommCollector
 from ding.worker.transport import stores, task_slot
+from ding.worker.transport.chunk import from_text
 from ding.worker.transport.link import TaskFailed, WorkerLost
-from ding.worker.transport.rows import from_columns
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS, GATES, Gate, collector_cfg, in_thread, weights
 
@@ -101,7 +101,7 @@ def test_weights_that_come_late_are_waited_for_and_the_coordinator_not_kept_wait
     _, driver = site.pair(data_wait_s=0.01)
     driver.start(lengths=(1,))
     reply = driver.data()
-    assert reply["samples"] == {"rows": []} and reply["infos"] == []
+    assert from_text(reply["samples"]) == [] and reply["infos"] == []
     site.write_weights(4)
     rows, _ = driver.all()
     assert [row["policy_iter"] for row in rows] == [4]
@@ -123,7 +123,7 @@ def test_new_weights_reach_a_collector_that_runs(site):
     gate.open()
     iterations = set()
     while 2 not in iterations:
-        iterations |= {row["policy_iter"] for row in from_columns(driver.data()["samples"])}
+        iterations |= {row["policy_iter"] for row in from_text(driver.data()["samples"])}
     assert iterations <= {1, 2}
     model = worker._collector.policy.state_dict()["model"]
     assert model["weight"].tolist() == [2.0, 2.0]
@@ -140,7 +140,7 @@ def test_an_info_that_does_not_say_the_end_waits_for_samples(site):
     reply = in_thread(driver.data)
     gate.open()
     reply = reply()
-    assert len(from_columns(reply["samples"])) == 4 and [info["cur_episode"] for info in reply["infos"]] == [2, 3]
+    assert len(from_text(reply["samples"])) == 4 and [info["cur_episode"] for info in reply["infos"]] == [2, 3]
 
 
 def test_one_task_follows_another_and_nothing_is_mixed(site):
@@ -171,7 +171,7 @@ def test_the_queue_holds_the_collector_back(site):
     sizes, infos = [], []
     while not infos:
         reply = driver.data()
-        sizes.append(len(from_columns(reply["samples"])))
+        sizes.append(len(from_text(reply["samples"])))
         infos += reply["infos"]
     assert sum(sizes) == infos[0]["cur_sample"] == 100
     assert max(sizes) <= 3

@@ -8,9 +8,9 @@ import pytest
 from easydict import EasyDict
 
 from ding.worker.collector import create_comm_collector
+from ding.worker.transport.chunk import from_text
 from ding.worker.transport.chunk_reader import ChunkReader
 from ding.worker.transport.link import TaskFailed
-from ding.worker.transport.rows import from_columns
 from tests.worker.collector.parallel_fakes import DEADLINE_S, collector_cfg, weights
 
 
@@ -82,7 +82,7 @@ class Driver:
         rows, infos = [], []
         while not any(info["collector_done"] for info in infos):
             reply = self.data()
-            rows += from_columns(reply["samples"])
+            rows += from_text(reply["samples"])
             infos += reply["infos"]
         return rows, infos
 

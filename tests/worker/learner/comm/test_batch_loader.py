@@ -169,13 +169,14 @@ def test_metadata_that_does_not_fit_its_file_makes_it_a_bad_one(loader, shelf, c
     assert loader.bad_files == {"a"} and text in str(loader.error)
 
 
-def test_a_file_that_the_system_refuses_to_read_is_bad(loader, shelf):
+@pytest.mark.parametrize("error", [PermissionError("not yours"), MemoryError("it is too large")])
+def test_a_file_that_the_system_refuses_to_read_is_bad(loader, shelf, error):
     def refuse(name):
-        raise PermissionError("not yours")
+        raise error
 
     shelf.read = refuse
     assert loader.load(rows("a")) == (None, 0)
-    assert isinstance(loader.error, PermissionError)
+    assert loader.error is error
 
 
 def test_an_error_of_another_kind_is_not_taken_for_a_bad_file(loader, shelf):

@@ -10,8 +10,8 @@ import torch
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.transport.chunk import pack_batches
 from ding.worker.transport.link import WorkerLost
-from ding.worker.transport.rows import to_columns
 from tests.worker.learner.comm.test_exchange import in_thread
 from tests.worker.learner.comm.workers import DEADLINE_S, GATES, POLICIES, Driver, Gate, entry, task_info
 
@@ -64,7 +64,7 @@ def test_batches_are_trained_in_order_and_every_iteration_is_told(site):
 def test_what_is_wanted_next_comes_with_the_answer_if_the_coordinator_asks_for_it(site):
     _, driver = site.pair(prefetch_batches=1)
     driver.start()
-    reply = driver.run("learner_learn_task", batched=True, batches=[to_columns(site.batch(1, 2))], demand=True)
+    reply = driver.run("learner_learn_task", batched=True, **pack_batches([site.batch(1, 2)]), demand=True)
     ids = {"task_id": "task", "buffer_id": "buffer_task"}
     iteration = reply.pop("cur_learner_iter")
     infos, done = reply.pop("infos"), reply.pop("batches_done")

@@ -12,9 +12,8 @@ from easydict import EasyDict
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.worker.learner import BaseLearner
 from ding.worker.learner.comm import create_comm_learner
-from ding.worker.transport.chunk import encode_chunk
+from ding.worker.transport.chunk import encode_chunk, pack_batches
 from ding.worker.transport.link import TaskFailed
-from ding.worker.transport.rows import to_columns
 
 DEADLINE_S = 20  # for what happens at once
 GATES: dict[str, Gate] = {}
@@ -159,7 +158,7 @@ class Driver:
         return self.run("learner_get_data_task", batched=True)
 
     def learn(self, *batches: list[dict[str, Any]]) -> dict[str, Any]:
-        return self.run("learner_learn_task", batched=True, batches=[to_columns(batch) for batch in batches])
+        return self.run("learner_learn_task", batched=True, **pack_batches(batches))
 
     def close(self) -> dict[str, Any]:
         return self.run("learner_close_task")

@@ -1,13 +1,14 @@
-"""Long lists as columns: what comes back is what was put in, and small."""
+"""Long lists in the file of a state: what comes back is what was put in, and small."""
 
 import math
+import os
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.saved_rows import pack_lists, unpack_lists
+from ding.worker.coordinator.state_file import RunIdentity, read_state, write_state
 
 plain = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=3))
 columns = st.one_of(
@@ -23,8 +24,14 @@ columns = st.one_of(
 )
 
 
+RUN = RunIdentity("exp", 3)
+
+
 def through_a_file(value):
-    return unpack_lists(unpack(pack(pack_lists(value))))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "state")
+        write_state(path, RUN, {"value": value})
+        return read_state(path, RUN)["value"]
 
 
 def types(value):
@@ -84,14 +91,14 @@ def test_rows_do_not_share_a_dict():
     assert second == {}
 
 
-def test_the_metadata_of_samples_take_few_bytes_each():
+def test_the_metadata_of_samples_take_few_bytes_each(tmp_path):
     rows = [
         {"data_id": f"env_{i // 64:040}", "data_index": i % 64, "policy_iter": i // 500, "compressor": "lz4"}
         for i in range(6400)
     ]
-    assert len(pack(pack_lists(rows))) < 7 * len(rows)
+    assert write_state(str(tmp_path / "state"), RUN, {"rows": rows}) < 2 * len(rows)
 
 
-def test_a_dict_that_looks_like_a_packed_list_is_refused():
-    with pytest.raises(ValueError, match="a dict with the key '__list__' cannot be kept"):
-        pack_lists({"a": {"__list__": 1}})
+def test_a_dict_that_looks_like_a_column_is_refused():
+    with pytest.raises(ValueError, match="a dict with the key '__column__' cannot be kept"):
+        through_a_file({"a": {"__column__": 1}})

@@ -1,0 +1,247 @@
+"""Samples as plain values and arrays, in columns: the one form of chunks, messages and states.
+
+A value that all samples have is said once, a string that many have once in a table, and integers are as narrow as they
+can be. What is read is not trusted: nothing is made of it that its bytes cannot hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ding.utils.data.samples import Column, Kind, Node, Rows, Samples, columns_of, node_items, pack
+
+# What is said once may grow to so many times the bytes (of arrays, and one for each object) that are really there.
+_MAX_GROWTH = 64
+# So many more bytes count as being there, for a few samples are alike in everything.
+_FREE_BYTES = 1024
+# A value takes at least so many bytes when it is made.
+_VALUE_BYTES = 8
+_MAX_DEPTH = 32
+_CONSTANTS = (str, int, float, bool, type(None))
+_ARRAYS = (Kind.TENSOR, Kind.ARRAY, Kind.SCALAR)
+_KINDS_OF_DTYPE: dict[str, tuple[Kind, ...]] = {
+    "b": (*_ARRAYS, Kind.BOOL),
+    "i": (*_ARRAYS, Kind.INT),
+    "u": _ARRAYS,
+    "f": (*_ARRAYS, Kind.FLOAT),
+    "c": _ARRAYS,
+}
+_INTS = [(-(2**bits), 2**bits - 1, np.dtype(f"i{size}")) for bits, size in ((7, 1), (15, 2), (31, 4), (63, 8))]
+
+
+def to_plain(samples: Sequence[Any]) -> dict[str, Any]:
+    """Samples in dicts, lists and arrays that `from_plain` knows; what columns share is in there once.
+
+    Those that are not in columns, and cannot be, are listed one by one.
+
+    Example:
+        >>> plain = to_plain([{"id": 1, "iter": 7}, {"id": 2, "iter": 7}])
+        >>> plain["columns"]
+        ['dict', {'id': ['column', 'int', False, 0, None], 'iter': ['same', 7]}]
+        >>> list(from_plain(plain))
+        [{'id': 1, 'iter': 7}, {'id': 2, 'iter': 7}]
+    """
+    in_columns = Samples.of(samples)
+    columns = None if in_columns is None else in_columns.columns
+    if in_columns is None or not columns:
+        return {"items": list(samples)}
+    for is_brief in (True, False):
+        writer = _Writer(is_brief)
+        plain = {"size": len(in_columns), "columns": writer.node(columns), "blocks": writer.blocks}
+        if _can_hold(writer.size_bytes, len(in_columns), columns):
+            return plain
+    return {"items": list(samples)}  # of arrays without bytes
+
+
+def _can_hold(size_bytes: int, size: int, columns: dict[str, Node]) -> bool:
+    """Whether so many bytes of arrays and objects may make these columns of `size` samples."""
+    there = size_bytes + _FREE_BYTES
+    made = sum(len(column) * _bytes_of_value(column) for column in columns_of(columns))
+    return size <= there and made <= _MAX_GROWTH * there
+
+
+def _bytes_of_value(column: Column) -> int:
+    steps: int = column.data.shape[1] if column.steps else 1
+    return max(_VALUE_BYTES * steps, column.itemsize)
+
+
+class _Writer:
+    """Writes nodes as lists that begin with their type; arrays go to `blocks`.
+
+    Args:
+        is_brief: say once what is the same.
+
+    Attributes:
+        size_bytes: of all arrays, and one for each object.
+    """
+
+    def __init__(self, is_brief: bool) -> None:
+        self.blocks: list[np.ndarray] = []
+        self.size_bytes = 0
+        self._is_brief = is_brief
+        self._numbers: dict[int, int] = {}  # by the id of an array, which `blocks` keeps alive
+
+    def node(self, node: Node, depth: int = 0) -> list[Any]:
+        if isinstance(node, Column):
+            return self._objects(node.items()) if node.kind is Kind.OBJECT else self._column(node)
+        if isinstance(node, dict) and depth < _MAX_DEPTH:
+            return ["dict", {key: self.node(value, depth + 1) for key, value in node.items()}]
+        if type(node) in (list, tuple) and depth < _MAX_DEPTH:
+            return [type(node).__name__, [self.node(value, depth + 1) for value in node]]
+        return self._objects(node_items(node))
+
+    def _objects(self, values: list[Any]) -> list[Any]:
+        kinds = set(map(type, values)) if self._is_brief else set()
+        if kinds <= {str, bool, type(None)} and len(kinds) == 1:
+            if values.count(values[0]) == len(values):
+                return ["same", values[0]]
+            places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+            if 2 * len(places) <= len(values):
+                rows = _narrow(np.array([places[value] for value in values]))
+                self.size_bytes += len(places) + rows.nbytes
+                return ["objects", list(places), rows]
+        self.size_bytes += len(values)
+        return ["objects", values, None]
+
+    def _column(self, column: Column) -> list[Any]:
+        rows = column.rows
+        is_scattered = rows is not None and (rows.ndim > 1 or not len(rows) <= len(column.data) <= 2 * len(rows) + 1)
+        if is_scattered or not self._is_brief:
+            column = column.compact()
+        if self._is_brief and column.rows is None and len(column.data) and not column.steps:
+            brief = self._numbers_in_brief(column.kind, column.data)
+            if brief is not None:
+                return brief
+        number = self._numbers.setdefault(id(column.data), len(self.blocks))
+        if number == len(self.blocks):
+            self._add_block(column.data)
+        rows = None if column.rows is None else _narrow(column.rows)
+        self.size_bytes += 0 if rows is None else rows.nbytes
+        return ["column", column.kind.value, column.steps, number, rows]
+
+    def _numbers_in_brief(self, kind: Kind, values: np.ndarray) -> list[Any] | None:
+        """Python's numbers, N >= 1; None where their array has to be written as it is."""
+        if kind is Kind.FLOAT and values.dtype == np.float64:
+            bits = values.view(np.int64)
+            return ["same", values[0].item()] if (bits == bits[0]).all() else None
+        if kind is not Kind.INT and kind is not Kind.BOOL:
+            return None
+        least, most = values.min().item(), values.max().item()
+        if least == most:
+            return ["same", least]
+        if kind is Kind.BOOL:
+            return None
+        self._add_block(values.astype(_dtype_for(least, most)))
+        return ["column", kind.value, False, len(self.blocks) - 1, None]
+
+    def _add_block(self, block: np.ndarray) -> None:
+        self.blocks.append(block)
+        self.size_bytes += block.nbytes
+
+
+def _narrow(numbers: Rows) -> Rows:
+    """Integers in the shortest type that holds them."""
+    return numbers.astype(_dtype_for(numbers.min().item(), numbers.max().item())) if len(numbers) else numbers
+
+
+def _dtype_for(least: int, most: int) -> np.dtype:
+    return next(dtype for low, high, dtype in _INTS if low <= least and most <= high)
+
+
+def from_plain(plain: Any) -> list[Any]:
+    """The samples that `to_plain` was given, in columns (`Samples`) where they were; nothing in it is trusted.
+
+    Raises:
+        ValueError: it is something else, or announces more than is there.
+    """
+    try:
+        if "items" in plain:
+            if type(plain["items"]) is not list:
+                raise ValueError("the items are no list")
+            items: list[Any] = plain["items"]
+            return items
+        size, blocks = plain["size"], plain["blocks"]
+        if type(size) is not int or size < 0:
+            raise ValueError(f"{size!r} samples are announced")
+        if not all(isinstance(block, np.ndarray) for block in blocks):
+            raise ValueError("a block is no array")
+        return Samples(_Reader(size, blocks).read(plain["columns"]), size=size)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        raise ValueError(f"these are no samples in columns: {e!r}") from e
+
+
+class _Reader:
+    """Reads the nodes of `size` samples."""
+
+    def __init__(self, size: int, blocks: Sequence[np.ndarray]) -> None:
+        self._size, self._blocks = size, blocks
+        self._size_bytes = sum(block.nbytes for block in blocks)
+        # That of what is said once; it takes no memory.
+        self._first_row = np.broadcast_to(np.zeros(1, np.int64), (size,))
+
+    def read(self, plain: Any) -> dict[str, Node]:
+        columns = self._node(plain, 0)
+        if type(columns) is not dict:
+            raise ValueError("there are no columns")
+        if not _can_hold(self._size_bytes, self._size, columns):
+            raise ValueError(f"{self._size} samples are announced by {self._size_bytes} bytes, which cannot hold them")
+        return columns
+
+    def _node(self, plain: Any, depth: int) -> Node:
+        kind, *content = plain
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"more than {_MAX_DEPTH} dicts and lists inside each other")
+        if kind == "column":
+            return self._column(*content)
+        if kind == "objects":
+            return self._objects(*content)
+        (values,) = content
+        if kind == "same":
+            return self._same(values)
+        if kind == "dict" and isinstance(values, dict) and values:
+            return {key: self._node(value, depth + 1) for key, value in values.items()}
+        if kind in ("list", "tuple") and isinstance(values, list) and values:
+            nodes = [self._node(value, depth + 1) for value in values]
+            return nodes if kind == "list" else tuple(nodes)
+        raise ValueError(f"unknown node {kind!r}")
+
+    def _same(self, value: Any) -> Column:
+        if type(value) not in _CONSTANTS:
+            raise ValueError(f"a {type(value).__name__} cannot be that of all samples")
+        column: Column = pack([value])
+        return Column(column.kind, column.data, self._first_row)
+
+    def _objects(self, values: Any, rows: Any = None) -> Column:
+        if type(values) is not list:
+            raise ValueError("the objects are no list")
+        self._size_bytes += len(values)
+        return self._checked(Column(Kind.OBJECT, values, self._rows(rows, len(values))), "objects ")
+
+    def _column(self, name: str, steps: bool, number: int, rows: Any) -> Column:
+        kind, data = Kind(name), self._blocks[number]
+        if type(steps) is not bool or kind not in _KINDS_OF_DTYPE.get(data.dtype.kind, ()) or data.ndim < 1 + steps:
+            raise ValueError(f"no column of kind {name!r} is an array of dtype {data.dtype} and shape {data.shape}")
+        rows = self._rows(rows, len(data))
+        column = self._checked(Column(kind, data, rows, steps))
+        if kind is Kind.INT:
+            column.data = data.astype(np.int64, copy=False)
+        return column
+
+    def _rows(self, rows: Any, count: int) -> Rows | None:
+        """Numbers of rows, of which there are `count`."""
+        if rows is None:
+            return None
+        if not (isinstance(rows, np.ndarray) and rows.dtype.kind == "i" and rows.ndim == 1):
+            raise ValueError("the row numbers are no array of integers")
+        if rows.size and (rows.min() < 0 or rows.max() >= count):
+            raise ValueError(f"row numbers lie outside the {count} rows")
+        self._size_bytes += rows.nbytes
+        return rows.astype(np.int64, copy=False)
+
+    def _checked(self, column: Column, what: str = "") -> Column:
+        if len(column) != self._size:
+            raise ValueError(f"{self._size} {what}are announced, {len(column)} are there")
+        return column
