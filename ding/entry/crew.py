@@ -10,9 +10,8 @@ from typing import Any, Protocol
 from easydict import EasyDict
 
 from ding.config.utils import workers_of
-from ding.entry.keeper import WorkerPlan, run_worker
 from ding.entry.supervisor import Supervisor
-from ding.entry.worker_process import WorkerProcess, close_all, wait_until_up
+from ding.entry.worker_process import WorkerPlan, WorkerProcess, close_all, run_worker, wait_until_up
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator

@@ -10,10 +10,9 @@ from easydict import EasyDict
 
 from ding.config.read import read_packed_config
 from ding.entry.crew import ProcessCrew, run_collector, run_learner
-from ding.entry.keeper import WorkerPlan
 from ding.entry.parallel_run import drive, run_parallel
 from ding.entry.progress import UNLIMITED
-from ding.entry.worker_process import WorkerProcess
+from ding.entry.worker_process import WorkerPlan, WorkerProcess
 from ding.utils.child_helper import ProcessEvent
 
 __all__ = [

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any, Protocol
 
-from ding.entry.worker_process import WorkerDied, WorkerProcess
-from ding.utils.child_helper import ProcessEvent
+from ding.entry.worker_process import KILL_S, WorkerDied, WorkerProcess
 from ding.worker.coordinator.worker_keeper import RestartLimit
 from ding.worker.transport.link import WorkerLetGo
 
 # How long the end waits for the threads, all of which should be through soon.
 _JOIN_S = 5.0
+# How long it may take until it is known that a process has died that was killed.
+_DEATH_S = 2 * KILL_S
 
 
 class RunSide(Protocol):
@@ -35,13 +34,14 @@ class RunSide(Protocol):
 class Supervisor:
     """Starts a worker again when its process has died; see `WorkerKeeper`.
 
-    One that dies more often than `RestartLimit` allows ends the run.
-
-    One thread waits for news of all of them, nothing is polled.
+    One that dies more often than `RestartLimit` allows ends the run. One thread waits for news of all of them, nothing
+    is polled. What is to happen has a deadline: the death of a worker that was killed, and that it takes tasks after it
+    was started again.
 
     Args:
         workers: those that have started.
         kind_of, host_of: what a worker is, and where it takes tasks, by its name.
+        start_s: how long a worker may take to start again.
 
     Attributes:
         restarts: how often each was started again.
@@ -55,13 +55,18 @@ class Supervisor:
         run: RunSide,
         max_restarts: int,
         restart_window_s: float,
+        start_s: float = 120.0,
     ) -> None:
         self.restarts: Counter[str] = Counter()
         self._workers = {worker.name: worker for worker in workers}
         self._kind_of, self._host_of, self._run = kind_of, host_of, run
-        self._limit = RestartLimit(max_restarts, restart_window_s)
+        self._limit, self._start_s = RestartLimit(max_restarts, restart_window_s), start_s
+        self._watched = dict(self._workers)
+        self._due: dict[str, float] = {}  # when, at the latest, there must be news of a worker
+        self._killed: set[str] = set()  # those whose death is such news
         self._lock = threading.Lock()
-        self._stop = ProcessEvent()
+        self._is_closed = False
+        self._woken, self._wake = Pipe(duplex=False)
         self._joining: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._watch, name="worker_supervisor", daemon=True)
 
@@ -77,57 +82,94 @@ class Supervisor:
         """
         with self._lock:
             worker = self._workers.get(name)
-            if worker is None or self._stop.is_set():
+            if worker is None or self._is_closed:
                 return False
             if worker.pid is not None and not isinstance(error, WorkerLetGo):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker.pid, signal.SIGKILL)
+                self._kill(worker)
+                self._wake.send_bytes(b"there is a deadline")
             return True
+
+    def _kill(self, worker: WorkerProcess) -> None:
+        worker.kill()
+        if worker.name not in self._killed:
+            self._killed.add(worker.name)
+            self._due[worker.name] = monotonic() + _DEATH_S
 
     def close(self) -> None:
         """Watch no longer. Idempotent."""
-        self._stop.set()
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._wake.send_bytes(b"close")
         deadline = monotonic() + _JOIN_S
         for thread in [self._thread, *self._joining]:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - monotonic()))
+        if not self._thread.is_alive():
+            self._wake.close()
+            self._woken.close()
 
     def _watch(self) -> None:
         try:
-            sources: dict[Any, WorkerProcess] = {worker.news: worker for worker in self._workers.values()}
-            sources.update({worker.sentinel: worker for worker in self._workers.values()})
-            while True:
-                ready = wait([*sources, self._stop.reader])
-                if self._stop.reader in ready:
-                    return
-                for worker in {sources[source].name: sources[source] for source in ready}.values():
-                    if not self._take_news(worker):
-                        sources = {source: owner for source, owner in sources.items() if owner is not worker}
+            while not self._is_closed:
+                sources = {source: worker for worker in self._watched.values() for source in worker.sources}
+                with self._lock:
+                    timeout_s = max(0.0, min(self._due.values()) - monotonic()) if self._due else None
+                ready = wait([*sources, self._woken], timeout_s)
+                if self._woken in ready:
+                    ready.remove(self._woken)
+                    self._woken.recv_bytes()
+                for worker in {sources[source] for source in ready}:
+                    self._take_news(worker)
+                self._deal_with_silence()
         except Exception as e:
             self._run.deal_with_error(e)
 
-    def _take_news(self, worker: WorkerProcess) -> bool:
-        """Deal with what the keeper of a worker says; False where it will say no more."""
-        kind = self._kind_of(worker.name)
+    def _take_news(self, worker: WorkerProcess) -> None:
+        kind, name = self._kind_of(worker.name), worker.name
         try:
             with self._lock:
-                worker.read()
+                if not worker.read():
+                    return
+                self._forget_deadline(name)
         except WorkerDied as e:
-            goes_on = worker.is_alive() and self._start_again(worker)
-            if not goes_on:
-                self._run.deal_with_error(e)
-            self._run.deal_with_worker_gone(kind, worker.name, e)
-            return goes_on
-        joining = partial(self._run.deal_with_worker_back, kind, worker.name, self._host_of(worker.name), worker.port)
-        thread = threading.Thread(target=joining, name=f"join_{worker.name}", daemon=True)
+            if not (worker.is_alive() and self._start_again(worker)):
+                self._give_up(worker, e)
+            self._run.deal_with_worker_gone(kind, name, e)
+            return
+        joining = partial(self._run.deal_with_worker_back, kind, name, self._host_of(name), worker.port)
+        thread = threading.Thread(target=joining, name=f"join_{name}", daemon=True)
         self._joining = [*(thread for thread in self._joining if thread.is_alive()), thread]
         thread.start()
-        return True
+
+    def _deal_with_silence(self) -> None:
+        with self._lock:
+            silent = [self._workers[name] for name, due in self._due.items() if due <= monotonic()]
+            lost = [worker for worker in silent if worker.name in self._killed]
+            for worker in silent:
+                self._kill(worker)  # or it would start for ever
+        for worker in lost:
+            error = TimeoutError(f"the process of {worker.name} was killed, but has not ended within {_DEATH_S:g} s")
+            self._give_up(worker, error)
+            self._run.deal_with_worker_gone(self._kind_of(worker.name), worker.name, error)
+
+    def _give_up(self, worker: WorkerProcess, error: Exception) -> None:
+        with self._lock:
+            self._forget_deadline(worker.name)
+            del self._watched[worker.name]
+        self._run.deal_with_error(error)
+
+    def _forget_deadline(self, name: str) -> None:
+        self._due.pop(name, None)
+        self._killed.discard(name)
 
     def _start_again(self, worker: WorkerProcess) -> bool:
         with self._lock:
             if not self._limit.take(worker.name):
                 return False
             self.restarts[worker.name] += 1
-        worker.start_again()
+            worker.start_again()
+            self._forget_deadline(worker.name)
+            self._due[worker.name] = monotonic() + self._start_s
         return True

@@ -1,19 +1,34 @@
-"""Processes that others start: signals, the death of the parent, and an event between them."""
+"""Processes that others start: signals, the death of the parent, and an event between them.
+
+The kernel kills a process when its parent has died (`set_death_signal`), also one that holds the interpreter lock in
+native code and could not react to anything. To the kernel the parent is the *thread* that has started the process, so
+processes are started from the main thread, or with `from_lasting_thread`.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import gc
 import multiprocessing
 import os
+import queue
 import select
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
-from typing import Any
+from concurrent.futures import Future
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_PR_SET_PDEATHSIG = 1
+# `PyDLL` keeps the interpreter lock: the two calls for a step of an env are to take less than a microsecond each.
+_libc: Any = ctypes.PyDLL(None) if sys.platform == "linux" else None
+_starts: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] | None = None
+_starting = threading.Lock()
 
 
 def settle_in() -> None:
@@ -36,25 +51,72 @@ def settle_in() -> None:
     gc.freeze()
 
 
-def die_with(parent_pid: int, farewell: Callable[[], Any] | None = None, farewell_s: float = 2.0) -> None:
-    """End this process soon after the process `parent_pid`, whatever it does then; it may end by itself before.
+def set_death_signal(signum: int) -> bool:
+    """Have the kernel send this process a signal when the thread that has started it ends; 0 for none.
 
-    Args:
-        farewell: called, in a thread, when the parent has ended.
-        farewell_s: how long this process may then go on.
+    Returns False where the system cannot. Nothing is sent if the thread has ended before: see `os.getppid`.
     """
-    wait = death_of(parent_pid)
+    return _libc is not None and _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signum)) == 0
+
+
+def be_killed_with(parent_pid: int) -> None:
+    """Have this process killed as soon as its parent, the process `parent_pid`, has ended."""
+    if not set_death_signal(signal.SIGKILL):
+        die_with(parent_pid, farewell_s=0)
+    elif os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def die_with(parent_pid: int, farewell_s: float = 2.0) -> None:
+    """End this process `farewell_s` seconds after the process `parent_pid`; it may end by itself before.
+
+    Only native code that holds the interpreter lock when the parent ends delays it.
+    """
+    wait_for_parent = death_of(parent_pid)
 
     def watch() -> None:
-        wait()
-        try:
-            if farewell is not None:
-                farewell()
-            time.sleep(farewell_s)
-        finally:
+        wait_for_parent()
+        if farewell_s > 0:
+            # The thread that this starts needs no interpreter lock.
+            faulthandler.dump_traceback_later(farewell_s, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
+        else:
             os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def from_lasting_thread(start: Callable[[], T]) -> T:
+    """What `start` returns, called in a thread that lives as long as this process: the main thread, or one for this."""
+    global _starts
+    if threading.current_thread() is threading.main_thread():
+        return start()
+    with _starting:
+        if _starts is None:
+            _starts = queue.SimpleQueue()
+            threading.Thread(target=_start_all, args=(_starts,), name="process-starter", daemon=True).start()
+        future: Future[T] = Future()
+        _starts.put((start, future))
+    return future.result()
+
+
+def _start_all(starts: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]]) -> None:
+    while True:
+        start, future = starts.get()
+        try:
+            future.set_result(start())
+        except BaseException as e:
+            future.set_exception(e)
+        del start, future
+
+
+def _forget_thread() -> None:
+    """In a forked process: the thread is the parent's."""
+    global _starts, _starting
+    _starts, _starting = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_thread)
 
 
 def death_of(pid: int) -> Callable[[], Any]:
@@ -81,6 +143,32 @@ def descriptor_of(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
+
+
+class ProcessEnd:
+    """The end of a process of `multiprocessing`.
+
+    Unlike `Process.sentinel`, the end of a pipe, it is not put off by processes that the process has started, where the
+    system has descriptors of processes.
+
+    Attributes:
+        descriptor: becomes readable when the process has ended.
+    """
+
+    def __init__(self, process: Any) -> None:
+        own = descriptor_of(process.pid)
+        self.descriptor: int = process.sentinel if own is None else own
+        self._is_own = own is not None
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the process has ended; False when `timeout_s` seconds have passed first."""
+        return bool(wait([self.descriptor], timeout_s))
+
+    def close(self) -> None:
+        """Give back the descriptor. Idempotent."""
+        if self._is_own:
+            self._is_own = False
+            os.close(self.descriptor)
 
 
 class ProcessEvent:

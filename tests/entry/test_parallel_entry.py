@@ -20,7 +20,7 @@ import torch
 
 from ding.config.config import compile_config_parallel
 from ding.config.save import save_packed_config
-from ding.entry import parallel_entry, parallel_pipeline, parallel_run
+from ding.entry import crew, parallel_entry, parallel_pipeline, parallel_run
 from ding.entry.crew import make_crew
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
 from ding.entry.parallel_run import run_parallel
@@ -247,6 +247,8 @@ def test_a_worker_that_cannot_start_says_why():
 
 def test_a_worker_that_takes_too_long_to_start_is_named(monkeypatch):
     monkeypatch.setattr("ding.entry.crew.START_S", 0.0)
+    for kind in ("learner", "collector"):
+        monkeypatch.setitem(crews._RUN, kind, lambda config, seed, start, close, report: close.wait())
     with pytest.raises(TimeoutError, match="have not started within 0 s: collector0, collector1, learner0"):
         parallel_pipeline(triple(), seed=0)
 

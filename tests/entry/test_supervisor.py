@@ -9,9 +9,8 @@ from multiprocessing.connection import wait
 import pytest
 from easydict import EasyDict
 
-from ding.entry.keeper import WorkerPlan
 from ding.entry.supervisor import Supervisor
-from ding.entry.worker_process import WorkerDied, WorkerProcess, close_all, wait_until_up
+from ding.entry.worker_process import WorkerDied, WorkerPlan, WorkerProcess, close_all, wait_until_up
 from ding.worker.transport.link import WorkerLetGo
 from tests.entry.test_worker_process import serve
 
@@ -43,13 +42,14 @@ class Run:
 def supervise():
     made, workers = [], []
 
-    def supervise(max_restarts=3, names=("c0", "c1"), window_s=PATIENCE_S * 10):
-        plans = [WorkerPlan(name, serve, EasyDict(seed=i), seed=i) for i, name in enumerate(names)]
+    def supervise(max_restarts=3, names=("c0", "c1"), window_s=PATIENCE_S * 10, run=serve, **limits):
+        plans = [WorkerPlan(name, run, EasyDict(seed=i), seed=i) for i, name in enumerate(names)]
         workers.extend(WorkerProcess(plan, "fork") for plan in plans)
         for worker in workers:
             worker.start()
         wait_until_up(workers, PATIENCE_S)
-        made.append(Supervisor(workers, lambda name: "collector", lambda name: "host", Run(), max_restarts, window_s))
+        places = [lambda name: "collector", lambda name: "host"]
+        made.append(Supervisor(workers, *places, Run(), max_restarts, window_s, **limits))
         made[-1].start()
         return made[-1], made[-1]._run, workers
 
@@ -100,7 +100,7 @@ def test_restarts_that_are_long_past_do_not_count(supervise, monkeypatch):
     assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGKILL"
 
 
-def test_a_worker_whose_keeper_is_gone_cannot_be_started_again(supervise):
+def test_a_worker_whose_fork_server_is_gone_cannot_be_started_again(supervise):
     _, run, workers = supervise(names=("c0",))
     workers[0].terminate()
     assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGTERM"
@@ -142,10 +142,39 @@ def test_a_worker_that_is_dead_already_may_be_lost_too(supervise):
     with supervisor._lock:  # it cannot take the news yet
         descriptor = os.pidfd_open(workers[0].pid)
         kill(workers[0])
-        assert wait([descriptor], PATIENCE_S) and wait([workers[0].news], PATIENCE_S)
+        assert wait([descriptor], PATIENCE_S) and wait(workers[0].sources, PATIENCE_S)
     os.close(descriptor)
     assert supervisor.lost("collector", "c0", TimeoutError()) is True
     run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
+
+
+def test_a_loss_of_a_worker_whose_fork_server_hangs_is_told_in_time(supervise, monkeypatch):
+    monkeypatch.setattr("ding.entry.supervisor._DEATH_S", 0.2)
+    supervisor, run, workers = supervise()
+    os.kill(workers[0].server_pid, signal.SIGSTOP)
+    for _ in range(2):  # the limit is that of the first
+        assert supervisor.lost("collector", "c0", TimeoutError()) is True
+    told = str(run.expect("error")[1])
+    assert told == "the process of c0 was killed, but has not ended within 0.2 s"
+    assert str(run.expect("gone", "collector", "c0")[3]) == told
+    os.kill(workers[0].server_pid, signal.SIGCONT)
+    kill(workers[1])  # the others are still watched over
+    run.expect("gone", "collector", "c1"), run.expect("back", "collector", "c1")
+
+
+def test_a_worker_that_starts_again_but_never_takes_tasks_is_killed(supervise):
+    def start_once(config, seed, start_event, close_event, report):
+        if seed in (0, 1):  # the first life
+            report(0)
+        close_event.wait()
+
+    supervisor, run, workers = supervise(max_restarts=2, run=start_once, start_s=0.2)
+    kill(workers[0])
+    for _ in range(2):
+        run.expect("gone", "collector", "c0")
+    assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGKILL"
+    run.expect("gone", "collector", "c0")
+    assert supervisor.restarts == {"c0": 2}
 
 
 def test_a_supervisor_that_fails_says_so(supervise, monkeypatch):

@@ -1,4 +1,4 @@
-"""Processes of workers, and their keepers."""
+"""Processes of workers, and their fork servers."""
 
 import contextlib
 import logging
@@ -9,16 +9,27 @@ import subprocess
 import sys
 import textwrap
 from multiprocessing.connection import wait
+from pathlib import Path
+from time import monotonic
 
 import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
 
-from ding.entry import keeper, worker_process
-from ding.entry.keeper import WorkerPlan, later_seed, run_worker
-from ding.entry.worker_process import WorkerDied, WorkerProcess, close_all, wait_until_up
+from ding.entry import worker_process
+from ding.entry.worker_process import (
+    WorkerDied,
+    WorkerPlan,
+    WorkerProcess,
+    close_all,
+    later_seed,
+    run_worker,
+    wait_until_up,
+)
+from ding.envs import SyncSubprocessEnvManager
 from ding.utils.child_helper import ProcessEvent
+from tests.envs.env_manager.scripted_env import HoldInterpreter, Make
 
 DEADLINE_S = 30
 
@@ -60,10 +71,9 @@ def make():
 
 def death(worker):
     """The error that says how the worker died."""
-    assert wait([worker.news, worker.sentinel], DEADLINE_S)
     with pytest.raises(WorkerDied) as error:
-        while True:
-            worker.read(DEADLINE_S)
+        while wait(worker.sources, DEADLINE_S):
+            worker.read()
     return error.value
 
 
@@ -102,6 +112,78 @@ def test_a_worker_without_a_seed_is_started_again_too(make):
     assert worker.port == [None, later_seed(5, 1)]
 
 
+def play_natively(config, seed, start_event, close_event, report):
+    """Steps an env that holds the interpreter lock of its process, for longer than any test; then serves."""
+    if not os.path.exists(config.pipe):
+        report(0)
+        close_event.wait()
+        return
+    manager = SyncSubprocessEnvManager([Make(0, deeds={("step", 0): HoldInterpreter(Path(config.pipe))})], {})
+    manager.launch()
+    report(manager.pid[0])
+    manager.step({0: 0})
+
+
+def test_a_worker_that_is_killed_takes_along_an_env_that_holds_the_interpreter_and_is_started_again_at_once(
+    make, tmp_path
+):
+    pipe = tmp_path / "holding"
+    os.mkfifo(pipe)
+    worker = make(play_natively, pipe=str(pipe))
+    wait_until_up([worker], DEADLINE_S)
+    env, started = os.pidfd_open(worker.port), monotonic()
+    assert pipe.read_text() == str(worker.port)
+    pipe.unlink()
+    os.kill(worker.pid, signal.SIGKILL)
+    assert death(worker).exitcode == -signal.SIGKILL
+    worker.start_again()
+    wait_until_up([worker], DEADLINE_S)
+    assert worker.port == 0 and wait([env], 5) == [env] and monotonic() - started < 15  # the env would take 60
+    os.close(env)
+
+
+def leave_something(config, seed, start_event, close_event, report):
+    with open(os.devnull) as nothing:
+        report(subprocess.Popen(["sleep", "60"], stdin=nothing).pid)  # noqa: S603, S607
+    close_event.wait()
+
+
+@pytest.mark.parametrize("how", ["kill", "close"])
+def test_what_a_worker_has_started_ends_with_it(how, make):
+    worker = make(leave_something)
+    wait_until_up([worker], DEADLINE_S)
+    left = os.pidfd_open(worker.port)
+    if how == "kill":
+        os.kill(worker.pid, signal.SIGKILL)
+        death(worker)
+    else:
+        worker.close()
+    assert wait([left], DEADLINE_S) == [left]
+    os.close(left)
+
+
+def test_a_worker_is_not_killed_in_the_place_of_the_one_before(make):
+    worker = make()
+    wait_until_up([worker], DEADLINE_S)
+    first = worker.pid
+    worker.kill()
+    death(worker)
+    worker.start_again()
+    wait_until_up([worker], DEADLINE_S)
+    second, worker.pid = worker.pid, first
+    worker.kill()  # late
+    os.kill(second, signal.SIGTERM)
+    assert death(worker).exitcode == -signal.SIGTERM
+
+
+def test_a_long_traceback_is_told_at_its_end(make):
+    def fail(config, seed, start_event, close_event, report):
+        raise ValueError("\u00fc" * 10**6 + "the end")
+
+    error = str(death(make(fail)))
+    assert error.endswith("the end\n") and len(error) < 20_000
+
+
 def test_later_seeds_differ_and_are_fixed():
     assert later_seed(5, 0) == 5
     seeds = [later_seed(seed, life) for seed in (5, 6) for life in (1, 2)]
@@ -119,7 +201,7 @@ def test_a_worker_that_ends_by_itself_is_noticed(make):
     assert str(death(make(end_at_once))) == "the process of worker has ended with exit code 0"
 
 
-def test_the_death_of_a_keeper_is_that_of_its_worker(make):
+def test_the_death_of_a_fork_server_is_that_of_its_worker(make):
     worker = make()
     wait_until_up([worker], DEADLINE_S)
     descriptor = os.pidfd_open(worker.pid)
@@ -132,7 +214,7 @@ def test_the_death_of_a_keeper_is_that_of_its_worker(make):
 
 
 def test_a_worker_that_does_not_end_is_killed(make, monkeypatch):
-    monkeypatch.setattr(keeper, "CLOSE_S", 0.1)
+    monkeypatch.setattr(worker_process, "CLOSE_S", 0.1)
     worker = make(fail_to_end)
     wait_until_up([worker], DEADLINE_S)
     descriptor = os.pidfd_open(worker.pid)
@@ -141,30 +223,29 @@ def test_a_worker_that_does_not_end_is_killed(make, monkeypatch):
     os.close(descriptor)
 
 
-def test_a_keeper_that_does_not_end_is_killed_with_its_worker(make, monkeypatch):
+def test_a_fork_server_that_does_not_end_is_killed_with_its_worker(make, monkeypatch):
+    monkeypatch.setattr(worker_process, "_SERVER_S", 0.1)
+    worker = make()
     monkeypatch.setattr(worker_process, "CLOSE_S", 0.0)
-    monkeypatch.setattr(worker_process, "_KEEPER_S", 0.1)
-    monkeypatch.setattr(keeper, "_FAREWELL_S", 0.1)
-    worker = make(fail_to_end)
     wait_until_up([worker], DEADLINE_S)
     descriptor = os.pidfd_open(worker.pid)
+    os.kill(worker.pid, signal.SIGSTOP)
     worker.close()
     assert wait([descriptor], DEADLINE_S) == [descriptor]
     os.close(descriptor)
 
 
-def test_a_keeper_whose_worker_is_dead_can_be_closed(make):
+def test_a_fork_server_whose_worker_is_dead_can_be_closed(make):
     worker = make(end_at_once)
     death(worker)
     worker.close()
 
 
 def test_who_says_nothing_in_time_is_named(make, monkeypatch):
-    monkeypatch.setattr(keeper, "CLOSE_S", 0.1)
+    monkeypatch.setattr(worker_process, "CLOSE_S", 0.1)
     worker = make(fail_to_end)
     wait_until_up([worker], DEADLINE_S)
-    with pytest.raises(TimeoutError, match=r"the process of worker has not started within 0\.01 s"):
-        worker.read(0.01)
+    assert worker.read() is False  # it has said all
     worker.port = None
     with pytest.raises(TimeoutError, match=r"workers have not started within 0\.01 s: worker"):
         wait_until_up([worker], 0.01)

@@ -1,5 +1,6 @@
 """What a process that was started by another does about signals, and about the other's death."""
 
+import ctypes
 import multiprocessing
 import os
 import select
@@ -11,7 +12,14 @@ from types import SimpleNamespace
 import pytest
 
 from ding.utils import child_helper
-from ding.utils.child_helper import death_of, descriptor_of, die_with, settle_in
+from ding.utils.child_helper import (
+    be_killed_with,
+    death_of,
+    descriptor_of,
+    die_with,
+    from_lasting_thread,
+    settle_in,
+)
 
 
 def ended_process():
@@ -44,25 +52,130 @@ def test_settling_in_leaves_signals_to_the_parent(monkeypatch):
         signal.signal(number, handler)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("farewell", [None, "say", "fail"])
-def test_a_parent_that_is_gone_already_is_noticed(farewell, monkeypatch):
-    said, exits, ended = [], [], threading.Event()
+def in_a_process(function, *args):
+    process = multiprocessing.get_context("fork").Process(target=function, args=args)
+    process.start()
+    return process
 
-    def say():
-        said.append(farewell)
-        if farewell == "fail":
-            raise SystemExit
 
-    process = ended_process()
-    monkeypatch.setattr(child_helper.os, "_exit", lambda code: (exits.append(code), ended.set()))
-    die_with(process.pid, say if farewell else None, farewell_s=0)
-    assert ended.wait(20)
-    for thread in threading.enumerate():
-        if thread.name == "parent-watch":
-            thread.join(20)
-    assert exits == [1]
-    assert said == ([farewell] if farewell else [])
+@pytest.mark.parametrize("farewell_s", [0, 0.05])
+def test_a_parent_that_is_gone_already_is_noticed(farewell_s):
+    def outlive(pid):
+        die_with(pid, farewell_s)
+        threading.Event().wait(60)
+
+    process = in_a_process(outlive, ended_process().pid)
+    process.join(20)
+    assert process.exitcode == 1
+
+
+def test_a_process_that_holds_the_interpreter_after_the_death_of_its_parent_ends_too():
+    def outlive(pid):
+        is_noticed, end_later = threading.Event(), child_helper.faulthandler.dump_traceback_later
+
+        def note(*args, **kwargs):
+            end_later(*args, **kwargs)
+            is_noticed.set()
+
+        child_helper.faulthandler.dump_traceback_later = note
+        die_with(pid, 0.5)
+        is_noticed.wait()
+        ctypes.PyDLL(None).sleep(60)
+
+    process = in_a_process(outlive, ended_process().pid)
+    process.join(20)
+    assert process.exitcode == 1
+
+
+def killed_parent(child):
+    """Run `child(pid)` in a process whose parent, `pid`, is killed; returns what tells that the child has ended."""
+    told, tell = multiprocessing.Pipe(duplex=False)
+
+    def be_parent():
+        in_a_process(child, os.getpid(), tell)
+        threading.Event().wait(60)
+
+    process = in_a_process(be_parent)
+    tell.close()
+    told.recv()
+    process.kill()
+    process.join()
+    return told
+
+
+def test_the_kernel_ends_a_process_that_holds_the_interpreter():
+    def child(parent_pid, tell):
+        be_killed_with(parent_pid)
+        tell.send("here")
+        ctypes.PyDLL(None).sleep(60)
+
+    assert killed_parent(child).poll(20)
+
+
+def test_where_the_kernel_cannot_a_thread_ends_the_process(monkeypatch):
+    monkeypatch.setattr(child_helper, "_libc", None)
+
+    def child(parent_pid, tell):
+        be_killed_with(parent_pid)
+        tell.send("here")
+        threading.Event().wait(60)
+
+    assert killed_parent(child).poll(20)
+
+
+def test_a_process_whose_parent_has_ended_before_it_asked_ends():
+    process = in_a_process(be_killed_with, ended_process().pid)
+    process.join(20)
+    assert process.exitcode == 1
+
+
+def test_processes_are_started_from_a_thread_that_lasts():
+    threads = []
+
+    def note():
+        threads.append(threading.current_thread())
+        return 3
+
+    for _ in range(2):
+        caller = threading.Thread(target=lambda: threads.append(from_lasting_thread(note)))
+        caller.start()
+        caller.join(20)
+    assert threads[1::2] == [3, 3] and threads[0] is threads[2] and threads[0].is_alive()
+    assert from_lasting_thread(note) == 3 and threads[-1] is threading.main_thread()
+
+
+def test_an_error_of_what_starts_in_the_lasting_thread_is_raised():
+    errors = []
+
+    def call():
+        try:
+            from_lasting_thread(lambda: 1 / 0)
+        except ZeroDivisionError as e:
+            errors.append(e)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    caller.join(20)
+    assert len(errors) == 1
+
+
+def test_a_forked_process_has_a_lasting_thread_of_its_own():
+    def call():
+        caller = threading.Thread(target=lambda: results.append(from_lasting_thread(os.getpid)))
+        caller.start()
+        caller.join(20)
+
+    def child(tell):
+        results.clear()
+        call()
+        tell.send(results)
+
+    results = []
+    call()
+    told, tell = multiprocessing.Pipe(duplex=False)
+    process = in_a_process(child, tell)
+    assert results == [os.getpid()] and told.recv() == [process.pid]
+    process.join()
 
 
 def test_a_process_is_waited_for_through_its_descriptor():

@@ -7,11 +7,13 @@ A request is `(method, args)`, an answer `(is_good, value or Failure, reset_foll
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import random
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -24,11 +26,13 @@ from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array
 from ding.envs.env_manager.env_seeds import EnvSeed
 from ding.envs.env_manager.env_state import EpisodeLog, Restored, restore_env, tell_env
 from ding.envs.env_manager.normalization import ENV_CALLS
-from ding.utils.child_helper import die_with, settle_in
+from ding.utils.child_helper import die_with, set_death_signal, settle_in
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 
 # How long an env may take to close once its manager's process is gone.
 _FAREWELL_S = 2.0
+# What proves who a worker is; see `ding.interaction`. Envs, and what they start, have nothing to prove.
+SECRET_VARIABLES = ("DING_TOKEN", "DING_TOKEN_FILE")
 
 
 class EnvProcessError(RuntimeError):
@@ -174,6 +178,8 @@ def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: 
     settle_in()
     for connection in inherited:
         connection.close()
+    for variable in SECRET_VARIABLES:
+        os.environ.pop(variable, None)
     die_with(plan.parent_pid, farewell_s=_FAREWELL_S)
     seed_globals(plan.random_words)
     # Without the manager's process nobody is left to answer.
@@ -182,7 +188,12 @@ def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: 
 
 
 class EnvServer:
-    """Answers the requests of a manager, in order."""
+    """Answers the requests of a manager, in order.
+
+    Where the process that has started this one dies while the env is at work, the kernel kills this one at once: code
+    of the env may hold the interpreter lock for good. An env that waits for a request is closed first. A fork server
+    lives as long as the processes that it has forked; these have to notice the death of the manager's by themselves.
+    """
 
     def __init__(self, plan: ChildPlan, source: Connection, sink: Connection) -> None:
         self._plan = plan
@@ -196,6 +207,7 @@ class EnvServer:
         self._log = None if plan.trust_pickle is None else EpisodeLog()
         self._reset_follows = False
         self._failed = ""  # the method of the env that is called
+        self._parent_pid = os.getppid()  # a fork server, or the manager's process
         self._handlers: dict[str, Callable[..., Any]] = {
             "step": self._step,
             "reset": self._reset,
@@ -212,7 +224,8 @@ class EnvServer:
             EOFError, OSError: the manager's process is gone.
         """
         use_one_thread()
-        self._answer("make", self._make)
+        with self._at_work():
+            self._answer("make", self._make)
         try:
             while self._env is not None:
                 self._serve_one()
@@ -221,8 +234,22 @@ class EnvServer:
             if env is not None:
                 env.close()
 
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        set_death_signal(signal.SIGKILL)
+        if os.getppid() != self._parent_pid:
+            raise EOFError("the manager's process has ended")
+        try:
+            yield
+        finally:
+            set_death_signal(0)
+
     def _serve_one(self) -> None:
         data = self._source.recv_bytes()
+        with self._at_work():
+            self._work_on(data)
+
+    def _work_on(self, data: bytes) -> None:
         try:
             method, args = pickle.loads(data)
         except Exception as e:  # its class cannot be imported here

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, EnvProcessError, Failure, encode, run_child
-from ding.utils.child_helper import descriptor_of
+from ding.utils.child_helper import ProcessEnd, from_lasting_thread
 
 _logger = logging.getLogger("ding")
 # Seconds for all envs to close and their processes to end, and then for each means of ending one that is still there.
@@ -114,7 +114,7 @@ class EnvProcess:
             with warnings.catch_warnings():
                 # Whoever sets the context to `fork` means it; what could harm the child is undone in `settle_in`.
                 warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
-                self._process.start()
+                from_lasting_thread(self._process.start)
         except BaseException:
             for end in ours:
                 end.close()
@@ -123,7 +123,7 @@ class EnvProcess:
             their_source.close()
             their_sink.close()
         self.pid: int = self._process.pid
-        self._descriptor = descriptor_of(self.pid)
+        self._end = ProcessEnd(self._process)
         self.request: Request | None = None
         self._begin(Request.MAKE, "make", limit)
 
@@ -263,8 +263,7 @@ class EnvProcess:
         self.is_dead, self._death = True, death
         self._source.close()
         self._sink.close()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+        self._end.close()
         if self._exitcode() is not None:
             self._process.close()
 
@@ -326,11 +325,7 @@ def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
 
 def wait_for_end(processes: Iterable[EnvProcess], timeout_s: float) -> list[EnvProcess]:
     """Those of the processes that have ended, as soon as there are any, or after `timeout_s` seconds."""
-    # Unlike the sentinel of multiprocessing, the descriptor is not kept open by processes that the process has started.
-    waitable = {
-        process._process.sentinel if process._descriptor is None else process._descriptor: process
-        for process in processes
-    }
+    waitable = {process._end.descriptor: process for process in processes}
     ended: list[Any] = connection.wait(list(waitable), timeout_s)
     return [waitable[each] for each in ended]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import pathlib
@@ -115,6 +116,11 @@ class ScriptedEnv(BaseEnv):
         """The process the env is in."""
         return os.getpid()
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of the process the env is in."""
+        return dict(os.environ)
+
     def __repr__(self) -> str:
         return f"ScriptedEnv({self.number})"
 
@@ -206,6 +212,25 @@ class Announce:
     def __call__(self, env: ScriptedEnv) -> None:
         self.path.write_text("here")
         time.sleep(60)
+
+
+class HoldInterpreter(Announce):
+    """The same, but as native code that never lets go of the interpreter lock; writes the id of the process."""
+
+    def __call__(self, env: ScriptedEnv) -> None:
+        self.path.write_text(str(os.getpid()))
+        ctypes.PyDLL(None).sleep(60)
+
+
+class Await:
+    """A deed that waits until somebody writes to a named pipe."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+
+    def __call__(self, env: ScriptedEnv) -> None:
+        with self.path.open("rb", buffering=0) as pipe:
+            pipe.read(1)
 
 
 class Die:

@@ -19,9 +19,11 @@ import pytest
 from ding.envs import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
 from ding.envs.env_manager import env_child, env_process
 from ding.envs.env_manager.base_env_manager import EnvNotReadyError, ManagerStateError
+from ding.envs.env_manager.env_child import SECRET_VARIABLES
 from ding.envs.env_manager.env_process import EnvBusyError
+from ding.interaction.server.credentials import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from tests.envs.env_manager.conftest import exists
-from tests.envs.env_manager.scripted_env import Announce, Make, Touch, Wait, hang_for_good
+from tests.envs.env_manager.scripted_env import Announce, Await, HoldInterpreter, Make, Touch, Wait, hang_for_good
 
 FORK = {"context": "fork"}
 
@@ -69,6 +71,31 @@ def test_the_envs_end_with_a_process_that_is_killed(deed, monkeypatch):
     envs = connection.recv()
     os.kill(process.pid, signal.SIGKILL)
     assert [pid for pid in envs if not wait_for_death(pid)] == []
+    process.join()
+
+
+@pytest.mark.parametrize("method", ["reset", "step"])
+@pytest.mark.parametrize("thread", ["main", "other"])
+def test_an_env_that_holds_the_interpreter_in_native_code_ends_with_a_process_that_is_killed(thread, method, tmp_path):
+    fifo = tmp_path / "holding"
+    os.mkfifo(fifo)
+
+    def manage(connection):
+        manager = SyncSubprocessEnvManager([Make(0, deeds={(method, 0): HoldInterpreter(fifo)})], FORK)
+
+        def play():
+            manager.launch()
+            manager.step({0: 0})
+
+        if thread == "main":
+            play()
+        else:
+            threading.Thread(target=play).start()
+
+    process, _ = in_a_process(manage)
+    env = int(fifo.read_text())
+    os.kill(process.pid, signal.SIGKILL)
+    assert wait_for_death(env)
     process.join()
 
 
@@ -221,6 +248,35 @@ def test_the_thread_that_launched_a_manager_may_end():
     thread.join(20)
     assert manager.step({0: np.array([0])})[0].obs.tolist() == [0, 0, 1]
     manager.close()
+
+
+def test_the_thread_that_launched_a_manager_may_end_while_an_env_is_at_work(tmp_path):
+    os.mkfifo(tmp_path / "go_on")
+    envs = [Make(0, deeds={("step", 0): Await(tmp_path / "go_on")}), Make(1)]
+    manager = AsyncSubprocessEnvManager(envs, {**FORK, "wait_num": 1, "step_wait_timeout": 0})
+
+    def play():
+        manager.launch()
+        assert list(manager.step({0: 0, 1: 0})) == [1]
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    thread.join(20)
+    writer = os.open(tmp_path / "go_on", os.O_RDWR)  # which nobody has to read
+    os.write(writer, b".")
+    assert manager.step({})[0].obs.tolist() == [0, 0, 1]
+    os.close(writer)
+    manager.close()
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_envs_do_not_inherit_the_token(context, monkeypatch):
+    for variable in SECRET_VARIABLES:
+        monkeypatch.setenv(variable, "secret")
+    with SyncSubprocessEnvManager([Make(0)], {"context": context}) as manager:
+        manager.launch()
+        assert not {*SECRET_VARIABLES} & {*manager.environment[0]}
+    assert {TOKEN_VARIABLE, TOKEN_FILE_VARIABLE} == {*SECRET_VARIABLES}
 
 
 def test_ctrl_c_is_left_to_the_managers_process():
