@@ -1,5 +1,6 @@
 """What a small parallel training is made of: counting envs, a DQN that fails when it is told to, the config triple."""
 
+import ctypes
 import os
 import signal
 import threading
@@ -54,6 +55,23 @@ class FailingDQN(DQNCommandModePolicy):
         except FileExistsError:
             return False
         return True
+
+
+@ENV_REGISTRY.register("locking_task")
+class LockingEnv(TaskEnv):
+    """Holds the interpreter lock in native code, for longer than any test: in one step of one process.
+
+    Then the file `cfg["lock_once"]` has the id of the process.
+    """
+
+    def step(self, action):
+        try:
+            with open(self.cfg["lock_once"], "x") as f:
+                f.write(str(os.getpid()))
+            ctypes.PyDLL(None).sleep(120)
+        except FileExistsError:
+            pass
+        return super().step(action)
 
 
 @ENV_REGISTRY.register("spoiling_task")

@@ -8,9 +8,11 @@ import os
 import signal
 import threading
 from itertools import pairwise
+from multiprocessing.connection import wait
 from pathlib import Path
 from time import monotonic
 
+import psutil
 import pytest
 import torch
 
@@ -130,6 +132,31 @@ def test_a_stopped_collector_is_replaced_and_acts_no_more(train):
     assert seen["noticed"] < NOTICED_S and seen["new"] != seen["pid"]
     assert not os.path.exists(f"/proc/{seen['pid']}")
     assert run.is_whole() and chunks() == []
+
+
+def test_a_collector_that_is_killed_while_an_env_holds_the_interpreter_is_replaced_and_nothing_is_left(train, tmp_path):
+    seen, locked = {}, tmp_path / "locked"
+
+    def damage(run):
+        run.wait_for(lambda: locked.exists() and locked.read_text())
+        env = int(locked.read_text())
+        collector = psutil.Process(env).ppid()
+        [name] = [name for name, pid in run.crew.pids().items() if pid == collector]
+        seen.update(killed=monotonic(), ends=[os.pidfd_open(env), os.pidfd_open(collector)])
+        os.kill(collector, signal.SIGKILL)
+        run.wait_for(lambda: run.back[name])
+        seen.update(back=run.back[name][0])
+        known = len(run.learnt)
+        run.wait_for(lambda: len(run.learnt) > known + 20)
+        run.stop()
+
+    main, create, system = long_episodes(env__lock_once=str(locked))
+    create.env.type, create.env_manager.type = "locking_task", "subprocess"
+    train(damage, (main, create, system))
+    assert seen["back"] - seen["killed"] < NOTICED_S
+    assert all(wait([end], 0) for end in seen["ends"])
+    for end in seen["ends"]:
+        os.close(end)
 
 
 # Files.

@@ -20,7 +20,8 @@ import torch
 
 from ding.config.config import compile_config_parallel
 from ding.config.save import save_packed_config
-from ding.entry import crew, parallel_entry, parallel_pipeline, parallel_run
+from ding.entry import crew as crews
+from ding.entry import parallel_entry, parallel_pipeline, parallel_run
 from ding.entry.crew import make_crew
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
 from ding.entry.parallel_run import run_parallel
