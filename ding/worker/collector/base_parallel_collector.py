@@ -79,9 +79,13 @@ class BaseParallelCollector(ABC):
         self.info(f"config: {cfg}")
 
     def _setup_logger(self) -> None:
-        """Open the text log: `./<exp_name>/log/<collector or evaluator>/<uid>_logger.txt`."""
+        """Open the text log: `./<exp_name>/log/<collector or evaluator>/<name>_logger.txt`.
+
+        The name is that of the worker, `log_name` in the config, so that all its tasks are in one file; without one it
+        is that of the task.
+        """
         folder = os.path.join(".", self._cfg.exp_name, "log", self._prefix.lower())
-        self._logger: Any = build_logger(folder, self._collector_uid, need_tb=False)[0]
+        self._logger: Any = build_logger(folder, self._cfg.get("log_name") or self._collector_uid, need_tb=False)[0]
 
     def _setup_timer(self) -> None:
         """Begin to measure rounds: what is put into `_log_buffer` during a round, `_monitor` averages."""

@@ -97,6 +97,7 @@ class BaseLearner(LearnerView):
     _end_flag = True
     _is_stopping = False
     _dataloader: AsyncDataLoader | None = None
+    _data_time: Mapping[str, float] = {}  # of the batch that was fetched last
 
     @classmethod
     def default_config(cls) -> EasyDict:
@@ -152,8 +153,13 @@ class BaseLearner(LearnerView):
             self._collector_envstep = envstep
         entries = [sort_out(result) for result in results]
         self._refuse_nan(entries)
-        self._log_buffer["scalar"]["train_time"] = perf_counter() - begin_s
+        times = {"train_time": perf_counter() - begin_s, **self._data_time}
+        self._data_time = {}
         for entry in entries:
+            for section in self._log_buffer.values():  # only now: every hook has seen what the last iteration logged
+                section.clear()
+            self._log_buffer["scalar"].update(times)
+            times = {}
             for kind, values in zip(LogEntries._fields, entry, strict=True):
                 if values:
                     self._log_buffer[kind].update(values)
@@ -208,7 +214,7 @@ class BaseLearner(LearnerView):
             raise RuntimeError("the learner has no data: call setup_dataloader() before start()")
         begin_s = perf_counter()
         data = next(self._dataloader)
-        self._log_buffer["scalar"]["data_time"] = perf_counter() - begin_s
+        self._data_time = {"data_time": perf_counter() - begin_s}
         return data
 
     def setup_dataloader(self) -> None:

@@ -95,19 +95,18 @@ class LogShowHook(PeriodicHook):
 
     The averages of `policy.monitor_vars()` go to the text log as a table and to TensorBoard under
     `<instance_name>_iter/<name>_avg` and `<instance_name>_step/<name>_avg`; the newest `[histogram]` and `[scalars]`
-    entries go to TensorBoard under `<instance_name>/<key>`. The log buffer is emptied after every iteration; nothing
-    else happens on a rank that does not monitor.
+    entries go to TensorBoard under `<instance_name>/<key>`. Nothing happens on a rank that does not monitor.
+
+    The learner empties the log buffer before it logs the next iteration, so hooks of any priority see the newest one.
 
     Raises:
         TypeError: on the call, a monitored value is not a number.
     """
 
     def __call__(self, engine: Any) -> None:
-        """Record, show when it is due, empty the log buffer."""
+        """Record; show when it is due."""
         if engine.is_monitor:
             super().__call__(engine)
-        for section in engine.log_buffer.values():
-            section.clear()
 
     def observe(self, engine: Any) -> None:
         """Record the scalars and let the monitor's clock tick."""

@@ -149,10 +149,11 @@ def test_who_monitors_beside_rank_0(changes, monitors):
 
 
 def test_a_rank_that_does_not_monitor_trains_and_empties_its_log_buffer():
-    learner = make_learner(hook={"log_show_after_iter": 1}, dist_info=[1, 2])
+    learner = make_learner(FakePolicy({"first": 1.0}, {"second": 2.0}), hook={}, dist_info=[1, 2])
     learner.train([])
-    assert learner.log_buffer == {"scalar": {}, "scalars": {}, "histogram": {}}
-    assert learner.train_iter == 1
+    learner.train([])
+    assert set(learner.log_buffer["scalar"]) == {"train_time", "second"}
+    assert learner.train_iter == 2
 
 
 def test_several_ranks_get_the_reduce_hook_written_into_their_config():
@@ -512,3 +513,24 @@ def test_a_state_of_a_learner_with_other_hooks_is_refused():
         other.load_state_dict(one.state_dict())
     for learner in (one, other):
         learner.close()
+
+
+@pytest.mark.parametrize("priority", [5, 50])
+@pytest.mark.parametrize("hook", [{"log_show_after_iter": 2}, {}])
+def test_a_hook_of_any_priority_sees_what_its_iteration_has_logged(priority, hook):
+    class Look(LearnerHook):
+        def __call__(self, engine):
+            seen.append(dict(engine.log_buffer["scalar"]))
+
+    seen = []
+    outputs = [{"total_loss": 1.0, "first": 0.5}, {"total_loss": 2.0}, {"total_loss": 3.0}]
+    learner = make_learner(FakePolicy(*outputs), hook=hook)
+    learner.register_hook(Look("look", priority, position="after_iter"))
+    for _ in outputs:
+        learner.train([{}])
+    assert [set(values) - {"train_time"} for values in seen] == [
+        {"total_loss", "first"},
+        {"total_loss"},
+        {"total_loss"},
+    ]
+    assert [values["total_loss"] for values in seen] == [1.0, 2.0, 3.0]

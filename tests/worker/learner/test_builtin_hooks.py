@@ -326,12 +326,14 @@ def test_histograms_and_groups_of_scalars_are_written_when_due_with_their_newest
     ]
 
 
-def test_the_log_buffer_is_emptied_after_each_iteration_and_keeps_its_type():
-    learner = make_learner(FakePolicy({"total_loss": 1.0, "[histogram]q": [1.0]}), hook={"log_show_after_iter": 50})
+def test_the_log_buffer_is_emptied_before_each_iteration_and_keeps_its_type():
+    outputs = {"total_loss": 1.0, "[histogram]q": [1.0]}, {"total_loss": 2.0}
+    learner = make_learner(FakePolicy(*outputs), hook={"log_show_after_iter": 50})
     sections = list(learner.log_buffer.values())
-    for _ in range(2):
+    for histogram, loss in (({"q": [1.0]}, 1.0), ({}, 2.0)):
         learner.train([])
-        assert learner.log_buffer == {"scalar": {}, "scalars": {}, "histogram": {}}
+        assert learner.log_buffer["scalar"].pop("train_time") >= 0
+        assert learner.log_buffer == {"scalar": {"total_loss": loss}, "scalars": {}, "histogram": histogram}
     assert list(map(id, learner.log_buffer.values())) == list(map(id, sections))
 
 

@@ -15,6 +15,7 @@ from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector, create_parallel_collector
 from ding.worker.transport.imports import check_task
+from ding.worker.transport.stores import check_plain_name
 
 # They register the comm collectors of this package.
 _OWN = ("ding.worker.collector.comm.flask_fs_collector", "ding.worker.collector.comm.local_collector")
@@ -71,6 +72,7 @@ class BaseCommCollector(ABC):
         seed = self._next_seed(bool(cfg.get("eval_flag", False)), int(task_info.get("task_number", 0)))
         if seed is not None:
             cfg.seed = seed
+        cfg.log_name = check_plain_name(task_info.get("collector_id", self._collector_uid))
         collector = create_parallel_collector(cfg)
         collector.get_policy_update_info = self.get_policy_update_info
         collector.send_metadata, collector.send_stepdata = self.send_metadata, self.send_stepdata

@@ -72,3 +72,22 @@ def test_a_worker_that_is_started_again_goes_on_with_the_seeds_where_the_coordin
 def test_an_unknown_type_is_a_key_error():
     with pytest.raises(KeyError):
         create_comm_collector(EasyDict(type="nobody"))
+
+
+def test_the_tasks_of_a_worker_share_a_log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    comm = Own(EasyDict())
+    for _ in range(2):
+        comm._create_collector({"collector_id": "collector3", "collector_cfg": collector_cfg()}).close()
+    comm._create_collector({"collector_cfg": collector_cfg()}).close()  # a coordinator that names no worker
+    [folder] = {path.parent for path in tmp_path.rglob("*_logger.txt")}
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        ["collector3_logger.txt", f"{comm.collector_uid}_logger.txt"]
+    )
+    assert (folder / "collector3_logger.txt").read_text().count("config: ") == 2
+
+
+@pytest.mark.parametrize("name", ["../collector0", "", 3])
+def test_a_name_that_leaves_the_folder_of_the_logs_is_refused(name):
+    with pytest.raises(ValueError, match="file name"):
+        Own(EasyDict())._create_collector({"collector_id": name, "collector_cfg": collector_cfg()})
