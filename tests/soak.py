@@ -57,12 +57,22 @@ class Watched(Coordinator):
         self._order: deque[tuple[str, int]] = deque()
         self._seen_lock = threading.Lock()
         super().__init__(cfg)
+        self._watch(self._tasks)
 
-    def begin_task(self, kind: str, task: Any) -> bool:
-        has_begun = super().begin_task(kind, task)
-        if has_begun:
-            self.begun.add(task["task_id"])
-        return has_begun
+    def _watch(self, tasks: Any) -> None:
+        begin, forget = tasks.begin_task, tasks.forget
+
+        def begin_task(kind: str, task: Any) -> bool:
+            has_begun: bool = begin(kind, task)
+            if has_begun:
+                self.begun.add(task["task_id"])
+            return has_begun
+
+        def forget_task(kind: str, task: Any) -> None:
+            forget(kind, task)
+            self.ended.add(task["task_id"])
+
+        tasks.begin_task, tasks.forget = begin_task, forget_task
 
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
         with self._seen_lock:
@@ -78,10 +88,6 @@ class Watched(Coordinator):
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Any) -> None:
         super().deal_with_collector_finish_task(task_id, finished_task)
         self.ended.add(task_id)
-
-    def _forget_failed_task(self, kind: str, task: Any) -> None:
-        super()._forget_failed_task(kind, task)
-        self.ended.add(task["task_id"])
 
     def lost_tasks(self) -> set[str]:
         """Those that have begun, and neither run nor have ended."""

@@ -12,9 +12,9 @@ from ding.worker.coordinator.buffer_room import BufferRoom
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.run_history import ErrorNote, Evaluation
 from ding.worker.coordinator.run_state import Progress, RunState
+from ding.worker.coordinator.run_tasks import TaskState
 from ding.worker.coordinator.task_assigner import TaskAssigner
-from ding.worker.coordinator.task_run import COLLECTOR, LEARNER
-from ding.worker.coordinator.worker_callbacks import TaskState, failure_text
+from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, failure_text
 from ding.worker.coordinator.worker_table import WorkerStatus
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Task
 
 if TYPE_CHECKING:
-    from ding.worker.coordinator.coordinator import Coordinator
+    from ding.worker.coordinator.run_tasks import RunTasks
 
 # Commanders may go by the clock, so they are asked again after so many seconds in which nothing has happened.
 _IDLE_S = 1.0
@@ -27,12 +27,13 @@ class TaskAssigner:
     """Gives tasks to workers in a thread of its own, each as soon as it can begin: none waits behind another.
 
     Args:
-        desk: where tasks come from and go to.
+        tasks: where they come from and go to.
         timeouts_s: by kind of task, how long one may wait for what it needs.
+        on_error: told what the assigning has ended with.
     """
 
-    def __init__(self, desk: Coordinator, timeouts_s: Mapping[str, float]) -> None:
-        self._desk, self._timeouts_s = desk, timeouts_s
+    def __init__(self, tasks: RunTasks, timeouts_s: Mapping[str, float], on_error: Callable[[Exception], Any]) -> None:
+        self._tasks, self._timeouts_s, self._on_error = tasks, timeouts_s, on_error
         self._waiting: dict[str, list[_Waiting]] = {LEARNER: [], COLLECTOR: []}
         self._changed = threading.Condition()
         self._is_notified = self._is_ending = False
@@ -75,7 +76,7 @@ class TaskAssigner:
                     self._assign(kind)
                 self._rest()
         except Exception as e:
-            self._desk.deal_with_error(e)
+            self._on_error(e)
 
     def _assign(self, kind: str) -> None:
         waiting = self._waiting[kind]
@@ -84,17 +85,17 @@ class TaskAssigner:
                 waiting.remove(entry)
             elif monotonic() - entry.since > self._timeouts_s[kind]:
                 waiting.remove(entry)
-                self._desk.drop_task(kind, entry.task)
+                self._tasks.drop_task(kind, entry.task)
         # One more than there are workers may wait, so that a task that can begin finds its way past them.
-        while not self._is_ending and (free := self._desk.free_count(kind)) and len(waiting) <= free:
-            task = self._desk.next_task(kind)
+        while not self._is_ending and (free := self._tasks.free_count(kind)) and len(waiting) <= free:
+            task = self._tasks.next_task(kind)
             if task is None:
                 return
             if not self._has_begun(kind, task):
                 waiting.append(_Waiting(task))
 
     def _has_begun(self, kind: str, task: Task) -> bool:
-        return self._desk.can_begin(kind, task) and self._desk.begin_task(kind, task)
+        return self._tasks.can_begin(kind, task) and self._tasks.begin_task(kind, task)
 
     def _rest(self) -> None:
         with self._changed:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ding.utils.data.samples import part_of
 from ding.worker.coordinator.worker_table import Worker
 from ding.worker.transport.chunk import from_text, pack_batches
-from ding.worker.transport.link import WorkerLost
+from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
     COLLECTOR_DATA,
@@ -199,3 +200,10 @@ def _collected(reply: Mapping[str, Any]) -> tuple[Rows, list[Mapping[str, Any]]]
     if "samples" in reply:
         return from_text(reply["samples"]), list(reply.get("infos", ()))
     return ([dict(reply)], []) if "data_id" in reply else ([], [reply])
+
+
+def failure_text(error: BaseException) -> str:
+    """What to tell about the failure of a run: the worker's own traceback where it failed there, else that of here."""
+    if isinstance(error, (TaskFailed, WorkerLost)):
+        return str(error)
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))

@@ -93,7 +93,7 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     until_gone(coordinator, "collector", "collector0")
     coordinator._commander.expect("notify_fail_collector_task", "c")
     assert keeper.asked == [("collector", "collector0", WorkerLetGo)]
-    assert (coordinator.free_count("collector"), "c" in coordinator._task_state) == (0, False)
+    assert (coordinator._tasks.free_count("collector"), "c" in coordinator._task_state) == (0, False)
     coordinator._commander.collector_tasks.append(collector_task("d"))
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
     second.expect("resource")
@@ -335,9 +335,9 @@ def test_a_worker_that_is_free_may_be_lost_too(make, workers):
     coordinator.start()
     until_gone(coordinator, "collector", "collector0")
     until_gone(coordinator, "collector", "collector0")
-    assert coordinator.free_count("collector") == 0 and keeper.asked == []
+    assert coordinator._tasks.free_count("collector") == 0 and keeper.asked == []
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
-    assert coordinator.free_count("collector") == 1
+    assert coordinator._tasks.free_count("collector") == 1
 
 
 def test_a_worker_that_takes_the_place_of_one_of_its_name_is_not_one_more(make, workers):
@@ -347,7 +347,7 @@ def test_a_worker_that_takes_the_place_of_one_of_its_name_is_not_one_more(make, 
     first.expect("resource"), first.expect("collector_start_task"), first.expect("collector_data_task")
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)  # its loss was not told
     coordinator._commander.expect("notify_fail_collector_task", "c")
-    assert coordinator._commander.collector_task_places == coordinator.free_count("collector") == 1
+    assert coordinator._commander.collector_task_places == coordinator._tasks.free_count("collector") == 1
     assert [(worker.state, worker.restarts) for worker in coordinator.status().workers] == [("free", 1)]
     assert coordinator.failure is None
     first.reply(collected())
@@ -498,7 +498,7 @@ def test_a_worker_that_is_started_again_at_its_port_goes_on_over_http():
         second = NaiveLearner("127.0.0.1", first.port, prefix="l")
         second.start()
         try:
-            assert is_back.wait(PATIENCE_S) and coordinator.free_count("learner") == 1
+            assert is_back.wait(PATIENCE_S) and coordinator._tasks.free_count("learner") == 1
         finally:
             coordinator.close()
             second.close()
@@ -523,7 +523,7 @@ def test_a_worker_that_is_lost_without_a_task_is_noticed(return_s, monkeypatch):
     try:
         coordinator.start()
         first.close()
-        assert is_lost.wait(PATIENCE_S) and coordinator.free_count("learner") == 0
+        assert is_lost.wait(PATIENCE_S) and coordinator._tasks.free_count("learner") == 0
         if return_s:
             second.start()
             assert is_back.wait(PATIENCE_S) and coordinator.failure is None

@@ -97,8 +97,8 @@ def kill(coordinator):
     coordinator.worker_keeper.close()
     coordinator._comm_coordinator._ending.set()
     coordinator._comm_coordinator._hub.close()
-    coordinator._state_keeper.stop(PATIENCE_S)
-    coordinator._state_keeper.is_active = coordinator._room.is_deleting = False
+    coordinator._saved._state_keeper.stop(PATIENCE_S)
+    coordinator._saved._state_keeper.is_active = coordinator._room.is_deleting = False
 
 
 def push(store, collector, name, count, **more):
@@ -130,7 +130,7 @@ def killed(make, workers, chunks):
     for index in range(3):
         push(chunks, collector, f"env_c_{index}", 2, cur_step=10 * index)
     first.deal_with_learner_send_info("l", "buffer", {"learner_step": 7})
-    first._state_keeper.write()
+    first._saved._state_keeper.write()
     push(chunks, collector, "env_c_3", 2, cur_step=30)
     first.deal_with_learner_send_info("l", "buffer", {"learner_step": 9})
     assert chunks.names() == {"env_c_1", "env_c_2", "env_c_3"}
@@ -152,7 +152,7 @@ def test_the_run_goes_on_with_the_samples_that_are_there_and_its_learner_task(ma
     assert learner.tasks == [{**ids, **own, "resume": True}] and told == [0, 1, 2]
     drawn = {row["data_id"] for batch in learner.batches for row in batch}
     assert drawn <= {"env_c_1", "env_c_2"}
-    assert second.failure is None and second._learner_tasks == {}
+    assert second.failure is None and second._tasks.learner_tasks == {}
     progress = second.progress()
     assert (progress.samples, progress.env_steps, progress.train_iter) == (6, 20, 8)
 
@@ -181,7 +181,7 @@ def test_collector_tasks_that_ran_are_forgotten(make, workers, killed):
 def test_a_run_may_go_on_several_times(make, workers, killed):
     second = make()
     second.start()
-    second._state_keeper.write()
+    second._saved._state_keeper.write()
     before = second.state_dict()
     kill(second)
     third = make()
@@ -195,12 +195,12 @@ def test_a_run_may_go_on_several_times(make, workers, killed):
 def test_a_learner_task_that_was_still_to_begin_is_given_again(make, workers):
     first = make()
     start(first, [learner_task("l", type="elastic", set_buffer_size=lambda envstep: 3)])
-    assert first.next_task("learner")["task_id"] == "l"
-    first._state_keeper.write()
+    assert first._tasks.next_task("learner")["task_id"] == "l"
+    first._saved._state_keeper.write()
     kill(first)
     learner = workers(AutoLearner(1))
     second = make([learner])
-    second._present_buffer_cfg = {"type": "advanced", "set_buffer_size": lambda envstep: 4}
+    second._saved._present_buffer_cfg = {"type": "advanced", "set_buffer_size": lambda envstep: 4}
     second.start()
     learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
     assert learner.tasks[0]["task_id"] == "l"
@@ -212,7 +212,7 @@ def test_a_task_that_failed_or_was_dropped_is_not_kept(make):
     first = make()
     start(first, [learner_task("l"), learner_task("m")])
     for _ in range(2):
-        first.drop_task("learner", first.next_task("learner"))
+        first._tasks.drop_task("learner", first._tasks.next_task("learner"))
     assert first.state_dict()["learner_tasks"] == [] and first.state_dict()["buffers"] == {}
 
 
@@ -247,10 +247,10 @@ def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, worker
     start(first, [learner_task("l")], [collector_task("c")])
     until_asked(collector)
     push(chunks, collector, "env_c_0", 2)
-    first._state_keeper.write()
+    first._saved._state_keeper.write()
     collector.reply(TaskFail(result={"message": "it broke"}))
     assert first.wait(PATIENCE_S)
-    first._state_keeper.write()
+    first._saved._state_keeper.write()
     first.close()
     assert read_state(PATH, RUN)["learner_tasks"][0]["task_id"] == "l"
     second = make()
@@ -361,16 +361,16 @@ def test_with_a_commander_that_keeps_no_state_only_the_counters_go_on(make, kill
     state = read_state(PATH, RUN)
     second.load_state_dict({**state, "commander": {}})
     second.start()
-    assert second.progress().samples == 6 and second._replay_buffer == {} and not second._again
+    assert second.progress().samples == 6 and second._replay_buffer == {} and not second._tasks._again
     assert chunks.names() == set()
 
 
 def test_a_commander_that_hangs_does_not_hold_up_for_ever(make, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.resuming._PATIENCE_S", 0.01)
+    monkeypatch.setattr("ding.worker.coordinator.run_tasks.PATIENCE_S", 0.01)
     coordinator, has_it, let_go = make(), threading.Event(), threading.Event()
 
     def hang():
-        with coordinator._commander_lock:
+        with coordinator._tasks.lock:
             has_it.set()
             let_go.wait(PATIENCE_S)
 
@@ -391,7 +391,7 @@ def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
     first = trainer.begin(MAIN, CREATE, **changes)
     while first.progress().train_iter < 20 or not first._commander.evaluations:
         assert not first.wait(0.001), first.failure
-    first._state_keeper.write()
+    first._saved._state_keeper.write()
     kill(first)
     for worker in trainer.workers:  # as over HTTP, where they notice it themselves
         worker.deal_with_lost_coordinator()

@@ -10,9 +10,9 @@ from ding.worker import Coordinator
 from ding.worker.coordinator.buffer_room import BufferRoom
 from ding.worker.coordinator.run_history import RunHistory
 from ding.worker.coordinator.run_state import RunState
+from ding.worker.coordinator.run_tasks import TaskState
 from ding.worker.coordinator.status import StatusReader
 from ding.worker.coordinator.task_run import TaskRun
-from ding.worker.coordinator.worker_callbacks import TaskState
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
@@ -242,7 +242,7 @@ def test_a_coordinator_tells_of_its_workers_and_tasks(make):
         ]  # fmt: skip
         coordinator._commander.learner_tasks.append(learner_task("train"))
         coordinator._commander.collector_tasks.append(collector_task("collect"))
-        coordinator._notify()
+        coordinator.notify()
         collector.reply(collected(rows("chunk", 5), [info(cur_step=5)]))
         coordinator._commander.expect("update_learner_info", "train")
         status = coordinator.status()

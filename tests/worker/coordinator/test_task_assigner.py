@@ -60,7 +60,7 @@ def start():
     made = []
 
     def start(desk, timeouts_s=NEVER):
-        made.append(TaskAssigner(desk, timeouts_s))
+        made.append(TaskAssigner(desk, timeouts_s, desk.deal_with_error))
         made[-1].start()
         return made[-1]
 
@@ -225,7 +225,7 @@ def test_an_error_of_the_commander_ends_the_assigning_and_is_told(start):
 
 
 def test_it_may_end_before_it_starts_and_twice():
-    assigner = TaskAssigner(FakeDesk(), NEVER)
+    assigner = TaskAssigner(FakeDesk(), NEVER, FakeDesk().deal_with_error)
     assigner.end()
     assigner.end()
     assigner.start()
@@ -241,7 +241,7 @@ def test_its_own_thread_may_join_it():
             self.events.put(("joined",))
 
     desk = Desk(free=(1, 0))
-    assigner = TaskAssigner(desk, NEVER)
+    assigner = TaskAssigner(desk, NEVER, desk.deal_with_error)
     assigner.start()
     desk.expect("joined")
     assigner.join(PATIENCE_S)

@@ -5,24 +5,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from ding.worker.coordinator.base_parallel_commander import BaseCommander
-from ding.worker.coordinator.kept_buffers import KeptBufferRoom
 from ding.worker.coordinator.run_state import RunState
+from ding.worker.coordinator.run_tasks import PATIENCE_S, RunTasks
 from ding.worker.coordinator.state_file import STATE_FILE, RunIdentity, StateError, read_state
 from ding.worker.coordinator.state_keeper import StateKeeper
-from ding.worker.coordinator.task_run import LEARNER, Task
-from ding.worker.coordinator.worker_callbacks import WorkerCallbacks
+from ding.worker.coordinator.task_run import Task
+
+if TYPE_CHECKING:
+    from ding.worker.coordinator.kept_buffers import KeptBufferRoom
 
 _BUFFER_CFG = "replay_buffer_cfg"
-# How long the commander may be busy with something else, and how long the end waits for what is being written.
-_PATIENCE_S = 5.0
 
 
-class ResumingCallbacks(WorkerCallbacks):
-    """What of a coordinator outlives its process, and how it is kept.
+class SavedRun:
+    """What of a run outlives its coordinator's process, and how it is kept.
 
     What is kept: the counters of the run, the commander's state, the learner tasks that run, and their buffers.
     Collector tasks that run are forgotten. What came after the state was taken is not in it: the chunks of later
@@ -32,18 +31,21 @@ class ResumingCallbacks(WorkerCallbacks):
         cfg: the compiled parallel config.
         own: the coordinator's section, with `state_interval_s` and `resume`.
         logger: a text logger.
+        error: logs a line about something that went wrong.
     """
 
     def __init__(
         self,
-        commander: BaseCommander,
+        tasks: RunTasks,
         room: KeptBufferRoom,
         state: RunState,
         cfg: Mapping[str, Any],
         own: Mapping[str, Any],
         logger: Any,
+        error: Callable[[str], Any],
     ) -> None:
-        super().__init__(commander, room, state)
+        self._tasks, self._room, self._state = tasks, room, state
+        self._logger, self._error = logger, error
         main = cfg["main"]
         self._present_buffer_cfg: Mapping[str, Any] = main["policy"].get("other", {}).get("replay_buffer", {})
         self._should_resume = bool(own["resume"])
@@ -61,10 +63,10 @@ class ResumingCallbacks(WorkerCallbacks):
         Raises:
             TimeoutError: the commander hangs.
         """
-        with self._having_commander():
-            commander, tasks = dict(self._commander.state_dict()), list(self._learner_tasks.values())
+        with self._tasks.commander_in_time() as commander:
+            commander_state, tasks = dict(commander.state_dict()), list(self._tasks.learner_tasks.values())
         return {
-            "commander": commander,
+            "commander": commander_state,
             "learner_tasks": [_without_buffer(task) for task in tasks],
             "buffers": {
                 task["buffer_id"]: self._room.freeze(task["buffer_id"], task.get(_BUFFER_CFG, {})) for task in tasks
@@ -86,16 +88,16 @@ class ResumingCallbacks(WorkerCallbacks):
         self._room.is_deleting = False  # as long as it is not certain that the run goes on
         self._state.load_state_dict(state_dict["run"])
         if not state_dict["commander"]:
-            self.error("the commander keeps no state: but for the counters, the run begins anew")
+            self._error("the commander keeps no state: but for the counters, the run begins anew")
             return
-        with self._having_commander():
-            self._commander.load_state_dict(state_dict["commander"])
+        with self._tasks.commander_in_time() as commander:
+            commander.load_state_dict(state_dict["commander"])
         kept = [self._restore(buffer_id, **buffer) for buffer_id, buffer in state_dict["buffers"].items()]
         for task in state_dict["learner_tasks"]:
-            self._learner_tasks[task["task_id"]] = task
-            self._run_again(LEARNER, task)
+            self._tasks.learner_tasks[task["task_id"]] = task
+            self._tasks.run_again(task)
         held, dropped = (sum(counts) for counts in zip((0, 0), *kept, strict=True))
-        self.info(f"{held} samples are there again; {dropped} are not, for their chunks have been deleted")
+        self._logger.info(f"{held} samples are there again; {dropped} are not, for their chunks have been deleted")
 
     def _restore(self, buffer_id: str, cfg: Mapping[str, Any], content: Any) -> tuple[int, int]:
         functions = {key: value for key, value in self._present_buffer_cfg.items() if callable(value)}
@@ -118,27 +120,32 @@ class ResumingCallbacks(WorkerCallbacks):
             self.load_state_dict(state)
         except (KeyError, TypeError, ValueError) as e:
             raise StateError(f"the state in {path} does not fit the config: {e!r}; remove it to begin anew") from e
-        self.info(f"the run goes on from {path}")
+        self._logger.info(f"the run goes on from {path}")
 
-    def _begin_keeping(self) -> None:
+    def begin(self) -> None:
         """Go on with the run if there is one to go on with, and if that is wanted; keep the state from now on."""
         if self._should_resume and not self._is_resumed and os.path.exists(self._state_keeper.path):
             self.resume()
         self._has_begun = True
         self._state_keeper.start()
 
-    def _take_up(self) -> None:
+    def take_up(self) -> None:
         """The workers are there, and none has a task: the run goes on."""
         self._is_taken_up = True
         if self._is_resumed:
             self._room.is_deleting = True
             count = self._room.delete_unneeded()
-            self.info(f"{count} chunks that nobody needs are deleted")
+            self._logger.info(f"{count} chunks that nobody needs are deleted")
+
+    def end(self) -> None:
+        """Nothing changes any more: keep the last state of a run that is not over, forget one that has ended well; then
+        delete the samples."""
+        self._end_keeping()
+        self._close_room()
 
     def _end_keeping(self) -> None:
-        """Nothing changes any more: keep the last state of a run that is not over; forget one that has ended well."""
         keeper, self._has_begun = self._state_keeper, True
-        keeper.stop(_PATIENCE_S)
+        keeper.stop(PATIENCE_S)
         if not keeper.is_active:
             return
         if self._state.is_over and self._state.failure is None:
@@ -159,15 +166,6 @@ class ResumingCallbacks(WorkerCallbacks):
         state = self.state_dict()
         # Before a run fails it is over; so a state from which a failed task was taken away is never kept.
         return None if self._state.is_over else state
-
-    @contextlib.contextmanager
-    def _having_commander(self) -> Iterator[None]:
-        if not self._commander_lock.acquire(timeout=_PATIENCE_S):
-            raise TimeoutError(f"the commander has been busy for {_PATIENCE_S:g} s")
-        try:
-            yield
-        finally:
-            self._commander_lock.release()
 
 
 def _without_buffer(task: Task) -> Task:
