@@ -53,6 +53,7 @@ _RULES = {
     "collector": instance_of(Mapping),
     "learner": instance_of(Mapping),
     "path_data": instance_of(str, optional=True),
+    "replay_shards": integer(1),
     "operator_server": instance_of(Mapping),
     "state_interval_s": number(0),
     "resume": boolean,
@@ -105,6 +106,8 @@ class Coordinator:
         "max_restarts": 3,
         "restart_window_s": 600,
         "operator_server": {},
+        # Parts of each replay buffer, where the transport keeps samples in shards.
+        "replay_shards": 1,
         # How often the state is written to `<exp_name>/coordinator_state.msgpack`; 0 for not at all.
         "state_interval_s": 0,
         # Whether to go on from the state that is there; where none is, the run begins anew.
@@ -128,7 +131,7 @@ class Coordinator:
             _check_addresses(own)
         exp_name = self._cfg.main.exp_name
         self._logger: Any = build_logger(os.path.join(".", exp_name, "log"), "coordinator", need_tb=False)[0]
-        room = transport.replay(exp_name, own.get("path_data"), self._logger)
+        room = transport.replay(exp_name, own, self._logger)
         self._room, self._replay_buffer = room, room.buffers
         self._state = RunState(own.get("max_env_step", math.inf))
         self._comm_coordinator = CommCoordinator(own, self, self._logger)

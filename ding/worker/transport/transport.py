@@ -91,16 +91,17 @@ class Transport(ABC):
         """
         raise NotImplementedError(f"the transport {self.name!r} keeps no samples in shards")
 
-    def replay(self, exp_name: str, path_data: str | None, logger: Any) -> KeptBufferRoom:
+    def replay(self, exp_name: str, cfg: Mapping[str, Any], logger: Any) -> KeptBufferRoom:
         """The replay buffers of a coordinator.
 
         Args:
             exp_name: folder of the experiment, for the logs of the buffers.
-            path_data: where the samples lie that it deletes when no buffer needs them; None to leave them alone.
+            cfg: the coordinator's section. The samples in its `path_data` are deleted when no buffer needs them.
             logger: a text logger.
         """
         from ding.worker.coordinator.kept_buffers import KeptBufferRoom  # it imports the coordinator's side
 
+        path_data = cfg.get("path_data")
         return KeptBufferRoom(exp_name, None if path_data is None else self.sample_store(path_data), logger)
 
 

@@ -694,6 +694,7 @@ def test_the_default_config():
         "max_restarts": 3,
         "restart_window_s": 600,
         "operator_server": {},
+        "replay_shards": 1,
         "state_interval_s": 0,
         "resume": False,
         "cfg_type": "CoordinatorDict",

@@ -34,9 +34,9 @@ class Trainer:
         """The port where the coordinator finds a worker that takes tasks at `port`."""
         return port
 
-    def train(self, main: Any, create: Any, transport: str = "local", **changes: Any) -> Coordinator:
-        """The coordinator, closed, of a training by these configs, where `a__b=1` changes `main.a.b`."""
-        coordinator = self.begin(main, create, transport, **changes)
+    def train(self, *args: Any, **kwargs: Any) -> Coordinator:
+        """The coordinator, closed, of a training; see `begin`."""
+        coordinator = self.begin(*args, **kwargs)
         assert coordinator.wait(DEADLINE_S)
         coordinator.close()
         return coordinator
@@ -44,7 +44,7 @@ class Trainer:
     def begin(
         self, main: Any, create: Any, transport: str = "local", own: dict[str, Any] | None = None, **changes: Any
     ) -> Coordinator:
-        """The coordinator of a training that has begun; see `train`. `own` goes into its section of the config."""
+        """The coordinator of a training by these configs, where `a__b=1` changes `main.a.b`, and `own` its section."""
         main = EasyDict(main)
         for path, value in changes.items():
             *sections, key = path.split("__")

@@ -113,7 +113,6 @@ class LocalShards:
 
 
 SHARDS = LocalShards()
-SHARD_COUNT = 2
 
 
 @TRANSPORT_REGISTRY.register("sharded")
@@ -125,8 +124,8 @@ class ShardedTransport(LocalTransport):
     def shards(self, where: Any) -> list[Any]:
         return list(SHARDS.find(json.loads(json.dumps(where))))
 
-    def replay(self, exp_name: str, path_data: str | None, logger: Any) -> ShardedRoom:
-        return ShardedRoom(exp_name, logger, SHARD_COUNT, SHARDS.open, SHARDS.close)
+    def replay(self, exp_name: str, cfg: Any, logger: Any) -> ShardedRoom:
+        return ShardedRoom(exp_name, logger, cfg["replay_shards"], SHARDS.open, SHARDS.close)
 
 
 @COMM_LEARNER_REGISTRY.register("sharded")

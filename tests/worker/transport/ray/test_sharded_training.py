@@ -22,7 +22,7 @@ def trainer():
 
 @pytest.fixture
 def train(trainer):
-    return partial(trainer.train, MAIN, CREATE, "sharded")
+    return partial(trainer.train, MAIN, CREATE, "sharded", own={"replay_shards": 2})
 
 
 BUFFERS = {
@@ -43,7 +43,7 @@ def test_a_training_ends_well(train, buffer):
 
 def test_a_shard_that_is_lost_is_reported_and_the_training_goes_on(trainer):
     main = {**MAIN, "exp_name": "lost"}
-    begun = trainer.begin(main, CREATE, "sharded", policy__learn__learner__train_iterations=10**9)
+    begun = trainer.begin(main, CREATE, "sharded", {"replay_shards": 2}, policy__learn__learner__train_iterations=10**9)
     wait_until(begun, lambda: begun.progress().train_iter >= 20)
     next(shard for shard in SHARDS.by_name.values() if shard.name.endswith("/1")).lose()
     wait_until(begun, lambda: any("has lost 1 shards" in error.text for error in begun.status().errors))
@@ -55,7 +55,7 @@ def test_a_shard_that_is_lost_is_reported_and_the_training_goes_on(trainer):
 
 def test_another_coordinator_goes_on_with_the_samples(trainer):
     changes = {"policy__learn__learner__train_iterations": 10**9, "policy__other__replay_buffer": {"type": "naive"}}
-    own = {"state_interval_s": 1000, "resume": True}
+    own = {"state_interval_s": 1000, "resume": True, "replay_shards": 2}
     first = trainer.begin(MAIN, CREATE, "sharded", own, **changes)
     wait_until(first, lambda: first.progress().samples >= 30 and first.progress().train_iter > 0)
     first.close()

@@ -1,0 +1,155 @@
+"""Shards as actors: the same batches as in this process, and what becomes of those that are killed."""
+
+import logging
+import os
+import signal
+from time import monotonic
+
+import numpy as np
+import pytest
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.push_channel import PushChannel
+from ding.worker.transport.chunk import encode_chunk
+from ding.worker.transport.ray.room import ShardedRoom
+from ding.worker.transport.ray.shard import ClosedShard, ShardClosed, ShardLost
+from ding.worker.transport.ray.sharded import ShardedReplay
+from ding.worker.transport.ray.split import Split
+from ding.worker.transport.stores import MemoryPolicyStore
+from tests.worker.transport.ray.doubles import rows_of, samples_of
+from tests.worker.transport.ray.test_sharded import chi_square
+
+ray = pytest.importorskip("ray")
+DEADLINE_S = 60
+CFG = {"type": "advanced", "replay_buffer_size": 64, "alpha": 1.0}
+
+
+@pytest.fixture
+def room(ray_cluster):
+    from ding.worker.transport.ray.actors import close_shard, shard_opener
+
+    prefix = f"test{os.getpid()}_{monotonic()}"
+    room = ShardedRoom("exp", logging.getLogger("test_actors"), 2, shard_opener(prefix), close_shard)
+    yield room
+    room.close()
+
+
+@pytest.fixture
+def shards(room):
+    """Two shards, as workers find them."""
+    room.open("b", CFG)
+    return found(room)
+
+
+def found(room, buffer_id="b"):
+    from ding.worker.transport.ray.actors import find_shards
+
+    return find_shards(room.where(buffer_id))
+
+
+def replay_of(room, shards):
+    return ShardedReplay(shards, Split(**room.where("b")["split"]), DEADLINE_S)
+
+
+def push(shard, values, **more):
+    data = encode_chunk(samples_of(values)), encode_chunk(rows_of(len(values), **more), "none")
+    return shard.call("push", *data, "lz4").result(DEADLINE_S)
+
+
+def kill(shard):
+    """Kill the process of a shard, and wait until another is in its place."""
+    pid = ray.get(shard.actor.__ray_call__.remote(lambda _: os.getpid()), timeout=DEADLINE_S)
+    life = shard.call("open").result(DEADLINE_S)
+    os.kill(pid, signal.SIGKILL)
+    deadline = monotonic() + DEADLINE_S
+    while monotonic() < deadline:
+        try:
+            if shard.call("open").result(DEADLINE_S) != life:
+                return
+        except ShardLost:
+            pass
+    raise AssertionError("no shard has come in its place")
+
+
+def test_samples_are_drawn_in_proportion_to_their_priorities_over_all_actors(room, shards):
+    priorities = np.array([1.0, 4.0, 2.0, 0.5, 3.0])
+    assert push(shards[0], [0], priority=priorities[:1].tolist()) == 1
+    assert push(shards[1], [1, 2, 3, 4], priority=priorities[1:].tolist()) == 4
+    waiting = shards[0].call("wait", 1, DEADLINE_S)  # holds nobody up
+    replay = replay_of(room, shards)
+    counts = np.zeros(5)
+    for _ in range(40):
+        for batch in replay.batches(16, 5, 0):
+            np.add.at(counts, [item["value"] for item in batch], 1)
+    assert counts.sum() == 40 * 16 * 5
+    assert chi_square(counts, priorities) < 4
+    ids = {key: [item[key] for item in batch] for key in ("replay_unique_id", "replay_buffer_idx")}
+    replay.update({**ids, "priority": [7.0] * len(batch)})
+    drawn = {item["value"]: item["priority"] for batch in replay.batches(16, 5, 0) for item in batch}
+    updated = {item["value"] for item in batch}
+    assert all((priority == 7.0 + 1e-5) == (value in updated) for value, priority in drawn.items())
+    assert push(shards[0], [5]) == 1
+    assert waiting.result(DEADLINE_S) == 2
+
+
+@pytest.mark.slow
+def test_what_a_shard_raises_comes_as_it_was(room):
+    with pytest.raises(ConfigError, match="alpha"):
+        room.open("b", {**CFG, "alpha": -1})
+    assert room.where("b") is None
+
+
+@pytest.mark.slow
+def test_shards_of_a_closed_buffer_are_closed(room, shards):
+    where = room.where("b")
+    room.close_buffer("b")
+    with pytest.raises(ShardClosed):
+        push(shards[0], [1])
+    from ding.worker.transport.ray.actors import find_shards
+
+    assert [type(shard) for shard in find_shards(where)] == [ClosedShard] * 2
+
+
+@pytest.mark.slow
+def test_a_killed_shard_costs_its_samples_only(room, shards):
+    replay = replay_of(room, shards)
+    push(shards[0], [0, 1, 2])
+    push(shards[1], [10, 11])
+    assert len(replay.batches(1, 5, 0)) == 1
+    kill(shards[0])
+    assert {item["value"] for batch in replay.batches(9, 2, 0) for item in batch} == {10, 11}
+    assert (replay.lost_shards, replay.lost_samples) == (1, 3)
+    push(shards[0], [3])
+    assert {item["value"] for batch in replay.batches(30, 3, 0) for item in batch} == {3, 10, 11}
+
+
+@pytest.mark.slow
+def test_what_was_on_its_way_to_a_killed_shard_arrives(room, shards):
+    channel = PushChannel(shards, MemoryPolicyStore("actors"), CollectorExchange(64), 2**20, DEADLINE_S)
+    kill(shards[1])
+    for value in range(20):
+        name = f"env_{value}"
+        channel.send_stepdata(name, {"value": value})
+        channel.send_metadata({"data_id": name, "policy_iter": 0})
+    channel.send_metadata({"collector_done": True, "cur_episode": 1, "cur_sample": 20, "cur_step": 20})
+    (told,), _ = channel.exchange.take(1)
+    assert told["pushed"] == 20
+    assert sum(shard.call("plan", 0, 1.0, []).result(DEADLINE_S)["count"] for shard in shards) == 20
+
+
+@pytest.mark.slow
+def test_actors_keep_their_samples_and_others_go_on_with_them(room, shards):
+    push(shards[0], [0, 1])
+    push(shards[1], [2])
+    kept = room.freeze("b", {})
+    room.close_buffer("b")
+    assert not os.path.exists("exp/replay/b.0.1")  # the buffer is not needed any more
+    room.is_deleting = False
+    room.open("b", CFG)
+    push(found(room)[0], [5, 6])
+    kept = room.freeze("b", {})
+    room.close_buffer("b")
+    assert room.restore("b", **kept) == (2, 0)
+    (batch,) = replay_of(room, found(room)).batches(1, 2, 0)
+    assert {item["value"] for item in batch} <= {5, 6}
