@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import pkgutil
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -34,7 +36,7 @@ def show_registries(names: Sequence[str]) -> None:
             f"[ERROR]: not support registry name {', '.join(unknown)}; there are: {', '.join(registries)}"
         )
     for package in _PACKAGES:
-        _import_all(package)
+        _import_registrations(package)
     for name in names or registries:
         places = registries[name].query_details()
         rows = [(alias, f"{file}#{line}") for alias, (file, line) in sorted(places.items())]
@@ -42,10 +44,19 @@ def show_registries(names: Sequence[str]) -> None:
         click.echo(tabulate(rows, headers=("alias", "file#line"), tablefmt="simple"))
 
 
-def _import_all(package: str) -> None:
+def _import_registrations(package: str) -> None:
+    """Import the modules of a package that register something."""
     found = importlib.import_module(package)
     for module in pkgutil.walk_packages(found.__path__, f"{package}."):
+        if not _registers(module.name):
+            continue
         try:
             importlib.import_module(module.name)
         except ImportError as e:  # it needs a package that is not installed
             click.echo(f"{module.name} is left out: {e}", err=True)
+
+
+def _registers(module: str) -> bool:
+    spec = importlib.util.find_spec(module)
+    source = None if spec is None or spec.origin is None else Path(spec.origin)
+    return source is None or ".register(" in source.read_text(encoding="utf-8")
