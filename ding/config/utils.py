@@ -16,7 +16,7 @@ from easydict import EasyDict
 from ding.config.save import save_config_formatted
 from ding.utils.config_helper import ConfigError, boolean, check_config, instance_of, integer, one_of
 from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.transport.imports import named_imports
+from ding.worker.transport.imports import named_imports, named_load_paths
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport, transport_name
 
 __all__ = [
@@ -80,7 +80,8 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     """The system section in full: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
 
     Hosts and ports that nobody gave are 'auto'. Each worker gets as `seed` that of the whole plus its number, and as
-    `task_import_names` all modules that the main config names, and its `exp_name`.
+    `task_import_names` and `task_load_paths` all modules and files to load that the main config names, and its
+    `exp_name`.
 
     Args:
         cfg: the user's system config as `system`, the compiled one as `main`, and `seed`.
@@ -109,6 +110,7 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
             **(gpus if kind == "learner" else {}),
             "trust_pickle": given.get("trust_pickle", False),
             "task_import_names": modules,
+            "task_load_paths": named_load_paths(main),
             **({"exp_name": main["exp_name"]} if "exp_name" in main else {}),
         }
         if own.get("type") == DEFAULT_TRANSPORT:  # perhaps the config says nothing but `transport`

@@ -1,4 +1,4 @@
-"""What a task may have a worker do: import modules of its own config and this package, and nothing unsafe."""
+"""What a task may have a worker do: import modules and load files of its own config, and nothing unsafe."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Any
 
 _KEY, _TRUST, _FOLDER = "import_names", "trust_pickle", "exp_name"
 _OWN_PACKAGE = "ding."
-# Gym and gymnasium import `module` for the env id `module:Name-v0`. Under these keys whatever has a colon is taken for
-# an id, elsewhere what has a version as well.
-_ID_KEYS = frozenset(("env_id", "id"))
-_ENV_ID = re.compile(r"([^:/\s]+):[^:\s]*-v\d+")
+# Gym and gymnasium import `module` for the env id `module:Name-v0`, or `module:Name`. Under these keys whatever has a
+# colon is taken for an id, anywhere in the section `env` what looks like one, elsewhere what has a version as well.
+_ID_KEYS = frozenset(("env_id", "env_name", "id"))
+_ID_SECTION = "env"
+_ID_WITH_VERSION = re.compile(r"([^:/\s]+):[^:\s]*-v\d+")
+_ID = re.compile(r"([^:/\s]+):(?!//|\d*$)[^:\s]+")
+# What a learner loads before it trains.
+_LOAD_KEYS = ("load_path", "load_ckpt_before_run")
 
 
 def check_task(task_info: Mapping[str, Any], worker_cfg: Mapping[str, Any]) -> None:
@@ -20,11 +24,13 @@ def check_task(task_info: Mapping[str, Any], worker_cfg: Mapping[str, Any]) -> N
 
     Raises:
         PermissionError: it names modules to import that are neither in `import_names` nor in `task_import_names`, or
-            has `trust_pickle` where the worker has not; or its `exp_name` leads elsewhere, see `check_exp_name`.
+            has `trust_pickle` where the worker has not; or its `exp_name`, or a file that it has a learner load, leads
+            elsewhere, see `check_exp_name` and `check_load_paths`.
     """
     for section in ("learner_cfg", "collector_cfg"):
         check_exp_name(task_info.get(section) or {}, worker_cfg.get(_FOLDER))
     check_import_names(task_info, [*worker_cfg.get(_KEY, []), *worker_cfg.get("task_import_names", [])])
+    check_load_paths(task_info, worker_cfg.get(_FOLDER), worker_cfg.get("task_load_paths", []))
     if any(_values(task_info, _TRUST)) and not worker_cfg.get(_TRUST, False):
         raise PermissionError(
             f"the task asks for {_TRUST}, which lets files run code; set it in this worker's own config if it is meant"
@@ -45,13 +51,33 @@ def check_exp_name(cfg: Mapping[str, Any], own: str | None) -> None:
     exp_name = cfg[_FOLDER]
     if not isinstance(exp_name, str):
         raise PermissionError(f"the task's {_FOLDER} must be a str, got {exp_name!r}")
-    if own is not None and _is_in(os.path.abspath(exp_name), os.path.abspath(own)):
-        return
-    if os.path.isabs(exp_name) or ".." in exp_name.split(os.sep):
+    if not _is_allowed(exp_name, own):
         raise PermissionError(
             f"the task asks to write into {exp_name!r}; allowed is a relative path without '..', or the folder that "
             f"stands as {_FOLDER} in this worker's own config (now {own!r})"
         )
+
+
+def check_load_paths(task_info: Mapping[str, Any], own: str | None, allowed: Collection[str]) -> None:
+    """Refuse files that a peer has chosen for a learner to load, unless they are in `allowed`, or lie where its
+    `exp_name` may; see `check_exp_name`.
+
+    Raises:
+        PermissionError: there are such files.
+    """
+    for path in (path for key in _LOAD_KEYS for path in _values(task_info, key)):
+        if path and path not in allowed and not (isinstance(path, str) and _is_allowed(path, own)):
+            raise PermissionError(
+                f"the task asks to load {path!r}; allowed is a relative path without '..', a file in the folder that "
+                f"stands as {_FOLDER} in this worker's own config (now {own!r}), and what its task_load_paths names"
+            )
+
+
+def _is_allowed(path: str, own: str | None) -> bool:
+    """Whether it is relative and stays under the working directory, or is the folder `own` or lies in it."""
+    if own is not None and _is_in(os.path.abspath(path), os.path.abspath(own)):
+        return True
+    return not os.path.isabs(path) and ".." not in path.split(os.sep)
 
 
 def _is_in(path: str, folder: str) -> bool:
@@ -82,17 +108,23 @@ def named_imports(content: Any) -> Iterator[Any]:
     yield from _modules_of_ids(content)
 
 
-def _modules_of_ids(content: Any, key: Any = None) -> Iterator[str]:
+def named_load_paths(content: Any) -> list[str]:
+    """The files that learners load before they train, anywhere in a config; without doubles."""
+    paths = [path for key in _LOAD_KEYS for path in _values(content, key)]
+    return sorted({path for path in paths if path and isinstance(path, str)})
+
+
+def _modules_of_ids(content: Any, key: Any = None, pattern: re.Pattern[str] = _ID_WITH_VERSION) -> Iterator[str]:
     if isinstance(content, Mapping):
         for name, value in content.items():
-            yield from _modules_of_ids(value, name)
+            yield from _modules_of_ids(value, name, _ID if name == _ID_SECTION else pattern)
     elif isinstance(content, (list, tuple)):
         for value in content:
-            yield from _modules_of_ids(value, key)
+            yield from _modules_of_ids(value, key, pattern)
     elif isinstance(content, str):
         if key in _ID_KEYS and ":" in content:
             yield content.partition(":")[0]
-        elif found := _ENV_ID.fullmatch(content):
+        elif found := pattern.fullmatch(content):
             yield found[1]
 
 

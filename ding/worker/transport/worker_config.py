@@ -12,6 +12,7 @@ WORKER_RULES: dict[str, Rule] = {
     "host": instance_of(str, optional=True),
     "port": integer(0, 65535),
     "task_import_names": instance_of(list, tuple),
+    "task_load_paths": instance_of(list, tuple),
     "trust_pickle": boolean,
     "seed": integer(0, optional=True),
     "data_wait_s": number(0),

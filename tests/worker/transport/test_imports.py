@@ -2,7 +2,13 @@
 
 import pytest
 
-from ding.worker.transport.imports import check_exp_name, check_import_names, check_task, named_imports
+from ding.worker.transport.imports import (
+    check_exp_name,
+    check_import_names,
+    check_task,
+    named_imports,
+    named_load_paths,
+)
 
 
 @pytest.mark.parametrize(
@@ -13,6 +19,10 @@ from ding.worker.transport.imports import check_exp_name, check_import_names, ch
         {"import_names": ["ding.envs", "dingevil", "evil"]},
         {"env": {"env_id": "evil:Name"}},
         {"env": {"kwargs": {"id": "evil:space/Name-v0"}}},
+        {"collector_cfg": {"env": {"env_name": "evil:Name"}}},
+        {"policy": {"env_name": "evil:Name"}},
+        {"env": {"games": [{"family": "evil.deep:space/Name"}]}},
+        {"env": {"game": "evil-module:3D"}},
         {"env": [{"games": ["evil:space/Name-v0"]}]},
     ],
 )
@@ -32,7 +42,8 @@ def test_modules_of_the_workers_own_config_and_of_this_package_are_allowed():
 
 
 def test_env_ids_may_name_modules_that_the_workers_own_config_names():
-    task = {"env": {"env_id": "good.envs:Name-v0", "device": "cuda:0", "note": "a: b-v1"}}
+    no_ids = {"device": "cuda:0", "note": "a: b-v1", "url": "http://host:80/x", "place": "host:", "time": "12:30:01"}
+    task = {"env": {"env_id": "good.envs:Name-v0", **no_ids}, "policy": {"tag": "any:thing"}}
     assert list(named_imports(task)) == ["good.envs"]
     check_task(task, {"task_import_names": ["good.envs"]})
 
@@ -71,3 +82,34 @@ def test_what_lies_beside_the_workers_own_folder_is_refused(exp_name):
 
 def test_a_task_that_names_no_folder_is_allowed():
     check_task({"learner_cfg": {}, "collector_cfg": None}, {"exp_name": "exp"})
+
+
+HOOKS = [
+    {"hook": {"load_ckpt_before_run": "PATH"}},
+    {"hook": {"mine": {"type": "load_ckpt", "ext_args": {"load_path": "PATH"}}}},
+]
+
+
+@pytest.mark.parametrize("task", HOOKS)
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "/data/exp2/x", 7, ["/etc/passwd"]])
+def test_files_that_a_peer_has_chosen_are_not_loaded(task, path):
+    task = {"learner_cfg": replaced(task, path)}
+    for own in ({}, {"exp_name": "/data/exp"}, {"task_load_paths": ["/etc/shadow"]}):
+        with pytest.raises(PermissionError, match="the task asks to load .*task_load_paths"):
+            check_task(task, own)
+
+
+@pytest.mark.parametrize("task", HOOKS)
+@pytest.mark.parametrize("path", ["", None, "exp/ckpt/a.pth.tar", "/data/exp/ckpt/a", "/old/a..b"])
+def test_files_of_the_workers_own_config_are_loaded(task, path):
+    main = {"policy": {"learn": {"learner": replaced(task, "/old/a..b")}}}
+    own = {"exp_name": "/data/exp", "task_load_paths": named_load_paths(main)}
+    assert own["task_load_paths"] == ["/old/a..b"]
+    check_task({"learner_cfg": replaced(task, path)}, own)
+
+
+def replaced(content, path):
+    """`content` with `path` for each PATH."""
+    if isinstance(content, dict):
+        return {key: replaced(value, path) for key, value in content.items()}
+    return path if content == "PATH" else content
