@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import logging
 import os
 import threading
 import weakref
@@ -17,7 +18,10 @@ from typing import Any, Protocol
 _DEFAULTS = {"flush_secs": 10, "max_queue": 1000}
 _JOIN_S = 1.0
 _THREADS_A_FILE = 2  # the one that writes, and that of its queue
-_ADVICE = "free some space if the disk is full, or choose another exp_name or working directory"
+# So many bytes of entries that cannot be written wait for better times.
+_MAX_WAITING = 1 << 24
+_PREFIX = "ding-event-file"
+_logger = logging.getLogger("ding")
 _file_numbers = itertools.count()
 _starting = threading.Lock()  # one writer at a time starts threads, so that each knows its own
 _writers: weakref.WeakSet[DistributedWriter] = weakref.WeakSet()
@@ -40,8 +44,8 @@ class DistributedWriter:
 
     A thread of tensorboardX writes the entries. They are on disk after `close`, at the latest when the program ends.
     `flush` and `close` may be called at any time and any number of times; an `add_*` after `close` opens another event
-    file. The file belongs to the process that opened it: after a fork the child opens its own. An OSError is raised by
-    an `add_*`, `flush` or `close` after which entries are lost, as on a full disk.
+    file. The file belongs to the process that opened it: after a fork the child opens its own. Entries that cannot be
+    written, as on a full disk, are logged as an error, end nothing, and are written later if that is possible.
 
     Takes the arguments of `SummaryWriter`; `flush_secs` is 10 and `max_queue` 1000 unless given.
 
@@ -110,9 +114,7 @@ class DistributedWriter:
         """Put what tensorboardX's thread has written so far on disk; entries that wait for it are not included."""
         with self._lock:
             if self._is_open():
-                with self._explained():
-                    self._summary.flush()
-                self._refuse_lost_entries()
+                self._summary.flush()
 
     def close(self) -> None:
         """Write all entries and close the event file; does nothing when none is open."""
@@ -121,14 +123,10 @@ class DistributedWriter:
             self._summary = None
             if not is_open:
                 return
-            have_written = self._have_written()
-            with self._explained():
-                summary.close()
+            summary.close()
             # tensorboardX joins its own thread, but not those of its queues, which end a moment later.
             for thread in self._threads:
                 thread.join(_JOIN_S)
-            if not have_written:
-                self._refuse_lost_entries()
 
     def __enter__(self) -> DistributedWriter:
         return self
@@ -156,10 +154,10 @@ class DistributedWriter:
             return
         with self._lock:
             summary = self._open()
-            self._refuse_lost_entries()  # nobody would take the entry, and a full queue would block for ever
             # A queue starts its thread at its first entry; `add_scalars` makes further files.
             may_start = len(self._threads) < _THREADS_A_FILE or method != "add_scalar"
-            with self._noting_threads() if may_start else contextlib.nullcontext():
+            noting = self._noting_threads() if may_start else contextlib.nullcontext()
+            with noting, _plain_folder(summary) if method == "add_embedding" else contextlib.nullcontext():
                 getattr(summary, method)(*args, **kwargs)
             # tensorboardX would keep the values of `add_scalars` for its JSON export, without end.
             summary.scalar_dict.clear()
@@ -188,25 +186,6 @@ class DistributedWriter:
             started = [thread for thread in threading.enumerate() if thread not in before]
         self._threads += [thread for thread in started if _is_writer(thread) or thread.name == "QueueFeederThread"]
 
-    def _have_written(self) -> bool:
-        """Whether each of tensorboardX's threads is still at work; an error ends one."""
-        return all(thread.is_alive() for thread in self._threads if _is_writer(thread))
-
-    def _refuse_lost_entries(self) -> None:
-        if not self._have_written():
-            raise OSError(
-                f"the entries for TensorBoard in {self.logdir!r} are not written: the thread that writes them has "
-                f"ended by an error, which is on standard error; {_ADVICE}"
-            )
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as e:
-            where = f"entries for TensorBoard in {self.logdir!r} are not written"
-            raise OSError(e.errno, f"{e.strerror}: {where}; {_ADVICE}") from e
-
 
 def _renew_locks() -> None:
     """Let go of locks that other threads held when this process was forked."""
@@ -227,10 +206,98 @@ def _is_writer(thread: threading.Thread) -> bool:
 def _make_summary_writer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         from tensorboardX import SummaryWriter
+        from tensorboardX.record_writer import register_writer_factory
     except ImportError as error:
         raise ImportError("a TensorBoard log needs the package tensorboardX: pip install tensorboardX") from error
     call = inspect.signature(SummaryWriter).bind(*args, **kwargs)
     # tensorboardX names its file by the second and truncates one that is there: the suffix keeps files apart.
     suffix = f".{os.getpid()}.{next(_file_numbers)}{call.arguments.get('filename_suffix', '')}"
     call.arguments = {**_DEFAULTS, **call.arguments, "filename_suffix": suffix}
+    if (folder := call.arguments.get("logdir")) and "://" not in str(folder):
+        register_writer_factory(_PREFIX, _EventFiles)
+        call.arguments["logdir"] = f"{_PREFIX}:{folder}"
     return SummaryWriter(*call.args, **call.kwargs)
+
+
+@contextlib.contextmanager
+def _plain_folder(summary: Any) -> Iterator[None]:
+    """For what writes further files into the folder by itself."""
+    files, folder = summary.file_writer, _path_of(summary.file_writer.get_logdir())
+    files.get_logdir = lambda: folder
+    try:
+        yield
+    finally:
+        del files.get_logdir
+
+
+def _path_of(name: str) -> str:
+    return name.removeprefix(f"{_PREFIX}:")
+
+
+class _EventFiles:
+    """Opens the files of tensorboardX whose names begin with `_PREFIX`."""
+
+    @staticmethod
+    def directory_check(name: str) -> None:
+        with contextlib.suppress(OSError):  # the file will tell
+            os.makedirs(_path_of(name), exist_ok=True)
+
+    @staticmethod
+    def open(name: str) -> _EventFile:
+        return _EventFile(_path_of(name))
+
+
+class _EventFile:
+    """An event file that raises nothing: an error would end the thread of tensorboardX, and whoever waits for it.
+
+    `flush` is called between two entries only. What it cannot write, no part of which stays in the file, waits.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._waiting: list[bytes] = []
+        self._file: Any = None
+        self._size = 0  # of what was written whole
+        self._is_failing = False
+        self.flush()
+
+    def write(self, data: bytes) -> None:
+        self._waiting.append(data)
+
+    def flush(self) -> None:
+        try:
+            if self._file is None:
+                self._file = open(self._path, "wb", buffering=0)  # noqa: SIM115
+            data = memoryview(b"".join(self._waiting))
+            written = 0
+            while written < len(data):
+                written += self._file.write(data[written:])
+            os.fsync(self._file.fileno())
+        except OSError as e:
+            self._put_off(e)
+        else:
+            self._size += len(data)
+            self._waiting.clear()
+            self._is_failing = False
+
+    def _put_off(self, error: OSError) -> None:
+        if not self._is_failing:
+            _logger.error(
+                "entries for TensorBoard are not written: %s: %s; free some space if the disk is full, or choose "
+                "another exp_name or working directory",
+                error,
+                self._path,
+            )
+        self._is_failing = True
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._size)
+                self._file.seek(self._size)
+        if sum(map(len, self._waiting)) > _MAX_WAITING:
+            self._waiting.clear()
+
+    def close(self) -> None:
+        self.flush()
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()

@@ -96,32 +96,53 @@ def test_writers_of_several_threads_come_and_go_without_each_other(tmp_path):
 
 
 FULL_DISK = """
-import resource, sys, threading
+import resource, sys
+from ding.utils import log_writer_helper
 from ding.utils.log_writer_helper import DistributedWriter
 
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))  # as a full disk, but for the number of the error
-writer = DistributedWriter(sys.argv[1])
-before = set(threading.enumerate())
-writer.add_text("note", "x" * 20000)
-for thread in set(threading.enumerate()) - before:
-    if thread.name != "QueueFeederThread":
-        thread.join(30)
-calls = [lambda: writer.add_scalar("x", 1.0, 1), writer.flush, writer.close, writer.close]
-for call in calls:
-    try:
-        call()
-        print("done")
-    except OSError as e:
-        print("are not written" in str(e) and repr(sys.argv[1]) in str(e) and "free some space" in str(e))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))  # as a full disk
+log_writer_helper._MAX_WAITING = int(sys.argv[2])
+writer = DistributedWriter(sys.argv[1], max_queue=10, flush_secs=0)
+writer.add_scalar("before", 1.0, 0)
+writer.flush()
+for step in range(100):  # more than fit into the queue, and into a pipe
+    writer.add_text("full", "x" * 2000, step)
+writer.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+writer.add_scalar("after", 2.0, 0)
+for _ in range(2):
+    writer.flush()
+    writer.close()
 """
 
 
-def test_entries_that_cannot_be_written_are_an_error_instead_of_an_endless_wait(tmp_path):
-    program = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+@pytest.mark.parametrize(("max_waiting", "kept"), [(10**7, 100), (50_000, 0)])
+def test_entries_that_cannot_be_written_hold_up_nothing_and_are_written_later(max_waiting, kept, tmp_path):
+    program = [sys.executable, "-c", FULL_DISK, str(tmp_path), str(max_waiting)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(program, check=True, capture_output=True, text=True, env=environment, timeout=60)
-    assert result.stdout.split() == ["True", "True", "True", "done"]
-    assert "File too large" in result.stderr
+    assert result.stderr.count("entries for TensorBoard are not written") == 1
+    assert "File too large" in result.stderr and str(tmp_path) in result.stderr and "free some space" in result.stderr
+    tags = [tag for tag, _, _ in events(tmp_path)]
+    assert (tags[0], tags[-1]) == ("before", "after")
+    assert len(tags) == 102 if kept else 2 <= len(tags) < 102
+
+
+def test_a_folder_that_cannot_be_written_to_ends_nothing(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    with DistributedWriter(str(tmp_path / "file" / "tb")) as writer:
+        for step in range(3):
+            writer.add_scalar("x", 1.0, step)
+            writer.flush()
+    assert caplog.text.count("entries for TensorBoard are not written") == 1
+
+
+def test_further_files_of_an_embedding_lie_in_the_folder(tmp_path):
+    with DistributedWriter(str(tmp_path)) as writer:
+        writer.add_embedding(np.zeros((2, 3)), global_step=1)
+        writer.add_scalars("group", {"a": 1.0}, 5)
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"00001", "group"}
+    assert len(list(tmp_path.rglob("00001/**/tensors.tsv"))) == 1
 
 
 @pytest.mark.parametrize("given", [("tb", "", None, 5, 7, "_mine"), {"logdir": "tb", "filename_suffix": "_mine"}])
@@ -144,7 +165,7 @@ def test_arguments_of_the_caller_win_and_each_file_has_a_name_of_its_own(monkeyp
             writer.initialize()
     queue, seconds = (5, 7) if isinstance(given, tuple) else (1000, 10)
     suffixes = [entry[3] for entry in made]
-    assert made == [("tb", queue, seconds, suffix, {"verify": True}) for suffix in suffixes]
+    assert made == [("ding-event-file:tb", queue, seconds, suffix, {"verify": True}) for suffix in suffixes]
     assert len(set(suffixes)) == 2 and all(suffix.endswith("_mine") for suffix in suffixes)
 
 
