@@ -6,7 +6,7 @@ import sys
 import pytest
 
 HEAVY = (
-    "flask", "tensorboardX", "gymnasium", "gym", "requests", "yaml", "tabulate", "waitress", "google.protobuf",
+    "flask", "tensorboardX", "gymnasium", "gym", "requests", "yaml", "tabulate", "httptools", "google.protobuf",
     "numba", "torch._dynamo",
 )  # fmt: skip
 

@@ -142,7 +142,7 @@ def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_p
             assert first_line(process, DEADLINE_S) == f"{name} takes tasks at port {PORTS[name]}.\n"
 
         status, output = machines.run_on(one, "coordinator", token="another")
-        assert status == 1 and "refuses the connection: The bearer token is missing or wrong" in output
+        assert status == 1 and "The token of the run is missing or wrong" in output
 
         status, output = machines.run_on(one, "coordinator", token=token)
         assert status == 0, output

@@ -10,6 +10,8 @@ import threading
 import uuid
 
 from ding.interaction import Master, Slave, TaskFail
+from ding.interaction.server.credentials import RunToken
+from ding.interaction.server.signing import SessionKey, authorization, digest_of, proof_of_client
 
 DEADLINE_S = 20  # for what happens at once
 QUICK = {"request_retries": 1, "request_retry_waiting": 0.01}
@@ -92,6 +94,33 @@ def outcome(reply):
     assert set(values) == {"success", "code", "message", "data"}
     assert values["success"] == (values["code"] == 0) == (status == 200)
     return status, values["code"]
+
+
+class Signer:
+    """A session with a server, and the headers of requests in it.
+
+    Args:
+        kind: of the server, `master` or `slave`.
+    """
+
+    def __init__(self, port, kind, secret):
+        self._token, host, nonce = RunToken(secret), f"127.0.0.1:{port}", uuid.uuid4().hex
+        proof = proof_of_client(self._token, kind, host, nonce)
+        self.begin = {"Authorization": authorization(host=host, nonce=nonce, proof=proof)}
+        status, reply = raw(port, "POST", "/session", "", self.begin)
+        assert status == 200, reply
+        self.name = reply["data"]["nonce"]
+        self.key = SessionKey(self._token, kind, host, nonce, self.name)
+        self._number = 0
+
+    def sign(self, method, path, body="{}", headers=None):
+        """`headers`, signed, with the next number."""
+        headers, self._number = headers or {}, self._number + 1
+        data, number = body.encode(), str(self._number)
+        lower = {name.lower(): value for name, value in headers.items()}
+        signature = self.key.of_request(number, method, path, lower, str(len(data)), digest_of(data))
+        fields = {"session": self.name, "number": number, "body": digest_of(data), "signature": signature}
+        return {**headers, "Authorization": authorization(**fields)}
 
 
 def task_id():

@@ -83,6 +83,10 @@ class ResponsibleException(Exception):
         """`(reply, status)`."""
         return failure_response(self._code, self._message, self._data), self._status_code
 
+    def get_envelope(self) -> tuple[int, str]:
+        """The status, and the envelope as text."""
+        return self._status_code, envelope(False, self._data, self._message, self._code)
+
 
 def responsible(classes: Iterable[type[ResponsibleException]] | None = None) -> Callable[[_View], _View]:
     """Decorate a view: a `ResponsibleException` of `classes` (any, by default) becomes the reply it stands for."""

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ding.interaction.base.common import translate_dict_func
 from ding.interaction.base.network import url_host
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import requests
     from urllib3.util import Timeout as TotalTimeout
 
+_Reply = TypeVar("_Reply")
 _Data = Mapping[str, Any] | None
 _Headers = Mapping[str, str] | None
 # (until the connection stands, until the reply begins), in seconds
@@ -77,19 +78,19 @@ class HttpEngine:
         """
         import requests
 
-        left = retries or DEFAULT_REQUEST_RETRIES
-        closing = self._closing
-        while True:
-            try:
-                limit = _limited(timeout or DEFAULT_REQUEST_TIMEOUT, deadline)
-                return self._exchange(method, path, data, headers, params, raise_for_status, limit)
-            except transport_errors() as error:
-                left -= 1
-                wait_s = retry_waiting or DEFAULT_REQUEST_RETRY_WAITING
-                if left < 0 or monotonic() + wait_s >= deadline or closing.wait(wait_s):
-                    self._error_handler(error)
-            except requests.RequestException as error:
-                self._error_handler(error)
+        try:
+            return retry(
+                lambda: self._exchange(
+                    method, path, data, headers, params, raise_for_status,
+                    _limited(timeout or DEFAULT_REQUEST_TIMEOUT, deadline),
+                ),
+                retries,
+                retry_waiting,
+                deadline,
+                self._closing,
+            )  # fmt: skip
+        except requests.RequestException as error:
+            self._error_handler(error)
 
     def request_once(
         self, method: str, path: str, data: _Data = None, headers: _Headers = None, timeout: Timeout | None = None
@@ -128,15 +129,10 @@ class HttpEngine:
         prepared = requests.Request(
             method, self.get_url(path), headers={**self._base_headers(), **(headers or {})}, data=body, params=params
         ).prepare()
-        response = self._transmit(self._get_session(), prepared, timeout)
+        response = self._get_session().send(prepared, timeout=timeout)  # type: ignore[arg-type]  # it takes both
         if raise_for_status:
             response.raise_for_status()
         return response
-
-    def _transmit(
-        self, session: requests.Session, prepared: requests.PreparedRequest, timeout: Timeout | TotalTimeout
-    ) -> requests.Response:
-        return session.send(prepared, timeout=timeout)  # type: ignore[arg-type]  # it takes both
 
     def _get_session(self) -> requests.Session:
         # A forked child must not write into the connections of its parent.
@@ -155,6 +151,21 @@ class HttpEngine:
 
     def _error_handler(self, err: requests.RequestException) -> NoReturn:
         raise err
+
+
+def retry(
+    send: Callable[[], _Reply], retries: int | None, waiting_s: float | None, deadline: float, closing: threading.Event
+) -> _Reply:
+    """What `send` returns, which is tried again after a transport error, until `closing` is set or the time is over."""
+    left = retries or DEFAULT_REQUEST_RETRIES
+    wait_s = waiting_s or DEFAULT_REQUEST_RETRY_WAITING
+    while True:
+        try:
+            return send()
+        except transport_errors():
+            left -= 1
+            if left < 0 or monotonic() + wait_s >= deadline or closing.wait(wait_s):
+                raise
 
 
 def _limited(timeout: Timeout, deadline: float) -> Timeout | TotalTimeout:

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from ding.interaction.base.app import get_values_from_response
@@ -19,10 +19,10 @@ from ding.interaction.master.session import SlaveSession
 from ding.interaction.master.task import Task
 
 if TYPE_CHECKING:
-    import requests
-
     from ding.interaction.base.engine import Timeout
     from ding.interaction.master.service import MasterService
+    from ding.interaction.server.client import Received
+    from ding.interaction.server.peer import PeerEngine
 
 _log = logging.getLogger("ding.interaction")
 _DISCONNECT_RETRIES = 1
@@ -47,7 +47,10 @@ class SlaveConnection(ControllableContext):
         self._loss = ""
         self._on_lost: Callable[[str], Any] | None = None
         self._last_token = random_token()
-        self._engine = service.engine(self._parts, self._last_token)
+
+    @cached_property
+    def _engine(self) -> PeerEngine:  # the token of the run is known when the master has started
+        return self._service.engine(self._parts, self._last_token)
 
     @property
     def name(self) -> str:
@@ -221,7 +224,7 @@ class SlaveConnection(ControllableContext):
         token: str,
         timeout: Timeout | None = None,
         deadline: float = math.inf,
-    ) -> requests.Response:
+    ) -> Received:
         # The slave knows a request that it gets twice by its id; tasks have their own.
         headers = {"Token": token, "Request-Id": str(uuid.uuid4())} if path != "task/new" else {"Token": token}
         retries, waiting = self._service.retry

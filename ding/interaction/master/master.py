@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ding.interaction.config import DEFAULT_MASTER_PORT
 from ding.interaction.master.connection import SlaveConnection
 from ding.interaction.master.service import MasterService
+from ding.interaction.server.credentials import RunToken
 from ding.interaction.server.service import Role
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Master(Role):
         allowed_hosts: hosts besides those of this machine and of `my_address` that requests to the master may name:
             `name`, `name:port` or `.domain`. By default those that the environment variable `DING_HOSTS` lists,
             separated by commas.
+        run_token: the token of the run, which both sides sign with; None for that of the environment, if there is one.
 
     Raises:
         ValueError: `my_address` is no plain URL.
@@ -59,6 +61,7 @@ class Master(Role):
         *,
         body_limit: int | None = None,
         allowed_hosts: Iterable[str] | None = None,
+        run_token: RunToken | None = None,
     ) -> None:
         super().__init__(
             MasterService(
@@ -73,6 +76,7 @@ class Master(Role):
                 request_retry_waiting=request_retry_waiting,
                 body_limit=body_limit,
                 allowed_hosts=allowed_hosts,
+                run_token=run_token,
             )
         )
 

@@ -31,10 +31,10 @@ from ding.interaction.server.hosts import parse_address
 from ding.interaction.server.service import Service
 
 if TYPE_CHECKING:
-    import flask
     import requests
 
     from ding.interaction.master.master import Master
+    from ding.interaction.server.app import ProtocolApp
 
 
 class MasterService(Service):
@@ -110,9 +110,8 @@ class MasterService(Service):
         Raises:
             RuntimeError: the master was closed meanwhile.
         """
-        count = self.table.activate(session)
+        self.table.activate(session)
         self.check_runs()
-        self._expect_peers(count)
 
     def end(self, session: SlaveSession, reason: str) -> bool:
         """Forget a connection, and fail its tasks; False where somebody else has done so."""
@@ -146,10 +145,11 @@ class MasterService(Service):
             for session in self.table.silent(now, self._tolerance_s):
                 session.connection.lose(session, f"there was no sign of life for {self._tolerance_s:g} s")
 
-    def _make_app(self) -> flask.Flask:
-        from ding.interaction.master.routes import master_app
+    def _make_app(self) -> ProtocolApp:
+        from ding.interaction.master.routes import MASTER_CODES, master_routes
+        from ding.interaction.server.app import ProtocolApp
 
-        return master_app(self)
+        return ProtocolApp(self, MASTER_CODES, master_routes(self), self._body_limit)
 
     def _jobs(self) -> list[tuple[str, Callable[[], Any]]]:
         return [("heartbeat", self._watch), ("task_result", self.results.run)]

@@ -1,71 +1,211 @@
-"""The Flask app of a server, and the checks that all its views begin with."""
+"""What a server answers: who may talk to it at all, its routes, and the checks that they begin with."""
 
 from __future__ import annotations
 
 import json
 import logging
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import flask
-from werkzeug.exceptions import HTTPException
-
-from ding.interaction.base.app import (
-    Codes,
-    ProtocolError,
-    ResponsibleException,
-    failure_response,
-    success_response,
-)
-from ding.interaction.server.credentials import same_secret
+from ding.interaction.base.app import Codes, ProtocolError, ResponsibleException
+from ding.interaction.server.credentials import RunToken, same_secret
+from ding.interaction.server.hosts import OwnNames
+from ding.interaction.server.messages import Reply, Request, failure, success
+from ding.interaction.server.pages import Page, check_page_path
+from ding.interaction.server.signing import SCHEME, SESSION_PATH, Signed, Verifier, parse_fields
 
 if TYPE_CHECKING:
     from ding.interaction.server.service import Service
 
-
-def make_app(service: Service, codes: Codes) -> flask.Flask:
-    """The app of `service` with the views that it alone may call. Every reply has the envelope, whatever goes wrong."""
-    app = flask.Flask("ding.interaction", static_folder=None)
-    app.debug = app.testing = False  # the environment must not switch tracebacks on
-
-    @app.before_request
-    def check_is_open() -> None:
-        if service.is_closing:
-            raise ProtocolError(401, codes.shutting_down, "The server is shutting down.")
-
-    @app.get("/ping")
-    def ping() -> Any:
-        _check_self_token(service.self_token, codes)
-        return success_response()
-
-    @app.delete("/shutdown")
-    def shutdown() -> Any:
-        _check_self_token(service.self_token, codes)
-        service.shutdown()
-        return success_response()
-
-    app.register_error_handler(Exception, _answer)
-    return app
+# The largest body of a request that is admitted without anything that only a peer knows.
+SMALL_BODY = 1024 * 1024
+_NO_BODY = 16 * 1024
+_log = logging.getLogger("ding.interaction")
 
 
-def _answer(error: Exception) -> Any:
-    if isinstance(error, ResponsibleException):
-        return error.get_response()
-    if isinstance(error, HTTPException):
-        return failure_response(message=error.description), error.code
-    # The traceback stays here; the caller learns what it was.
-    logging.getLogger("ding.interaction").error("a request failed", exc_info=error)
-    return failure_response(message=f"{type(error).__name__}: {error}"), 500
+class Route(NamedTuple):
+    """What is served at a path by a method.
+
+    Attributes:
+        admit: judges the head of a request, before its body is read, and returns what `answer` needs of it.
+        answer: called with that, the head and the body; what it returns is the `data` of the reply, or the reply.
+        is_quick: whether `answer` neither waits nor runs code of users.
+        body_limit: the largest body in bytes; None for that of the server.
+    """
+
+    admit: Callable[[Request], Any]
+    answer: Callable[[Any, Request, bytes], Any]
+    is_quick: bool = False
+    body_limit: int | None = None
 
 
-def _check_self_token(own: str, codes: Codes) -> None:
-    if not same_secret(header_token(codes.self_token_missing), own):
-        raise ProtocolError(403, codes.self_token_wrong, "The token is wrong.")
+Routes = Mapping[str, Mapping[str, Route]]
 
 
-def check_channel(own: int, codes: Codes) -> None:
+class ProtocolApp:
+    """Masters and slaves over HTTP. Every reply but a page has the envelope, whatever goes wrong.
+
+    A request passes these checks, in this order: its `Host` must be a name of the server, and it must have no `Origin`
+    (403: it comes from a web page); where the run has a token it must be signed with it, or, for a page, carry it
+    (401); a body must be JSON (415); the server must not be shutting down (401). Then come the checks of the route.
+
+    Args:
+        codes: of what goes wrong.
+        routes: by path, then by method.
+    """
+
+    def __init__(self, service: Service, codes: Codes, routes: Routes, body_limit: int) -> None:
+        own = Route(self._check_self_token, lambda *_: None, True, _NO_BODY)
+        self._service = service
+        self._codes = codes
+        self._body_limit = body_limit
+        self._routes: dict[str, dict[str, Route]] = {
+            **{path: dict(methods) for path, methods in routes.items()},
+            "/ping": {"GET": own},
+            "/shutdown": {"DELETE": own._replace(answer=lambda *_: service.shutdown(), is_quick=False)},
+        }
+        self._pages: dict[str, Page] = {}
+        self._names: OwnNames | None = None
+        self._token: RunToken | None = None
+        self._verifier: Verifier | None = None
+
+    def open(self, names: OwnNames, token: RunToken | None, kind: str) -> None:
+        """Begin to serve, under `names`, those who know `token`."""
+        self._names, self._token = names, token
+        self._verifier = None if token is None else Verifier(token, kind)
+
+    def add_page(self, path: str, page: Page) -> None:
+        """Serve a page.
+
+        Raises:
+            ValueError: the path is none, or something is served there.
+        """
+        check_page_path(path)
+        if path in self._routes or path in self._pages or path == SESSION_PATH:
+            raise ValueError(f"path = {path!r} is not allowed; something else is served there")
+        self._pages[path] = page
+
+    def admit(self, request: Request) -> Admission | Reply:
+        """Decide about a request by its head; a reply refuses it."""
+        signed = None
+        try:
+            refusal = self._refusal(request)
+            if refusal is not None:
+                return refusal
+            if self._verifier is not None and request.path == SESSION_PATH:
+                return self._begin_session(request)
+            if self._verifier is not None and not self._may_read_page(request):
+                signed = self._verifier.verify(request.method, request.target, request.headers)
+                if signed is None:
+                    return _unproved("Bearer" if request.path in self._pages else SCHEME)
+            return self._find(request, signed)
+        except Exception as error:
+            return Admission(self, request, signed).refuse(error)
+
+    def _refusal(self, request: Request) -> Reply | None:
+        assert self._names is not None
+        if not self._names.accept(request.headers.get("host")):
+            return failure(
+                403, "The host in the request is not a name of this server (DING_HOSTS lists further names)."
+            )
+        if "origin" in request.headers:
+            return failure(403, "Requests of web pages are not served.")
+        return None
+
+    def _may_read_page(self, request: Request) -> bool:
+        page = self._pages.get(request.path)
+        if page is None or request.method not in ("GET", "HEAD") or self._token is None:
+            return False
+        return page.is_public or not self._token.guards_pages or self._token.is_in(request.header("authorization"))
+
+    def _begin_session(self, request: Request) -> Reply | Admission:
+        assert self._verifier is not None and self._names is not None
+        fields = parse_fields(request.header("authorization"))
+        begun = None
+        if request.method == "POST" and self._names.accept(fields.get("host")):
+            begun = self._verifier.begin(fields)
+        if begun is None:
+            return _unproved()
+        data = {"nonce": begun[0], "proof": begun[1]}
+        return Admission(self, request, None, Route(lambda _: None, lambda *_: data, True, 0))
+
+    def _find(self, request: Request, signed: Signed | None) -> Admission:
+        content_type = request.header("content-type") or "application/json"
+        if content_type.partition(";")[0].strip().lower() != "application/json":
+            raise ProtocolError(415, 1, "The body must be application/json.")
+        if self._service.is_closing:
+            raise ProtocolError(401, self._codes.shutting_down, "The server is shutting down.")
+        page = self._pages.get(request.path)
+        if page is not None:
+            reply = page.reply
+            get = Route(lambda _: None, lambda *_: reply(), False, _NO_BODY)
+            methods: Mapping[str, Route] = {"GET": get, "HEAD": get}
+        else:
+            methods = self._routes.get(request.path, {})
+        if not methods:
+            raise ProtocolError(404, 1, "Nothing is served at this path.")
+        route = methods.get(request.method)
+        if route is None:
+            raise ProtocolError(405, 1, f"The method must be {' or '.join(methods)}.")
+        return Admission(self, request, signed, route, route.admit(request))
+
+    def _check_self_token(self, request: Request) -> None:
+        if not same_secret(header_token(request, self._codes.self_token_missing), self._service.self_token):
+            raise ProtocolError(403, self._codes.self_token_wrong, "The token is wrong.")
+
+    def limit_of(self, route: Route) -> int:
+        """The largest body in bytes."""
+        return self._body_limit if route.body_limit is None else min(route.body_limit, self._body_limit)
+
+
+class Admission:
+    """A request whose head has passed all checks."""
+
+    def __init__(
+        self, app: ProtocolApp, request: Request, signed: Signed | None, route: Route | None = None, found: Any = None
+    ) -> None:
+        self._request = request
+        self._signed = signed
+        self._route = route
+        self._found = found
+        self.body_limit = 0 if route is None else app.limit_of(route)
+        self.is_quick = route is not None and route.is_quick
+
+    def answer(self, body: bytes) -> Reply:
+        """The reply to the request with this body. It does not raise."""
+        if self._signed is not None and not self._signed.is_body(body):
+            return _unproved()
+        assert self._route is not None
+        try:
+            data = self._route.answer(self._found, self._request, body)
+            return self._sign(data if isinstance(data, Reply) else success(data))
+        except BaseException as error:  # SystemExit of a hook too: it must not end the thread that answers
+            return self.refuse(error)
+
+    def refuse(self, error: BaseException) -> Reply:
+        """The reply to a request that has failed with `error`."""
+        if isinstance(error, ResponsibleException):
+            status, text = error.get_envelope()
+            return self._sign(Reply(status, text.encode()))
+        # The traceback stays here; the caller learns what it was.
+        _log.error("a request failed", exc_info=error)
+        return self._sign(failure(500, f"{type(error).__name__}: {error}"))
+
+    def _sign(self, reply: Reply) -> Reply:
+        if self._signed is None:
+            return reply
+        return reply._replace(headers={**reply.headers, **self._signed.reply_header(reply.status, reply.body)})
+
+
+def _unproved(challenge: str = SCHEME) -> Reply:
+    message = "The token of the run is missing or wrong (DING_TOKEN or DING_TOKEN_FILE)."
+    return failure(401, message, WWW_Authenticate=challenge)
+
+
+def check_channel(request: Request, own: int, codes: Codes) -> None:
     """Refuse a request without channel (400), with something that is none (400), or with another one (403)."""
-    text = _header("Channel")
+    text = request.header("channel")
     if not text:
         raise ProtocolError(400, codes.channel_missing, "The request has no channel.")
     try:
@@ -76,22 +216,21 @@ def check_channel(own: int, codes: Codes) -> None:
         raise ProtocolError(403, codes.channel_wrong, "The channel is another one.")
 
 
-def header_token(missing: int) -> str:
+def header_token(request: Request, missing: int) -> str:
     """The token of the request; without one it is refused (400)."""
-    token = _header("Token")
+    token = request.header("token")
     if not token:
         raise ProtocolError(400, missing, "The request has no token.")
     return token
 
 
-def request_id() -> str:
+def request_id(request: Request) -> str:
     """The id that the sender gave to the request, the same for each try; empty for none."""
-    return _header("Request-Id")
+    return request.header("request-id")
 
 
-def read_body(bad: int) -> dict[str, Any]:
+def read_body(data: bytes, bad: int) -> dict[str, Any]:
     """The JSON object in the body; an empty body is an empty one. Anything else is refused (400)."""
-    data = flask.request.get_data(cache=False)
     if not data:
         return {}
     try:
@@ -122,7 +261,3 @@ def uuid_field(body: dict[str, Any], path: str, bad: int) -> str:
         return str(uuid.UUID(text))
     except ValueError:
         raise ProtocolError(400, bad, f"The {path} in the body is not a UUID.") from None
-
-
-def _header(name: str) -> str:
-    return flask.request.headers.get(name, "")

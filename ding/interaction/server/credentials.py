@@ -1,10 +1,11 @@
-"""The bearer token that all parts of a distributed run share."""
+"""The token that all parts of a distributed run share."""
 
 from __future__ import annotations
 
 import hmac
 import os
 import re
+import secrets
 import stat
 
 from ding.interaction.base.network import is_loopback
@@ -19,23 +20,27 @@ _HOW = (
 )
 
 
-class BearerToken:
-    """A secret that is compared in constant time and never shown."""
+class RunToken:
+    """A secret that is compared in constant time and never shown. Masters and slaves do not send it, they sign with it.
 
-    def __init__(self, secret: str) -> None:
-        self._secret = secret
+    Args:
+        guards_pages: whether pages for people need it, as a bearer token.
 
-    def header(self) -> str:
-        """The value of the `Authorization` header that carries it."""
-        return f"Bearer {self._secret}"
+    Attributes:
+        key: for signatures.
+    """
+
+    def __init__(self, secret: str, guards_pages: bool = True) -> None:
+        self.key = secret.encode()
+        self.guards_pages = guards_pages
 
     def is_in(self, header: str | None) -> bool:
-        """Whether the value of an `Authorization` header carries it."""
+        """Whether the value of an `Authorization` header carries it as a bearer token."""
         scheme, _, secret = (header or "").partition(" ")
-        return scheme.lower() == "bearer" and same_secret(secret.strip(), self._secret)
+        return scheme.lower() == "bearer" and hmac.compare_digest(secret.strip().encode("utf-8", "replace"), self.key)
 
     def __repr__(self) -> str:
-        return "<BearerToken>"
+        return "<RunToken>"
 
 
 def same_secret(one: str, other: str) -> bool:
@@ -43,7 +48,15 @@ def same_secret(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
-def read_bearer_token() -> BearerToken | None:
+def draw_run_token() -> RunToken:
+    """The token for processes on this machine that somebody starts: that of this process, else a new one.
+
+    A new one keeps other users of the machine from talking to these processes; pages for people do without it.
+    """
+    return read_run_token() or RunToken(secrets.token_hex(32), guards_pages=False)
+
+
+def read_run_token() -> RunToken | None:
     """The token of this process: from `DING_TOKEN`, else from the file that `DING_TOKEN_FILE` names, else None.
 
     Raises:
@@ -60,10 +73,10 @@ def read_bearer_token() -> BearerToken | None:
     secret = secret.strip()
     if not re.fullmatch(r"[!-~]+", secret):
         raise ValueError(f"{source} holds no token: it must be printable ASCII characters without spaces, at least one")
-    return BearerToken(secret)
+    return RunToken(secret)
 
 
-def require_token(host: str, token: BearerToken | None) -> None:
+def require_token(host: str, token: RunToken | None) -> None:
     """Refuse to listen off loopback without a token.
 
     Raises:

@@ -1,85 +1,118 @@
-"""A WSGI app on a socket, served by waitress, and ended by handle."""
+"""An HTTP server on asyncio, in a thread of its own, that decides about a request before it reads its body."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import logging
 import os
 import socket
 import threading
 import time
 import weakref
-from typing import Any
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
 
-from waitress import wasyncore
-from waitress.adjustments import Adjustments
-from waitress.channel import HTTPChannel
-from waitress.server import TcpWSGIServer
-from waitress.task import ErrorTask
+import httptools
 
-from ding.interaction.base.app import envelope
-from ding.interaction.server.guard import WsgiApp
+from ding.interaction.base.app import ProtocolError
+from ding.interaction.server.messages import Reply, Request, failure
 from ding.interaction.server.request_threads import RequestThreads
 
-_IDLE_TURN_S = 30.0  # how often the loop looks for connections to drop; everything else wakes it
+_HEAD_LIMIT = 16 * 2**10  # bytes of a request line and its headers
+# Requests with larger bodies are answered in a thread, so that the others do not wait while theirs is decoded.
+_INLINE_LIMIT = 64 * 2**10
+# How many connections of one address may be open that have had no request admitted yet. The oldest one gives way:
+# whoever is admitted at all, is so with the first request.
+_MOST_STRANGERS = 128
+_STRANGER_S = 10.0  # how long a connection may take until a request of it is admitted
+_SILENCE_S = 60.0  # how long a body may be interrupted
+_IDLE_S = 600.0  # how long a connection is kept between two requests
+_SWEEP_S = 1.0
+# What still comes on a connection that was refused is thrown away for a moment: a client that is cut off while it sends
+# may not see the reply.
+_FAREWELL_S, _FAREWELL_BYTES = 2.0, 8 * 2**20
+_log = logging.getLogger("ding.interaction")
+
+
+class Admission(Protocol):
+    """What an app has decided about a request, of which it has seen the head."""
+
+    @property
+    def body_limit(self) -> int:
+        """The largest body in bytes that is read."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether `answer` neither waits nor runs code of others, and so may run in the thread of the server."""
+
+    def answer(self, body: bytes) -> Reply:
+        """The reply to the request with this body. It does not raise."""
+
+    def refuse(self, error: ProtocolError) -> Reply:
+        """The reply to the request, whose body is not read."""
+
+
+class App(Protocol):
+    """What answers requests."""
+
+    def admit(self, request: Request) -> Admission | Reply:
+        """Decide about a request by its head; a reply refuses it. Runs in the thread of the server."""
 
 
 class HttpServer:
     """Listens from construction on; answers from `start` until `stop`.
 
-    The sockets are in a map of this server, which is empty when its loop has ended. A forked child closes its copies of
-    them, so that a port is free as soon as the process that listened has ended.
+    A body is read only when the app has admitted its request by the head, and up to the limit that the app names. Where
+    the process has no descriptors left, new connections wait. A forked child closes its copies of the sockets, so that
+    a port is free as soon as the process that listened has ended.
 
     Args:
         port: 0 for any that is free; the attribute `port` tells which.
         name: what the names of the threads begin with.
-        body_limit: the largest body in bytes; a larger one is answered with 413.
 
     Raises:
         OSError: the address cannot be listened at; the text says why.
     """
 
-    def __init__(self, host: str, port: int, *, name: str, body_limit: int) -> None:
+    def __init__(self, host: str, port: int, *, name: str) -> None:
         self._name = name
-        self._body_limit = body_limit
         self._socket = _listen(host, port)
         self.port = int(self._socket.getsockname()[1])
-        self._map: dict[int, Any] = {}
-        self._listener: _Listener | None = None
+        self._threads = RequestThreads(f"{name}_request")
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._threads = RequestThreads(f"{name}_request", self._wake)
+        self._app: App | None = None
+        self._stop_lock = threading.Lock()
         self._stop_at: float | None = None
+        self._ended = asyncio.Event()
+        self._pending = 0  # requests that are being answered
+        self._connections: set[_Connection] = set()
+        self._strangers: dict[str, deque[_Connection]] = {}
+        self._refused_at = 0.0
         _servers.add(self)
 
-    def start(self, app: WsgiApp, threads: int) -> None:
-        """Answer requests by `app`, at most `threads` at a time."""
-        settings = Adjustments(
-            sockets=[self._socket],
-            ident=None,
-            clear_untrusted_proxy_headers=False,  # nothing here reads them
-            connection_limit=4096,
-            channel_timeout=600,
-            max_request_body_size=self._body_limit + 1,  # waitress refuses from this size on
-            inbuf_overflow=self._body_limit + 1,  # no temporary files: bodies are decoded in memory anyway
-        )
-        address = (self._socket.family, self._socket.type, self._socket.proto, self._socket.getsockname())
-        self._listener = _Listener(app, self._map, True, self._socket, self._threads, settings, address, False)
-        self._threads.set_thread_count(threads)
+    def start(self, app: App) -> None:
+        """Answer requests by `app`."""
+        self._app = app
+        self._loop = asyncio.SelectorEventLoop()
         thread = threading.Thread(target=self._run, name=f"{self._name}_run_app", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except BaseException:
+            self._loop.close()
+            raise
         self._thread = thread
-
-    def set_thread_count(self, count: int) -> None:
-        """Answer up to `count` requests at a time; never fewer than before."""
-        self._threads.set_thread_count(count)
 
     def stop(self, grace_s: float) -> None:
         """End once the requests that are being served have been, at the latest in `grace_s`; return at once."""
-        if self._stop_at is None:
-            self._stop_at = time.monotonic() + grace_s
-        if self._thread is None:
-            self._end()
-        self._wake()
+        with self._stop_lock:
+            if self._stop_at is None:
+                self._stop_at = time.monotonic() + grace_s
+            if self._thread is None:
+                self._socket.close()
+            elif self._loop is not None:
+                self._loop.call_soon_threadsafe(self._begin_end)
 
     def join(self, deadline: float) -> list[threading.Thread]:
         """Wait until all threads have ended, until `time.monotonic()` is `deadline`; those that have not."""
@@ -89,75 +122,300 @@ class HttpServer:
             left = [self._thread] if self._thread.is_alive() else []
         return left + self._threads.join(deadline)
 
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
     def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        loop.set_exception_handler(self._on_trouble)
         try:
-            while self._map and not self._is_over():
-                turn_s = _IDLE_TURN_S if self._stop_at is None else max(0.0, self._stop_at - time.monotonic())
-                wasyncore.loop(timeout=turn_s, use_poll=True, map=self._map, count=1)
+            loop.run_until_complete(self._serve(loop))
         except Exception:
-            logging.getLogger("ding.interaction").exception("%s ends: its loop has failed", self._name)
+            _log.exception("%s ends: its loop has failed", self._name)
         finally:
-            self._end()
-
-    def _is_over(self) -> bool:
-        return self._stop_at is not None and (self._threads.is_idle or time.monotonic() >= self._stop_at)
-
-    def _wake(self) -> None:
-        if self._stop_at is not None and self._listener is not None:
-            self._listener.pull_trigger()
-
-    def _end(self) -> None:
-        if self._listener is None:
+            with self._stop_lock:
+                self._loop = None
             self._socket.close()
+            loop.close()
+            self._threads.stop()
+
+    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        server = await loop.create_server(lambda: _Connection(self), sock=self._socket)
+        self._sweep(loop)
+        await self._ended.wait()
+        loop.remove_reader(self._socket)  # a server that is closed forgets the connections that it has just accepted
+        accepting = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
+        if accepting:
+            await asyncio.wait(accepting)
+        server.close()
+        for end in (_Connection.close, _Connection.abort):  # the first leaves those that are still being sent something
+            for connection in list(self._connections):
+                end(connection)
+            for _ in range(2):  # rounds of the loop, in which the transports close their sockets
+                await asyncio.sleep(0)
+
+    def _begin_end(self) -> None:
+        """End now, or later, when nothing is pending or the time is over."""
+        assert self._loop is not None and self._stop_at is not None
+        left_s = self._stop_at - time.monotonic()
+        if self._pending == 0 or left_s <= 0:
+            self._ended.set()
         else:
-            self._listener.close()
-        self._threads.stop()
+            self._loop.call_later(left_s, self._ended.set)
+
+    def _on_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError) and "socket" in context:  # no descriptors: the loop accepts again after a second
+            if time.monotonic() - self._refused_at > _IDLE_S:
+                _log.warning("%s accepts no connections for now: %s", self._name, error)
+                self._refused_at = time.monotonic()
+            return
+        _log.error("%s: %s", self._name, context.get("message"), exc_info=error)  # type: ignore[arg-type]
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = time.monotonic()
+        for connection in list(self._connections):
+            if now >= connection.expires_at:
+                connection.abort()
+        loop.call_later(_SWEEP_S, self._sweep, loop)
 
     def _abandon(self) -> None:
         """In a forked child, which has none of the threads: give the sockets up without taking any lock."""
-        channels = [] if self._listener is None else [*self._listener.active_channels.values()]
-        for owner in [self._socket, *(channel.socket for channel in channels)]:
-            with contextlib.suppress(OSError, AttributeError):  # one may be closed already, or be gone
-                owner.close()
+        null = os.open(os.devnull, os.O_RDWR)
+        for fileno in [self._socket.fileno(), *(connection.fileno for connection in self._connections)]:
+            if fileno >= 0:
+                os.dup2(null, fileno, inheritable=False)  # the objects that hold the number still own it
+        os.close(null)
+
+    # What follows is called by the connections.
+
+    def admit(self, request: Request) -> Admission | Reply:
+        """What the app decides."""
+        assert self._app is not None
+        return self._app.admit(request)
+
+    def opened(self, connection: _Connection) -> None:
+        """A connection is there."""
+        self._connections.add(connection)
+        strangers = self._strangers.setdefault(connection.peer, deque())
+        strangers.append(connection)
+        if len(strangers) > _MOST_STRANGERS:
+            strangers.popleft().abort()
+
+    def known(self, connection: _Connection) -> None:
+        """The first request of a connection was admitted."""
+        strangers = self._strangers.get(connection.peer)
+        if strangers is not None and connection in strangers:
+            strangers.remove(connection)
+            if not strangers:
+                del self._strangers[connection.peer]
+
+    def closed(self, connection: _Connection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        self.known(connection)
+
+    def answer(self, admission: Admission, body: bytes, done: Callable[[Reply], None]) -> None:
+        """Have the request answered, and call `done` in the thread of the server."""
+        self._pending += 1
+        if admission.is_quick and len(body) <= _INLINE_LIMIT:
+            self._answered(admission.answer(body), done)
+        else:
+            self._threads.submit(lambda: self._answer_in_thread(admission, body, done))
+
+    def _answer_in_thread(self, admission: Admission, body: bytes, done: Callable[[Reply], None]) -> None:
+        reply = admission.answer(body)
+        with self._stop_lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._answered, reply, done)
+
+    def _answered(self, reply: Reply, done: Callable[[Reply], None]) -> None:
+        done(reply)
+        self._pending -= 1
+        if self._stop_at is not None and self._pending == 0:
+            self._ended.set()
 
 
-class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
-    """What waitress finds wrong with a request, in the envelope of all replies."""
+class _Connection(asyncio.Protocol):
+    """One connection of a client: requests come one after the other, and are answered in this order."""
 
-    def execute(self) -> None:
-        error = self.request.error
-        self.status = f"{error.code} {error.reason}"
-        body = envelope(False, message=f"{error.reason}: {error.body}").encode()
-        self.response_headers.append(("Content-Type", "application/json"))
-        self.set_close_on_finish()
-        self.content_length = len(body)
-        self.write(body)
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._todo: deque[Callable[[], None]] = deque()  # what is complete, while an earlier request is answered
+        self._is_answering = False
+        self._is_known = self._has_eof = self._is_bare = self._is_kept = False
+        self._farewell: int | None = None  # bytes that are still thrown away, once nothing more is read
+        self._head_bytes = 0
+        self._begin()
+        self.peer = ""
+        self.fileno = -1
+        self.expires_at = time.monotonic() + _STRANGER_S
 
+    # Transport -> connection
 
-class _Channel(HTTPChannel):  # type: ignore[misc]
-    error_task_class = _JsonErrorTask
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.peer = str((transport.get_extra_info("peername") or ("",))[0])
+        self.fileno = transport.get_extra_info("socket").fileno()
+        self._server.opened(self)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.fileno = -1
+        self._transport = None
+        self._todo.clear()
+        self._server.closed(self)
 
-class _Listener(TcpWSGIServer):  # type: ignore[misc]
-    channel_class = _Channel
+    def eof_received(self) -> bool:
+        self._has_eof = True
+        return self._is_answering  # the reply is still sent; otherwise the connection is closed
 
-    def __init__(self, *args: Any) -> None:
-        self._trigger_lock = threading.Lock()
-        self._has_trigger = True
-        super().__init__(*args)
-
-    def pull_trigger(self) -> None:
-        # A request that ends after the loop must not write into a file that has got the trigger's number since.
-        with self._trigger_lock:
-            if self._has_trigger:
-                super().pull_trigger()
+    def data_received(self, data: bytes) -> None:
+        if self._farewell is not None:
+            self._farewell -= len(data)
+            if self._farewell < 0:
+                self.abort()
+            return
+        if self._is_known:
+            self.expires_at = time.monotonic() + _SILENCE_S
+        if self._admission is None:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            if self._farewell is None:  # otherwise it has been refused: nothing more of it is read
+                _log.error("a request could not be read", exc_info=error)
+                self._refuse(failure(500, "Internal Server Error"))
+        except httptools.HttpParserUpgrade:
+            self._refuse(failure(400, "Bad Request: nothing is upgraded to here."))
+        except httptools.HttpParserError as error:
+            self._refuse(failure(400, f"Bad Request: {error}"))
+        if self._admission is None and self._head_bytes > _HEAD_LIMIT and self._farewell is None:
+            self._refuse(failure(431, f"Request Header Fields Too Large: the limit is {_HEAD_LIMIT} bytes."))
 
     def close(self) -> None:
-        for channel in list(self.active_channels.values()):
-            channel.handle_close()
-        with self._trigger_lock:
-            self._has_trigger = False
-            super().close()
+        """End it, after what is being sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End it at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Parser -> connection
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._admission: Admission | None = None
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+
+    def on_message_begin(self) -> None:
+        self._begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key = name.decode("latin-1").lower()
+        if key in self._headers:  # which one counts should not depend on who reads it
+            self._refuse(failure(400, f"Bad Request: the header {key} comes twice."))
+            raise _Done
+        self._headers[key] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        request = Request(self._parser.get_method().decode(), self._target.decode("latin-1"), self._headers, self.peer)
+        self._is_kept = self._parser.should_keep_alive()
+        self._is_bare = request.method == "HEAD"
+        decided = self._server.admit(request)
+        if isinstance(decided, Reply):
+            self._refuse(decided)
+            raise _Done
+        self._admission = decided
+        self._head_bytes = 0
+        if not self._is_known:
+            self._is_known = True
+            self._server.known(self)
+            self.expires_at = time.monotonic() + _SILENCE_S
+        length = request.headers.get("content-length", "")
+        if length and int(length) > decided.body_limit:
+            self._refuse(decided.refuse(_too_large(decided)))
+            raise _Done
+        if request.headers.get("expect", "").lower() == "100-continue":
+            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, data: bytes) -> None:
+        assert self._admission is not None
+        self._body_bytes += len(data)
+        if self._body_bytes > self._admission.body_limit:  # in chunks, or it would have been refused before
+            self._refuse(self._admission.refuse(_too_large(self._admission)))
+            raise _Done
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        admission, body, is_kept, is_bare = self._admission, b"".join(self._body), self._is_kept, self._is_bare
+        assert admission is not None
+        self._begin()
+
+        def send(reply: Reply) -> None:
+            self._is_answering = False
+            self._send(reply, is_kept, is_bare)
+            self._go_on()
+
+        def answer() -> None:
+            self._is_answering = True
+            self._server.answer(admission, body, send)
+
+        self._todo.append(answer)
+        self._go_on()
+
+    # Connection -> transport
+
+    def _go_on(self) -> None:
+        while self._todo and not self._is_answering:
+            self._todo.popleft()()
+        if self._transport is not None and not self._transport.is_closing():
+            if self._todo:
+                self._transport.pause_reading()
+            elif not self._transport.is_reading():
+                self._transport.resume_reading()
+
+    def _refuse(self, reply: Reply) -> None:
+        """Send `reply` after those to earlier requests, and read nothing more."""
+        self._farewell = _FAREWELL_BYTES
+        self._todo.append(lambda: self._send(reply, False, self._is_bare))
+        self._go_on()
+
+    def _send(self, reply: Reply, is_kept: bool, is_bare: bool) -> None:
+        self._write(reply.to_bytes(is_kept, is_bare))
+        if is_kept and not self._has_eof:
+            self.expires_at = time.monotonic() + _IDLE_S
+            return
+        self._farewell = _FAREWELL_BYTES
+        self.expires_at = time.monotonic() + _FAREWELL_S
+        if self._has_eof:
+            self.close()
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+
+class _Done(Exception):
+    """Ends the parser: nothing more is read from its connection."""
+
+
+def _too_large(admission: Admission) -> ProtocolError:
+    return ProtocolError(413, 1, f"Request Entity Too Large: the limit is {admission.body_limit} bytes.")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import flask
+from ding.interaction.server.messages import Reply
 
 _PATH = re.compile(r"/[A-Za-z0-9._/-]*")
 # Nobody but the server's own pages may read a page, and nothing may take it for something else or keep it.
@@ -36,22 +34,18 @@ class Page:
     headers: Mapping[str, str] = field(default_factory=dict)
     is_public: bool = False
 
-    def reply(self) -> flask.Response:
+    def reply(self) -> Reply:
         """The reply to a request."""
-        import flask
+        body = self.make()
+        headers = {**_HEADERS, **self.headers, "Content-Type": self.content_type}
+        return Reply(200, body.encode() if isinstance(body, str) else body, headers)
 
-        headers: dict[str, Any] = {**_HEADERS, **self.headers, "Content-Type": self.content_type}
-        return flask.Response(self.make(), headers=headers)
 
-
-def add_page(app: flask.Flask, path: str, page: Page) -> None:
-    """Have `app` serve a page.
+def check_page_path(path: str) -> None:
+    """Refuse what is no path of a page.
 
     Raises:
-        ValueError: the path is none, or something is served there.
+        ValueError: it is none.
     """
     if not _PATH.fullmatch(path):
         raise ValueError(f"path = {path!r} is not allowed; it must be / and letters, digits and ._-/ after it")
-    if any(rule.rule == path for rule in app.url_map.iter_rules()):
-        raise ValueError(f"path = {path!r} is not allowed; something else is served there")
-    app.add_url_rule(path, endpoint=path, view_func=page.reply, methods=["GET"])

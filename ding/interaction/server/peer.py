@@ -2,65 +2,214 @@
 
 from __future__ import annotations
 
+import json
+import math
+import secrets
+import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ding.interaction.base.engine import HttpEngine, Timeout
-from ding.interaction.server.credentials import BearerToken
+from ding.interaction.base.app import envelope
+from ding.interaction.base.engine import Timeout, retry
+from ding.interaction.base.network import url_host
+from ding.interaction.config import DEFAULT_REQUEST_TIMEOUT
+from ding.interaction.server.client import Connection, ConnectionPool, Limits, Received
+from ding.interaction.server.credentials import RunToken, same_secret
+from ding.interaction.server.signing import (
+    REPLY_HEADER,
+    SESSION_PATH,
+    SessionKey,
+    authorization,
+    digest_of,
+    parse_fields,
+    proof_of_client,
+    proof_of_server,
+)
 
 if TYPE_CHECKING:
     import requests
-    from urllib3.util import Timeout as TotalTimeout
+
+# Sends method, path, headers and body.
+_Send = Callable[[str, str, Mapping[str, str], bytes], Received]
 
 
-class PeerEngine(HttpEngine):
-    """Requests to a master or slave; status errors are raised as the exceptions of the protocol.
+class _Session:
+    """A session with a server that has proved that it knows the token of the run."""
+
+    def __init__(self, name: str, key: SessionKey) -> None:
+        self.name = name
+        self.key = key
+        self.number = 0  # of the last request
+
+
+class PeerEngine:
+    """Requests to a master or slave; status errors are raised as the exceptions of the protocol. Thread-safe.
 
     A reply cannot send a request, and the tokens in it, on to another server.
 
     Args:
+        address: host, port, whether https, and the path that all paths begin with.
+        kind: of the server, `master` or `slave`.
         channel: the channel of the caller, None for requests to itself.
         token: the protocol's token; headers given to a request win.
-        bearer: the token of the run, if it has one.
+        run_token: the token of the run, if it has one.
         error: makes the exception for a status error.
     """
 
     def __init__(
         self,
         address: tuple[str, int, bool, str],
+        kind: str,
         *,
         channel: int | None,
         token: str,
-        bearer: BearerToken | None,
+        run_token: RunToken | None,
         error: Callable[[requests.HTTPError], Exception],
     ) -> None:
         host, port, https, path = address
-        super().__init__(host, port, https, path)
+        self._host = f"{url_host(host)}:{port}"
+        self._prefix = f"/{path.strip('/')}" if path.strip("/") else ""
+        self._url = f"{'https' if https else 'http'}://{self._host}{self._prefix}"
+        self._kind = kind
         self._error = error
         self._headers = {"Token": token}
         if channel is not None:
             self._headers["Channel"] = str(channel)
-        if bearer is not None:
-            self._headers["Authorization"] = bearer.header()
+        self._run_token = run_token
+        self._pool = ConnectionPool(host, port, https)
+        self._closing = threading.Event()
 
-    def _transmit(
-        self, session: requests.Session, prepared: requests.PreparedRequest, timeout: Timeout | TotalTimeout
-    ) -> requests.Response:
-        # Past the session's own send, which follows redirects and keeps cookies, and takes a fifth of the time.
-        response = session.get_adapter(self.get_url()).send(prepared, timeout=timeout)  # type: ignore[arg-type]
-        response.content  # noqa: B018 reading it gives the connection back
-        if 300 <= response.status_code < 400:
-            import requests
+    def request(
+        self,
+        method: str,
+        path: str,
+        data: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        retries: int | None = None,
+        retry_waiting: float | None = None,
+        timeout: Timeout | None = None,
+        deadline: float = math.inf,
+    ) -> Received:
+        """Send `data` as JSON and return the reply. See `HttpEngine.request`.
 
-            raise requests.HTTPError(f"{response.status_code}: redirects are not followed", response=response)
-        return response
+        Raises:
+            requests.ConnectionError, requests.Timeout: the request, or its reply, got lost.
+            ResponseException: the peer refuses the request, or has not proved that it knows the token of the run.
+        """
+        body = _encode(data)
+        return retry(
+            lambda: self._exchange(method, path, body, headers, timeout, deadline),
+            retries,
+            retry_waiting,
+            deadline,
+            self._closing,
+        )
 
-    def _base_headers(self) -> Mapping[str, str]:
-        return self._headers
+    def request_once(
+        self,
+        method: str,
+        path: str,
+        data: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: Timeout | None = None,
+    ) -> Received:
+        """`request` without a second try."""
+        return self._exchange(method, path, _encode(data), headers, timeout, math.inf)
 
-    def _error_handler(self, err: requests.RequestException) -> NoReturn:
+    def close(self) -> None:
+        """Close idle connections, and let requests that wait for another try end. May be used again afterwards."""
+        closing, self._closing = self._closing, threading.Event()
+        closing.set()
+        self._pool.close()
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str] | None,
+        timeout: Timeout | None,
+        deadline: float,
+    ) -> Received:
+        limits = Limits(*(timeout or DEFAULT_REQUEST_TIMEOUT), deadline)
+        merged = {**self._headers, **(headers or {})}
+        with self._pool.connection(limits) as connection:
+
+            def send(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Received:
+                return connection.exchange(self._message(method, path, headers, body), limits)
+
+            if self._run_token is None:
+                reply = send(method, path, merged, body)
+            else:
+                reply = self._exchange_signed(connection, self._run_token, send, method, path, merged, body)
+        if reply.status_code >= 300:
+            self._raise(reply)
+        return reply
+
+    def _exchange_signed(
+        self,
+        connection: Connection,
+        token: RunToken,
+        send: _Send,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes,
+    ) -> Received:
+        session: _Session = connection.session or self._begin_session(token, send)
+        connection.session = session
+        session.number += 1
+        digest, number = digest_of(body), str(session.number)
+        lower = {name.lower(): value for name, value in headers.items()}
+        signature = session.key.of_request(number, method, f"/{path.strip('/')}", lower, str(len(body)), digest)
+        fields = authorization(session=session.name, number=number, body=digest, signature=signature)
+        reply = send(method, path, {**headers, "Authorization": fields}, body)
+        told = parse_fields(reply.headers.get(REPLY_HEADER.lower(), "")).get("signature", "")
+        if not same_secret(told, session.key.of_reply(number, reply.status_code, reply.content)):
+            self._refuse_unproved(reply)
+        return reply
+
+    def _begin_session(self, token: RunToken, send: _Send) -> _Session:
+        nonce = secrets.token_hex(16)
+        proof = proof_of_client(token, self._kind, self._host, nonce)
+        reply = send(
+            "POST", SESSION_PATH, {"Authorization": authorization(host=self._host, nonce=nonce, proof=proof)}, b""
+        )
+        try:
+            data = reply.json()["data"]
+            answer, told = str(data["nonce"]), str(data["proof"])
+        except (ValueError, KeyError, TypeError):
+            self._refuse_unproved(reply)
+        if not same_secret(told, proof_of_server(token, self._kind, self._host, nonce, answer)):
+            self._refuse_unproved(reply)
+        return _Session(answer, SessionKey(token, self._kind, self._host, nonce, answer))
+
+    def _message(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
+        lines = [f"{method} {self._prefix}/{path.strip('/')} HTTP/1.1", f"Host: {self._host}"]
+        lines += [f"Content-Length: {len(body)}", *(f"{name}: {value}" for name, value in headers.items())]
+        return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+    def _refuse_unproved(self, reply: Received) -> NoReturn:
+        """Raise what `reply` stands for, which is not known to come from the peer: none of the protocol's refusals."""
+        message = f"the server at {self._host} has not proved that it knows the token of the run"
+        status = 401
+        if reply.status_code >= 300:
+            status = reply.status_code
+            try:
+                message = f"{message}; it says: {reply.json()['message']}"
+            except (ValueError, KeyError, TypeError):
+                message = f"{message}; it answers with the status {status}"
+        self._raise(Received(status, reply.reason, {}, envelope(False, message=message).encode()))
+
+    def _raise(self, reply: Received) -> NoReturn:
         import requests
 
-        if isinstance(err, requests.HTTPError):
-            raise self._error(err) from err
-        raise err
+        text = f"{reply.status_code}"
+        if 300 <= reply.status_code < 400:
+            text += ": redirects are not followed"
+        error = requests.HTTPError(text, response=reply.to_response(self._url))
+        raise self._error(error) from error
+
+
+def _encode(data: Mapping[str, Any] | None) -> bytes:
+    return json.dumps(data or {}).encode()

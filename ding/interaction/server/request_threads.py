@@ -1,4 +1,4 @@
-"""The threads that answer requests."""
+"""The threads that answer requests which may wait, or run code of others."""
 
 from __future__ import annotations
 
@@ -7,48 +7,40 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 
 class RequestThreads:
-    """A bounded number of threads, each of which serves one request at a time; what waitress calls a task dispatcher.
+    """A bounded number of threads, started when they are needed, each of which does one job at a time.
 
     Args:
         name: what the names of the threads begin with.
-        on_idle: called when the last request that was waiting or being served has been.
+        limit: how many there are at most.
     """
 
-    def __init__(self, name: str, on_idle: Callable[[], None]) -> None:
+    def __init__(self, name: str, limit: int = 8) -> None:
         self._name = name
-        self._on_idle = on_idle
-        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._limit = limit
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._pending = 0
+        self._unfinished = 0
         self._threads: list[threading.Thread] = []
         self._is_stopped = False
 
-    def set_thread_count(self, count: int) -> None:
-        """Have at least `count` threads."""
+    def submit(self, job: Callable[[], None]) -> None:
+        """Have `job` done; after `stop`, never."""
         with self._lock:
-            while not self._is_stopped and len(self._threads) < count:
+            if self._is_stopped:
+                return
+            self._unfinished += 1
+            if min(self._unfinished, self._limit) > len(self._threads):
                 name = f"{self._name}_{len(self._threads)}"
                 thread = threading.Thread(target=self._work, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
-
-    def add_task(self, task: Any) -> None:
-        """Queue a connection with a request to be served; called by waitress."""
-        with self._lock:
-            self._pending += 1
-        self._queue.put(task)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is waiting or being served."""
-        return self._pending == 0
+            self._queue.put(job)
 
     def stop(self) -> None:
-        """Let the threads end once they have served what they are at; do not wait for them."""
+        """Let the threads end once they have done what they are at; do not wait for them."""
         with self._lock:
             self._is_stopped = True
             for _ in self._threads:
@@ -63,14 +55,11 @@ class RequestThreads:
         return [thread for thread in self._threads if thread is not own and thread.is_alive()]
 
     def _work(self) -> None:
-        while (task := self._queue.get()) is not None:
+        while (job := self._queue.get()) is not None:
             try:
-                task.service()
-            except BaseException:  # whatever a view raises, the thread has more requests to serve
+                job()
+            except BaseException:  # whatever it raises, the thread has more to do
                 logging.getLogger("ding.interaction").exception("a request could not be served")
             with self._lock:
-                self._pending -= 1
-                is_idle = self._pending == 0
-            if is_idle:
-                self._on_idle()
-            del task  # a connection that is gone should not live on while the next request is awaited
+                self._unfinished -= 1
+            del job  # a connection that is gone should not live on while the next job is awaited

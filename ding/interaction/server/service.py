@@ -20,21 +20,21 @@ from ding.interaction.config import (
     DEFAULT_REQUEST_RETRY_WAITING,
     LOCAL_HOST,
 )
-from ding.interaction.server.credentials import BearerToken, read_bearer_token, require_token
-from ding.interaction.server.guard import AccessGuard
+from ding.interaction.server.credentials import RunToken, read_run_token, require_token
 from ding.interaction.server.hosts import HostList, OwnNames
-from ding.interaction.server.pages import Page, add_page
-from ding.interaction.server.peer import PeerEngine
+from ding.interaction.server.pages import Page
 
 if TYPE_CHECKING:
-    import flask
     import requests
+
+    from ding.interaction.server.app import ProtocolApp
+    from ding.interaction.server.http_server import HttpServer
+    from ding.interaction.server.peer import PeerEngine
 
 # How long what is under way at the close may go on: requests being served, a task being run.
 GRACE_S = 0.5
 # How long `join` waits for threads after the close.
 _JOIN_S = 1.5
-_BASE_THREADS, _THREADS_PER_PEER = 4, 2
 
 
 class _State(Enum):
@@ -55,6 +55,7 @@ class Service(ABC):
         request_retry_waiting: seconds between tries.
         body_limit: the largest body of a request in bytes.
         allowed_hosts: see `HostList`.
+        run_token: the token of the run; None for that of this process, if it has one.
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class Service(ABC):
         request_retry_waiting: float | None,
         body_limit: int | None,
         allowed_hosts: Iterable[str] | None,
+        run_token: RunToken | None,
     ) -> None:
         # What starting needs is loaded here, so that starting is quick.
         import requests  # noqa: F401
 
-        from ding.interaction.server.http_server import HttpServer
+        import ding.interaction.server.http_server
+        import ding.interaction.server.peer  # noqa: F401
 
         self._kind = kind
         self._host = LOCAL_HOST if host in (None, "", "auto") else str(host)
@@ -88,11 +91,9 @@ class Service(ABC):
         self._closing = threading.Event()
         self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
-        self._bearer: BearerToken | None = None
-        self._server_class = HttpServer
+        self._run_token = run_token
         self._server: HttpServer | None = None
         self._app = self._make_app()
-        self._public: set[str] = set()
 
     @property
     def host(self) -> str:
@@ -134,9 +135,7 @@ class Service(ABC):
         with self._life:
             if self._state is not _State.NEW:
                 raise RuntimeError(f"the page {path!r} comes too late: pages are added before the {self._kind} starts")
-            add_page(self._app, path, page)
-            if page.is_public:
-                self._public.add(path)
+            self._app.add_page(path, page)
 
     def start(self) -> None:
         """See `Role.start`."""
@@ -144,15 +143,17 @@ class Service(ABC):
             if self._state is not _State.NEW:
                 raise RuntimeError(f"a {self._kind} starts once; make another one")
             self._pid = os.getpid()
-            self._bearer = read_bearer_token()
-            require_token(self._host, self._bearer)
-            self._server = self._server_class(self._host, self._port, name=self._kind, body_limit=self._body_limit)
+            from ding.interaction.server.http_server import HttpServer
+
+            self._run_token = self._run_token or read_run_token()
+            require_token(self._host, self._run_token)
+            self._server = HttpServer(self._host, self._port, name=self._kind)
             self._port = self._server.port
             self._state = _State.RUNNING
             try:
                 names = OwnNames((self._host, self._port), self._advertised(), self._hosts)
-                guard = AccessGuard(self._app, self._bearer, names, frozenset(self._public))
-                self._server.start(guard, _BASE_THREADS + _THREADS_PER_PEER)
+                self._app.open(names, self._run_token, self._kind)
+                self._server.start(self._app)
                 for name, target in self._jobs():
                     thread = threading.Thread(target=target, name=f"{self._kind}_{name}", daemon=True)
                     thread.start()
@@ -212,22 +213,26 @@ class Service(ABC):
             engine.close()
         return True
 
-    def _expect_peers(self, count: int) -> None:
-        """Have threads enough for the requests of `count` peers."""
-        if self._server is not None:
-            self._server.set_thread_count(_BASE_THREADS + _THREADS_PER_PEER * count)
-
     def engine(self, address: tuple[str, int, bool, str], token: str, *, to_itself: bool = False) -> PeerEngine:
         """Requests to a peer, or to this server itself."""
-        channel = None if to_itself else self._channel
-        return PeerEngine(address, channel=channel, token=token, bearer=self._bearer, error=self._peer_error(to_itself))
+        from ding.interaction.server.peer import PeerEngine
+
+        kind = self._kind if to_itself else {"master": "slave", "slave": "master"}[self._kind]
+        return PeerEngine(
+            address,
+            kind,
+            channel=None if to_itself else self._channel,
+            token=token,
+            run_token=self._run_token,
+            error=self._peer_error(to_itself),
+        )
 
     def _advertised(self) -> tuple[str, int] | None:
         """The host and port of the address that peers are told; None where none is told."""
         return None
 
     @abstractmethod
-    def _make_app(self) -> flask.Flask:
+    def _make_app(self) -> ProtocolApp:
         """The app with all views; called by the constructor."""
 
     @abstractmethod

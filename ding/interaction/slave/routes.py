@@ -1,29 +1,30 @@
-"""The views of a slave."""
+"""The routes of a slave."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import flask
-
-from ding.interaction.base.app import Codes, ProtocolError, success_response
+from ding.interaction.base.app import Codes, ProtocolError
 from ding.interaction.exception.slave import SlaveErrorCode
 from ding.interaction.server.app import (
+    SMALL_BODY,
+    Route,
+    Routes,
     check_channel,
     field,
     header_token,
-    make_app,
     read_body,
     request_id,
     uuid_field,
 )
+from ding.interaction.server.messages import Request
 from ding.interaction.slave.session import MasterSession
 
 if TYPE_CHECKING:
     from ding.interaction.slave.service import SlaveService
 
 _BAD_BODY = 1
-_CODES = Codes(
+SLAVE_CODES = Codes(
     shutting_down=SlaveErrorCode.SYSTEM_SHUTTING_DOWN,
     channel_missing=SlaveErrorCode.CHANNEL_NOT_FOUND,
     channel_wrong=SlaveErrorCode.CHANNEL_INVALID,
@@ -32,45 +33,41 @@ _CODES = Codes(
 )
 
 
-def slave_app(slave: SlaveService) -> flask.Flask:
-    """The app of `slave`."""
-    app = make_app(slave, _CODES)
+def slave_routes(slave: SlaveService) -> Routes:
+    """What `slave` serves to its master."""
 
-    def token() -> str:
-        check_channel(slave.channel, _CODES)
-        return header_token(SlaveErrorCode.MASTER_TOKEN_NOT_FOUND)
+    def token(request: Request) -> str:
+        check_channel(request, slave.channel, SLAVE_CODES)
+        return header_token(request, SlaveErrorCode.MASTER_TOKEN_NOT_FOUND)
 
-    def session() -> MasterSession:
-        found = slave.link.matches(token())
+    def session(request: Request) -> MasterSession:
+        found = slave.link.matches(token(request))
         if found is None:
             raise ProtocolError(403, SlaveErrorCode.MASTER_TOKEN_INVALID, "The token is not that of the master.")
         return found
 
-    @app.post("/connect")
-    def connect() -> Any:
-        given = token()
-        body = read_body(_BAD_BODY)
-        address = field(body, "master.address", str, _BAD_BODY)
-        data = field(body, "data", object, _BAD_BODY)
-        slave.connect(given, request_id(), address, data, flask.request.remote_addr or "")
-        return success_response()
+    def session_to_end(request: Request) -> MasterSession | None:
+        """None where this request has come before."""
+        return None if slave.has_disconnected(token(request), request_id(request)) else session(request)
 
-    @app.delete("/disconnect")
-    def disconnect() -> Any:
-        if slave.has_disconnected(token(), request_id()):
-            return success_response()
-        current = session()
-        data = field(read_body(_BAD_BODY), "data", object, _BAD_BODY)
-        slave.disconnect(current, request_id(), data)
-        return success_response()
+    def connect(given: str, request: Request, body: bytes) -> None:
+        told = read_body(body, _BAD_BODY)
+        address = field(told, "master.address", str, _BAD_BODY)
+        data = field(told, "data", object, _BAD_BODY)
+        slave.connect(given, request_id(request), address, data, request.peer)
 
-    @app.post("/task/new")
-    def new_task() -> Any:
-        current = session()
-        body = read_body(_BAD_BODY)
-        task_id = uuid_field(body, "task.id", _BAD_BODY)
-        data = field(body, "data", object, _BAD_BODY)
-        slave.accept(current, task_id, data)
-        return success_response()
+    def disconnect(current: MasterSession | None, request: Request, body: bytes) -> None:
+        if current is not None:
+            data = field(read_body(body, _BAD_BODY), "data", object, _BAD_BODY)
+            slave.disconnect(current, request_id(request), data)
 
-    return app
+    def new_task(current: MasterSession, request: Request, body: bytes) -> None:
+        told = read_body(body, _BAD_BODY)
+        task_id = uuid_field(told, "task.id", _BAD_BODY)
+        slave.accept(current, task_id, field(told, "data", object, _BAD_BODY))
+
+    return {
+        "/connect": {"POST": Route(token, connect, body_limit=SMALL_BODY)},
+        "/disconnect": {"DELETE": Route(session_to_end, disconnect)},
+        "/task/new": {"POST": Route(session, new_task)},
+    }

@@ -19,9 +19,9 @@ from ding.interaction.slave.reporter import Heart, TaskRunner
 from ding.interaction.slave.session import Link, MasterSession, Order
 
 if TYPE_CHECKING:
-    import flask
     import requests
 
+    from ding.interaction.server.app import ProtocolApp
     from ding.interaction.slave.slave import Slave
 
 _MOST_BEAT_TIMEOUT_S = 10.0
@@ -124,10 +124,11 @@ class SlaveService(Service):
         except BaseException:  # it must not end the thread that noticed the loss
             log.exception("_lost_connection has failed")
 
-    def _make_app(self) -> flask.Flask:
-        from ding.interaction.slave.routes import slave_app
+    def _make_app(self) -> ProtocolApp:
+        from ding.interaction.server.app import ProtocolApp
+        from ding.interaction.slave.routes import SLAVE_CODES, slave_routes
 
-        return slave_app(self)
+        return ProtocolApp(self, SLAVE_CODES, slave_routes(self), self._body_limit)
 
     def _jobs(self) -> list[tuple[str, Callable[[], Any]]]:
         return [("heartbeat", self._heart.run), ("task", self.runner.run)]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ding.interaction.base.common import RecentIds
 from ding.interaction.server.credentials import same_secret
-from ding.interaction.server.peer import PeerEngine
+
+if TYPE_CHECKING:
+    from ding.interaction.server.peer import PeerEngine
 
 _numbers = itertools.count(1)
 

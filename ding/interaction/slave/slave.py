@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ding.interaction.config import DEFAULT_SLAVE_PORT
+from ding.interaction.server.credentials import RunToken
 from ding.interaction.server.service import Role
 from ding.interaction.slave.service import SlaveService
 
@@ -29,6 +30,7 @@ class Slave(Role):
         allowed_hosts: hosts besides this machine's and the master's own address that may stand in requests to the
             slave, and in the address that it reports to: `name`, `name:port` or `.domain`. By default those that the
             environment variable `DING_HOSTS` lists, separated by commas.
+        run_token: the token of the run, which both sides sign with; None for that of the environment, if there is one.
 
     Example:
         >>> class Adder(Slave):
@@ -54,6 +56,7 @@ class Slave(Role):
         *,
         body_limit: int | None = None,
         allowed_hosts: Iterable[str] | None = None,
+        run_token: RunToken | None = None,
     ) -> None:
         super().__init__(
             SlaveService(
@@ -66,6 +69,7 @@ class Slave(Role):
                 request_retry_waiting=request_retry_waiting,
                 body_limit=body_limit,
                 allowed_hosts=allowed_hosts,
+                run_token=run_token,
             )
         )
 

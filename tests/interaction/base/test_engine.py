@@ -12,7 +12,6 @@ from requests.adapters import HTTPAdapter
 
 from ding.interaction.base import HttpEngine, get_http_engine_class
 from ding.interaction.base.engine import transport_errors
-from ding.interaction.server.peer import PeerEngine
 from tests.interaction.fakes import Proxy, free_port
 
 QUICK = {"retries": 2, "retry_waiting": 0.001}
@@ -146,12 +145,7 @@ def test_a_server_that_does_not_answer_runs_into_the_timeout(server):
         engine.close()
 
 
-def peer_engine(host, port):
-    return PeerEngine((host, port, False, ""), channel=None, token="T", bearer=None, error=lambda error: error)
-
-
-@pytest.mark.parametrize("kind", [HttpEngine, peer_engine], ids=["engine", "peer"])
-def test_a_request_without_a_timeout_of_its_own_has_the_default_one(server, monkeypatch, kind):
+def test_a_request_without_a_timeout_of_its_own_has_the_default_one(server, monkeypatch):
     timeouts, send = [], HTTPAdapter.send
 
     def note(adapter, prepared, **options):
@@ -159,7 +153,7 @@ def test_a_request_without_a_timeout_of_its_own_has_the_default_one(server, monk
         return send(adapter, prepared, **options)
 
     monkeypatch.setattr(HTTPAdapter, "send", note)
-    engine = server.engine(kind)
+    engine = server.engine()
     for request in (engine.request, engine.request_once):
         request("GET", "x")
         request("GET", "x", timeout=(2.0, 3.0))

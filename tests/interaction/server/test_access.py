@@ -10,7 +10,8 @@ import requests
 from ding.interaction import Master, Slave
 from ding.interaction.base.network import get_host_ip
 from ding.interaction.exception import SlaveResponseException
-from tests.interaction.fakes import DEADLINE_S, QUICK, Adder, Proxy, Watcher, outcome, pair, raw
+from ding.interaction.server.signing import SCHEME
+from tests.interaction.fakes import DEADLINE_S, QUICK, Adder, Proxy, Signer, Watcher, outcome, pair, raw
 
 SECRET = "s3cret-" + "x" * 40
 
@@ -109,26 +110,27 @@ def test_a_request_without_host_is_a_403(server):
         assert b" 403 Forbidden" in connection.makefile("rb").read()
 
 
-@pytest.mark.parametrize("kind", [Adder, Watcher], ids=["slave", "master"])
-def test_with_a_token_every_request_needs_it(monkeypatch, kind):
+@pytest.mark.parametrize("kind", ["slave", "master"])
+def test_with_a_token_every_request_is_signed_with_it(monkeypatch, kind):
     monkeypatch.setenv("DING_TOKEN", SECRET)
-    with kind() as server:
+    with (Adder if kind == "slave" else Watcher)() as server:
         for value in (
             None,
             "",
             SECRET,
-            "Bearer",
-            "Bearer ",
-            f"Bearer {SECRET}x",
-            f"Bearer {SECRET[:-1]}",
+            f"Bearer {SECRET}",
             f"Basic {SECRET}",
+            f"{SCHEME} {SECRET}",
+            f"{SCHEME} session=",
         ):
             headers = {} if value is None else {"Authorization": value}
             assert ping(server, **headers) == (401, 1), value
-        for value in (f"Bearer {SECRET}", f"bearer  {SECRET} "):
-            assert ping(server, Authorization=value) == (200, 0)
-        assert ping(server, Authorization=f"Bearer {SECRET}", Host="evil.example") == (403, 1)
+        signer, own = Signer(server.port, kind, SECRET), {"Token": server._interaction.self_token}
+        assert outcome(raw(server.port, "GET", "/ping", headers=signer.sign("GET", "/ping", headers=own))) == (200, 0)
+        foreign = {**signer.sign("GET", "/ping", headers=own), "Host": "evil.example"}
+        assert outcome(raw(server.port, "GET", "/ping", headers=foreign)) == (403, 1)
         assert outcome(raw(server.port, "GET", "/nowhere")) == (401, 1)
+        assert outcome(raw(server.port, "GET", "/nowhere", headers=signer.sign("GET", "/nowhere"))) == (404, 1)
         assert server.ping()
 
 
@@ -136,13 +138,13 @@ def test_every_secret_is_compared_in_a_time_that_does_not_tell_where_it_differs(
     monkeypatch.setenv("DING_TOKEN", SECRET)
     with pair(Adder(heartbeat_span=DEADLINE_S)) as (master, slave, _):
         session_token = slave._interaction.link.session.token
+        signers = {server: Signer(server.port, kind, SECRET) for server, kind in ((master, "master"), (slave, "slave"))}
         compared, compare = [], hmac.compare_digest
 
         def note(one, other):
             compared.append((one.decode(), other.decode()))
             return compare(one, other)
 
-        monkeypatch.setattr(hmac, "compare_digest", note)
         for server, method, path, own in (
             (master, "GET", "/ping", master._interaction.self_token),
             (master, "DELETE", "/shutdown", master._interaction.self_token),
@@ -152,14 +154,13 @@ def test_every_secret_is_compared_in_a_time_that_does_not_tell_where_it_differs(
             (slave, "POST", "/task/new", session_token),
             (slave, "DELETE", "/disconnect", session_token),
         ):
-            wrong = {"Channel": "0", "Token": "wrong", "Authorization": f"Bearer {SECRET}"}
-            assert outcome(raw(server.port, method, path, headers=wrong))[0] == 403
-            assert compared == [(SECRET, SECRET), ("wrong", own)], path
+            headers = signers[server].sign(method, path, headers={"Channel": "0", "Token": "wrong"})
+            signature = headers["Authorization"].rpartition("=")[2]
+            with monkeypatch.context() as patch:
+                patch.setattr(hmac, "compare_digest", note)
+                assert outcome(raw(server.port, method, path, headers=headers))[0] == 403
+            assert compared == [(signature, signature), ("wrong", own)], path
             compared.clear()
-        assert outcome(raw(slave.port, "GET", "/ping", headers={"Authorization": "Bearer wrong"})) == (401, 1)
-        assert compared == [("wrong", SECRET)]
-        monkeypatch.undo()
-        monkeypatch.setenv("DING_TOKEN", SECRET)
 
 
 def test_masters_and_slaves_use_the_token_on_their_own(monkeypatch):
@@ -205,12 +206,17 @@ def test_off_loopback_both_ends_work_with_a_token(monkeypatch):
             with master.new_connection("conn", host, slave.port) as connection:
                 assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
         assert slave.ping() and master.ping()
-        bearer = {"Authorization": f"Bearer {SECRET}"}
+        signer, own = Signer(slave.port, "slave", SECRET), {"Token": slave._interaction.self_token}
+
+        def status(name):
+            headers = {**signer.sign("GET", "/ping", headers=own), "Host": f"{name}:{slave.port}"}
+            return outcome(raw(slave.port, "GET", "/ping", headers=headers))
+
         machine = socket.gethostname()
         for name in ("198.51.100.5", machine, f"{machine}.svc.cluster.local"):
-            assert ping(slave, Host=f"{name}:{slave.port}", **bearer) == (200, 0)
+            assert status(name) == (200, 0)
         for name in ("evil.example", f"x{machine}", f"evil.{machine}"):
-            assert ping(slave, Host=f"{name}:{slave.port}", **bearer) == (403, 1)
+            assert status(name) == (403, 1)
 
 
 def test_the_token_is_not_sent_on_to_where_a_reply_points(monkeypatch):
@@ -251,7 +257,7 @@ def test_tokens_stand_in_no_log_and_no_text(monkeypatch, caplog):
         with pytest.raises(requests.ConnectionError) as unreached:
             connection.disconnect()
         texts += [f"{e.value!r} {e.value}" for e in (refused, unreached)]
-        assert "DING" not in repr(master._interaction._bearer) and SECRET not in repr(master._interaction._bearer)
+        assert "DING" not in repr(master._interaction._run_token) and SECRET not in repr(master._interaction._run_token)
     assert caplog.text
     assert not [secret for secret in secrets if secret in caplog.text]
     # The objects' own attributes hold the protocol's tokens; the run's token shows nowhere.

@@ -1,5 +1,7 @@
 """How masters and slaves start and end."""
 
+import contextlib
+import functools
 import socket
 import threading
 import time
@@ -46,23 +48,20 @@ def test_threads_are_few_named_and_gone_after_the_close(kind):
     with kind() as server:
         names = sorted(thread.name for thread in own_threads())
         role = "slave" if kind is Adder else "master"
-        workers = [f"{role}_request_{i}" for i in range(6)]
         jobs = {"slave": ["slave_heartbeat", "slave_task"], "master": ["master_heartbeat", "master_task_result"]}[role]
-        assert names == sorted([*workers, *jobs, f"{role}_run_app"])
+        assert names == sorted([*jobs, f"{role}_run_app"])
         assert server.channel == 0
     assert own_threads() == []
 
 
-def test_a_master_has_two_more_threads_for_each_slave():
-    with Watcher() as master:
-        slaves = [Adder() for _ in range(3)]
+def test_a_master_needs_no_further_threads_for_its_slaves():
+    with Watcher() as master, contextlib.ExitStack() as stack:
+        slaves = [stack.enter_context(Adder()) for _ in range(12)]
+        before = {thread for thread in own_threads() if thread.name.startswith("master_")}
         for i, slave in enumerate(slaves):
-            slave.start()
-            master.new_connection(str(i), "127.0.0.1", slave.port).connect()
-        assert len([t for t in own_threads() if t.name.startswith("master_request")]) == 4 + 2 * 3
-        master.close()
-        for slave in slaves:
-            slave.close()
+            connection = stack.enter_context(master.new_connection(str(i), "127.0.0.1", slave.port))
+            assert connection.new_task({"a": i, "b": 1}).start().join(DEADLINE_S).result == {"sum": i + 1}
+        assert {thread for thread in own_threads() if thread.name.startswith("master_")} == before
     assert own_threads() == []
 
 
@@ -365,12 +364,11 @@ def test_a_server_loop_that_cannot_be_started_leaves_nothing(monkeypatch):
 
 
 def test_a_loop_that_fails_is_told_and_ends_in_order(caplog, monkeypatch):
-    def fail(**kwargs):
+    async def fail(*args, **kwargs):
         raise ValueError("in the loop")
 
+    monkeypatch.setattr("asyncio.BaseEventLoop.create_server", fail)
     with Adder() as slave:
-        monkeypatch.setattr(http_server.wasyncore, "loop", fail)
-        slave._interaction._server._listener.pull_trigger()
         slave._interaction._server._thread.join(DEADLINE_S)
         assert "its loop has failed" in caplog.text and "ValueError: in the loop" in caplog.text
         with pytest.raises(ConnectionRefusedError):
@@ -379,39 +377,28 @@ def test_a_loop_that_fails_is_told_and_ends_in_order(caplog, monkeypatch):
 
 
 def test_a_server_that_was_never_started_gives_its_port_back():
-    one = http_server.HttpServer("127.0.0.1", 0, name="slave_test", body_limit=10)
+    one = http_server.HttpServer("127.0.0.1", 0, name="slave_test")
     one.stop(0.0)
     assert one.join(time.monotonic()) == []
-    two = http_server.HttpServer("127.0.0.1", one.port, name="slave_test", body_limit=10)
-    two._abandon()  # as a forked child does
-    two._abandon()
-    http_server.HttpServer("127.0.0.1", one.port, name="slave_test", body_limit=10).stop(0.0)
+    http_server.HttpServer("127.0.0.1", one.port, name="slave_test").stop(0.0)
 
 
-def test_a_request_that_breaks_its_thread_does_not(caplog):
-    """Whatever comes out of a request, its thread serves the next one."""
+def test_a_job_that_breaks_its_thread_does_not(caplog):
+    """Whatever comes out of a job, its thread does the next one."""
+    threads, done = RequestThreads("slave_test", limit=1), threading.Event()
 
-    class Request:
-        def __init__(self, error=None):
-            self.error, self.served = error, threading.Event()
+    def fail(error):
+        raise error
 
-        def service(self):
-            self.served.set()
-            if self.error:
-                raise self.error
-
-    idle = threading.Semaphore(0)
-    threads = RequestThreads("slave_test", idle.release)
-    threads.set_thread_count(1)
-    for request in (Request(SystemExit(1)), Request(ValueError("x")), Request()):
-        threads.add_task(request)
-        assert request.served.wait(DEADLINE_S)
-        assert idle.acquire(timeout=DEADLINE_S)
-    assert threads.is_idle and caplog.text.count("a request could not be served") == 2
+    for error in (SystemExit(1), ValueError("x")):
+        threads.submit(functools.partial(fail, error))
+    threads.submit(done.set)
+    assert done.wait(DEADLINE_S) and caplog.text.count("a request could not be served") == 2
+    assert [thread.name for thread in own_threads()] == ["slave_test_0"]
     threads.stop()
     assert threads.join(time.monotonic() + DEADLINE_S) == []
-    threads.set_thread_count(5)
-    assert own_threads() == []
+    threads.submit(done.clear)
+    assert own_threads() == [] and done.is_set()
 
 
 def test_one_connection_carries_all_requests_to_a_peer():
@@ -420,7 +407,7 @@ def test_one_connection_carries_all_requests_to_a_peer():
             connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S)
         assert len(slave.seen) == 20
         for server in (master, slave):
-            assert len(server._interaction._server._listener.active_channels) == 1
+            assert server._interaction._server.connection_count == 1
 
 
 def test_large_tasks_and_results_pass():

@@ -1,0 +1,206 @@
+"""The client, against servers that mistreat it."""
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+import requests
+
+from ding.interaction.server import client as client_module
+from ding.interaction.server.client import ConnectionPool, Limits
+from tests.interaction.fakes import DEADLINE_S, free_port, read_message
+
+MESSAGE = b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@contextlib.contextmanager
+def served(serve):
+    """A pool of connections to a server that calls `serve(client, stream)` for each connection."""
+    threads, clients = [], []
+
+    def run(client):
+        with contextlib.suppress(OSError), client, client.makefile("rb") as stream:
+            serve(client, stream)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                clients.append(listener.accept()[0])
+                threads.append(threading.Thread(target=run, args=(clients[-1],), daemon=True))
+                threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
+        pool = ConnectionPool("127.0.0.1", listener.getsockname()[1], https=False)
+        yield pool, clients
+        pool.close()
+        listener.shutdown(socket.SHUT_RDWR)
+        for thread in [accepting, *threads]:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+
+
+def limits(reply_s=DEADLINE_S, within_s=DEADLINE_S):
+    return Limits(5.0, reply_s, time.monotonic() + within_s)
+
+
+def exchange(pool, message=MESSAGE, **options):
+    limited = limits(**options)
+    with pool.connection(limited) as connection:
+        return connection.exchange(message, limited)
+
+
+def answering(*replies):
+    """Serves `replies` in turn, and again."""
+
+    def serve(client, stream):
+        while True:
+            for reply in replies:
+                if not read_message(stream):
+                    return
+                client.sendall(reply)
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    ("reply", "body"),
+    [
+        (OK, b"{}"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n1\r\n \r\n0\r\n\r\n", b"{} "),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"{}"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+    ],
+)
+def test_one_connection_carries_all_exchanges(reply, body):
+    with served(answering(reply)) as (pool, clients):
+        for _ in range(5):
+            received = exchange(pool)
+            assert (received.status_code, received.reason, received.content) == (200, "OK", body)
+        assert len(clients) == 1
+
+
+@pytest.mark.parametrize(
+    "reply", [b"HTTP/1.1 200 OK\r\n\r\n{}", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"]
+)
+def test_a_connection_that_ends_with_the_reply_is_not_used_again(reply):
+    def serve(client, stream):
+        read_message(stream)
+        client.sendall(reply)
+
+    with served(serve) as (pool, clients):
+        for count in (1, 2, 3):
+            assert exchange(pool).content == b"{}" and len(clients) == count
+
+
+def test_a_connection_that_the_server_has_ended_meanwhile_is_replaced():
+    ended = threading.Event()
+
+    def serve(client, stream):
+        read_message(stream)
+        client.sendall(OK)
+        client.shutdown(socket.SHUT_RDWR)
+        ended.set()
+
+    with served(serve) as (pool, clients):
+        for count in (1, 2, 3):
+            assert exchange(pool).content == b"{}" and len(clients) == count
+            assert ended.wait(DEADLINE_S)
+            ended.clear()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"", b"HTTP/1.1 200", OK[:-1], b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}", b"none\r\n\r\n"],
+)
+def test_half_a_reply_is_a_connection_error(reply):
+    def serve(client, stream):
+        read_message(stream)
+        client.sendall(reply)
+
+    with served(serve) as (pool, _), pytest.raises(requests.ConnectionError):
+        exchange(pool)
+
+
+def test_a_reply_without_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(client_module, "_REPLY_LIMIT", 10_000)
+
+    def serve(client, stream):
+        read_message(stream)
+        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            client.sendall(b"x" * 1000)
+
+    with served(serve) as (pool, _), pytest.raises(requests.ConnectionError, match="more than 10000 bytes"):
+        exchange(pool)
+
+
+@pytest.mark.parametrize("options", [{"reply_s": 0.3}, {"within_s": 0.3}])
+@pytest.mark.parametrize("drop", [b"", b"x"])
+def test_a_server_that_is_mute_or_slow_runs_into_the_limit(options, drop):
+    ended = threading.Event()
+
+    def serve(client, stream):
+        read_message(stream)
+        client.sendall(b"HTTP/1.1 200 OK\r\n")
+        while not ended.wait(0.05):
+            client.sendall(drop)
+
+    with served(serve) as (pool, _):
+        begin_s = time.monotonic()
+        with pytest.raises(requests.Timeout):
+            exchange(pool, **options)
+        assert time.monotonic() - begin_s < 1.3
+        ended.set()
+
+
+def test_nobody_there_is_a_connection_error():
+    with pytest.raises(requests.ConnectionError, match="was not reached"):
+        exchange(ConnectionPool("127.0.0.1", free_port(), https=False))
+
+
+def test_who_does_not_accept_is_a_timeout():
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        with contextlib.ExitStack() as stack:
+            for _ in range(2):  # as many as wait in the queue of the listener
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    waiting.connect(("127.0.0.1", port))
+            begin_s = time.monotonic()
+            with pytest.raises(requests.ConnectTimeout):
+                exchange(ConnectionPool("127.0.0.1", port, https=False), within_s=0.3)
+            assert time.monotonic() - begin_s < 1.3
+
+
+def test_a_refusal_is_read_also_where_it_comes_before_all_is_sent():
+    refusal = b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+
+    def serve(client, stream):
+        stream.readline()
+        client.sendall(refusal)
+        client.shutdown(socket.SHUT_WR)
+        stream.read(1_000_000)
+
+    with served(serve) as (pool, _):
+        message = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
+        assert exchange(pool, message).status_code == 413
+
+
+def test_a_server_without_a_certificate_that_counts_is_none_over_https():
+    def serve(client, stream):
+        stream.read(1)
+
+    with served(serve) as (plain, _):
+        pool = ConnectionPool(*plain._address, https=True)
+        with pytest.raises(requests.ConnectionError) as error:
+            exchange(pool)
+        assert isinstance(error.value.__cause__, (ssl.SSLError, ConnectionError))

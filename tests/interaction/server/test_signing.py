@@ -1,0 +1,330 @@
+"""What is signed with the token of the run: what others learn of it, and what they can do without it."""
+
+import contextlib
+import json
+import socket
+import threading
+
+import pytest
+import requests
+
+from ding.interaction.exception import MasterResponseException, SlaveResponseException, SlaveTaskRefused, TaskRefuse
+from ding.interaction.server.credentials import RunToken
+from ding.interaction.server.signing import SessionKey, Verifier, authorization, digest_of, proof_of_client
+from tests.interaction.fakes import DEADLINE_S, Adder, Signer, Watcher, free_port, outcome, pair, raw, read_message
+
+SECRET = "s3cret-" + "x" * 40
+TOKEN = RunToken(SECRET)
+SUCCESS = {"success": True, "code": 0, "message": "", "data": None}
+
+
+def http_reply(status, values):
+    body = json.dumps(values).encode()
+    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+
+
+class Tap:
+    """Passes bytes on to `port` and back, and keeps them; `change` may replace a message."""
+
+    def __init__(self, port):
+        self._target = port
+        self.change = lambda message: message
+        self.seen = []  # messages, whole, in the order of their ends
+        self._open, self._threads = [], []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+
+    def __enter__(self):
+        self._spawn(self._accept)
+        return self
+
+    def __exit__(self, *exc_info):
+        for end in [self._listener, *self._open]:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+
+    def _spawn(self, target, *args):
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client = self._listener.accept()[0]
+                server = socket.create_connection(("127.0.0.1", self._target), DEADLINE_S)
+                self._open += [client, server]
+                self._spawn(self._pass_on, client, server)
+                self._spawn(self._pass_on, server, client)
+
+    def _pass_on(self, source, sink):
+        with contextlib.suppress(OSError), source.makefile("rb") as stream:
+            while message := read_message(stream):
+                self.seen.append(message)
+                sink.sendall(self.change(message))
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+
+class Refusing(Adder):
+    """Takes no task, so that no result overtakes its replies."""
+
+    def _before_task(self, data):
+        raise TaskRefuse
+
+
+@contextlib.contextmanager
+def tapped(monkeypatch, slave=None):
+    """`(slave, connection, tap, other tap)`: a tap before the slave, and one before the master; connected."""
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    port = free_port()
+    with contextlib.ExitStack() as stack:
+        slave = stack.enter_context(slave or Adder(allowed_hosts=["127.0.0.1"], heartbeat_span=0.2))
+        to_slave, to_master = stack.enter_context(Tap(slave.port)), stack.enter_context(Tap(port))
+        address = f"http://127.0.0.1:{to_master.port}/"
+        master = stack.enter_context(Watcher(port=port, my_address=address, allowed_hosts=["127.0.0.1"]))
+        connection = master.new_connection("conn", "127.0.0.1", to_slave.port)
+        yield slave, connection, to_slave, to_master
+
+
+def test_the_token_is_never_sent_and_a_run_works_all_the_same(monkeypatch):
+    with tapped(monkeypatch) as (slave, connection, to_slave, to_master):
+        with connection:
+            for i in range(3):
+                assert connection.new_task({"a": i, "b": 1}).start().join(DEADLINE_S).result == {"sum": i + 1}
+            slave._interaction.beat(slave._interaction.link.session)
+        captured = b"".join(to_slave.seen + to_master.seen)
+    assert b"POST /task/new" in captured and b"PUT /slave/task/complete" in captured and b"GET /slave/heart" in captured
+    assert SECRET.encode() not in captured and SECRET[:12].encode() not in captured
+    assert TOKEN.key.hex().encode() not in captured
+
+
+def test_what_was_recorded_is_refused_when_it_comes_again(monkeypatch):
+    with tapped(monkeypatch) as (slave, connection, to_slave, _), connection:
+        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+        recorded = [message for message in to_slave.seen if not message.startswith(b"HTTP")]
+        assert [message.split(b" ")[1] for message in recorded] == [b"/session", b"/connect", b"/task/new"]
+        for message in recorded:
+            with socket.create_connection(("127.0.0.1", slave.port), DEADLINE_S) as attacker:
+                attacker.sendall(message)
+                assert read_message(attacker.makefile("rb")).startswith(b"HTTP/1.1 401 ")
+        assert slave.seen == [{"a": 1, "b": 1}]
+        assert connection.new_task({"a": 2, "b": 1}).start().join(DEADLINE_S).result == {"sum": 3}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"a": 1', b'"a": 9'),
+        (b"/task/new", b"/connect"),
+        (b"POST /task/new", b"PUT /task/new"),
+        (b"Channel: 0", b"Channel: 1"),
+        (b"Token: ", b"Token: 0"),
+        (b", body=", b", body=0"),
+        (b"number=", b"number=1"),
+        (b"signature=", b"signature=0"),
+        (b"session=", b"session=0"),
+    ],
+)
+def test_what_is_changed_on_the_way_to_a_slave_is_refused(monkeypatch, old, new):
+    with tapped(monkeypatch) as (slave, connection, to_slave, _), connection:
+        to_slave.change = lambda message: message.replace(old, new, 1)
+        task = connection.new_task({"a": 1, "b": 1})
+        with pytest.raises(SlaveResponseException, match="has not proved that it knows the token") as error:
+            task.start()
+        assert error.value.code == 1 and slave.seen == []
+        to_slave.change = lambda message: message
+        assert connection.new_task({"a": 2, "b": 1}).start().join(DEADLINE_S).result == {"sum": 3}
+
+
+def test_a_reply_that_is_changed_or_made_up_is_not_believed(monkeypatch):
+    with tapped(monkeypatch, Refusing(allowed_hosts=["127.0.0.1"])) as (_, connection, to_slave, _), connection:
+        made_up = http_reply(b"200 OK", SUCCESS)
+        refusal = http_reply(b"403 Forbidden", {"success": False, "code": 302, "message": "Begone.", "data": None})
+        for forged, code in ((made_up, 401), (refusal, 403)):
+            to_slave.change = lambda message, forged=forged: forged if message.startswith(b"HTTP") else message
+            with pytest.raises(SlaveResponseException, match="has not proved that it knows the token") as error:
+                connection.new_task({"a": 1, "b": 1}).start()
+            # Of just this class: who is not proved to be the slave cannot have the master drop it.
+            assert (type(error.value), error.value.status_code) == (SlaveResponseException, code)
+            assert connection.is_connected
+        to_slave.change = lambda message: message.replace(b"refused", b"refuted")
+        with pytest.raises(SlaveResponseException, match="has not proved"):
+            connection.new_task({"a": 1, "b": 1}).start()
+        to_slave.change = lambda message: message
+        with pytest.raises(SlaveTaskRefused):
+            connection.new_task({"a": 1, "b": 1}).start()
+
+
+def test_the_reply_to_one_request_is_none_to_another(monkeypatch):
+    with tapped(monkeypatch, Refusing(allowed_hosts=["127.0.0.1"])) as (_, connection, to_slave, _), connection:
+        with pytest.raises(SlaveTaskRefused):
+            connection.new_task({"a": 1, "b": 1}).start()
+        earlier = [message for message in to_slave.seen if message.startswith(b"HTTP")][-1]
+        to_slave.change = lambda message: earlier if message.startswith(b"HTTP") else message
+        with pytest.raises(SlaveResponseException, match="has not proved") as error:
+            connection.new_task({"a": 1, "b": 1}).start()
+        assert type(error.value) is SlaveResponseException
+        to_slave.change = lambda message: message
+
+
+@contextlib.contextmanager
+def imposter(port, reply):
+    """Listens at `port`, and answers everything with `reply`; yields what it was sent."""
+    told, threads = [], []
+    answer = http_reply(b"200 OK", reply)
+
+    def serve(client):
+        with contextlib.suppress(OSError), client, client.makefile("rb") as stream:
+            while message := read_message(stream):
+                told.append(message)
+                client.sendall(answer)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                client = listener.accept()[0]
+                threads.append(threading.Thread(target=serve, args=(client,), daemon=True))
+                threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
+        yield told
+        listener.shutdown(socket.SHUT_RDWR)
+        accepting.join(DEADLINE_S)
+
+
+@pytest.mark.parametrize("data", [None, {"nonce": "0" * 32, "proof": "0" * 64}, {"nonce": 5, "proof": []}, []])
+def test_whoever_holds_the_port_of_a_slave_learns_nothing_and_is_not_taken_for_it(monkeypatch, data):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with Watcher() as master, Adder() as slave:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port)
+        connection.connect()
+        connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S)
+        slave.close()
+        other = master.new_connection("other", "127.0.0.1", slave.port)
+        with imposter(slave.port, {**SUCCESS, "data": data}) as told:
+            for act in (connection.new_task({"plan": 1}).start, other.connect, connection.disconnect):
+                with pytest.raises(SlaveResponseException, match="has not proved that it knows the token"):
+                    act()
+            assert "other" not in master and not other.is_connected
+        assert len(told) == 3 and all(message.startswith(b"POST /session ") for message in told)
+
+
+def test_whoever_holds_the_port_of_a_master_gets_no_result(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with Adder(heartbeat_span=0.2) as slave:
+        master = Watcher()
+        with master:
+            master.new_connection("conn", "127.0.0.1", slave.port).connect()
+        with imposter(master.port, SUCCESS) as told:
+            assert slave.lost.wait(DEADLINE_S)
+            assert isinstance(slave.losses[0][1], (MasterResponseException, requests.ConnectionError))
+        assert all(message.startswith(b"POST /session ") for message in told)
+
+
+def test_without_the_token_nothing_can_be_asked_of_either(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with pair() as (master, slave, _):
+        monkeypatch.delenv("DING_TOKEN")
+        head = {"Channel": "0", "Token": slave._interaction.link.session.token}
+        for port, method, path in (
+            (slave.port, "POST", "/task/new"), (slave.port, "DELETE", "/disconnect"), (slave.port, "POST", "/session"),
+            (master.port, "PUT", "/slave/task/complete"), (master.port, "GET", "/slave/heartbeat"),
+        ):  # fmt: skip
+            assert outcome(raw(port, method, path, headers=head)) == (401, 1)
+        with Watcher() as other, pytest.raises(SlaveResponseException, match="DING_TOKEN") as error:
+            other.new_connection("conn", "127.0.0.1", slave.port).connect()
+        assert (type(error.value), error.value.status_code) == (SlaveResponseException, 401)
+        monkeypatch.setenv("DING_TOKEN", SECRET)
+
+
+def test_a_server_without_the_token_is_none_to_those_who_have_it(monkeypatch):
+    with Adder() as slave:
+        monkeypatch.setenv("DING_TOKEN", SECRET)
+        with Watcher() as master, pytest.raises(SlaveResponseException, match="has not proved") as error:
+            master.new_connection("conn", "127.0.0.1", slave.port).connect()
+        assert error.value.status_code == 404 and slave._interaction.link.session is None
+
+
+def test_a_server_that_was_started_again_is_asked_for_another_session(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    port = free_port()
+    with Watcher() as master:
+        connection = master.new_connection("conn", "127.0.0.1", port)
+        for _ in range(3):
+            with Adder(port=port), connection:
+                assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
+
+
+def begin(verifier, nonce="n", kind="slave", host="h:1", token=TOKEN):
+    answer = verifier.begin({"host": host, "nonce": nonce, "proof": proof_of_client(token, kind, host, nonce)})
+    return answer and (answer[0], SessionKey(token, kind, host, nonce, answer[0]))
+
+
+def request(session, number, body=b"{}"):
+    name, key = session
+    signature = key.of_request(str(number), "GET", "/x", {}, str(len(body)), digest_of(body))
+    fields = {"session": name, "number": number, "body": digest_of(body), "signature": signature}
+    return {"authorization": authorization(**fields), "content-length": str(len(body))}
+
+
+def test_a_session_begins_with_a_proof_for_this_server_and_once():
+    verifier = Verifier(TOKEN, "slave")
+    assert begin(verifier, token=RunToken("other")) is None
+    assert begin(verifier, kind="master") is None
+    assert verifier.begin({"host": "h:2", "nonce": "n", "proof": proof_of_client(TOKEN, "slave", "h:1", "n")}) is None
+    assert verifier.begin({}) is None
+    assert begin(verifier) is not None
+    assert begin(verifier) is None and begin(verifier, nonce="other") is not None
+
+
+def test_the_numbers_of_requests_only_grow():
+    verifier = Verifier(TOKEN, "slave")
+    session = begin(verifier)
+    for number in (1, 2, 5, 10**15):
+        assert verifier.verify("GET", "/x", request(session, number)) is not None
+        for again in (number, number - 1):
+            assert verifier.verify("GET", "/x", request(session, again)) is None
+    for number in ("-1", "x", "", "1" * 30, "\u0663"):
+        assert verifier.verify("GET", "/x", request(session, number)) is None
+
+
+def test_sessions_are_bounded_and_new_ones_oust_none_that_is_used():
+    verifier = Verifier(TOKEN, "slave", limit=4)
+    used = [begin(verifier, nonce=f"used {i}") for i in range(4)]
+    assert all(verifier.verify("GET", "/x", request(session, 1)) for session in used)
+    new = [begin(verifier, nonce=f"new {i}") for i in range(100)]
+    assert all(verifier.verify("GET", "/x", request(session, 2)) for session in used)
+    assert [verifier.verify("GET", "/x", request(session, 1)) is not None for session in new[-5:]] == [False] + [
+        True
+    ] * 4
+    assert not any(verifier.verify("GET", "/x", request(session, 3)) for session in used)
+
+
+def test_a_signed_request_has_the_body_that_was_announced():
+    signed = Verifier(TOKEN, "slave")
+    session = begin(signed)
+    verified = signed.verify("GET", "/x", request(session, 1, b"abc"))
+    assert verified.is_body(b"abc") and not verified.is_body(b"abd")
+    wrong_length = {**request(session, 2, b"abc"), "content-length": "4"}
+    assert signed.verify("GET", "/x", wrong_length) is None
+
+
+def test_a_signed_request_whose_body_is_another_does_nothing(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with Adder() as slave:
+        signer = Signer(slave.port, "slave", SECRET)
+        head = {"Channel": "0", "Token": "T"}
+        body = '{"master": {"address": "http://127.0.0.1:9"}, "data": {}}'
+        headers = signer.sign("POST", "/connect", body, head)
+        assert outcome(raw(slave.port, "POST", "/connect", body.replace("9", "8"), headers)) == (401, 1)
+        assert slave._interaction.link.session is None
+        assert outcome(raw(slave.port, "POST", "/connect", body, headers)) == (401, 1)  # its number is used up
+        headers = signer.sign("POST", "/connect", body, head)
+        assert outcome(raw(slave.port, "POST", "/connect", body, headers)) == (200, 0)
