@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
+from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.registry_factory import ENV_REGISTRY
 
 VALUE_RANGE = 2.0  # of the return: from -1 to 1
@@ -192,6 +193,19 @@ class GoofspielEnv(BaseEnv):
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
         """Seed the drawing of exploring starts; nothing else in the game is left to chance."""
         self._rng = np.random.default_rng(seed)
+
+    def get_state(self) -> dict[str, Any]:
+        """The game, and the generator that draws exploring starts."""
+        view = None if self._view is None else [list(self._view.own), list(self._view.other), self._view.lead]
+        return {"view": view, "generator": generator_state(self._rng)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` has told."""
+        self._view = None
+        if state["view"] is not None:
+            own, other, lead = state["view"]
+            self._view = View(tuple(own), tuple(other), lead)
+        set_generator_state(self._rng, state["generator"])
 
     def close(self) -> None:
         self._view = None

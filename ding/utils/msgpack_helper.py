@@ -56,6 +56,15 @@ def pack(obj: Any) -> bytes:
     return _pack(obj, 0)
 
 
+def can_pack(obj: Any) -> bool:
+    """Whether `pack` takes `obj`; it takes as long as packing it."""
+    try:
+        pack(obj)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _pack(obj: Any, depth: int) -> bytes:
     if depth > _MAX_NESTED_MESSAGES:
         raise ValueError(f"more than {_MAX_NESTED_MESSAGES} tuples, sets and EasyDicts inside each other")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ding.example.goofspiel import Goofspiel, GoofspielEnv, View, exploitability
+from tests.same_state import differences, through_bytes
 
 
 def uniform(game):
@@ -99,3 +100,17 @@ def test_a_draw_is_told_as_one():
     env.step([0, 0])
     step = env.step([1, 1])
     assert step.reward.tolist() == [[0], [0]] and [info["result"] for info in step.info] == ["draws", "draws"]
+
+
+def test_a_game_that_takes_over_the_state_of_another_goes_on_like_it():
+    one, other = (GoofspielEnv({"cards": 4, "exploring_starts": True}) for _ in range(2))
+    one.seed(3)
+    other.set_state(one.get_state())
+    for _ in range(9):
+        seats = one.reset()
+        assert differences(seats, other.reset()) == []
+    other = GoofspielEnv({"cards": 4, "exploring_starts": True})
+    other.set_state(through_bytes(one.get_state()))
+    card, reply = (int(np.flatnonzero(seat["action_mask"])[0]) for seat in seats)
+    assert differences(one.step([card, reply]), other.step([card, reply])) == []
+    assert differences([one.reset() for _ in range(9)], [other.reset() for _ in range(9)]) == []

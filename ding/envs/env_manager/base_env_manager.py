@@ -24,7 +24,6 @@ from ding.envs.env_manager.env_seeds import EnvSeeds, Seeds
 from ding.envs.env_manager.env_state import (
     EpisodeLog,
     Restored,
-    can_pack,
     is_equal,
     load_space_state,
     restore_env,
@@ -43,6 +42,7 @@ from ding.utils.config_helper import (
     one_of,
 )
 from ding.utils.import_helper import import_module
+from ding.utils.msgpack_helper import can_pack
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 from ding.utils.time_helper import WatchDog
 

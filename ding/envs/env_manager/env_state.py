@@ -22,9 +22,8 @@ from ding.envs.env_manager.env_seeds import EnvSeed
 from ding.envs.env_manager.normalization import ENV_CALLS, env_layers
 from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Node, Samples
-from ding.utils.data.samples import pack as pack_column
-from ding.utils.msgpack_helper import pack
+from ding.utils.data.samples import Node, Samples, pack
+from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import (
     generator_state,
     global_generators_state,
@@ -56,11 +55,11 @@ class _Actions:
         # A copy: an env may write into its action.
         self._recent.append(action.copy() if type(action) is np.ndarray else copy.deepcopy(action))
         if len(self._recent) == _RECENT:
-            self._columns.append(pack_column(self._recent))
+            self._columns.append(pack(self._recent))
             self._recent = []
 
     def state_dict(self) -> list[Any]:
-        columns = [*self._columns, pack_column(self._recent)] if self._recent else self._columns
+        columns = [*self._columns, pack(self._recent)] if self._recent else self._columns
         return [to_plain(Samples({"action": column})) for column in columns]
 
     @classmethod
@@ -342,15 +341,6 @@ def _pickled(env: Any) -> bytes | None:
     except Exception as e:
         _logger.debug("%r cannot be pickled: %r", env, e)
         return None
-
-
-def can_pack(value: Any) -> bool:
-    """Whether `value` is made of what the run state may hold."""
-    try:
-        pack(value)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def space_state(space: Any) -> dict[str, Any]:

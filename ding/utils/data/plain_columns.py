@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ding.utils.data.samples import Column, Kind, Node, Rows, Samples, columns_of, node_items, pack
+from ding.utils.msgpack_helper import can_pack
 
 # What is said once may grow to so many times the bytes (of arrays, and one for each object) that are really there.
 _MAX_GROWTH = 64
@@ -171,6 +172,52 @@ def from_plain(plain: Any) -> list[Any]:
         return Samples(_Reader(size, blocks).read(plain["columns"]), size=size)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise ValueError(f"these are no samples in columns: {e!r}") from e
+
+
+def samples_state(items: Any) -> Any:
+    """`items`, a list of samples or of lists of them, for states: in columns where they are `Samples`."""
+    if isinstance(items, Samples) and items.has_columns:
+        return {"samples": to_plain(items.compact()), "chained": items.is_chained}
+    return {"items": [samples_state(item) for item in items]} if isinstance(items, list) else {"item": items}
+
+
+def samples_of_state(state: Any) -> Any:
+    """What `samples_state` was given.
+
+    Raises:
+        ValueError: the state holds something else.
+    """
+    if "samples" not in state:
+        return [samples_of_state(item) for item in state["items"]] if "items" in state else state["item"]
+    samples = from_plain(state["samples"])
+    if isinstance(samples, Samples):
+        samples.is_chained = bool(state["chained"])
+    return samples
+
+
+def node_state(node: Node) -> dict[str, Any] | None:
+    """The values of a node, for states; None where they are not plain."""
+    return to_plain(Samples({"node": node})) if _is_plain(node) else None
+
+
+def node_of_state(state: Any) -> Node:
+    """What `node_state` was given.
+
+    Raises:
+        ValueError: the state holds something else.
+    """
+    samples = Samples.of(from_plain(state))
+    if samples is None or samples.columns is None:
+        raise ValueError("these are no samples in columns")
+    return samples.columns["node"]
+
+
+def _is_plain(node: Node) -> bool:
+    if isinstance(node, Column):
+        return node.kind is not Kind.OBJECT or can_pack(node.items())
+    if isinstance(node, dict):
+        return all(map(_is_plain, node.values()))
+    return type(node) in (list, tuple) and all(map(_is_plain, node))
 
 
 class _Reader:

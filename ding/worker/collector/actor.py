@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ding.torch_utils.data_helper import to_ndarray
+from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.batch import Batch, has_nan
 
 
@@ -71,6 +72,15 @@ class StateActor(SoloActor):
         output = self._policy.forward(obs.seen(self._float_obs), **kwargs, reset=resets, state=state)
         self.states.update((env_id, out["state"]) for env_id, out in output.items())
         return output, env_actions(output)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states, None where they are not made of plain values, and the envs whose episode has ended."""
+        return {"states": dict(self.states) if can_pack(self.states) else None, "ended": sorted(self.ended)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Go on from what `state_dict` has told; return why that is not exact."""
+        self.states, self.ended = dict(state["states"] or {}), set(state["ended"])
+        return [] if state["states"] is not None else ["the latent states of the policy are not made of plain values"]
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         self.ended.update(self.states if env_ids is None else env_ids)

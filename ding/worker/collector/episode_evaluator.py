@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
@@ -169,6 +169,15 @@ class EpisodeEvaluator(SerialEvaluator):
         self._last_eval_iter = -1
         self.last_eval: EvalRecord | None = None
         self._end_flag = False
+
+    def state_dict(self) -> dict[str, Any]:
+        last = None if self.last_eval is None else asdict(self.last_eval)
+        return {**super().state_dict(), "max_episode_return": self._max_episode_return, "last_eval": last}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        self._max_episode_return = state["max_episode_return"]
+        self.last_eval = None if state["last_eval"] is None else EvalRecord(**state["last_eval"])
+        return super().load_state_dict(state)
 
     def _read_policy(self) -> None:
         """Take from the policy what evaluating depends on."""

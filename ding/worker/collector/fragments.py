@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ding.utils.data.plain_columns import samples_of_state, samples_state
 from ding.utils.data.samples import Column, Kind, Node, Samples, columns_of, map_node, node_items, pack
+from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.batch import as_tensor
 from ding.worker.collector.round_log import LoggedSamples, RoundLog, is_alike, note_end_flags
 
@@ -134,6 +136,43 @@ class Fragments:
         self._blocks[env_id] = []
         self.lengths[env_id] = 0
 
+    def state_dict(self) -> dict[str, Any]:
+        """The transitions in plain values; without those that are not made of such."""
+        rows, obs_rows = ([row for of_env in rows for row in of_env] for rows in (self._rows, self._obs_rows))
+        dicts = [[_plain_dict(transition) for transition in of_env] for of_env in self._dicts]
+        blocks = [[[samples_state(block.items), block.goes_on] for block in of_env] for of_env in self._blocks]
+        return {
+            "lengths": list(self.lengths),
+            "log": None if self._log is None else self._log.state_dict(rows, obs_rows),
+            "rows": [list(of_env) for of_env in self._rows],
+            "obs_rows": [list(of_env) for of_env in self._obs_rows],
+            "dicts": dicts if can_pack(dicts) else None,
+            "blocks": blocks if can_pack(blocks) else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Go on from what `state_dict` has told; return why some transitions are lost, one sentence for each reason.
+
+        Raises:
+            ValueError: the state is of another number of envs.
+        """
+        if len(state["lengths"]) != self._env_num:
+            raise ValueError(f"the state is of {len(state['lengths'])} envs, but there are {self._env_num}")
+        for env_id in range(self._env_num):
+            self.drop(env_id)
+        self._log = self._written = None
+        if state["dicts"] is None or state["blocks"] is None or (state["log"] is None and any(state["rows"])):
+            return ["the unfinished fragments hold what is not made of plain values; they are dropped"]
+        self.lengths = list(state["lengths"])
+        self._log = None if state["log"] is None else RoundLog.of_state(state["log"])
+        if self._log is not None:
+            self._rows, self._obs_rows = ([list(of_env) for of_env in state[key]] for key in ("rows", "obs_rows"))
+        self._dicts = [[_dict_of(plain) for plain in of_env] for of_env in state["dicts"]]
+        self._blocks = [
+            [_Block(samples_of_state(items), goes_on) for items, goes_on in of_env] for of_env in state["blocks"]
+        ]
+        return []
+
     def _begin_log(self, obs: Node, columns: Mapping[str, Node], has_dicts: bool) -> RoundLog:
         for env_id in range(self._env_num):
             self._copy_out(env_id)
@@ -172,9 +211,18 @@ class _Block:
 
     __slots__ = ("goes_on", "items")
 
-    def __init__(self, items: list[Any]) -> None:
+    def __init__(self, items: list[Any], goes_on: bool = True) -> None:
         self.items = items
-        self.goes_on = True
+        self.goes_on = goes_on
+
+
+def _plain_dict(transition: Mapping[str, Any]) -> list[Any]:
+    """The entries `[key, whether it is in a column, value]`."""
+    return [[key, value is IN_COLUMN, None if value is IN_COLUMN else value] for key, value in transition.items()]
+
+
+def _dict_of(plain: Sequence[Any]) -> dict[str, Any]:
+    return {key: IN_COLUMN if is_in_column else value for key, is_in_column, value in plain}
 
 
 def compacted(items: list[Any]) -> list[Any]:

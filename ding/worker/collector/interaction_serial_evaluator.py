@@ -65,6 +65,13 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         super().reset(_policy, _env)
         self._last_render_iter = -1
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "last_render_iter": self._last_render_iter}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        self._last_render_iter = state["last_render_iter"]
+        return super().load_state_dict(state)
+
     def _should_render(self, envstep: int, train_iter: int) -> bool:
         if self._render.render_freq == -1:
             return False

@@ -9,6 +9,7 @@ from typing import Any
 
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.config_helper import Rule, anything, boolean
+from ding.utils.msgpack_helper import can_pack
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.worker.collector.serial_evaluator import SaveCheckpoint, SerialEvaluator
 from ding.worker.collector.statistics import per
@@ -156,6 +157,17 @@ class MetricSerialEvaluator(SerialEvaluator):
             return self._judge(result, save_ckpt_fn, train_iter), result
 
         return self._from_rank_0(conclude)
+
+    def state_dict(self) -> dict[str, Any]:
+        best = self._max_avg_eval_result
+        return {**super().state_dict(), "best": [best] if can_pack(best) else None}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        problems = super().load_state_dict(state)
+        if state["best"] is None:
+            return [*problems, "the best result so far is not made of plain values; it is forgotten"]
+        (self._max_avg_eval_result,) = state["best"]
+        return problems
 
     def _measure(self) -> tuple[Any, int, float]:
         """The result, the number of batches of this rank, and the seconds they took."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.actor import env_actions
 from ding.worker.collector.batch import Batch, Steps, entries_of
 from ding.worker.collector.rollout import Listener
@@ -89,6 +90,20 @@ class PlayerCutters(Listener):
         self._cutters = tuple(cutters)
         self.cutters = tuple(cutter for cutter in cutters if cutter is not None)
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"cutters": [None if cutter is None else cutter.state_dict() for cutter in self._cutters]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        problems = []
+        for cutter, own in zip(self._cutters, state["cutters"], strict=True):
+            if (cutter is None) is not (own is None):
+                raise ValueError(
+                    "the state is of other players: what was gathered of one is not gathered now, or not was"
+                )
+            if cutter is not None:
+                problems += cutter.load_state_dict(own)
+        return problems
+
     def on_steps(self, steps: Steps) -> None:
         for player, cutter in enumerate(self._cutters):
             if cutter is not None:
@@ -149,6 +164,21 @@ class PlayerTrajectories(PlayerCutters):
         for cutter, is_meant in zip(self._cutters, of_players, strict=True):
             if cutter is not None and is_meant:
                 cutter.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        infos = self.infos if can_pack(self.infos) else None
+        return {**super().state_dict(), "infos": infos, "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        problems = super().load_state_dict(state)
+        self.steps = state["steps"]
+        if state["infos"] is None:
+            self.infos = [[] for _ in self._cutters]
+            for cutter in self.cutters:
+                cutter.keep(0)
+            return [*problems, "infos that nobody has taken are not made of plain values; their episodes are dropped"]
+        self.infos = [list(of_player) for of_player in state["infos"]]
+        return problems
 
     def on_steps(self, steps: Steps) -> None:
         super().on_steps(steps)

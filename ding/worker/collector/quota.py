@@ -128,6 +128,13 @@ class EpisodeQuota(Listener):
         playing.update(sorted(idle)[: max(to_start, 0)])
         return {env_id: obs for env_id, obs in ready_obs.items() if env_id in playing}
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"playing": sorted(self.playing), "n_episode": self._n_episode}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        self.playing, self._n_episode = set(state["playing"]), state["n_episode"]
+        return []
+
     def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
         self.playing.discard(env_id)
 

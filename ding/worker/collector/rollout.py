@@ -11,6 +11,7 @@ from operator import is_
 from time import perf_counter
 from typing import Any, Protocol
 
+from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.batch import Batch, Steps, is_done, is_same
 
@@ -51,15 +52,23 @@ class Listener:
     def on_interrupt(self) -> None:
         """An exception ended a round: what is under way may have a gap."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """What it holds between two rounds, in plain values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Go on from what `state_dict` has told; return why that is not exact, a sentence for each reason."""
+        return []
+
 
 class _Episode:
     """What a running episode has cost."""
 
     __slots__ = ("seconds", "steps")
 
-    def __init__(self) -> None:
-        self.steps = 0
-        self.seconds = 0.0
+    def __init__(self, steps: int = 0, seconds: float = 0.0) -> None:
+        self.steps = steps
+        self.seconds = seconds
 
 
 _FORGOTTEN = object()  # in place of what an env returned
@@ -126,15 +135,76 @@ class Rollout:
         self.forget(env_id)
 
     def under_way(self) -> dict[int, tuple[Any, Any, int, float]]:
-        """`{env_id: (observation acted on last, what the policy returned, steps, seconds)}` of the running episodes."""
-        if self._acted is None:
-            return {}
-        obs, output = self._acted
+        """`{env_id: (observation acted on last, what the policy returned, steps, seconds)}` of the running episodes.
+
+        After `load_state_dict` the first two are None until an env is acted on.
+        """
+        acted: dict[int, tuple[Any, Any]] = {}
+        if self._acted is not None:
+            obs, output = self._acted
+            acted = {env_id: (row, output[env_id]) for env_id, row in zip(obs.env_ids, obs.rows, strict=True)}
         return {
-            env_id: (row, output[env_id], self._episodes[env_id].steps, self._episodes[env_id].seconds)
-            for env_id, row in zip(obs.env_ids, obs.rows, strict=True)
-            if env_id in self._episodes
+            env_id: (*acted.get(env_id, (None, None)), episode.steps, episode.seconds)
+            for env_id, episode in self._episodes.items()
         }
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is under way between two rounds, in plain values, with the states of the listeners."""
+        self._notice_resets()
+        return {
+            "episodes": {env_id: [episode.steps, episode.seconds] for env_id, episode in self._episodes.items()},
+            "reset_counts": getattr(self._env, "reset_counts", None),
+            "may_be_reset": self._may_be_reset,
+            "returned": self._unlike_returned(),
+            "unanswered": sorted({*self._pending, *self._stale}),
+            "listeners": [listener.state_dict() for listener in self._listeners],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Go on from what `state_dict` has told, with envs that do; return why that is not exact.
+
+        An episode that does not go on, because its env was reset, ends as if somebody else had reset it.
+
+        Raises:
+            ValueError: the state is of other listeners.
+        """
+        if len(state["listeners"]) != len(self._listeners):
+            raise ValueError(f"the state is of {len(state['listeners'])} listeners, not of {len(self._listeners)}")
+        self._last, self._last_raw, self._acted = None, [], None
+        self._forget_actions()
+        problems = [
+            problem
+            for listener, own in zip(self._listeners, state["listeners"], strict=True)
+            for problem in listener.load_state_dict(own)
+        ]
+        self._episodes = {env_id: _Episode(*spent) for env_id, spent in state["episodes"].items()}
+        self._reset_count, self._may_be_reset = getattr(self._env, "reset_count", None), state["may_be_reset"]
+        ready = self._env.ready_obs
+        self._returned = {
+            env_id: (ready.get(env_id) if is_own else object(), Batch.copied([env_id], [obs]), 0)
+            for env_id, (obs, is_own) in state["returned"].items()
+        }
+        for env_id in self._reset_since(state["reset_counts"]).union(state["unanswered"]):
+            self._restarted(env_id)
+        return problems
+
+    def _reset_since(self, reset_counts: Mapping[int, int] | None) -> set[int]:
+        """The envs that were reset since there were so many calls of it; all, where the env manager does not tell."""
+        now = getattr(self._env, "reset_counts", None)
+        if now is None or reset_counts is None or not hasattr(type(self._env), "load_state_dict"):
+            return set(range(self._env.env_num))
+        return {env_id for env_id, count in now.items() if count != reset_counts.get(env_id)}
+
+    def _unlike_returned(self) -> dict[int, list[Any]]:
+        """`{env_id: [observation returned last, whether its object is shown]}` of envs that may show something else."""
+        unlike = {}
+        for env_id, raw in self._env.ready_obs.items():
+            returned = self._returned_by(env_id, 0)
+            if returned is not None and (returned[0] is not raw or self._may_be_reset):
+                own_raw, batch, row = returned
+                if can_pack(batch.rows[row]):
+                    unlike[env_id] = [batch.rows[row], own_raw is raw]
+        return unlike
 
     def run(self, quota: Quota, policy_kwargs: Mapping[str, Any], before_act: Callable[[], None] | None = None) -> None:
         """Step rounds until `quota` is filled; a round is always finished.

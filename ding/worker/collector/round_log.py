@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ding.utils.data.plain_columns import node_of_state, node_state
 from ding.utils.data.samples import Column, Kind, Node, Samples, map_node, node_items
 from ding.worker.collector.batch import tensorised
 
@@ -143,6 +144,44 @@ class RoundLog:
         self._add_rest(index, columns)
         return columns
 
+    def state_dict(self, rows: Sequence[int], obs_rows: Sequence[int]) -> dict[str, Any] | None:
+        """The log with these rows alone, at their places; None where they are not made of plain values."""
+        index, obs_index = np.array(rows, np.int64), np.array(obs_rows, np.int64)
+        columns = {key: node_state(_taken(node, index)) for key, node in self._columns.items()}
+        obs = node_state(_taken(self._obs, obs_index))
+        if obs is None or None in columns.values():
+            return None
+        return {
+            "capacity": self._capacity,
+            "has_dicts": self.has_dicts,
+            "obs_like": node_state(self._obs_like),
+            "columns_like": {key: node_state(node) for key, node in self._columns_like.items()},
+            "sizes": [self._size, self._obs_size],
+            "rows": index,
+            "obs_rows": obs_index,
+            "obs": obs,
+            "columns": columns,
+            "codes": self.codes[index],
+            "done": self._done[index],
+            "told": [self._told_by_all, self._told_by_any],
+            "iterations": np.array(self._iterations, np.int64).reshape(-1, 2),
+        }
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> RoundLog:
+        """The log that `state_dict` has told of."""
+        like = {key: node_of_state(plain) for key, plain in state["columns_like"].items()}
+        log = cls(node_of_state(state["obs_like"]), like, state["has_dicts"], state["capacity"])
+        log._size, log._obs_size = state["sizes"]
+        _put(log._obs, node_of_state(state["obs"]), state["obs_rows"])
+        for key, plain in state["columns"].items():
+            _put(log._columns[key], node_of_state(plain), state["rows"])
+        log.codes[state["rows"]] = state["codes"]
+        log._done[state["rows"]] = state["done"]
+        log._told_by_all, log._told_by_any = state["told"]
+        log._iterations = [(row, collect_iter) for row, collect_iter in state["iterations"].tolist()]
+        return log
+
     def _add_rest(self, rows: np.ndarray, columns: dict[str, Node]) -> None:
         if "done" not in columns:
             columns["done"] = Column(Kind.BOOL, self._done.take(rows))
@@ -210,6 +249,22 @@ def _array(column: Column, size: int) -> Column:
     dtype = np.float32 if is_array and column.data.dtype == np.float64 else column.data.dtype
     data = np.empty((size, *column.data.shape[1:]), dtype)
     return Column(Kind.TENSOR if is_array else column.kind, data, None, column.steps)
+
+
+def _taken(store: Node, rows: np.ndarray) -> Node:
+    return map_node(lambda column: column.take(rows).compact(), store)
+
+
+def _put(store: Node, node: Node, rows: np.ndarray) -> None:
+    """Write the rows of a node at these places of a store."""
+    if type(store) is not Column:
+        for key in store if isinstance(store, dict) else range(len(store)):
+            _put(store[key], node[key], rows)
+    elif store.kind is Kind.OBJECT:
+        for row, item in zip(rows.tolist(), node.items(), strict=True):
+            store.data[row] = item
+    else:
+        store.data[rows] = node.values()
 
 
 def _write(store: Node, node: Node, start: int, stop: int) -> None:

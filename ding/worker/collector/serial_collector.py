@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from easydict import EasyDict
 
 from ding.utils.config_helper import Rule, boolean, check_config, integer
-from ding.worker.collector.actor import Actor
+from ding.worker.collector.actor import Actor, StateActor
 from ding.worker.collector.base_serial_collector import ISerialCollector
 from ding.worker.collector.rollout import Listener, Rollout
 from ding.worker.collector.serial_worker import SerialWorker
@@ -28,6 +28,15 @@ LOGGED_COUNTS = (
     "collect_time",
 )
 LOGGED_TOTALS = ("total_envstep_count", "total_episode_count", "total_duration")
+
+
+_COUNTS = (
+    "_total_envstep_count",
+    "_total_episode_count",
+    "_total_train_sample_count",
+    "_total_duration",
+    "_last_train_iter",
+)
 
 
 class Recorder(Protocol):
@@ -166,6 +175,36 @@ class SerialCollector(SerialWorker, ISerialCollector):
     @abstractmethod
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
         """Build who acts and what records; the statistics are there already."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counts, statistics and what is under way between two collects, in plain values; without envs and policy."""
+        return {
+            "rollout": self._rollout.state_dict() if self._is_prepared else None,
+            "actor": self._actor.state_dict() if isinstance(self._actor, StateActor) else None,
+            "counts": {name: getattr(self, name) for name in _COUNTS},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Go on from what `state_dict` has told of a collector like this, whose envs and policy do so already.
+
+        An episode whose env does not go on is left as it was, and the policy is reset for that env.
+
+        Returns:
+            Why that is not exact, a sentence for each reason.
+
+        Raises:
+            ValueError: the collector has no policy yet, or the state is of a collector of another kind.
+        """
+        problems: list[str] = []
+        if state["rollout"] is not None:
+            if not self._is_prepared:
+                raise ValueError(f"{type(self).__name__} has no policy yet: give it one with reset_policy first")
+            if isinstance(self._actor, StateActor) and state["actor"] is not None:
+                problems += self._actor.load_state_dict(state["actor"])
+            problems += self._rollout.load_state_dict(state["rollout"])
+        for name in _COUNTS:
+            setattr(self, name, state["counts"][name])
+        return problems
 
     # --- what is under way, by the names that DI-engine gives it ---
 

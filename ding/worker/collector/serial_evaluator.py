@@ -87,6 +87,15 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         self._last_eval_iter = train_iter
         return True
 
+    def state_dict(self) -> dict[str, Any]:
+        """When it evaluated last, and what was the best so far, in plain values; without envs and policy."""
+        return {"last_eval_iter": self._last_eval_iter}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Go on from what `state_dict` has told; return why that is not exact, a sentence for each reason."""
+        self._last_eval_iter = state["last_eval_iter"]
+        return []
+
     def _from_rank_0(self, evaluate: Callable[[], tuple[bool, Result]]) -> tuple[bool, Result]:
         """What `evaluate` returns on rank 0, which alone calls it; all ranks must come here together."""
         told: list[Any] = [None, None]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
+from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.worker.collector.batch import Steps, entry_of
 from ding.worker.collector.rollout import Listener
 
@@ -135,6 +136,13 @@ class EpisodeStatistics(Listener):
         self.finished = 0
         self.seconds = 0.0
         self.clear_summary()
+
+    def state_dict(self) -> dict[str, Any]:
+        return attributes_state(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        load_attributes_state(self, state)
+        return []
 
     def on_samples(self, env_id: int, number: int) -> None:
         """`number` train samples were made of this env's episode."""

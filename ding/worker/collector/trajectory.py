@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from ding.torch_utils.data_helper import to_tensor
+from ding.utils.data.plain_columns import samples_of_state, samples_state
 from ding.utils.data.samples import SHARED_DTYPES, Column, Kind, Node, columns_of, pack
+from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.batch import Batch, Steps, as_tensor
 from ding.worker.collector.fragments import IN_COLUMN, Fragments, compacted, join_samples
 from ding.worker.collector.rollout import Listener
@@ -181,6 +183,24 @@ class TrajectoryCutter(Listener):
         """Throw away the pieces under way."""
         for env_id in range(self._env_num):
             self._fragments.drop(env_id)
+
+    def state_dict(self) -> dict[str, Any]:
+        pieces = [samples_state(piece) for piece in self.pieces]
+        return {
+            "fragments": self._fragments.state_dict(),
+            "pieces": pieces if can_pack(pieces) else None,
+            "steps": self.steps,
+            "empty_pieces": self._empty_pieces,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        problems = self._fragments.load_state_dict(state["fragments"])
+        if state["pieces"] is None:
+            problems.append("samples that nobody has taken are not made of plain values; they are dropped")
+        self.pieces = [samples_of_state(piece) for piece in state["pieces"] or ()]
+        self.count = sum(map(len, self.pieces))
+        self.steps, self._empty_pieces = state["steps"], state["empty_pieces"]
+        return problems
 
     def on_steps(self, steps: Steps) -> None:
         env_ids, fragments = steps.env_ids, self._fragments

@@ -24,9 +24,10 @@ from ding.envs import (
 )
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper
 from ding.envs.env_wrappers.episode_wrappers import EpisodicLifeWrapper, TimeLimitWrapper
-from ding.utils.msgpack_helper import pack, unpack
 from tests.envs.env_manager.scripted_env import Make, ScriptedEnv, be_abnormal
 from tests.envs.toys import Toy
+from tests.envs.walks import Endless, TellingWalk, Walk
+from tests.same_state import through_bytes
 
 MANAGERS = {
     "base": BaseEnvManager,
@@ -37,82 +38,6 @@ MANAGERS = {
 }
 in_repeatable = pytest.mark.parametrize("cls", list(MANAGERS.values())[:4], ids=list(MANAGERS)[:4])
 in_both = pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager], ids=["base", "subprocess"])
-
-
-class Walk(BaseEnv):
-    """A random walk of `obs_form`; episodes end at random, too. Follows seeds as the envs of this package do.
-
-    Args:
-        in_lock: hold what cannot be pickled.
-        seeded: whether it follows seeds; else no two walks are alike.
-    """
-
-    reward_space = spaces.Box(-1, 1, (1,))
-
-    def __init__(self, form=np.asarray, action_space=None, in_lock=False, seeded=True):
-        self.form, self.seeded = form, seeded
-        self.observation_space = spaces.Box(-1e9, 1e9, (2,), np.float32)
-        self.action_space = action_space or spaces.Discrete(3)
-        self.hold = (lambda: None) if in_lock else None
-        self.seeding = None
-        self.rng = np.random.default_rng(0 if seeded else None)
-        self.place = np.zeros(2)
-        self.resets = 0
-
-    def seed_episodes(self, seed, env_index, first_episode=0):
-        self.seeding = [seed, env_index, first_episode]
-
-    def seed(self, seed, dynamic_seed=True):
-        self.seed_episodes(seed, 0)
-
-    def reset(self, start=0.0):
-        if self.seeded and self.seeding is not None:
-            self.rng = np.random.default_rng(self.seeding)
-            self.seeding[2] += 1
-        self.resets += 1
-        self.place = self.rng.normal(size=2) + start
-        return self.form(self.place.astype(np.float32))
-
-    def step(self, action):
-        self.place = self.place + self.rng.normal(size=2) + _total(action)
-        done = bool(self.rng.random() < 0.1)
-        info = {"eval_episode_return": 1.0} if done else {}
-        return BaseEnvTimestep(self.form(self.place.astype(np.float32)), np.ones(1, np.float32), done, info)
-
-    def close(self):
-        pass
-
-    def __repr__(self):
-        return "Walk"
-
-
-def _total(action):
-    if isinstance(action, dict):
-        return sum(map(_total, action.values()))
-    return sum(map(_total, action)) if isinstance(action, list | tuple) else float(np.sum(action))
-
-
-class Endless(Walk):
-    def step(self, action):
-        return super().step(action)._replace(done=False)
-
-
-class TellingWalk(Walk):
-    """Tells its state; it could not be replayed, nor pickled."""
-
-    def __init__(self, **kwargs):
-        super().__init__(in_lock=True, seeded=False, **kwargs)
-
-    def get_state(self):
-        return {"place": self.place, "rng": self.rng.bit_generator.state, "resets": self.resets}
-
-    def set_state(self, state):
-        self.place, self.resets = state["place"], state["resets"]
-        self.rng.bit_generator.state = state["rng"]
-
-
-def through_file(state):
-    return unpack(pack(state))
 
 
 def launched(cls, env_fns, trust_pickle=False, seed=3, wanted=True, **cfg):
@@ -172,12 +97,12 @@ def check_twin(cls, make_fns, rounds=12, after=40, actions=integers, problems=()
     """A manager goes on as one that was put into its state."""
     with launched(cls, make_fns(), **kwargs) as manager, launched(cls, make_fns(), **kwargs) as other:
         drive(manager, rounds, actions(1))
-        state = through_file(manager.state_dict())
+        state = through_bytes(manager.state_dict())
         assert other.load_state_dict(state) == list(problems)
         assert_same(drive(other, after, actions(2)), drive(manager, after, actions(2)))
         # And once more, from a manager that was itself put into a state.
         with launched(cls, make_fns(), **kwargs) as third:
-            assert third.load_state_dict(through_file(other.state_dict())) == []
+            assert third.load_state_dict(through_bytes(other.state_dict())) == []
             assert_same(drive(third, after, actions(4)), drive(manager, after, actions(4)))
 
 
@@ -208,7 +133,7 @@ def test_envs_that_run_asynchronously_go_on_each_for_itself(way):
         each(manager, 10)
         while len(manager.ready_obs) != 3:  # nothing may be under way
             manager.step({})
-        assert other.load_state_dict(through_file(manager.state_dict())) == []
+        assert other.load_state_dict(through_bytes(manager.state_dict())) == []
         ours, theirs = each(manager, 40), each(other, 40)
     for env_id, seen in ours.items():
         number = min(len(seen), len(theirs[env_id]))
@@ -263,7 +188,7 @@ def test_what_wrappers_hold_goes_on(cls, wrappers, monkeypatch):
             drive(manager, 9, actions)
             manager.sync_normalization()
         drive(manager, 3, actions)
-        problems = other.load_state_dict(through_file(manager.state_dict()))
+        problems = other.load_state_dict(through_bytes(manager.state_dict()))
         if gymnasium.wrappers.NormalizeObservation in wrappers:  # it gathers over episodes and nobody knows of it
             assert len(problems) == 2 and "another observation" in problems[0]
             return
@@ -326,7 +251,7 @@ def test_an_episode_that_cannot_be_played_again_is_dropped(cls):
     makes = [functools.partial(Endless, in_lock=True, seeded=False), functools.partial(Endless, in_lock=True)]
     with launched(cls, makes) as manager:
         drive(manager, 5, integers(1))
-        state = through_file(manager.state_dict())
+        state = through_bytes(manager.state_dict())
         with launched(cls, makes) as other:
             before = other.reset_counts
             (problem,) = other.load_state_dict(state)
@@ -389,7 +314,7 @@ def test_without_being_asked_to_a_manager_knows_only_envs_that_tell_their_state(
     makes = [TellingWalk, Walk]
     with launched(cls, makes, wanted=False) as manager, launched(cls, makes, wanted=False) as other:
         drive(manager, 5, integers(1))
-        (problem,) = other.load_state_dict(through_file(manager.state_dict()))
+        (problem,) = other.load_state_dict(through_bytes(manager.state_dict()))
         assert problem.startswith("env 1: neither its state nor what it was told since its reset is known")
         assert_same(other.ready_obs[0], manager.ready_obs[0])
 
@@ -483,7 +408,7 @@ def test_envs_that_wait_for_a_reset_or_for_nothing_stay_so(cls, cfg):
     with launched(cls, [Walk] * 3, **cfg) as manager, launched(cls, [Walk] * 3, **cfg) as other:
         drive(manager, 20, integers(1))
         assert len(manager.ready_obs) < 3
-        assert other.load_state_dict(through_file(manager.state_dict())) == []
+        assert other.load_state_dict(through_bytes(manager.state_dict())) == []
         assert [other.env_state_done(i) for i in range(3)] == [manager.env_state_done(i) for i in range(3)]
         assert_same(drive(other, 5, integers(2)), drive(manager, 5, integers(2)))
         for each in (manager, other):
@@ -511,7 +436,7 @@ def test_seeds_and_arguments_of_resets_that_are_still_to_count_go_on(cls):
         manager.seed({1: 77})
         manager.reset({0: {"start": 100.0}})
         drive(manager, 1, integers(1))
-        assert other.load_state_dict(through_file(manager.state_dict())) == []
+        assert other.load_state_dict(through_bytes(manager.state_dict())) == []
         assert other.reset_count == manager.reset_count
         assert other.ready_obs[0].min() > 50
         assert_same(drive(other, 60, integers(2)), drive(manager, 60, integers(2)))
@@ -550,7 +475,7 @@ def test_envs_that_draw_from_global_generators_go_on(cls, draws):
     Drawing = type("Drawing", (Dynamic,), {"draws": draws})  # in a process of its own, an env may draw at each step
     with launched(cls, [Drawing] * 2) as manager, launched(cls, [Drawing] * 2) as other:
         drive(manager, 12, integers(1))
-        state = through_file(manager.state_dict())
+        state = through_bytes(manager.state_dict())
         generators = np.random.get_state()
         assert other.load_state_dict(state) == []
         assert_same(list(np.random.get_state()), list(generators))  # nothing has drawn from those of this process
