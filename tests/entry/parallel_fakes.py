@@ -19,7 +19,8 @@ LENGTHS = [6, 9]
 class FailingDQN(DQNCommandModePolicy):
     """Fails in the forward pass number `fail_at` of the mode `fail_in`, as `fail_how` says.
 
-    'raise' raises, 'kill' kills the process. Where `fail_once` is a path, that happens in one process only.
+    'raise' raises, 'kill' kills the process, 'hang' never comes back.
+    Where `fail_once` is a path, that happens in one process only.
     """
 
     config = {
@@ -46,6 +47,8 @@ class FailingDQN(DQNCommandModePolicy):
         if self._count == self._cfg.fail_at and self._is_allowed():
             if self._cfg.fail_how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self._cfg.fail_how == "hang":
+                threading.Event().wait()
             raise ZeroDivisionError(f"the policy was told to fail in {mode}")
 
     def _is_allowed(self):

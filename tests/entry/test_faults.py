@@ -243,3 +243,21 @@ def test_tasks_that_hang_are_abandoned_their_workers_restarted_and_the_run_goes_
     status = run.coordinator.status()
     assert sum("made no env step for" in note.text for note in status.errors) == status.stalled_tasks == 2
     assert sum(run.coordinator.worker_keeper.restarts.values()) == 2
+
+
+def test_a_learner_that_hangs_is_restarted_and_goes_on_where_it_was(train):
+    def damage(run):
+        run.wait_for(lambda: run.coordinator.status().stalled_tasks)
+        learnt = len(run.learnt)
+        run.wait_for(lambda: len(run.learnt) > learnt + 20)
+        run.stop()
+
+    hang = {"policy__fail_in": "learn", "policy__fail_at": 40, "policy__fail_how": "hang", "policy__fail_once": "hangs"}
+    configs = triple(env__collector_episode_num=1000, system={"coordinator": {"task_silence_s": 2}}, **hang)
+    run, outcome = train(damage, configs)
+    assert isinstance(outcome, ParallelOutcome) and os.path.exists("hangs")
+    first, second = run.learner_tasks
+    assert first["task_id"] == second["task_id"] and second["resume"] is True
+    assert run.coordinator.worker_keeper.restarts == {"learner0": 1}
+    [told] = [note.text for note in run.coordinator.status().errors if "is lost" in note.text]
+    assert "learner learner0 has made no iteration, though it has data, for" in told

@@ -140,8 +140,8 @@ class Coordinator:
         self._tasks = RunTasks(self._commander, room, self._state, self._comm_coordinator, self)
         self._task_state, self._historical_task = self._tasks.running, self._tasks.finished
         timeouts_s = {LEARNER: own.learner_task_timeout, COLLECTOR: own.collector_task_timeout}
-        self._assigner = TaskAssigner(self._tasks, timeouts_s, self.deal_with_error)
-        self._saved = SavedRun(self._tasks, room, self._state, self._cfg, own, self._logger, self.error)
+        self._assigner = TaskAssigner(self._tasks, timeouts_s, lambda error: self.deal_with_error(error))
+        self._saved = SavedRun(self._tasks, room, self._state, self._cfg, own, self._logger, self)
         return_timeout_s = own.worker_return_timeout if transport.workers_return else 0
         self.worker_keeper: WorkerKeeper = self._make_keeper(return_timeout_s)
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None

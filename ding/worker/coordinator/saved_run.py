@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ding.worker.coordinator.run_state import RunState
@@ -15,6 +15,7 @@ from ding.worker.coordinator.state_keeper import StateKeeper
 from ding.worker.coordinator.task_run import Task
 
 if TYPE_CHECKING:
+    from ding.worker.coordinator.coordinator import Coordinator
     from ding.worker.coordinator.kept_buffers import KeptBufferRoom
 
 _BUFFER_CFG = "replay_buffer_cfg"
@@ -31,7 +32,7 @@ class SavedRun:
         cfg: the compiled parallel config.
         own: the coordinator's section, with `state_interval_s` and `resume`.
         logger: a text logger.
-        error: logs a line about something that went wrong.
+        coordinator: told what goes on, and what goes wrong.
     """
 
     def __init__(
@@ -42,10 +43,10 @@ class SavedRun:
         cfg: Mapping[str, Any],
         own: Mapping[str, Any],
         logger: Any,
-        error: Callable[[str], Any],
+        coordinator: Coordinator,
     ) -> None:
         self._tasks, self._room, self._state = tasks, room, state
-        self._logger, self._error = logger, error
+        self._coordinator = coordinator
         main = cfg["main"]
         self._present_buffer_cfg: Mapping[str, Any] = main["policy"].get("other", {}).get("replay_buffer", {})
         self._should_resume = bool(own["resume"])
@@ -88,7 +89,7 @@ class SavedRun:
         self._room.is_deleting = False  # as long as it is not certain that the run goes on
         self._state.load_state_dict(state_dict["run"])
         if not state_dict["commander"]:
-            self._error("the commander keeps no state: but for the counters, the run begins anew")
+            self._coordinator.error("the commander keeps no state: but for the counters, the run begins anew")
             return
         with self._tasks.commander_in_time() as commander:
             commander.load_state_dict(state_dict["commander"])
@@ -97,7 +98,7 @@ class SavedRun:
             self._tasks.learner_tasks[task["task_id"]] = task
             self._tasks.run_again(task)
         held, dropped = (sum(counts) for counts in zip((0, 0), *kept, strict=True))
-        self._logger.info(f"{held} samples are there again; {dropped} are not, for their chunks have been deleted")
+        self._coordinator.info(f"{held} samples are there again; {dropped} are not, for their chunks have been deleted")
 
     def _restore(self, buffer_id: str, cfg: Mapping[str, Any], content: Any) -> tuple[int, int]:
         functions = {key: value for key, value in self._present_buffer_cfg.items() if callable(value)}
@@ -120,7 +121,7 @@ class SavedRun:
             self.load_state_dict(state)
         except (KeyError, TypeError, ValueError) as e:
             raise StateError(f"the state in {path} does not fit the config: {e!r}; remove it to begin anew") from e
-        self._logger.info(f"the run goes on from {path}")
+        self._coordinator.info(f"the run goes on from {path}")
 
     def begin(self) -> None:
         """Go on with the run if there is one to go on with, and if that is wanted; keep the state from now on."""
@@ -135,7 +136,7 @@ class SavedRun:
         if self._is_resumed:
             self._room.is_deleting = True
             count = self._room.delete_unneeded()
-            self._logger.info(f"{count} chunks that nobody needs are deleted")
+            self._coordinator.info(f"{count} chunks that nobody needs are deleted")
 
     def end(self) -> None:
         """Nothing changes any more: keep the last state of a run that is not over, forget one that has ended well; then

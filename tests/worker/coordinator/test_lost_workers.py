@@ -6,14 +6,15 @@ import pytest
 from easydict import EasyDict
 
 from ding.interaction import TaskFail
-from ding.worker import Coordinator
+from ding.worker import Coordinator, create_comm_collector
 from ding.worker.coordinator import worker_keeper
 from ding.worker.coordinator.task_run import TaskStalled
 from ding.worker.coordinator.worker_keeper import ReturningWorkers
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport import http_transport
 from ding.worker.transport.link import WorkerLetGo, WorkerLost
-from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
+from ding.worker.transport.stores import FolderPolicyStore, MemorySampleStore, forget_memory_stores
+from tests.worker.collector.parallel_fakes import GATES, Gate, collector_cfg, weights
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
     AutoLearner,
@@ -203,6 +204,32 @@ def test_a_task_without_progress_whose_worker_nobody_replaces_ends_the_run_and_i
     collector.reply(silent(6.0))
     assert coordinator.wait(PATIENCE_S)
     assert "collector collector0 has made no env step for 6 s in the task e" in str(coordinator.failure)
+
+
+def test_a_collector_that_hangs_takes_another_task_where_nobody_can_restart_it():
+    gate = GATES["g"] = Gate()
+    FolderPolicyStore("policy").write("policy", weights(0))
+    paths = {"path_data": "data", "path_policy": "policy"}
+    cfg = EasyDict(type="flask_fs", host="127.0.0.1", port=0, data_wait_s=0.05, close_timeout_s=0.2, **paths)
+    worker = create_comm_collector(cfg)
+    worker.start()
+    own = {"host": "127.0.0.1", "port": 0, "task_silence_s": 0.3}
+    own["collector"] = {"collector0": ["collector0", "127.0.0.1", worker.port]}
+    coordinator = Coordinator(EasyDict(main=main_cfg("scripted"), system={"coordinator": own}, seed=0))
+    commander = coordinator._commander
+    try:
+        for task_id, env in (("hangs", {"wait_at": [0, 0, 2], "gate": "g"}), ("next", {})):
+            task = collector_cfg(is_eval=True, lengths=(3,), env=env)
+            commander.collector_tasks.append({"task_id": task_id, "buffer_id": "b", "collector_cfg": task})
+        coordinator.start()
+        commander.expect("notify_fail_collector_task", "hangs")
+        assert commander.expect("finish_collector_task", "next")[2]["reward_raw"] == [3.0]
+        assert coordinator.failure is None and coordinator.status().workers[0].restarts == 1
+        assert gate.reached.is_set() and not gate.opened.is_set()
+    finally:
+        gate.open()
+        coordinator.close()
+        worker.close()
 
 
 def test_the_steps_of_a_long_episode_count_before_it_ends(make, workers):
