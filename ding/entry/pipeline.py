@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from ding.config.checks import value_at
 from ding.config.config import compile_config
 from ding.config.experiment import StartFolder
 from ding.config.read import read_config
@@ -23,6 +22,7 @@ from ding.entry.checks import (
     warn_of_unused_priority,
 )
 from ding.entry.progress import UNLIMITED, check_limits
+from ding.entry.run_state import RunStates, choose_start
 from ding.entry.workers import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError, number
@@ -47,6 +47,7 @@ def run_pipeline(
     has_buffer: bool = True,
     prepare: Prepare | None = None,
     pretrain: Pretrain | None = None,
+    resume: bool = False,
 ) -> SerialRun:
     """Evaluate when it is due, collect and `update`, until solved or out of budget; the workers are closed then.
 
@@ -56,16 +57,16 @@ def run_pipeline(
         dynamic_seed: None leaves to the collector envs whether each episode has a new seed.
         has_buffer: whether to build a replay buffer.
         prepare, pretrain: None for nothing.
+        resume: go on from the newest state, see `serial_pipeline`.
     """
     check_limits(number(0), max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create = read_pair(input_cfg, env_setting)
     with_command_mode(create)
     env_fn = None if env_setting is None else env_setting[0]
-    resume = value_at(main, "policy.learn.resume_training")
+    compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
+    start = choose_start(main, lambda: compile_config(main, **compiling, save_cfg=False), resume)
     with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
-        cfg = compile_config(
-            main, seed=seed, env=env_fn, auto=True, create_cfg=create, save_cfg=True, renew_dir=not resume
-        )
+        cfg = compile_config(main, **compiling, renew_dir=start.renew)
         folder.taken = cfg.exp_name
         check_evaluation_episodes(cfg)
         check_ranks(cfg)
@@ -74,11 +75,12 @@ def run_pipeline(
         if has_buffer:
             check_collector_fits_buffer(cfg)
             warn_of_unused_priority(cfg)
-        run = build_run(stack, cfg, env_setting, model, max_env_step, dynamic_seed, has_buffer)
+        states = RunStates(start, cfg)
+        run = build_run(stack, cfg, env_setting, model, max_env_step, dynamic_seed, has_buffer, states)
         if prepare is not None:
             prepare(stack, run)
         folder.keep()
-        with guard_training(run.learner.save_checkpoint):
+        with guard_training(run.learner.save_checkpoint, states.interruption):
             _train(run, update, pretrain, max_train_iter, max_env_step)
     return run
 
@@ -117,14 +119,22 @@ def with_command_mode(create: Any) -> Any:
 
 
 def _train(run: SerialRun, update: Update, pretrain: Pretrain | None, max_train_iter: int, max_env_step: int) -> None:
-    learner, collector = run.learner, run.collector
+    learner, collector, states = run.learner, run.collector, run.states
+
+    def is_over() -> bool:
+        return bool(collector.envstep >= max_env_step or learner.train_iter >= max_train_iter)
+
     learner.call_hook("before_run")
-    run.resume()
-    run.sync_normalization()
-    if pretrain is not None and not run.cfg.policy.learn.get("resume_training", False):
-        pretrain(run, max_train_iter)
-    run.collect_randomly()
-    while True:
+    if states.is_resumed:
+        states.load(run)
+    else:
+        run.resume()
+        run.sync_normalization()
+        if pretrain is not None and not run.cfg.policy.learn.get("resume_training", False):
+            pretrain(run, max_train_iter)
+        run.collect_randomly()
+    while not (run.stop or states.is_resumed and is_over()):
+        states.checkpoint(run)
         collect_kwargs = run.commander.step()
         run.sync_normalization()
         if run.evaluator.should_eval(learner.train_iter) and run.evaluate():
@@ -132,8 +142,9 @@ def _train(run: SerialRun, update: Update, pretrain: Pretrain | None, max_train_
         data = collector.collect(train_iter=learner.train_iter, policy_kwargs=collect_kwargs)
         update(run, data, max_train_iter)
         run.progress.advance(collector.envstep, learner.train_iter)
-        if collector.envstep >= max_env_step or learner.train_iter >= max_train_iter:
+        if is_over():
             break
+    states.save(run, "end")
     run.sync_normalization()
     if run.eval_info is None:  # a resumed run may end before an evaluation was due
         run.evaluate()

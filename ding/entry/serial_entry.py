@@ -22,12 +22,18 @@ def serial_pipeline(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
     dynamic_seed: bool = True,
+    resume: bool = False,
 ) -> Policy:
     """Train an off-policy policy in this process and return it.
 
     The experiment folder gets, beside configs, logs and checkpoints, `eval.jsonl` (one line per evaluation) and
     `result.pkl` (the outcome). Envs, workers and files are closed however the run ends. SIGINT and SIGTERM save
     `ckpt_interrupt` and exit with status 130; an exception saves `ckpt_exception` and passes on.
+
+    Every five minutes, when a signal ends it and when it comes to its end, a run saves its whole state to `run_state`
+    there, as the section `run_state` of the main config says: `every_iter` and `every_s` (0 for never), `keep` states,
+    `trust_pickle`; False for no states. With `resume` a run goes on from the newest one as if it had never ended, bit
+    for bit on a CPU; a signal takes effect at the end of a round for that.
 
     Inside a `DDPContext` all ranks call this together, with `policy.multi_gpu`. Each collects and trains with the
     amounts of the config (`to_ddp_config` divides them); env steps count over all ranks. Rank 0 evaluates, and it alone
@@ -42,13 +48,16 @@ def serial_pipeline(
         max_train_iter: training stops exactly here.
         max_env_step: no new round of collecting begins after this many env steps.
         dynamic_seed: whether each collector env gets a new seed at each episode.
+        resume: go on from the newest state under `exp_name`. The config must be that of the state, but for budgets.
+            Where there is no state the run begins anew, and what an earlier run has left there is set aside.
 
     Raises:
-        ConfigError: the config contradicts itself, or the model does not fit the env.
+        ConfigError: the config contradicts itself or the state to go on from, or the model does not fit the env.
+        StateError: there are states to go on from, and none can be read.
         RuntimeError: the replay buffer takes nothing of what is collected.
         FloatingPointError: an env returned NaN, or a loss became NaN.
     """
-    return run_serial(input_cfg, seed, env_setting, model, max_train_iter, max_env_step, dynamic_seed).policy
+    return run_serial(input_cfg, seed, env_setting, model, max_train_iter, max_env_step, dynamic_seed, resume).policy
 
 
 def run_serial(
@@ -59,10 +68,11 @@ def run_serial(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
     dynamic_seed: bool = True,
+    resume: bool = False,
 ) -> SerialRun:
     """`serial_pipeline`, returning the whole run: its config, outcome and (closed) workers."""
     limits = max_train_iter, max_env_step
-    return run_pipeline(_push_and_train, input_cfg, seed, env_setting, model, *limits, dynamic_seed)
+    return run_pipeline(_push_and_train, input_cfg, seed, env_setting, model, *limits, dynamic_seed, resume=resume)
 
 
 def _push_and_train(run: SerialRun, data: list[Any], max_train_iter: int) -> None:

@@ -20,6 +20,7 @@ def serial_pipeline_bc(
     model: torch.nn.Module | None = None,
     max_iter: int = int(1e6),
     env_setting: Sequence[Any] | None = None,
+    resume: bool = False,
 ) -> tuple[Policy, bool]:
     """Train a policy on demonstrations by supervision; returns it, and whether it stopped early.
 
@@ -33,6 +34,7 @@ def serial_pipeline_bc(
         max_iter: training stops exactly here.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
             second is not used.
+        resume: go on from the newest state, see `serial_pipeline`.
 
     Raises:
         ConfigError: the config contradicts itself, or the model does not fit the env.
@@ -40,5 +42,5 @@ def serial_pipeline_bc(
     """
     main, create = read_pair(input_cfg, env_setting)
     main.setdefault("policy", {}).setdefault("collect", {})["data_path"] = os.fspath(data_path)
-    run = run_offline((main, create), seed, env_setting, model, int(max_iter), evaluates_within_epochs=True)
+    run = run_offline((main, create), seed, env_setting, model, int(max_iter), True, resume)
     return run.policy, run.stop or run.learner.train_iter >= max_iter

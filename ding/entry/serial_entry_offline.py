@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
-from ding.config.checks import value_at
 from ding.config.config import compile_config
 from ding.config.experiment import StartFolder
 from ding.entry.checks import check_evaluation_episodes, check_ranks, warn_of_overruled_settings
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.progress import UNLIMITED
+from ding.entry.run_state import RunStates, choose_start
 from ding.entry.workers import SerialRun, build_offline_run, set_offline_stats
 from ding.policy.base_policy import Policy
 from ding.torch_utils.checkpoint_helper import guard_training
@@ -30,6 +31,7 @@ def serial_pipeline_offline(
     env_setting: Sequence[Any] | None = None,
     model: torch.nn.Module | None = None,
     max_train_iter: int = UNLIMITED,
+    resume: bool = False,
 ) -> tuple[Policy, bool]:
     """Train a policy on a data set for `policy.learn.train_epoch` epochs; returns it, and whether it stopped early.
 
@@ -49,12 +51,13 @@ def serial_pipeline_offline(
             second is not used.
         model: the network, instead of the policy's default one.
         max_train_iter: training stops exactly here.
+        resume: go on from the newest state, see `serial_pipeline`.
 
     Raises:
         ConfigError: the config contradicts itself, or the model does not fit the env.
         FloatingPointError: a loss became NaN.
     """
-    run = run_serial_offline(input_cfg, seed, env_setting, model, max_train_iter)
+    run = run_serial_offline(input_cfg, seed, env_setting, model, max_train_iter, resume)
     return run.policy, run.stop or run.learner.train_iter >= max_train_iter
 
 
@@ -64,11 +67,12 @@ def run_serial_offline(
     env_setting: Sequence[Any] | None = None,
     model: torch.nn.Module | None = None,
     max_train_iter: int = UNLIMITED,
+    resume: bool = False,
 ) -> SerialRun:
     """`serial_pipeline_offline`, returning the whole run: its config, outcome and (closed) workers."""
     pair = read_pair(input_cfg, env_setting)
     with_command_mode(pair[1])
-    return run_offline(pair, seed, env_setting, model, max_train_iter)
+    return run_offline(pair, seed, env_setting, model, max_train_iter, resume=resume)
 
 
 def run_offline(
@@ -78,18 +82,21 @@ def run_offline(
     model: torch.nn.Module | None,
     max_train_iter: int,
     evaluates_within_epochs: bool = False,
+    resume: bool = False,
 ) -> SerialRun:
     """Train on the data set that the configs name; the workers are closed then.
 
     Args:
         pair: the two configs, which are changed.
         evaluates_within_epochs: evaluate as soon as it is due; else at the end of an epoch.
+        resume: go on from the newest state, see `serial_pipeline`.
     """
     main, create = pair
     env_fn = None if env_setting is None else env_setting[0]
-    resume = value_at(main, "policy.learn.resume_training")
+    compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
+    start = choose_start(main, lambda: compile_config(main, **compiling, save_cfg=False), resume)
     with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
-        cfg = compile_config(main, seed=seed, env=env_fn, auto=True, create_cfg=create, renew_dir=not resume)
+        cfg = compile_config(main, **compiling, renew_dir=start.renew)
         folder.taken = cfg.exp_name
         check_evaluation_episodes(cfg)
         check_ranks(cfg)
@@ -101,13 +108,14 @@ def run_offline(
         loader = _loader(dataset, cfg.policy.learn.batch_size, seed)
         stats = {key: getattr(dataset, key) for key in ("mean", "std") if hasattr(dataset, key)}
         is_normalized = set_offline_stats(cfg.env, stats)
-        run = build_offline_run(stack, cfg, env_setting, model)
+        states = RunStates(start, cfg)
+        run = build_offline_run(stack, cfg, env_setting, model, states)
         if is_normalized:
             run.learner.ckpt_extra[OFFLINE_STATS] = stats
         if hasattr(run.policy, "set_statistic"):
             run.policy.set_statistic(dataset.statistics)
         folder.keep()
-        with guard_training(run.learner.save_checkpoint):
+        with guard_training(run.learner.save_checkpoint, states.interruption):
             _train(run, loader, max_train_iter, evaluates_within_epochs)
     return run
 
@@ -131,31 +139,78 @@ def _as_is(samples: Any) -> Any:
 
 
 def _train(run: SerialRun, loader: DataLoader[Any], max_train_iter: int, evaluates_within_epochs: bool) -> None:
-    learner, evaluator = run.learner, run.evaluator
+    learner, evaluator, states = run.learner, run.evaluator, run.states
+    batches = run.further_parts["batches"] = EpochBatches(loader, run.cfg.policy.learn.train_epoch, run.policy)
     learner.call_hook("before_run")
-    for batch, is_last in _epochs(loader, run.cfg.policy.learn.train_epoch, run.policy):
+    states.load(run)
+    for batch in () if run.stop else batches:
         if evaluates_within_epochs and evaluator.should_eval(learner.train_iter) and run.evaluate():
             break
         if learner.train_iter >= max_train_iter:
             break
         learner.train(batch)
+        batches.trained += 1
         run.progress.advance(0, learner.train_iter)
-        is_due = is_last and not evaluates_within_epochs
+        is_due = batches.is_epoch_over and not evaluates_within_epochs
         if is_due and evaluator.should_eval(learner.train_iter) and run.evaluate():
             break
+        states.checkpoint(run)
+    states.save(run, "end")
     if run.eval_info is None:
         run.evaluate()
     learner.call_hook("after_run")
     run.save_result()
 
 
-def _epochs(loader: DataLoader[Any], number: int, policy: Any) -> Iterator[tuple[Any, bool]]:
-    """Each batch of each epoch, and whether it is the last of it; a policy with `end_epoch` is told of each end."""
-    end_epoch = getattr(policy, "end_epoch", None)
-    for epoch in range(number):
-        if isinstance(loader.sampler, DistributedSampler):
-            loader.sampler.set_epoch(epoch)
-        for index, batch in enumerate(loader):
-            yield batch, index == len(loader) - 1
-        if end_epoch is not None:
-            end_epoch()
+class EpochBatches:
+    """The batches of each epoch in order; a policy with `end_epoch` is told of each end.
+
+    Args:
+        number: of epochs.
+
+    Attributes:
+        trained: batches of this epoch that are trained; whoever trains counts them.
+    """
+
+    def __init__(self, loader: DataLoader[Any], number: int, policy: Any) -> None:
+        self._loader, self._number = loader, number
+        self._end_epoch = getattr(policy, "end_epoch", None)
+        self._epoch = self.trained = 0
+        self._iterator: Iterator[Any] | None = None
+        self._order = self._order_state()
+
+    @property
+    def is_epoch_over(self) -> bool:
+        """Whether all batches of this epoch are trained."""
+        return self.trained == len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        while self._epoch < self._number:
+            yield from self._iterator or self._begin_epoch()
+            if self._end_epoch is not None:
+                self._end_epoch()
+            self._epoch, self.trained, self._iterator = self._epoch + 1, 0, None
+
+    def _begin_epoch(self) -> Iterator[Any]:
+        if isinstance(self._loader.sampler, DistributedSampler):
+            self._loader.sampler.set_epoch(self._epoch)
+        self._order = self._order_state()
+        self._iterator = iter(self._loader)
+        return self._iterator
+
+    def _order_state(self) -> torch.Tensor:
+        assert self._loader.generator is not None
+        state: torch.Tensor = self._loader.generator.get_state()
+        return state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which batches are trained, and the random state that decides on the order of this epoch."""
+        return {"epoch": self._epoch, "trained": self.trained, "order": self._order}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the first batch that is not trained; those before it are read once more."""
+        self._epoch, self.trained = int(state["epoch"]), int(state["trained"])
+        assert self._loader.generator is not None
+        self._loader.generator.set_state(state["order"])
+        for _ in itertools.islice(self._begin_epoch(), self.trained):
+            pass

@@ -20,6 +20,7 @@ def serial_pipeline_onpolicy(
     model: torch.nn.Module | None = None,
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
+    resume: bool = False,
 ) -> Policy:
     """Train an on-policy policy in this process and return it; `serial_pipeline` without a buffer.
 
@@ -35,12 +36,13 @@ def serial_pipeline_onpolicy(
         model: the network, instead of the policy's default one.
         max_train_iter: no new round begins after this many iterations.
         max_env_step: no new round begins after this many env steps.
+        resume: go on from the newest state, see `serial_pipeline`.
 
     Raises:
         ConfigError: the config contradicts itself, or the model does not fit the env.
         FloatingPointError: an env returned NaN, or a loss became NaN.
     """
-    return run_serial_onpolicy(input_cfg, seed, env_setting, model, max_train_iter, max_env_step).policy
+    return run_serial_onpolicy(input_cfg, seed, env_setting, model, max_train_iter, max_env_step, resume).policy
 
 
 def run_serial_onpolicy(
@@ -50,10 +52,11 @@ def run_serial_onpolicy(
     model: torch.nn.Module | None = None,
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
+    resume: bool = False,
 ) -> SerialRun:
     """`serial_pipeline_onpolicy`, returning the whole run: its config, outcome and (closed) workers."""
     limits = max_train_iter, max_env_step
-    return run_pipeline(_update, input_cfg, seed, env_setting, model, *limits, has_buffer=False)
+    return run_pipeline(_update, input_cfg, seed, env_setting, model, *limits, has_buffer=False, resume=resume)
 
 
 def _update(run: SerialRun, data: list[Any], max_train_iter: int) -> None:

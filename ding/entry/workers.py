@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from easydict import EasyDict
 
 from ding.entry.checks import check_model_fits_env, check_policy_fits_env
 from ding.entry.progress import ProgressLine, append_evaluation, mean_return, write_result
+from ding.entry.run_state import RunStates
 from ding.entry.utils import random_collect
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
@@ -46,7 +47,8 @@ class SerialRun:
         idle_rounds: rounds of collecting in a row that neither filled the buffer nor trained the policy.
         last_push_iter: the learner's iteration when the newest round was collected.
         label: is applied to what is collected, before it is pushed.
-        evaluator_env: None where nothing is collected.
+        states: saves the state of the run; None in tests of the parts.
+        further_parts: what a pipeline adds to the state, by name: objects with `state_dict` and `load_state_dict`.
     """
 
     cfg: EasyDict
@@ -66,6 +68,8 @@ class SerialRun:
     last_push_iter: int = 0
     label: Callable[[list[Any]], list[Any]] | None = None
     evaluator_env: Any = None
+    states: Any = None
+    further_parts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def envstep(self) -> int:
@@ -157,8 +161,12 @@ def build_run(
     max_env_step: int,
     dynamic_seed: bool | None,
     has_buffer: bool,
+    states: RunStates | None = None,
 ) -> SerialRun:
     """Build everything a compiled config asks for, the buffer only if it is wanted; `stack` closes it.
+
+    Args:
+        states: saves the state of the run; None for none.
 
     Raises:
         ConfigError: the policy's kind of actions, or the model shapes in the config, do not fit the env (the latter is
@@ -168,6 +176,9 @@ def build_run(
     env_fn, collector_cfgs, evaluator_cfgs = found
     collector_env = build_env(stack, cfg, env_fn, collector_cfgs, rank_seed(cfg.seed, get_rank()), dynamic_seed)
     evaluator_env = build_env(stack, cfg, env_fn, evaluator_cfgs, evaluation_seed(cfg.seed), False)
+    if states is not None:
+        states.enable(collector_env)
+        states.enable(evaluator_env)
     policy = build_policy(cfg, model, ["learn", "collect", "eval", "command"])
     stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
     common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg), "exp_name": cfg.exp_name}
@@ -187,11 +198,11 @@ def build_run(
     progress = closing(stack, ProgressLine(max_env_step, enabled=get_rank() == 0))
     progress.begin(_policy_name(cfg), env_name(cfg.env, collector_env.env_ref), cfg.seed, cfg.exp_name)
     workers = learner, collector, evaluator, buffer, commander, collector_env, progress
-    return SerialRun(cfg, policy, *workers, common["tb_logger"], evaluator_env=evaluator_env)
+    return SerialRun(cfg, policy, *workers, common["tb_logger"], evaluator_env=evaluator_env, states=states)
 
 
 def build_offline_run(
-    stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, model: Any = None
+    stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, model: Any, states: RunStates
 ) -> SerialRun:
     """Build what a compiled config asks for, less what collects; `stack` closes it.
 
@@ -199,6 +210,7 @@ def build_offline_run(
         ConfigError: as `build_run`.
     """
     evaluator_env = build_evaluator_env(stack, cfg, env_setting)
+    states.enable(evaluator_env)
     policy = build_policy(cfg, model, ["learn", "eval"])
     stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
     common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg), "exp_name": cfg.exp_name}
@@ -209,7 +221,8 @@ def build_offline_run(
     check_fits_env(policy, evaluator_env, model)
     progress = closing(stack, ProgressLine(enabled=get_rank() == 0))
     progress.begin(_policy_name(cfg), env_name(cfg.env, evaluator_env.env_ref), cfg.seed, cfg.exp_name)
-    return SerialRun(cfg, policy, learner, None, evaluator, None, None, None, progress, common["tb_logger"])
+    workers = learner, None, evaluator, None, None, None, progress, common["tb_logger"]
+    return SerialRun(cfg, policy, *workers, evaluator_env=evaluator_env, states=states)
 
 
 def _policy_name(cfg: EasyDict) -> str:

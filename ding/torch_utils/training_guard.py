@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +21,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPT_STATUS = 130
 
 
+# A signal that is put off takes effect after so many seconds at the latest.
+_PATIENCE_S = 15.0
+
+
 class _SignalReceived(SystemExit):
     """Unwinds the guarded block on a signal: saving within the handler could wait for a lock that the block holds."""
 
@@ -32,15 +37,57 @@ def _raise_signal_received(signum: int, frame: FrameType | None) -> NoReturn:
     raise _SignalReceived(signal.Signals(signum).name)
 
 
+class Interruption:
+    """Puts a signal off until the training is where it can be left: between two rounds.
+
+    Given to `guard_training`, the first signal only sets `signal_name`. `leave_if_asked` leaves the block. A second
+    signal leaves it at once, and so does the first one after 15 seconds.
+
+    Attributes:
+        signal_name: of the signal that was received, None before.
+
+    Example:
+        >>> interruption = Interruption()
+        >>> interruption.leave_if_asked()
+    """
+
+    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+        self.signal_name: str | None = None
+        self._patience_s = patience_s
+        self._timer: threading.Timer | None = None
+
+    def receive(self, signum: int, frame: FrameType | None) -> None:
+        """The handler of the signals."""
+        if self.signal_name is not None:
+            _raise_signal_received(signum, frame)
+        self.signal_name = signal.Signals(signum).name
+        self._timer = threading.Timer(self._patience_s, os.kill, (os.getpid(), signum))
+        self._timer.daemon = True
+        self._timer.start()
+        # No log line here: the block may hold the lock of a handler of the log.
+
+    def leave_if_asked(self) -> None:
+        """Leave the guarded block if a signal was received."""
+        if self.signal_name is not None:
+            raise _SignalReceived(self.signal_name)
+
+    def close(self) -> None:
+        """Forget a signal that was put off."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 @contextlib.contextmanager
-def guard_training(save_checkpoint: Callable[[str], Any] | None) -> Iterator[None]:
+def guard_training(
+    save_checkpoint: Callable[[str], Any] | None, interruption: Interruption | None = None
+) -> Iterator[None]:
     """Save a checkpoint, if there is one to save, when the block ends by an exception or, in the main thread, by SIGINT
     or SIGTERM.
 
     An exception saves 'ckpt_exception.pth.tar' and goes on. A signal leaves the block, saves 'ckpt_interrupt.pth.tar'
     and raises SystemExit(130). The signal handlers of before are back before anything is saved, so a second signal cuts
     the saving short. A save that fails is logged, and never hides why training ended; nor does one that refuses to
-    write NaN (`refuse_nan`).
+    write NaN (`refuse_nan`). An `interruption` puts the signal off.
 
     Example:
         >>> with contextlib.suppress(ZeroDivisionError), guard_training(print):
@@ -49,20 +96,26 @@ def guard_training(save_checkpoint: Callable[[str], Any] | None) -> Iterator[Non
     """
     previous: dict[signal.Signals, Any] = {}
     try:
-        _install_handlers(previous)
+        _install_handlers(previous, _raise_signal_received if interruption is None else interruption.receive)
         yield
     except _SignalReceived as received:
-        _restore_handlers(previous)
+        _leave(previous, interruption)
         doing = "leaving" if save_checkpoint is None else "saving a checkpoint, then leaving"
         logging.getLogger("ding").warning("received %s: %s", received.name, doing)
         _save(save_checkpoint, "ckpt_interrupt.pth.tar")
         raise SystemExit(_INTERRUPT_STATUS) from None
     except Exception:
-        _restore_handlers(previous)
+        _leave(previous, interruption)
         _save(save_checkpoint, "ckpt_exception.pth.tar")
         raise
     finally:
-        _restore_handlers(previous)
+        _leave(previous, interruption)
+
+
+def _leave(previous: dict[signal.Signals, Any], interruption: Interruption | None) -> None:
+    if interruption is not None:
+        interruption.close()
+    _restore_handlers(previous)
 
 
 def auto_checkpoint(function: _Function) -> _Function:
@@ -119,7 +172,7 @@ def _nan_paths(state: Any, path: str) -> Iterator[str]:
         yield from _nan_paths(part, f"{path}.{key}" if path else str(key))
 
 
-def _install_handlers(previous: dict[signal.Signals, Any]) -> None:
+def _install_handlers(previous: dict[signal.Signals, Any], handle: Callable[[int, FrameType | None], None]) -> None:
     """Handle the signals; put the handlers of before into `previous`. Python allows it in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         return
@@ -127,7 +180,7 @@ def _install_handlers(previous: dict[signal.Signals, Any]) -> None:
         handler = signal.getsignal(signum)
         if handler is not None:  # None was not installed by Python and could not be put back
             previous[signum] = handler
-            signal.signal(signum, _raise_signal_received)
+            signal.signal(signum, handle)
 
 
 def _restore_handlers(previous: dict[signal.Signals, Any]) -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -127,6 +127,40 @@ class DistributedWriter:
             # tensorboardX joins its own thread, but not those of its queues, which end a moment later.
             for thread in self._threads:
                 thread.join(_JOIN_S)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The event files and their sizes, by name; the open one is closed before, so all entries are in them."""
+        self.close()
+        return {"files": {name: os.path.getsize(os.path.join(self.logdir, name)) for name in self._event_files()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Remove what was written after `state_dict` told the state; later entries go to another file.
+
+        Returns:
+            for each file that is missing or shorter than it was, a sentence that says so.
+        """
+        self.close()
+        files, missing = dict(state["files"]), []
+        for name in self._event_files():
+            path, size = os.path.join(self.logdir, name), files.pop(name, None)
+            if size is None:
+                os.remove(path)
+            elif os.path.getsize(path) < size:
+                missing.append(f"the event file {path} is shorter than it was: entries for TensorBoard are missing")
+            else:
+                os.truncate(path, size)
+        gone = [f"the event file {os.path.join(self.logdir, name)} is missing" for name in files]
+        return missing + gone
+
+    def _event_files(self) -> list[str]:
+        """The event files under the folder, relative to it; those of `add_scalars` lie in folders of their own."""
+        found = [
+            os.path.relpath(os.path.join(folder, name), self.logdir)
+            for folder, _, names in os.walk(self.logdir)
+            for name in names
+            if ".tfevents." in name
+        ]
+        return sorted(found)
 
     def __enter__(self) -> DistributedWriter:
         return self

@@ -57,6 +57,7 @@ def test_a_run_leaves_config_logs_checkpoints_evaluations_and_result():
         "log",
         "result.json",
         "result.pkl",
+        "run_state",
         "total_config.py",
     ]
     assert sorted(os.listdir("exp/ckpt")) == ["ckpt_best.pth.tar", "iteration_0.pth.tar", "iteration_12.pth.tar"]
