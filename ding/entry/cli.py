@@ -15,7 +15,7 @@ EXPERT_MODES = ("serial_sqil", "serial_dqfd")
 MODULES = ("config", "coordinator", "learner", "collector", "learner_aggregator", "spawn_learner")
 KINDS = ("collector", "learner")
 
-_TRAIN = {"exp_name", "train_iter", "env_step"}
+_TRAIN = {"exp_name", "train_iter", "env_step", "resume"}
 _LOGS = {"enable_total_log", "disable_flask_log"}
 _PLACES = {f"{role}_{end}" for role in ("coordinator", "learner", "collector") for end in ("host", "port")}
 _JOB = {"kubeconfig", "coordinator_name", "namespace"}
@@ -24,10 +24,10 @@ _ALWAYS = {"mode", "module", "config", "seed", "profile", "platform", "add", "de
 _COUNTS: dict[str, set[str]] = {
     **dict.fromkeys(SERIAL_MODES, _TRAIN),
     **dict.fromkeys(EXPERT_MODES, _TRAIN | {"expert_config"}),
-    "serial_offline": {"exp_name", "train_iter"},
+    "serial_offline": {"exp_name", "train_iter", "resume"},
     "eval": {"exp_name", "load_path", "replay_path"},
     "parallel": _TRAIN | _LOGS,
-    "config": _TRAIN | _PLACES,
+    "config": _TRAIN - {"resume"} | _PLACES,
     "coordinator": _LOGS | {"coordinator_port"},
     "learner": {"learner_port", "module_name", "disable_flask_log"},
     "spawn_learner": {"learner_port", "module_name", "disable_flask_log"},
@@ -127,8 +127,10 @@ _INPUT_MODULES = (
     "ding.config.resolve",
     "ding.entry.curves",
     "ding.entry.run_folder",
+    "ding.entry.run_state",
     "ding.entry.trained",
     "ding.envs.env.gymnasium_source",
+    "ding.utils.state_folder",
 )
 
 
@@ -158,6 +160,7 @@ _INPUT_MODULES = (
 @click.option("--exp-name", help="Instead of exp_name in the config; with several seeds, the folder for all.")
 @click.option("--train-iter", type=_Count(), help="The most training iterations; no limit by default.")
 @click.option("--env-step", type=_Count(), help="The most environment steps; no limit by default.")
+@click.option("--resume", is_flag=True, help="Go on from the newest state in the folder, if there is one.")
 @click.option(
     "--expert-config", type=click.Path(exists=True, dir_okay=False),
     help="For serial_sqil and serial_dqfd: config file of the expert; asked for where it is not given.",

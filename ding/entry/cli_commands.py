@@ -23,6 +23,7 @@ _CONFIG = click.Path(exists=True, dir_okay=False)
 @click.option("--exp-name", help="Instead of exp_name in the config.")
 @click.option("--train-iter", type=click.IntRange(1), help="The most training iterations.")
 @click.option("--env-step", type=click.IntRange(1), help="The most environment steps.")
+@click.option("--resume", is_flag=True, help="Go on from the newest state in the folder, if there is one.")
 def train(config: str, seed: int, settings: tuple[str, ...], **options: Any) -> None:
     """Train by a config file."""
     from ding.entry.training_command import train_config
@@ -155,4 +156,22 @@ def check_env(env: str) -> None:
         raise SystemExit(1)
 
 
-COMMANDS = (train, evaluate, record, plot, list_registries, show, check_env)
+@click.command()
+@click.argument("exp", type=_EXP)
+def state(exp: str) -> None:
+    """Show the states that a training can go on from.
+
+    EXP is the folder of the training.
+    """
+    from tabulate import tabulate
+
+    from ding.entry.run_state import show_states
+
+    rows, notes = show_states(exp)
+    headers = ("state", "saved", "why", "iteration", "env steps", "return", "size", "exact")
+    click.echo(tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True))
+    for note in notes:
+        click.echo(note)
+
+
+COMMANDS = (train, evaluate, record, plot, list_registries, show, check_env, state)

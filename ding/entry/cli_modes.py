@@ -62,6 +62,8 @@ def _train(options: Options) -> None:
     path = os.path.abspath(options["config"])
     limits = {"max_train_iter": options["train_iter"], "max_env_step": options["env_step"]}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
+    if options["resume"]:
+        limits["resume"] = True
     train = functools.partial(_train_once, _pipeline(options), path, limits=limits)
     if len(seeds) == 1:
         train(seeds[0], options["exp_name"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,10 +14,12 @@ from easydict import EasyDict
 from ding.config.config import compile_config
 from ding.entry.application_entry import load_state
 from ding.entry.pipeline import read_pair, with_command_mode
+from ding.entry.run_state import put_states, told_states
 from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, closing, rank_seed
 from ding.policy.base_policy import create_policy
 from ding.utils.data.samples import Column, Kind, Samples, map_node
 from ding.utils.default_helper import derive_seed
+from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank, on_all_ranks
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.replay_buffer.base_buffer import create_buffer
@@ -37,10 +39,16 @@ class Expert:
         env_setting: `[env_fn, collector env configs, ...]` in place of the env of its config.
         label: is applied to its samples.
         whole_episodes: whether samples are made once their episode is over, so that n-step samples are complete.
+        seed: of `rng`.
+
+    Attributes:
+        rng: for those who draw from both buffers.
     """
 
+    env: Any
     collector: Any
     buffer: Any
+    _policy: Any
 
     def __init__(
         self,
@@ -49,15 +57,19 @@ class Expert:
         model: torch.nn.Module | None,
         label: Label,
         whole_episodes: bool = False,
+        seed: int = 0,
     ) -> None:
         self._pair = read_pair(input_cfg, env_setting)
         self._env_setting = env_setting
         self._model = model
         self._label = label
         self._whole_episodes = whole_episodes
+        self.rng = np.random.default_rng(seed)
 
     def build(self, stack: ExitStack, run: SerialRun, buffer_size: int | None = None) -> None:
         """Make the workers, which `stack` closes; `buffer_size` replaces that of the config in training.
+
+        The expert becomes a part of the state of the run.
 
         Raises:
             ConfigError: nothing says what the expert has learned, or it does not fit the env.
@@ -69,8 +81,10 @@ class Expert:
         compiled = compile_config(
             main, seed=run.cfg.seed, env=env_fn, auto=True, create_cfg=with_command_mode(create), save_cfg=False
         )
-        env = build_collector_env(stack, compiled, self._env_setting, seed)
+        env = self.env = build_collector_env(stack, compiled, self._env_setting, seed)
+        run.states.enable(env)
         policy: Any = create_policy(compiled.policy, model=self._model, enable_field=["collect", "command"])
+        self._policy = policy
         path = compiled.policy.collect.get("model_path") or run.cfg.policy.collect.get("model_path")
         load_state(policy.collect_mode, None, path, self._model)
         settings = policy.command_mode.get_setting_collect({"envstep": 0, "learner_step": 0, "learner_train_iter": 0})
@@ -87,6 +101,20 @@ class Expert:
         self.buffer = closing(
             stack, create_buffer(section, tb_logger=logger, exp_name=run.cfg.exp_name, instance_name="expert_buffer")
         )
+        run.further_parts["expert"] = self
+
+    def _parts(self) -> dict[str, Any]:
+        return {"policy": self._policy, "env": self.env, "collector": self.collector, "buffer": self.buffer}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all workers, which may share memory with them, and that of `rng`."""
+        states, reasons = told_states(self._parts())
+        return {"parts": states, "reasons": reasons, "rng": generator_state(self.rng)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Go on from what `state_dict` has told; returns why it is not exact, if it is not."""
+        set_generator_state(self.rng, state["rng"])
+        return [*state["reasons"], *put_states(self._parts(), state["parts"])]
 
     def _mode(self, run: SerialRun, policy: Any) -> Any:
         """The collect mode of the policy in training, with the expert's actions."""

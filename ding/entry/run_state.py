@@ -16,8 +16,10 @@ import torch
 from easydict import EasyDict
 
 from ding.config.checks import value_at
+from ding.entry.run_folder import plain_tree
 from ding.torch_utils.training_guard import Interruption
 from ding.utils.config_helper import ConfigError, Rule, boolean, check_config, integer, number
+from ding.utils.file_helper import sweep_temporary
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.state_folder import StateError, StateFolder
@@ -225,13 +227,8 @@ class RunStates:
         self._last_s, self._last_iter = time.monotonic(), run.learner.train_iter
 
     def _gather(self, run: Any) -> dict[str, Any]:
-        parts: dict[str, Any] = {}
-        for name, part in _parts(run).items():
-            tell = getattr(part, "live_state", None) or getattr(part, "state_dict", None)
-            if tell is None:
-                self._note_inexact([f"{name}: {type(part).__name__} has no state_dict"], logging.INFO)
-            else:
-                parts[name] = tell()
+        parts, reasons = told_states(_parts(run))
+        self._note_inexact(reasons, logging.INFO)
         path = os.path.join(self._cfg.exp_name, "eval.jsonl")
         return {
             "parts": parts,
@@ -302,9 +299,7 @@ class RunStates:
                 "pipeline that saved it"
             )
         self._note_inexact(state["inexact"])
-        for name, part in own.items():
-            if name in told:
-                self._note_inexact([f"{name}: {reason}" for reason in part.load_state_dict(told[name]) or ()])
+        self._note_inexact(put_states(own, told))
         for name, value in state["counters"].items():
             setattr(run, name, value)
         run.stop = run.stop and state["stop_value"] == value_at(self._cfg, "env.stop_value")
@@ -327,6 +322,7 @@ class RunStates:
 
     def _put_best_back(self, has_best: bool) -> None:
         kept, path = os.path.join(self._folder.path, _BEST), self._best_path()
+        sweep_temporary(os.path.dirname(path))
         if not has_best:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(path)
@@ -334,6 +330,32 @@ class RunStates:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             shutil.copyfile(kept, f"{path}.new")
             os.replace(f"{path}.new", path)
+
+
+def told_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The states of `parts`, by name, and a sentence for each of them that tells none.
+
+    They may share memory with the parts: they are to be written before these go on.
+    """
+    states, reasons = {}, []
+    for name, part in parts.items():
+        tell = getattr(part, "live_state", None) or getattr(part, "state_dict", None)
+        if tell is None:
+            reasons.append(f"{name}: {type(part).__name__} has no state_dict")
+        else:
+            states[name] = tell()
+    return states, reasons
+
+
+def put_states(parts: Mapping[str, Any], states: Mapping[str, Any]) -> list[str]:
+    """Put states of `told_states` into `parts`, in their order; returns why these do not go on exactly, if they do
+    not.
+    """
+    reasons = []
+    for name, part in parts.items():
+        if name in states:
+            reasons += [f"{name}: {reason}" for reason in part.load_state_dict(states[name]) or ()]
+    return reasons
 
 
 def _parts(run: Any) -> dict[str, Any]:
@@ -353,20 +375,8 @@ def mean_of(eval_info: Any) -> float | None:
 
 def flat_config(cfg: Mapping[str, Any]) -> dict[str, str]:
     """The values of a compiled config as text, by dotted key, without those that a run may go on with others of."""
-    flat: dict[str, str] = {}
-
-    def walk(node: Mapping[str, Any], prefix: str) -> None:
-        for key, value in node.items():
-            path = f"{prefix}{key}"
-            if path in _FREE:
-                continue
-            if isinstance(value, Mapping) and value:
-                walk(value, f"{path}.")
-            else:
-                flat[path] = _as_text(value)
-
-    walk(cfg, "")
-    return flat
+    leaves = plain_tree(cfg).items()
+    return {key: _as_text(value) for key, value in leaves if key not in _FREE and not key.startswith("run_state.")}
 
 
 def _as_text(value: Any) -> str:
@@ -392,3 +402,29 @@ def check_same_config(told: Mapping[str, str], own: Mapping[str, str], path: str
             f"the state in {path} is of another config: {shown}{more}; make them equal, or choose another exp_name to "
             "begin anew. Budgets (stop_value, train_iterations, train_epoch, max_env_step, max_train_iter) may differ"
         )
+
+
+def show_states(exp_name: str) -> tuple[list[tuple[str, ...]], list[str]]:
+    """A row for each state of a run: file, time, reason, iteration, env steps, mean return, size, whether it is exact;
+    and what else there is to know of the newest.
+
+    Raises:
+        StateError: there is no state that can be read.
+    """
+    path = os.path.join(exp_name, FOLDER)
+    states = list(StateFolder(path).states())
+    if not states:
+        raise StateError(f"there is no state in {path!r}")
+    rows: list[tuple[str, ...]] = []
+    for saved in states:
+        about = saved.about
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(about["time"]))
+        shown = "-" if about["last_return"] is None else f"{about['last_return']:.1f}"
+        counts = str(about["train_iter"]), str(about["env_step"])
+        exact = "yes" if about["is_exact"] else "no"
+        size = f"{saved.size_bytes / 1e6:.1f} MB"
+        rows.append((os.path.basename(saved.path), when, about["reason"], *counts, shown, size, exact))
+    newest = states[-1].about
+    versions = ", ".join(f"{name} {version}" for name, version in newest["versions"].items())
+    notes = [f"Written with {versions}.", *(f"Not exact: {reason}" for reason in newest["inexact"])]
+    return rows, notes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from ding.config.checks import value_at
@@ -27,6 +27,7 @@ def serial_pipeline_dqfd(
     expert_model: torch.nn.Module | None = None,
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
+    resume: bool = False,
 ) -> Policy:
     """Train with demonstrations as well (DQfD, https://arxiv.org/abs/1704.03732), and return the policy.
 
@@ -45,13 +46,15 @@ def serial_pipeline_dqfd(
         expert_model: the expert's network; it needs no checkpoint.
         max_train_iter: training stops exactly here; iterations before the first round count.
         max_env_step: no new round of collecting begins after this many env steps; those of the expert do not count.
+        resume: go on from the newest state, see `serial_pipeline`.
 
     Raises:
         ConfigError: a config contradicts itself, nothing says what the expert has learned, or the policy has no
             `learn.per_train_iter_k` or `collect.pho`.
     """
-    expert = Expert(expert_cfg, env_setting, expert_model, lambda samples: mark(samples, "is_expert", 1), True)
-    rng = np.random.default_rng(rank_seed(seed, get_rank()))
+    own_seed = rank_seed(seed, get_rank())
+    label = partial(mark, key="is_expert", value=1)
+    expert = Expert(expert_cfg, env_setting, expert_model, label, True, own_seed)
 
     def prepare(stack: Any, run: SerialRun) -> None:
         for key in ("learn.per_train_iter_k", "collect.pho"):
@@ -64,7 +67,8 @@ def serial_pipeline_dqfd(
         )
         expert.build(stack, run, size)
         run.label = lambda samples: mark(samples, "is_expert", 0)
-        expert.collect(run, size)
+        if not run.states.is_resumed:
+            expert.collect(run, size)
 
     def pretrain(run: SerialRun, max_iter: int) -> None:
         learner = run.learner
@@ -74,7 +78,8 @@ def serial_pipeline_dqfd(
     def update(run: SerialRun, data: list[Any], max_iter: int) -> None:
         run.push(data)
         pho = run.cfg.policy.collect.pho
-        train_with_expert(run, expert, lambda batch_size: int(rng.binomial(batch_size, pho)), max_iter)
+        train_with_expert(run, expert, lambda batch_size: int(expert.rng.binomial(batch_size, pho)), max_iter)
 
     limits = max_train_iter, max_env_step
-    return run_pipeline(update, input_cfg, seed, env_setting, model, *limits, prepare=prepare, pretrain=pretrain).policy
+    how: dict[str, Any] = {"prepare": prepare, "pretrain": pretrain, "resume": resume}
+    return run_pipeline(update, input_cfg, seed, env_setting, model, *limits, **how).policy

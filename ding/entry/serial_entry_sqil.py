@@ -24,6 +24,7 @@ def serial_pipeline_sqil(
     expert_model: torch.nn.Module | None = None,
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
+    resume: bool = False,
 ) -> Policy:
     """Imitate an expert with an off-policy policy (SQIL, https://arxiv.org/abs/1905.11108), and return it.
 
@@ -40,6 +41,7 @@ def serial_pipeline_sqil(
         expert_model: the expert's network; it needs no checkpoint.
         max_train_iter: training stops exactly here.
         max_env_step: no new round of collecting begins after this many env steps; those of the expert do not count.
+        resume: go on from the newest state, see `serial_pipeline`.
 
     Raises:
         ConfigError: a config contradicts itself, nothing says what the expert has learned, or `policy.nstep` is more
@@ -59,4 +61,5 @@ def serial_pipeline_sqil(
         train_with_expert(run, expert, lambda batch_size: batch_size // 2, max_iter)
 
     limits = max_train_iter, max_env_step
-    return run_pipeline(update, input_cfg, seed, env_setting, model, *limits, prepare=prepare).policy
+    how: dict[str, Any] = {"prepare": prepare, "resume": resume}
+    return run_pipeline(update, input_cfg, seed, env_setting, model, *limits, **how).policy

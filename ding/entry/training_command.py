@@ -22,6 +22,7 @@ def train_config(
     exp_name: str | None = None,
     train_iter: int | None = None,
     env_step: int | None = None,
+    resume: bool = False,
 ) -> None:
     """Train as a config file says.
 
@@ -29,6 +30,7 @@ def train_config(
         settings: `key=value`, values of the main config.
         mode: the pipeline, `serial`, `serial_onpolicy`, `serial_offline` or `parallel`; None for the one that the
             config needs.
+        resume: go on from the newest state in the folder, if there is one.
 
     Raises:
         ConfigError: a setting is none; else as the pipeline does.
@@ -47,7 +49,8 @@ def train_config(
     pipeline = getattr(
         ding.entry, f"{mode}_pipeline" if mode == "parallel" else mode.replace("serial", "serial_pipeline")
     )
-    pipeline(configs, seed=seed, **{name: limit for name, limit in limits.items() if limit is not None})
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    pipeline(configs, seed=seed, **given, **({"resume": True} if resume else {}))
 
 
 def pipeline_of(path: str) -> str:

@@ -174,6 +174,8 @@ def _tell_container(value: Any, seen: set[int]) -> Any:
         told: Any = {key: _tell(item, seen) for key, item in value.items() if type(key) in _PLAIN or type(key) is tuple}
         kept = {key: node for key, node in told.items() if node is not _SKIPPED}
         return _SKIPPED if value and not kept else {_KIND: "dict", "items": list(kept.items())}
+    if isinstance(value, (set, frozenset)):  # told as a set: its order is none, and differs between processes
+        return set(value) if all(type(item) in _PLAIN or type(item) is tuple for item in value) else _SKIPPED
     nodes = [_tell(item, seen) for item in value]
     if nodes and all(node is _SKIPPED for node in nodes):
         return _SKIPPED
@@ -234,7 +236,17 @@ def _put_value(current: Any, value: Any) -> Any:
     if is_same_kind and current.shape == value.shape and current.dtype == value.dtype and current.flags.writeable:
         current[...] = value
         return current
+    if isinstance(value, set):
+        return _put_set(current, value)
     return value
+
+
+def _put_set(current: Any, value: set[Any]) -> Any:
+    if type(current) is not set:
+        return frozenset(value) if isinstance(current, frozenset) else value
+    current.clear()
+    current.update(value)
+    return current
 
 
 def _put_module(module: nn.Module, node: Mapping[str, Any]) -> None:
@@ -263,13 +275,13 @@ def _put_container(current: Any, node: Mapping[str, Any], where: str) -> Any:
     if isinstance(current, list):
         current[:] = values
         return current
-    if isinstance(current, (deque, set)):
+    if isinstance(current, deque):
         current.clear()
-        current.extend(values) if isinstance(current, deque) else current.update(values)
+        current.extend(values)
         return current
     if isinstance(current, tuple):
         return type(current)(*values) if hasattr(current, "_fields") else tuple(values)
-    return frozenset(values) if isinstance(current, frozenset) else values
+    return values
 
 
 def _is_stateless(value: Any) -> bool:

@@ -19,6 +19,7 @@ from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.envs.env_manager.subprocess_env_manager import SyncSubprocessEnvManager
 from ding.utils.data.samples import Samples
 from ding.utils.msgpack_helper import pack, unpack
+from tests.same_state import differences
 from tests.utils.test_log_writer_helper import events
 
 # In tags of TensorBoard: what tells of durations.
@@ -150,7 +151,7 @@ def outcome(folder: Path, exp_name: str = "exp") -> Outcome:
     lines = [json.loads(line) for line in (exp / "eval.jsonl").read_text().splitlines()]
     scalars = [event for event in events(exp / "log" / "serial") if not any(word in event[0] for word in _TIMES)]
     best = torch.load(exp / "ckpt" / "ckpt_best.pth.tar", weights_only=True)["model"]
-    names = sorted(path.name for path in (exp / "ckpt").iterdir())
+    names = sorted(path.name for path in (exp / "ckpt").glob("[!.]*"))
     evaluations = [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
     return Outcome((folder / "outcome").read_bytes(), evaluations, scalars, best, names)
 
@@ -162,10 +163,7 @@ def assert_same(one: Outcome, other: Outcome) -> None:
     assert one.checkpoints == other.checkpoints
     assert one.best.keys() == other.best.keys()
     assert all(torch.equal(value, other.best[key]) for key, value in one.best.items())
-    if one.held != other.held:  # which part it is
-        mine, its = unpack(one.held), unpack(other.held)
-        parts = [name for name in mine if pack(mine[name]) != pack(its[name])]
-        raise AssertionError(f"the runs hold other things: {parts}")
+    assert differences(unpack(one.held), unpack(other.held)) == []
 
 
 def inexact(folder: Path) -> list[str]:

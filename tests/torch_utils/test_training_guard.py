@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ding.torch_utils import auto_checkpoint, guard_training
-from ding.torch_utils.training_guard import refuse_nan
+from ding.torch_utils.training_guard import Interruption, refuse_nan
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -94,6 +94,46 @@ def test_a_signal_is_not_caught_by_except_exception():
     with pytest.raises(SystemExit):
         trainer.train(work)
     assert trainer.saved_names == ["ckpt_interrupt.pth.tar"]
+
+
+def test_an_interruption_puts_a_signal_off_until_the_block_asks():
+    saved, done, before = [], [], handlers()
+    interruption = Interruption()
+    with pytest.raises(SystemExit) as exit_info, guard_training(saved.append, interruption):
+        interruption.leave_if_asked()
+        signal.raise_signal(signal.SIGTERM)
+        done.append(interruption.signal_name)
+        interruption.leave_if_asked()
+        done.append("left out")
+    assert exit_info.value.code == 130 and done == ["SIGTERM"]
+    assert saved == ["ckpt_interrupt.pth.tar"] and handlers() == before
+
+
+def test_a_second_signal_is_not_put_off():
+    done = []
+    with pytest.raises(SystemExit), guard_training(None, Interruption()):
+        signal.raise_signal(signal.SIGTERM)
+        done.append("first")
+        signal.raise_signal(signal.SIGINT)
+        done.append("second")
+    assert done == ["first"]
+
+
+def test_a_block_that_does_not_ask_is_left_when_patience_is_over():
+    with pytest.raises(SystemExit), guard_training(None, Interruption(patience_s=0.01)):
+        signal.raise_signal(signal.SIGTERM)
+        threading.Event().wait(10)
+        pytest.fail("the block went on")
+
+
+def test_a_signal_that_was_put_off_is_forgotten_with_the_block():
+    before = signal.signal(signal.SIGTERM, lambda *args: pytest.fail("a signal came late"))
+    try:
+        with guard_training(None, Interruption(patience_s=0.05)):
+            signal.raise_signal(signal.SIGTERM)
+        threading.Event().wait(0.1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_second_signal_cuts_the_saving_short():

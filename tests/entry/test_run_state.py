@@ -1,0 +1,317 @@
+"""The states of serial runs: when they are saved, what of, and what a run that goes on does about its folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from torch.utils.data import DataLoader
+
+from ding.entry.cli import cli
+from ding.entry.run_state import show_states
+from ding.entry.serial_entry import run_serial, serial_pipeline
+from ding.entry.serial_entry_offline import EpochBatches
+from ding.utils.config_helper import ConfigError
+from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.state_folder import StateError, StateFolder
+from tests.entry.fakes import TinyEnv, pair, setting
+from tests.same_state import through_bytes
+from tests.utils.test_log_writer_helper import events
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(TinyEnv, "made", [])
+
+
+def configs(run_state: Any = None, **changes: Any) -> Any:
+    main, create = pair(**changes)
+    if run_state is not None:
+        main.run_state = run_state
+    return main, create
+
+
+def run(resume: bool = False, iterations: int = 12, collector: Any = None, **kwargs: Any) -> Any:
+    pair_ = configs(**kwargs)
+    return run_serial(pair_, env_setting=setting(collector), max_train_iter=iterations, resume=resume)
+
+
+def told() -> list[tuple[str, int]]:
+    return [(saved.about["reason"], saved.about["train_iter"]) for saved in StateFolder("exp/run_state").states()]
+
+
+# when
+
+
+def test_a_run_saves_a_state_at_its_end_and_every_so_many_iterations() -> None:
+    run(run_state={"every_iter": 5, "keep": 9})
+    assert told() == [("interval", 6), ("end", 12)]
+
+
+def test_so_many_states_are_kept() -> None:
+    run(run_state={"every_iter": 1, "keep": 3}, iterations=18)
+    assert told() == [("interval", 12), ("interval", 15), ("end", 18)]
+
+
+def test_states_come_by_the_clock_too() -> None:
+    run(run_state={"every_s": 1e-9, "keep": 9})
+    assert [reason for reason, _ in told()] == ["interval"] * 4 + ["end"]
+
+
+def test_a_run_without_states_has_none() -> None:
+    run(run_state=False)
+    assert not os.path.exists("exp/run_state")
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"every_iter": -1}, "every_iter"),
+        ({"keep": 0}, "keep"),
+        ({"every_sec": 5}, "every_s"),
+        ({"trust_pickle": 1}, "trust_pickle"),
+        (3, "run_state = 3 is not allowed"),
+    ],
+)
+def test_a_wrong_section_is_refused(section: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(run_state=section)
+
+
+def test_a_signal_takes_effect_after_the_round_and_saves_a_state() -> None:
+    sent: list[TinyEnv] = []
+
+    def on_step(env: TinyEnv) -> None:
+        if env.life == 9 and not sent:
+            sent.append(env)
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as e:
+        run(collector={"on_step": on_step}, iterations=99)
+    assert e.value.code == 130
+    assert told() == [("SIGTERM", 6)]  # the round in which it came has come to its end
+    assert "ckpt_interrupt.pth.tar" in os.listdir("exp/ckpt")
+
+
+def test_a_second_signal_leaves_at_once() -> None:
+    def on_step(env: TinyEnv) -> None:
+        if env.life >= 9:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(SystemExit):
+        run(collector={"on_step": on_step}, iterations=99)
+    assert told() == [] and max(env.life for env in TinyEnv.made) == 10
+
+
+def test_a_state_that_cannot_be_written_does_not_end_the_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(StateFolder, "write", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left")))
+    done = run(run_state={"every_iter": 5})
+    assert done.learner.train_iter == 12
+    assert caplog.text.count("exp: the state of the run is not saved: [Errno 28] No space left") == 2
+
+
+# going on
+
+
+def test_a_run_that_has_ended_ends_again_at_once_and_goes_on_with_a_larger_budget() -> None:
+    first = run()
+    before = Path("exp/eval.jsonl").read_text()
+    again = run(resume=True)
+    assert again.learner.train_iter == first.learner.train_iter == 12
+    assert Path("exp/eval.jsonl").read_text() == before and again.eval_info is not None
+    further = run(resume=True, iterations=21)
+    assert further.learner.train_iter == 21 and os.listdir() == ["exp"]
+    lines = [json.loads(line)["train_iter"] for line in Path("exp/eval.jsonl").read_text().splitlines()]
+    assert lines == [0, 6, 12, 18]
+
+
+def test_a_run_that_has_reached_its_stop_value_goes_on_with_a_higher_one_only() -> None:
+    solved = run(env={"stop_value": -1}, iterations=99)
+    assert solved.stop and solved.learner.train_iter == 6
+    assert run(resume=True, env={"stop_value": -1}, iterations=99).learner.train_iter == 6
+    assert run(resume=True, env={"stop_value": 99}).learner.train_iter == 12
+
+
+def test_the_key_resume_training_goes_on_too() -> None:
+    run()
+    assert run(learn={"resume_training": True, "update_per_collect": 3, "batch_size": 4}).learner.train_iter == 12
+    assert os.listdir() == ["exp"]
+
+
+def test_without_a_state_a_run_begins_anew_and_sets_aside_what_was_there(caplog: pytest.LogCaptureFixture) -> None:
+    run(run_state=False)
+    with caplog.at_level(logging.WARNING, "ding"):
+        run(resume=True, iterations=3)
+    (aside,) = set(os.listdir()) - {"exp"}
+    assert f"exp: no state to go on from, so it begins anew; what was there is in {aside} now" in caplog.text
+    assert len(Path("exp/eval.jsonl").read_text().splitlines()) == 1
+    assert len(Path(aside, "eval.jsonl").read_text().splitlines()) == 2
+
+
+def test_what_is_no_run_stays_in_the_folder() -> None:
+    os.makedirs("exp")
+    Path("exp/notes").write_text("mine")
+    run(resume=True, iterations=3)
+    assert os.listdir() == ["exp"] and Path("exp/notes").exists()
+
+
+def test_a_state_of_another_config_is_refused_with_the_keys_that_differ() -> None:
+    run()
+    before = Path("exp/total_config.py").read_text()
+    with pytest.raises(ConfigError) as e:
+        run(resume=True, learn={"update_per_collect": 3, "batch_size": 8}, collect={"n_sample": 4})
+    message = "policy.collect.n_sample: 8 then, 4 now; policy.learn.batch_size: 4 then, 8 now; make them equal"
+    assert message in str(e.value)
+    with pytest.raises(ConfigError, match="seed: 0 then, 1 now"):
+        run_serial(configs(), seed=1, env_setting=setting(), resume=True)
+    assert Path("exp/total_config.py").read_text() == before and os.listdir() == ["exp"]
+
+
+def test_damaged_states_are_an_error() -> None:
+    run(run_state={"keep": 1})
+    (path,) = Path("exp/run_state").glob("state_*")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StateError, match="no state in .* can be read"):
+        run(resume=True)
+
+
+def test_a_state_of_another_pipeline_is_refused() -> None:
+    run()
+    state, about = StateFolder("exp/run_state").read() or pytest.fail("no state")
+    state["parts"]["expert"] = {}
+    StateFolder("exp/run_state").write(state, about)
+    with pytest.raises(StateError, match="tells of expert, which this run has not"):
+        run(resume=True)
+
+
+def test_a_part_without_a_state_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    class Commander:
+        policy = None
+
+        def __init__(self, *args: Any) -> None:
+            pass
+
+        def step(self) -> dict[str, float]:
+            return {"eps": 0.1}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ding.entry.workers.BaseSerialCommander", Commander)
+        run()
+    rows, notes = show_states("exp")
+    assert rows[-1][-1] == "no" and "Not exact: commander: Commander has no state_dict" in notes
+
+
+def test_best_return_and_best_checkpoint_are_those_of_the_state() -> None:
+    run()
+    best = Path("exp/ckpt/ckpt_best.pth.tar")
+    content = best.read_bytes()
+    os.remove(best)  # a checkpoint is replaced, never changed
+    best.write_bytes(b"of a run that went another way")
+    run(resume=True)
+    assert best.read_bytes() == content
+    os.remove(best)
+    run(resume=True)
+    assert best.read_bytes() == content
+
+
+def test_the_command_shows_states_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(run_state={"every_iter": 5, "keep": 9})
+    shown = CliRunner().invoke(cli, ["state", "exp"])
+    assert shown.exit_code == 0
+    rows = shown.output.splitlines()
+    assert rows[0].split() == ["state", "saved", "why", "iteration", "env", "steps", "return", "size", "exact"]
+    assert rows[2].split()[3:5] == ["interval", "6"] and rows[3].split()[3:5] == ["end", "12"]
+    assert f"torch {torch.__version__}" in shown.output
+    os.makedirs("empty")
+    failed = CliRunner().invoke(cli, ["state", "empty"])
+    assert failed.exit_code == 1 and "there is no state in 'empty/run_state'" in failed.output
+    calls: list[Any] = []
+    monkeypatch.setattr("ding.entry.serial_pipeline", lambda *args, **kwargs: calls.append(kwargs), raising=False)
+    for command in (["-m", "serial", "-c"], ["train"]):
+        done = CliRunner().invoke(cli, [*command, "exp/formatted_total_config.py", "--resume"])
+        assert done.exit_code == 0, done.output
+    assert [call["resume"] for call in calls] == [True, True]
+    refused = CliRunner().invoke(cli, ["-m", "eval", "-c", "exp/formatted_total_config.py", "--resume"])
+    assert refused.exit_code == 2 and "--resume has no effect" in refused.output
+
+
+# parts
+
+
+def test_entries_for_tensorboard_after_a_state_are_cut_off(tmp_path: Path) -> None:
+    def write(writer: DistributedWriter, steps: range) -> None:
+        for step in steps:
+            writer.add_scalar("loss", step / 2, step)
+            writer.add_scalars("several", {"a": step}, step)
+
+    with DistributedWriter(str(tmp_path / "log")) as one:
+        write(one, range(3))
+        state = one.state_dict()
+        write(one, range(3, 9))
+    with DistributedWriter(str(tmp_path / "log")) as other:
+        assert other.load_state_dict(through_bytes(state)) == []
+        write(other, range(3, 5))
+    assert [event for event in events(tmp_path / "log") if event[0] == "loss"] == [
+        ("loss", step, step / 2) for step in range(5)
+    ]
+    assert sorted(event[1] for event in events(tmp_path / "log") if event[0] == "several") == list(range(5))
+
+
+def test_event_files_that_have_lost_something_are_told_of(tmp_path: Path) -> None:
+    with DistributedWriter(str(tmp_path)) as one:
+        one.add_scalar("loss", 1.0, 1)
+        state = one.state_dict()
+    (name,) = state["files"]
+    os.truncate(tmp_path / name, 10)
+    assert "is shorter than it was" in DistributedWriter(str(tmp_path)).load_state_dict(state)[0]
+    os.remove(tmp_path / name)
+    assert "is missing" in DistributedWriter(str(tmp_path)).load_state_dict(state)[0]
+
+
+def test_the_batches_of_a_data_set_go_on_in_the_middle_of_an_epoch() -> None:
+    ends: list[int] = []
+
+    class Policy:
+        def end_epoch(self) -> None:
+            ends.append(len(seen))
+
+    def batches() -> EpochBatches:
+        loader = DataLoader(range(7), 2, shuffle=True, generator=torch.Generator().manual_seed(5))
+        return EpochBatches(loader, 3, Policy())
+
+    def played(source: EpochBatches, number: int) -> list[list[int]]:
+        for batch in source:
+            seen.append(batch.tolist())
+            source.trained += 1
+            if len(seen) == number:
+                break
+        return seen
+
+    for cut in range(1, 13):
+        seen: list[list[int]] = []
+        ends.clear()
+        whole = list(played(batches(), 0))
+        assert len(whole) == 12 and sorted(np.concatenate(whole[4:8])) == list(range(7))
+        seen, one = [], batches()
+        ends.clear()
+        played(one, cut)
+        other = batches()
+        other.load_state_dict(through_bytes(one.state_dict()))
+        assert played(other, 0) == whole and ends == [4, 8, 12]
+
+
+def test_serial_pipeline_takes_the_keyword() -> None:
+    serial_pipeline(configs(), env_setting=setting(), max_train_iter=3)
+    policy = serial_pipeline(configs(), env_setting=setting(), max_train_iter=6, resume=True)
+    assert policy is not None and told()[-1] == ("end", 6)
