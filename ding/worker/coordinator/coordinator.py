@@ -69,6 +69,14 @@ _DATA_WAIT_S = 0.25
 _MAX_STORAGE_ERRORS = 5
 
 
+# What learners count, and how it is told.
+_LOSSES = {
+    "bad_files": "has passed over {} bad files of samples",
+    "unwritten_weights": "could not write its weights {} times",
+    "unwritten_checkpoints": "could not save {} of its checkpoints",
+}
+
+
 class Coordinator:
     """Runs a parallel training in threads of its own, until the commander ends it or something fails.
 
@@ -375,13 +383,13 @@ class Coordinator:
             self._assigner.notify()
 
     def _tell_losses(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Bad files are told of each time there are twice as many: not each one, and not only the first."""
-        bad_files, lost_shards = int(info.get("bad_files", 0)), int(info.get("lost_shards", 0))
-        if bad_files >= max(1, 2 * self._told_losses.get((task_id, "bad_files"), 0)):
-            self._told_losses[task_id, "bad_files"] = bad_files
-            self.error(
-                f"the learner of the task {task_id} has passed over {bad_files} bad files of samples; see its log"
-            )
+        """What may happen often is told of each time there is twice as much: not each time, and not only at first."""
+        for kind, text in _LOSSES.items():
+            count = int(info.get(kind, 0))
+            if count >= max(1, 2 * self._told_losses.get((task_id, kind), 0)):
+                self._told_losses[task_id, kind] = count
+                self.error(f"the learner of the task {task_id} {text.format(count)}; see its log")
+        lost_shards = int(info.get("lost_shards", 0))
         if lost_shards > self._told_losses.get((task_id, "lost_shards"), 0):
             self._told_losses[task_id, "lost_shards"] = lost_shards
             self.error(
@@ -401,7 +409,7 @@ class Coordinator:
         with self._tasks.lock:
             buffer_id = self._commander.finish_learner_task(task_id, finished_task)
             self._tasks.learner_tasks.pop(task_id, None)
-        for kind in ("bad_files", "lost_shards"):
+        for kind in (*_LOSSES, "lost_shards"):
             self._told_losses.pop((task_id, kind), None)
         self._tasks.finish(task_id)
         self._tasks.end_training(task_id, buffer_id)

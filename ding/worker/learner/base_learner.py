@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -98,6 +98,8 @@ class BaseLearner(LearnerView):
     _is_stopping = False
     _dataloader: AsyncDataLoader | None = None
     _data_time: Mapping[str, float] = {}  # of the batch that was fetched last
+    # Is called when a checkpoint cannot be written; without it, or if it raises, that is raised.
+    on_unsaved: Callable[[OSError], Any] | None = None
 
     @classmethod
     def default_config(cls) -> EasyDict:

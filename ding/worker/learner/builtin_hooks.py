@@ -86,8 +86,16 @@ class SaveCkptHook(PeriodicHook):
             return
         name = engine.ckpt_name or f"iteration_{engine.train_iter}.pth.tar"
         path = os.path.join(checkpoint_folder(engine), name)
-        save_file(path, checkpoint_state(engine))
-        engine.info(f"saved the checkpoint {path}")
+        try:
+            save_file(path, checkpoint_state(engine))
+        except OSError as e:
+            on_unsaved = getattr(engine, "on_unsaved", None)
+            if on_unsaved is None:
+                raise
+            on_unsaved(e)
+            engine.logger.error("the checkpoint %s is not saved: %s", path, e)
+        else:
+            engine.info(f"saved the checkpoint {path}")
 
 
 class LogShowHook(PeriodicHook):

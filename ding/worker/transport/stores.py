@@ -72,22 +72,28 @@ _WRITE_PATIENCE_S = 5.0
 _FIRST_WAIT_S = 0.05
 
 
-def write_patiently(write: Callable[[], T], wait: Callable[[float], bool]) -> T:
+def may_pass(error: BaseException) -> bool:
+    """Whether it is an error that may pass by itself."""
+    return isinstance(error, OSError) and error.errno in _PASSING
+
+
+def write_patiently(write: Callable[[], T], wait: Callable[[float], bool], patience_s: float | None = None) -> T:
     """What `write` returns, tried again for some seconds, less and less often, while it fails by what may pass.
 
     Args:
         wait: waits so many seconds; True if there is no use in waiting on.
+        patience_s: how long it is tried; 5 s unless given.
 
     Raises:
         StorageError: it has not passed.
         OSError: `write` fails by something else.
     """
-    deadline, wait_s = monotonic() + _WRITE_PATIENCE_S, _FIRST_WAIT_S
+    deadline, wait_s = monotonic() + (_WRITE_PATIENCE_S if patience_s is None else patience_s), _FIRST_WAIT_S
     while True:
         try:
             return write()
         except OSError as e:
-            if e.errno not in _PASSING:
+            if not may_pass(e):
                 raise
             if monotonic() + wait_s > deadline or wait(wait_s):
                 raise StorageError(e.errno, e.strerror, e.filename) from e

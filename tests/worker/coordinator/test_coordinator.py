@@ -595,15 +595,21 @@ def test_unknown_buffers_are_told_and_give_nothing(make):
     assert "1 samples for the unknown buffer b" in log and "priorities for the unknown buffer b" in log
 
 
-def test_bad_files_of_a_learner_are_told_each_time_there_are_twice_as_many(make):
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("bad_files", "has passed over {} bad files of samples"),
+        ("unwritten_weights", "could not write its weights {} times"),
+        ("unwritten_checkpoints", "could not save {} of its checkpoints"),
+    ],
+)
+def test_losses_of_a_learner_are_told_each_time_there_is_twice_as_much(make, kind, text):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
     for count in (0, 1, 1, 2, 3, 4, 7, 9):
-        coordinator.deal_with_learner_send_info("t", "b", {"learner_step": 0, "bad_files": count})
-    told = [note.text for note in coordinator.status().errors if "bad files" in note.text]
-    assert told == [
-        f"the learner of the task t has passed over {n} bad files of samples; see its log" for n in (1, 2, 4, 9)
-    ]
+        coordinator.deal_with_learner_send_info("t", "b", {"learner_step": 0, kind: count})
+    told = [note.text for note in coordinator.status().errors if "the learner of" in note.text]
+    assert told == [f"the learner of the task t {text.format(n)}; see its log" for n in (1, 2, 4, 9)]
 
 
 def test_samples_that_come_after_the_end_are_no_error(make):

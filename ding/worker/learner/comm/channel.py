@@ -12,8 +12,11 @@ from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.comm.batch_loader import BatchLoader
 from ding.worker.learner.comm.exchange import LearnerExchange, Rows
 from ding.worker.transport.ledger import DATA_ID
-from ding.worker.transport.stores import PolicyStore, write_patiently
+from ding.worker.transport.stores import PolicyStore, StorageError, may_pass, write_patiently
 from ding.worker.transport.tasks import plain
+
+# How long the first weights of a task are tried to be written: before there are any, nobody can collect.
+_FIRST_PATIENCE_S = 60.0
 
 
 class SendingChannel(ABC):
@@ -30,6 +33,7 @@ class SendingChannel(ABC):
         self._policies = policies
         self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # of what was written last
         self._is_closed = False
+        self._unwritten = {"unwritten_weights": 0, "unwritten_checkpoints": 0}
 
     @abstractmethod
     def attach(self, learner: BaseLearner) -> None:
@@ -44,24 +48,52 @@ class SendingChannel(ABC):
     def losses(self) -> dict[str, int]:
         """How much could not be trained on so far, as far as anything could not."""
 
-    def send_policy(self, state_dict: dict[str, Any]) -> None:
+    def send_policy(self, state_dict: dict[str, Any]) -> bool:
         """Write the weights `{'model': ..., 'iter': ...}` where the collectors look for them; nothing after `close`.
 
         Weights of a later iteration that another learner has written meanwhile stay: the task goes on there.
 
+        Returns:
+            False if they could not be written for some seconds, on a full disk for instance; that is counted.
+
         Raises:
             ValueError: the task wants them outside the folder of the weights.
-            StorageError: they cannot be written; see `write_patiently`.
+            StorageError: they are the first ones of the task, and could not be written for a minute.
         """
-        state = plain_state(state_dict, "weights")
+        state, is_written = plain_state(state_dict, "weights"), True
         for name, known in self._tokens.items():
-            if not self._is_closed:
-                write = partial(self._policies.write, name, state, known)
-                self._tokens[name] = write_patiently(write, self.exchange.wait_closed) or known
+            if self._is_closed:
+                continue
+            write, patience_s = partial(self._policies.write, name, state, known), None
+            if known is None:
+                patience_s = _FIRST_PATIENCE_S
+            try:
+                self._tokens[name] = write_patiently(write, self.exchange.wait_closed, patience_s) or known
+            except StorageError:
+                if known is None:
+                    raise
+                self._unwritten["unwritten_weights"] += 1
+                is_written = False
+        return is_written
+
+    def pass_over_checkpoint(self, error: OSError) -> None:
+        """A checkpoint could not be written: that is counted, if it may pass.
+
+        Raises:
+            OSError: it does not.
+        """
+        if not may_pass(error):
+            raise error
+        self._unwritten["unwritten_checkpoints"] += 1
+
+    @property
+    def unwritten(self) -> dict[str, int]:
+        """`unwritten_weights` and `unwritten_checkpoints` so far, as far as there are any."""
+        return {key: count for key, count in self._unwritten.items() if count}
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """Queue an info for the coordinator, with the `losses` added."""
-        self.exchange.tell({**plain(learn_info), **self.losses})
+        """Queue an info for the coordinator, with the `losses` and what is `unwritten` added."""
+        self.exchange.tell({**plain(learn_info), **self.losses, **self.unwritten})
 
     @abstractmethod
     def stop(self) -> None:

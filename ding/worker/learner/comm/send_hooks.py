@@ -39,12 +39,16 @@ def use_pauses(
 _FOR_COLLECTORS = ("value_norm", "log_alpha")
 
 
+# How long weights are put off that could not be written.
+_RETRY_S = 5.0
+
+
 class SendPolicyHook(LearnerHook):
     """Sends `{'model': ..., 'iter': ...}` on rank 0; also `value_norm` of policies that have it.
 
     Before and after a run it always does so. After an iteration it does if `send_policy_freq` divides the iteration's
     number, and no more often than every `send_policy_interval_s` seconds: what comes too soon is put off to the next
-    iteration after that, or to `flush`.
+    iteration after that, or to `flush`. So it is where `send_policy` returns False, since they could not be written.
 
     Args:
         ext_args: may have `send_policy_freq` (1) and `send_policy_interval_s` (0.0).
@@ -88,7 +92,11 @@ class SendPolicyHook(LearnerHook):
         state = engine.policy.state_dict()
         weights = {"model": state["model"], **{key: state[key] for key in _FOR_COLLECTORS if key in state}}
         refuse_nan(weights, f"at train_iter {engine.last_iter.val}")
-        engine.send_policy({**weights, "iter": engine.last_iter.val})
+        is_written = engine.send_policy({**weights, "iter": engine.last_iter.val})
+        if is_written is False:  # in parallel training it is; what others have put in its place may return nothing
+            self._open_s = monotonic() + max(self._interval_s, _RETRY_S)
+            engine.logger.error("the weights of iteration %s could not be written", engine.last_iter.val)
+            return
         self._is_due, self._open_s = False, monotonic() + self._interval_s
         engine.debug(f"{engine.instance_name} sent the weights of iteration {engine.last_iter.val}")
 

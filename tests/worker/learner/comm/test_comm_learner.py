@@ -1,5 +1,6 @@
 """Learner tasks from their start to their end, over both kinds of transport."""
 
+import errno
 import os
 import pathlib
 import pickle
@@ -9,7 +10,10 @@ import pytest
 import torch
 
 from ding.utils.config_helper import ConfigError
+from ding.worker.learner import builtin_hooks
+from ding.worker.learner.comm import channel, send_hooks
 from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.transport import stores
 from ding.worker.transport.chunk import pack_batches
 from ding.worker.transport.link import WorkerLost
 from tests.worker.learner.comm.test_exchange import in_thread
@@ -267,6 +271,52 @@ def recording(site, monkeypatch):
 
     monkeypatch.setattr(type(site.policies), "write", record)
     return written
+
+
+def full(*args, **kwargs):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
+    monkeypatch.setattr(stores, "_WRITE_PATIENCE_S", 0.0)
+    monkeypatch.setattr(send_hooks, "_RETRY_S", 1000)
+    written = recording(site, monkeypatch)
+    _, driver = site.pair(send_policy_interval_s=0)
+    hook = {"save_ckpt_after_iter": 2, "save_ckpt_after_run": True}
+    driver.start(learner={"train_iterations": 4, "hook": hook})
+    driver.learn(site.batch(1, 1))
+    driver.infos(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(site.policies), "write", full)
+        patch.setattr(builtin_hooks, "save_file", full)
+        driver.learn(site.batch(2, 2), site.batch(3, 3))
+        infos, _ = driver.infos(2)
+    assert (infos[-1]["unwritten_weights"], infos[-1]["unwritten_checkpoints"]) == (1, 1)
+    driver.learn(site.batch(4, 4))
+    infos, _ = driver.infos(2)
+    assert written[-1] == ("policy_task", 4) and weights(site)[1] == 4
+    assert infos[-1]["learner_done"] and infos[-1]["unwritten_weights"] == 1
+
+
+def test_the_first_weights_of_a_task_are_tried_longer_and_must_be_written(site, monkeypatch):
+    monkeypatch.setattr(channel, "_FIRST_PATIENCE_S", 0.1)
+    monkeypatch.setattr(stores, "_WRITE_PATIENCE_S", 0.0)
+    _, driver = site.pair()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(site.policies), "write", full)
+        driver.start()
+        assert driver.coming_failure()["exception"] == "StorageError"
+
+
+def test_a_checkpoint_that_cannot_be_written_by_what_does_not_pass_is_an_error(site, monkeypatch):
+    def forbidden(*args, **kwargs):
+        raise PermissionError(errno.EACCES, "read-only")
+
+    monkeypatch.setattr(builtin_hooks, "save_file", forbidden)
+    _, driver = site.pair()
+    driver.start(learner={"hook": {"save_ckpt_after_iter": 1}})
+    driver.learn(site.batch(1, 1))
+    assert driver.failure(lambda: driver.infos(1))["exception"] == "PermissionError"
 
 
 def test_weights_are_written_once_per_interval_and_the_newest_at_the_end(site, monkeypatch):
