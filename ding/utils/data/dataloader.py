@@ -9,6 +9,7 @@ from typing import Any
 
 from ding.utils.data.collate_fn import default_collate
 from ding.utils.data.prefetch import Prefetcher, StreamCopier
+from ding.utils.data.samples import Samples
 from ding.utils.data.worker_pool import WorkerPool
 
 Source = Callable[[int], Any]
@@ -127,7 +128,8 @@ class _BatchMaker:
 
     def __call__(self) -> Any:
         data = self._source(self._batch_size)
-        if isinstance(data, (list, tuple)) and data and callable(data[0]):
+        is_in_columns = isinstance(data, Samples) and data.has_columns  # a look at an item would make all of them
+        if isinstance(data, (list, tuple)) and data and not is_in_columns and callable(data[0]):
             data = self._run(data)
         batch = self._collate(data)
         return batch if self._copier is None else self._copier.move(batch)

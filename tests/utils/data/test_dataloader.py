@@ -2,10 +2,12 @@ import gc
 import logging
 import threading
 
+import numpy as np
 import pytest
 import torch
 
 from ding.utils.data import AsyncDataLoader, IDataLoader, prefetch
+from ding.utils.data.samples import Column, Kind, Samples
 
 
 class Source:
@@ -70,6 +72,14 @@ def test_loading_starts_at_construction_and_stops_at_the_bound():
     source.wait_for_calls(3)
     loader.close()
     assert source.calls == 3
+
+
+def test_samples_in_columns_are_not_looked_at():
+    columns = {"x": Column(Kind.INT, np.arange(4))}
+    loader = AsyncDataLoader(lambda size: Samples(columns, size=size), 4, "cpu", collate_fn=lambda batch: batch)
+    batch = next(loader)
+    loader.close()
+    assert batch.has_columns and batch == [{"x": i} for i in range(4)]
 
 
 def test_a_batch_goes_through_collate_fn():

@@ -77,6 +77,15 @@ def test_what_is_wanted_next_comes_with_the_answer_if_the_coordinator_asks_for_i
     assert reply == {"batch_size": 2, "batch_num": 1, **ids}
 
 
+def test_batches_reach_the_policy_in_columns(site):
+    _, driver = site.pair()
+    driver.start(policy={"with_priority": True})
+    driver.learn(site.batch(1, 2))
+    (info,), _ = driver.infos(1)
+    assert info["priority_info"]["replay_buffer_idx"] == [0, 1]
+    assert POLICIES[0].batches[0].has_columns and POLICIES[0].seen() == [[1, 2]]
+
+
 def test_samples_come_with_their_metadata(site):
     _, driver = site.pair()
     driver.start()
