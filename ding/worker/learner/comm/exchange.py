@@ -52,6 +52,7 @@ class LearnerExchange(Exchange):
         self._infos: list[Info] = []
         self._given = self._begun = self._loaded = self._dropped = 0
         self._is_loading = self._is_resting = self._is_done = False
+        self._is_awaited = False  # whether somebody waits for the next info
         self._told_s = -math.inf  # when `wait_for_infos` last found some
         self._moved_at = monotonic()  # when the learner last began or ended to train on a batch, or got one to train on
 
@@ -62,7 +63,7 @@ class LearnerExchange(Exchange):
             TaskFail: the learner has failed, was closed, or has ended with nothing left to take.
         """
         with self._changed:
-            self._wait(lambda: not self._is_done and self._wanted() >= (self._target() + 1) // 2, timeout_s)
+            self._wait(lambda: not self._is_done and self._is_time(), timeout_s)
             return 0 if self._is_done else self._wanted()
 
     def wait_for_need(self, limit: int) -> int:
@@ -132,7 +133,10 @@ class LearnerExchange(Exchange):
                 self._infos.clear()  # a batch may make several, and only the first was waited for
             dropped = self._dropped
             self.put([batch])
-            if not self._wait(lambda: bool(self._infos) or self._dropped > dropped, timeout_s):
+            self._is_awaited = True
+            has_come = self._wait(lambda: bool(self._infos) or self._dropped > dropped, timeout_s)
+            self._is_awaited = False
+            if not has_come:
                 raise task_fail(failure_for(f"the learner has told nothing for {timeout_s:g} s", "TimeoutError"))
             self._loaded = 0
             return self._infos.pop(0) if self._infos else None
@@ -166,7 +170,9 @@ class LearnerExchange(Exchange):
                 return None
             self._is_loading, self._got_s = True, monotonic()
             batch = self._batches.popleft()
-            self._changed.notify_all()
+            # Each thread that is woken keeps the learner from computing for a moment: only if it is for something.
+            if not self._batches or self._is_time():
+                self._changed.notify_all()
             return batch
 
     def drop(self) -> None:
@@ -181,7 +187,8 @@ class LearnerExchange(Exchange):
         with self._changed:
             self._is_resting = True
             self._moved_at = monotonic()
-            self._changed.notify_all()
+            if self._begun == self._given:
+                self._changed.notify_all()
 
     def begin(self) -> None:
         """The learner begins to train on a batch."""
@@ -217,7 +224,8 @@ class LearnerExchange(Exchange):
         with self._changed:
             self._infos.append(info)
             self._is_done = self._is_done or bool(info.get("learner_done"))
-            self._changed.notify_all()
+            if self._is_done or self._is_awaited:
+                self._changed.notify_all()
 
     def close(self) -> None:
         """End all waits, and drop the batches that wait."""
@@ -231,6 +239,10 @@ class LearnerExchange(Exchange):
         if math.isinf(self._ahead_s):
             return self._capacity
         return min(self._capacity, max(2, math.ceil(self._ahead_s / max(self._batch_s, 1e-6))))
+
+    def _is_time(self) -> bool:
+        """Whether there should be other batches."""
+        return self._wanted() >= (self._target() + 1) // 2
 
     def _wanted(self) -> int:
         return max(0, self._target() - len(self._batches))
