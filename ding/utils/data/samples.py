@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -521,19 +522,31 @@ def _pack_sequences(values: list[Any]) -> Node:
     return kind(*nodes) if hasattr(kind, "_fields") else kind(nodes)
 
 
+def _are_alike(parts: tuple[Column, ...]) -> bool:
+    """Whether all `matches` the first, which is of numbers; in a third of the time of asking each."""
+    first = parts[0]
+    kind, steps, dtype, shape = first.kind, first.steps, first.data.dtype, first.data.shape[1:]
+    for part in parts:
+        if part.kind is not kind or part.steps is not steps:
+            return False
+        if part.data.dtype != dtype or part.data.shape[1:] != shape:
+            return False
+    return True
+
+
 def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, dict[int, int]]]) -> Column:
     """One column of the values of several, in order; `blocks` remembers arrays that were joined already."""
     first = parts[0]
-    if first.kind is Kind.OBJECT or not all(first.matches(part) for part in parts[1:]):
+    if first.kind is Kind.OBJECT or not _are_alike(parts):
         return Column(Kind.OBJECT, [item for part in parts for item in part.items()])
     arrays = {id(part.data): part.data for part in parts}
     key = tuple(arrays)
-    if key not in blocks:
-        sizes = [len(data) for data in arrays.values()]
-        starts = dict(zip(key, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
-        blocks[key] = first.data if len(sizes) == 1 else np.concatenate(list(arrays.values())), starts
-    data, starts = blocks[key]
-    if all(part.rows is None for part in parts) and len(arrays) == len(parts):
+    found = blocks.get(key)
+    if found is None:
+        starts = dict(zip(key, itertools.accumulate(map(len, arrays.values()), initial=0), strict=False))
+        found = blocks[key] = first.data if len(key) == 1 else np.concatenate(list(arrays.values())), starts
+    data, starts = found
+    if len(key) == len(parts) and not [part for part in parts if part.rows is not None]:
         return Column(first.kind, data, None, first.steps)
     rows = [starts[id(part.data)] + (np.arange(len(part.data)) if part.rows is None else part.rows) for part in parts]
     return Column(first.kind, data, np.concatenate(rows), first.steps)
