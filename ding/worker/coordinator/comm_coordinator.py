@@ -17,7 +17,7 @@ from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
 if TYPE_CHECKING:
     from ding.interaction.server.pages import Page
     from ding.worker.coordinator.coordinator import Coordinator
-    from ding.worker.coordinator.operator_workers import OperatorWorkers
+    from ding.worker.coordinator.operator_sync import OperatorWorkers
 
 
 class CommCoordinator:
@@ -66,7 +66,7 @@ class CommCoordinator:
         return self._operator
 
     def _make_operator(self) -> OperatorWorkers:
-        from ding.worker.coordinator.operator_workers import OperatorWorkers
+        from ding.worker.coordinator.operator_sync import OperatorWorkers
 
         joining = partial(self.join, timeout_s=self._max_retry_second)
         return OperatorWorkers(

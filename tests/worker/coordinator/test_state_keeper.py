@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from ding.worker.coordinator import state_keeper
+from ding.worker.coordinator import saved_run
+from ding.worker.coordinator.saved_run import StateKeeper
 from ding.worker.coordinator.state_file import RunIdentity, read_state
-from ding.worker.coordinator.state_keeper import StateKeeper
 from tests.worker.coordinator.fakes import PATIENCE_S
 
 RUN, PATH = RunIdentity("exp", 0), os.path.join("exp", "state")
@@ -84,7 +84,7 @@ def test_the_file_of_a_run_that_is_over_is_removed(keep):
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting_for_long(keep, caplog, monkeypatch):
-    monkeypatch.setattr(state_keeper, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(saved_run, "_FILE_PATIENCE_S", 0.01)
     taken, go_on = threading.Event(), threading.Event()
 
     def take():
