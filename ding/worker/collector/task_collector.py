@@ -76,6 +76,7 @@ class TaskCollector(BaseParallelCollector):
         "max_episode_steps": integer(1, optional=True),
         "eval_flag": boolean,
         "exp_name": instance_of(str),
+        "log_name": instance_of(str, optional=True),
         "seed": integer(0, optional=True),
         "collect_setting": instance_of(Mapping, optional=True),
         **dict.fromkeys(("collector_num", "env", "policy", "policy_update_path"), anything),

@@ -375,6 +375,16 @@ def test_a_coordinator_that_takes_nothing_ends_the_collecting(site):
     assert "has taken nothing for 0.01 s, and 1 samples" in driver.failure(driver.data)["message"]
 
 
+def test_no_config_key_of_a_task_is_warned_of(site, monkeypatch):
+    warned = []
+    monkeypatch.setattr("ding.utils.config_helper.one_time_warning", warned.append)
+    site.write_weights()
+    _, driver = site.pair()
+    driver.start(lengths=(1,))
+    driver.all()
+    assert warned == []
+
+
 def test_progress_and_silence_are_told_in_the_middle_of_an_episode(site):
     gate = GATES["g"] = Gate()
     _, driver = site.pair(data_wait_s=0)
