@@ -7,6 +7,8 @@ from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "ding" / "__init__.py").read_text(encoding="utf-8")).group(1)
+# From this version on, a Ray that is started asks for a token.
+RAY = "ray>=2.59,<3"
 
 setup(
     name="ding-worker",
@@ -56,6 +58,7 @@ setup(
             "types-requests",
             "types-tabulate",
             "types-tqdm",
+            RAY,
         ],
         "docs": ["mkdocs>=1.6"],
         "browser": ["selenium>=4.20"],
@@ -66,6 +69,7 @@ setup(
         "video": ["moviepy>=1.0", "pygame>=2.1.3"],
         "hdf5": ["h5py>=3.8"],
         "minari": ["minari[hdf5]>=0.5"],
+        "ray": [RAY],
         "tree": ["DI-treetensor>=0.4"],
     },
     classifiers=[

@@ -38,7 +38,7 @@ __all__ = [
     "save_project_state",
 ]
 
-PLATFORMS = ("local", "slurm", "k8s")
+PLATFORMS = ("local", "slurm", "k8s", "ray")
 
 # Types that the create config of a parallel training may leave out.
 _TYPES = {
@@ -160,7 +160,7 @@ def compile_config_parallel(
             folders are `data` and `policy` in that of the experiment where they are missing; they become absolute, and
             move along when the experiment gets another name.
         save_cfg: create the folder `exp_name` and write there the tree (`save_path`) and the git state.
-        platform: 'local' or 'k8s'.
+        platform: 'local', 'k8s', or 'ray', which is `transport = 'ray'` in the system config.
         coordinator_host: all hosts and ports as for `set_host_port`.
         renew_dir: append a time stamp to `exp_name` where that folder exists, rather than use it.
 
@@ -191,6 +191,8 @@ def compile_config_parallel(
         main.policy.other.commander.path_policy = system.path_policy
         for name in ("comm_learner", "comm_collector"):
             system[name] = EasyDict({**create[name], **system.get(name, {})})
+        if platform == "ray":
+            system.transport = "ray"
         whole = {"main": main, "system": system, "seed": seed}
         if platform == "k8s":
             ports: Any = coordinator_port, learner_port, collector_port

@@ -17,6 +17,7 @@ from ding.config.save import save_config_formatted
 from ding.utils.config_helper import ConfigError, boolean, check_config, instance_of, integer, one_of
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.imports import named_imports, named_load_paths
+from ding.worker.transport.ray.config import ray_section
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport, transport_name
 
 __all__ = [
@@ -59,6 +60,7 @@ _RULES = {
     "dist": instance_of(Mapping),  # for runs whose roles are started one by one
     "start_method": one_of("fork", "spawn", "forkserver"),
     "transport": transport_name,
+    "ray": instance_of(Mapping),
 }
 _REQUIRED = ("path_data", "path_policy")
 
@@ -97,6 +99,8 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     coordinator = {**Coordinator.default_config(), **auto, "path_data": given["path_data"]}
     coordinator.update(copy.deepcopy(given.get("coordinator", {})), transport=transport)
     system = EasyDict(coordinator=coordinator)
+    if "ray" in given or transport == "ray":
+        system.ray = system.coordinator.ray = EasyDict(ray_section(given.get("ray", {})))
     if "start_method" in given:
         system.start_method = given["start_method"]
     modules = sorted(set(named_imports(main)))

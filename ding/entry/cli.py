@@ -26,7 +26,7 @@ _COUNTS: dict[str, set[str]] = {
     **dict.fromkeys(EXPERT_MODES, _TRAIN | {"expert_config"}),
     "serial_offline": {"exp_name", "train_iter", "resume"},
     "eval": {"exp_name", "load_path", "replay_path"},
-    "parallel": _TRAIN | _LOGS,
+    "parallel": _TRAIN | _LOGS | {"address"},
     "config": _TRAIN - {"resume"} | _PLACES,
     "coordinator": _LOGS | {"coordinator_port"},
     "learner": {"learner_port", "module_name", "disable_flask_log"},
@@ -171,9 +171,10 @@ _INPUT_MODULES = (
 @click.option("--enable-total-log", type=bool, default=False, help="Whether the coordinator writes its log.")
 @click.option("--disable-flask-log", type=bool, default=True, help="Whether servers log errors only.")
 @click.option(
-    "-P", "--platform", type=click.Choice(["local", "slurm", "k8s"]), default="local",
-    help="For -M config: how the machines are found. 'local' by default.",
+    "-P", "--platform", type=click.Choice(["local", "slurm", "k8s", "ray"]), default="local",
+    help="For -M config: how the machines are found; for -m parallel: local or ray. 'local' by default.",
 )  # fmt: skip
+@click.option("--address", help="For -m parallel -P ray: the cluster to join; without it, a Ray is started.")
 @click.option("-M", "--module", type=click.Choice(MODULES), help="For -m dist: which role to be, or 'config'.")
 @click.option("--module-name", help="Which of several roles of a kind, such as learner0.")
 @click.option("-cdh", "--coordinator-host", help="For -M config: where the coordinator listens.")

@@ -84,15 +84,17 @@ def _train_once(how: tuple[Any, ...], path: str, seed: int, exp_name: str | None
     pipeline(configs, seed=seed, **limits, **logs)
 
 
-def _pipeline(options: Options) -> tuple[Callable[..., Any], Callable[[str], Any], dict[str, bool]]:
-    """The pipeline, what reads its configs, and its options about logs."""
+def _pipeline(options: Options) -> tuple[Callable[..., Any], Callable[[str], Any], dict[str, Any]]:
+    """The pipeline, what reads its configs, and its further options."""
     from ding.config.read import read_config, read_config_with_system
 
     if options["mode"] == "parallel":
         from ding.entry.parallel_entry import parallel_pipeline
 
         logs = {name: options[name] for name in ("enable_total_log", "disable_flask_log")}
-        return parallel_pipeline, read_config_with_system, logs
+        place = {"platform": options["platform"], "address": options["address"]}
+        has_place = place != {"platform": "local", "address": None}
+        return parallel_pipeline, read_config_with_system, {**logs, **(place if has_place else {})}
     if options["mode"] in EXPERT_MODES:
         expert = options["expert_config"] or click.prompt("Config file of the expert")
         pipeline = getattr(importlib.import_module("ding.entry"), _PIPELINES[options["mode"]])

@@ -238,9 +238,16 @@ def _make_processes(system: EasyDict, is_quiet: bool) -> ProcessCrew:
     return ProcessCrew(system, [make_worker(kind, name, system, is_quiet) for name, kind in kinds.items()])
 
 
+def _make_actors(system: EasyDict, is_quiet: bool) -> Crew:
+    from ding.entry.ray_crew import RayCrew  # it needs Ray
+
+    return RayCrew(system, is_quiet)
+
+
 _CREWS: dict[Launch, Callable[[EasyDict, bool], Crew]] = {
     Launch.PROCESS: _make_processes,
     Launch.THREAD: lambda system, is_quiet: LocalCrew(system),
+    Launch.ACTOR: _make_actors,
 }
 
 

@@ -35,6 +35,8 @@ def parallel_pipeline(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
     max_seconds: float = math.inf,
+    platform: str = "local",
+    address: str | None = None,
 ) -> None:
     """Train with learners and collectors in processes of their own, until solved or out of budget.
 
@@ -42,8 +44,8 @@ def parallel_pipeline(
     exception in an env, a policy, a learner or a collector ends the run; its traceback is in what is raised here.
     SIGINT and SIGTERM end the run with status 130.
 
-    With the types `local` for `comm_learner` and `comm_collector` all roles run in threads of this process, for tests
-    and for debugging.
+    With `transport = 'local'` in the system config all roles run in threads of this process, for tests and for
+    debugging. With `transport = 'ray'` workers are actors of Ray, here or on the nodes of a cluster.
 
     The experiment folder gets, beside configs, logs and the learner's checkpoints, `eval.jsonl` (one line per
     evaluation) and `result.pkl` (the outcome).
@@ -56,6 +58,9 @@ def parallel_pipeline(
         max_train_iter: the learner ends exactly here; its last weights are evaluated, then the run ends.
         max_env_step: the run ends as soon as it is known that the collectors have made so many env steps.
         max_seconds: the run ends after so many seconds.
+        platform: 'local', or 'ray': `transport = 'ray'` in the system config.
+        address: of the Ray cluster to join, `ray.address` in the system config. Without one, a Ray of the run's own is
+            started on this machine.
 
     Raises:
         TypeError: `input_cfg` is neither a path nor a triple.
@@ -63,7 +68,8 @@ def parallel_pipeline(
         TaskFailed: a worker failed; with the traceback.
         WorkerDied: the process of a worker has ended; with its exit code or signal.
     """
-    run_parallel(input_cfg, seed, enable_total_log, disable_flask_log, max_train_iter, max_env_step, max_seconds)
+    logs = enable_total_log, disable_flask_log
+    run_parallel(input_cfg, seed, *logs, max_train_iter, max_env_step, max_seconds, platform, address)
 
 
 def launch_learner(

@@ -68,10 +68,12 @@ def run_parallel(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
     max_seconds: float = math.inf,
+    platform: str = "local",
+    address: str | None = None,
 ) -> ParallelOutcome:
     """Train as `parallel_pipeline` does, and tell how it ended."""
     start = monotonic()
-    cfg = _compile(input_cfg, seed, max_train_iter, max_env_step, max_seconds)
+    cfg = _compile(_placed(input_cfg, platform, address), seed, max_train_iter, max_env_step, max_seconds)
     return drive(cfg, make_crew(cfg.system, disable_flask_log), enable_total_log, start, start + max_seconds)
 
 
@@ -190,9 +192,24 @@ def _flat(returns: list[Any]) -> list[Any]:
     return [value for item in returns for value in (item if isinstance(item, list) else [item])]
 
 
-def _compile(input_cfg: Any, seed: int, max_train_iter: int, max_env_step: int, max_seconds: float) -> EasyDict:
-    check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
+def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, Any, Any]:
+    """The triple, with what `platform` and `address` say in its system config."""
     main, create, system = _read_triple(input_cfg)
+    if platform not in ("local", "ray"):
+        raise ConfigError(f"platform = {platform!r} is not allowed here; it must be 'local' or 'ray'")
+    if address is not None and platform != "ray":
+        raise ConfigError(f"address = {address!r} has no effect on the platform 'local'; set platform to 'ray'")
+    if platform == "ray":
+        system["transport"] = "ray"
+        system["ray"] = {**system.get("ray", {}), **({} if address is None else {"address": address})}
+    return main, create, system
+
+
+def _compile(
+    triple: tuple[Any, Any, Any], seed: int, max_train_iter: int, max_env_step: int, max_seconds: float
+) -> EasyDict:
+    check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
+    main, create, system = triple
     set_limits(main, system, max_train_iter, max_env_step)
     renew = not value_at(main, "policy.learn.resume_training")
     # Each worker listens at any free port and reports it: a port that was free a moment ago may be taken by then.

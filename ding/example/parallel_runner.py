@@ -11,7 +11,7 @@ MAX_SECONDS = 300.0
 
 
 def run(main_config: Any, create_config: Any, system_config: Any, argv: Sequence[str] | None = None) -> int:
-    """Train with `--seed N` (0), for `--max-seconds` at most; print the outcome and where its files are.
+    """Train with `--seed N` (0), for `--max-seconds` at most, on `--platform local` or `ray`; print the outcome.
 
     Returns:
         the exit status: 0 when the stop value was reached, else 1.
@@ -21,10 +21,13 @@ def run(main_config: Any, create_config: Any, system_config: Any, argv: Sequence
     parser = argparse.ArgumentParser(description=f"Train {main_config.exp_name} until its stop value is reached.")
     parser.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")
     parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS, help="budget (default %(default)s)")
+    parser.add_argument("--platform", choices=["local", "ray"], default="local", help="where workers run (%(default)s)")
+    parser.add_argument("--address", help="of the Ray cluster to join; without one, a Ray of its own is started")
     args = parser.parse_args(argv)
     main = copy.deepcopy(main_config)
     main.exp_name = f"{main.exp_name}_seed{args.seed}"
-    outcome = run_parallel((main, create_config, system_config), seed=args.seed, max_seconds=args.max_seconds)
+    where = {"platform": args.platform, "address": args.address}
+    outcome = run_parallel((main, create_config, system_config), seed=args.seed, max_seconds=args.max_seconds, **where)
     progress = outcome.progress
     mean_return = "-" if progress.last_return is None else f"{progress.last_return:.2f}"
     print(

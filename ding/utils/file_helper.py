@@ -7,6 +7,7 @@ import errno
 import functools
 import hashlib
 import inspect
+import io
 import os
 import pickle
 import re
@@ -100,18 +101,31 @@ def read_file(
         NotImplementedError: `path` starts with `s3://`, or `fs_type` names a remote store.
     """
     _require_local(path, fs_type)
+    with _lock(path, "read", use_lock):
+        return _load(path, os.fspath(path), trust_pickle)
+
+
+def file_content(data: bytes, name: str, trust_pickle: bool = False) -> Any:
+    """The object in the bytes of a file that `save_file` wrote, as `read_file` reads it; `name` is for messages.
+
+    Raises:
+        pickle.UnpicklingError: as `read_file`.
+    """
+    return _load(io.BytesIO(data), name, trust_pickle)
+
+
+def _load(source: Any, name: str, trust_pickle: bool) -> Any:
     if not trust_pickle:
         _allow_numpy_values()
-    with _lock(path, "read", use_lock):
-        try:
-            return torch.load(path, map_location="cpu", weights_only=not trust_pickle)
-        except pickle.UnpicklingError as error:
-            if trust_pickle:
-                raise
-            raise pickle.UnpicklingError(
-                f"{os.fspath(path)} holds more than numbers, strings, containers, arrays and tensors, or is damaged; "
-                f"pass trust_pickle=True only if you trust where it comes from ({error})"
-            ) from error
+    try:
+        return torch.load(source, map_location="cpu", weights_only=not trust_pickle)
+    except pickle.UnpicklingError as error:
+        if trust_pickle:
+            raise
+        raise pickle.UnpicklingError(
+            f"{name} holds more than numbers, strings, containers, arrays and tensors, or is damaged; "
+            f"pass trust_pickle=True only if you trust where it comes from ({error})"
+        ) from error
 
 
 def save_file(path: str | os.PathLike[str], data: Any, fs_type: str | None = None, use_lock: bool = False) -> None:

@@ -92,7 +92,7 @@ def test_registries_are_listed_with_files_and_lines():
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("DIENGINEREGTRACE", None)
     output = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120).stdout
-    assert output.startswith("Available comm_learner: 2\n")
+    assert output.startswith("Available comm_learner: 3\n")
     assert f"flask_fs  {ROOT}/ding/worker/learner/comm/flask_fs_learner.py#" in output
 
 
@@ -214,6 +214,14 @@ def test_the_logs_of_a_parallel_training_may_be_chosen(monkeypatch):
     monkeypatch.setattr(parallel_entry, "parallel_pipeline", pipeline)
     run("-m", "parallel", "-c", write_config(), "--enable-total-log", "True", "--disable-flask-log", "False")
     assert pipeline.only[1] == {"seed": 0, "enable_total_log": True, "disable_flask_log": False}
+
+
+def test_a_parallel_training_may_run_on_ray(monkeypatch):
+    pipeline = Call()
+    monkeypatch.setattr(parallel_entry, "parallel_pipeline", pipeline)
+    run("-m", "parallel", "-c", write_config(), "--platform", "ray", "--address", "auto")
+    options = pipeline.only[1]
+    assert (options["platform"], options["address"]) == ("ray", "auto")
 
 
 @pytest.mark.parametrize(("options", "root"), [([], "config_result"), (["--exp-name", "mine"], "mine")])

@@ -57,7 +57,7 @@ _RULES = {
     "operator_server": instance_of(Mapping),
     "state_interval_s": number(0),
     "resume": boolean,
-    **dict.fromkeys(("exp_name", "path_policy"), anything),
+    **dict.fromkeys(("exp_name", "path_policy", "ray"), anything),
 }
 # How long a worker that was started again may take to be connected.
 _REJOIN_S = 20.0

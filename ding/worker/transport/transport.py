@@ -22,6 +22,7 @@ DEFAULT_TRANSPORT = "flask_fs"
 _OWN = {
     "flask_fs": "ding.worker.transport.http_transport",
     "local": "ding.worker.transport.local_transport",
+    "ray": "ding.worker.transport.ray.transport",
 }
 _ALIASES = {"http": "flask_fs"}
 _COMM_REGISTRIES = {"learner": COMM_LEARNER_REGISTRY, "collector": COMM_COLLECTOR_REGISTRY}
@@ -32,6 +33,7 @@ class Launch(Enum):
 
     PROCESS = "a process of its own"
     THREAD = "a thread of the coordinator's process"
+    ACTOR = "an actor of Ray"
 
 
 class Transport(ABC):

@@ -18,7 +18,7 @@ from ding.worker.transport.imports import check_task
 from ding.worker.transport.stores import check_plain_name
 
 # They register the comm collectors of this package.
-_OWN = ("ding.worker.collector.comm.flask_fs_collector", "ding.worker.collector.comm.local_collector")
+_OWN = tuple(f"ding.worker.collector.comm.{name}_collector" for name in ("flask_fs", "local", "ray"))
 
 
 class BaseCommCollector(ABC):

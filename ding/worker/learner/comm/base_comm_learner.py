@@ -18,7 +18,7 @@ from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.imports import check_task
 
 # They register the comm learners of this package.
-_OWN = ("ding.worker.learner.comm.flask_fs_learner", "ding.worker.learner.comm.local_learner")
+_OWN = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs", "local", "ray"))
 
 
 class BaseCommLearner(ABC):

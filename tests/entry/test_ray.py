@@ -1,0 +1,134 @@
+"""Trainings whose workers are actors of Ray: on a Ray of their own, on one that runs, and when they die."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+
+from ding.entry import parallel_pipeline
+from ding.entry.parallel_run import run_parallel
+from ding.entry.worker_process import WorkerDied
+from ding.utils.config_helper import ConfigError
+from ding.worker.transport.ray.cluster import RayCluster
+from ding.worker.transport.ray.config import ray_section
+from tests.entry.faults import DEADLINE_S, long_episodes, observing
+from tests.entry.parallel_fakes import triple
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def settings():
+    """What the environment tells Ray."""
+    return {name: value for name, value in os.environ.items() if name.startswith("RAY")}
+
+
+def test_an_address_without_ray_is_refused():
+    with pytest.raises(ConfigError, match="address = 'auto' has no effect on the platform 'local'"):
+        parallel_pipeline(triple(), seed=0, address="auto")
+    with pytest.raises(ConfigError, match="platform = 'k8s' is not allowed here"):
+        parallel_pipeline(triple(), seed=0, platform="k8s")
+
+
+@pytest.mark.slow
+def test_a_ray_that_the_run_has_started_ends_with_it_and_leaves_nothing(monkeypatch):
+    before, children = settings(), set(psutil.Process().children(recursive=True))
+    handler = signal.getsignal(signal.SIGTERM)
+    folders = set(Path("/tmp").glob("ding_ray_*"))
+    outcome = run_parallel(triple(), seed=0, max_train_iter=30, max_seconds=DEADLINE_S, platform="ray")
+    assert outcome.progress.train_iter == 30 and outcome.cfg.system.coordinator.transport == "ray"
+    assert not ray.is_initialized()
+    psutil.wait_procs(set(psutil.Process().children(recursive=True)) - children, timeout=10)
+    assert set(psutil.Process().children(recursive=True)) <= children
+    assert set(Path("/tmp").glob("ding_ray_*")) <= folders
+    assert settings() == before and signal.getsignal(signal.SIGTERM) is handler
+
+
+@pytest.mark.slow
+def test_ray_asks_for_a_token_that_is_drawn_for_the_run(monkeypatch):
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    cluster = RayCluster(ray_section({}), num_cpus=1)
+    cluster.start()
+    try:
+        path = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
+        assert os.environ["RAY_AUTH_MODE"] == "token" and path.stat().st_mode & 0o777 == 0o600
+        assert len(path.read_text()) == 64 and not any(path.read_text() in value for value in os.environ.values())
+    finally:
+        cluster.close()
+    assert not path.exists() and "RAY_AUTH_MODE" not in os.environ
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    cluster = RayCluster(ray_section({"object_store_memory": 150 * 2**20}), num_cpus=8)
+    cluster.start()
+    yield cluster
+    cluster.close()
+
+
+@pytest.mark.slow
+def test_a_ray_that_runs_is_used_and_stays(cluster):
+    outcome = run_parallel(triple("ray"), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
+    assert outcome.progress.train_iter == 30 and ray.is_initialized()
+    assert os.path.exists(f"exp/policy/{os.listdir('exp/policy')[0]}")
+    with pytest.raises(ConfigError, match="this process is connected to the cluster at"):
+        run_parallel(triple(exp_name="other"), platform="ray", address="10.0.0.1:6379")
+
+
+@pytest.mark.slow
+def test_workers_that_do_not_fit_into_the_cluster_are_told_of_with_what_there_is(cluster):
+    system = {"ray": {"collector": {"resources": {"moon": 1}}, "start_timeout_s": 15}}
+    message = r"collector0, collector1 could not be started within 15 s: wanted are .*'moon': 1.*the cluster has .*CPU"
+    with pytest.raises(TimeoutError, match=message):
+        run_parallel(triple("ray", system=system), seed=0, max_seconds=DEADLINE_S)
+
+
+@pytest.mark.slow
+def test_what_fails_in_a_worker_is_told_with_its_traceback(cluster):
+    with pytest.raises(Exception, match="the policy was told to fail in collect"):
+        run_parallel(triple("ray", policy__fail_in="collect"), seed=0, max_seconds=DEADLINE_S)
+
+
+@pytest.fixture
+def train(cluster, monkeypatch):
+    with observing(monkeypatch) as train:
+        yield lambda damage, configs: train(damage, configs, max_seconds=DEADLINE_S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["collector0", "learner0"])
+def test_a_killed_worker_is_replaced_and_the_run_goes_on(train, name):
+    seen = {}
+
+    def damage(run):
+        run.wait_for(lambda: len(run.learnt) > 50)
+        seen["step"] = run.learnt[-1][1]
+        os.kill(run.crew.pids()[name], signal.SIGKILL)
+        run.wait_for(lambda: run.back[name])
+        run.wait_for(lambda: run.learnt[-1][1] > seen["step"] + 20)
+        run.stop()
+
+    run, outcome = train(damage, long_episodes(comm="ray", policy__learn__learner={"send_policy_freq": 1}))
+    assert not isinstance(outcome, Exception)
+    assert run.gone[name] and run.coordinator.worker_keeper.restarts == {name: 1}
+    assert [task.get("resume") for task in run.learner_tasks] == ([None, True] if name == "learner0" else [None])
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_again_and_again_ends_the_run(train):
+    def damage(run):
+        run.wait_for(lambda: len(run.learnt) > 20)
+        for time in range(2):
+            run.wait_for(lambda time=time: len(run.back["collector0"]) == time)
+            os.kill(run.crew.pids()["collector0"], signal.SIGKILL)
+
+    configs = long_episodes(comm="ray", system={"coordinator": {"max_restarts": 1}})
+    run, error = train(damage, configs)
+    assert isinstance(error, WorkerDied) and "collector0" in str(error)
+    assert run.coordinator.worker_keeper.restarts == {"collector0": 1}

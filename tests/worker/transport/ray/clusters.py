@@ -1,0 +1,51 @@
+"""A Ray for the tests of a module, and workers of a simple make."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+from ding.worker.transport.local_transport import LocalStation
+from ding.worker.transport.ray.cluster import RayCluster
+from ding.worker.transport.ray.config import ray_section
+
+PATIENCE_S = 30.0
+
+
+def started(**section):
+    """A small Ray of the tests' own, started."""
+    cluster = RayCluster(ray_section({"object_store_memory": 150 * 2**20, **section}), num_cpus=8)
+    cluster.start()
+    return cluster
+
+
+class Echo:
+    """A worker that answers a task with what it says, or does as it says."""
+
+    def __init__(self, folder):
+        self._folder = Path(folder)
+        self._station = LocalStation(self._serve)
+        self._go_on = threading.Event()
+        self._station.start()
+
+    @property
+    def port(self):
+        return self._station.port
+
+    def _serve(self, task):
+        if task["name"] == "fail":
+            raise ZeroDivisionError("as it was told")
+        if task["name"] == "hang":
+            (self._folder / "hangs").write_text("")
+            self._go_on.wait()
+        if task["name"] == "die":
+            os._exit(3)
+        return {"said": task.get("say")}
+
+    def deal_with_lost_coordinator(self):
+        (self._folder / "lost").write_text("")
+
+    def close(self):
+        (self._folder / "closed").write_text(json.dumps("closed"))
+        self._go_on.set()
+        self._station.close()

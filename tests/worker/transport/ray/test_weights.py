@@ -1,0 +1,125 @@
+"""Weights in the object store."""
+
+import os
+import pickle
+import signal
+
+import pytest
+import ray
+import torch
+
+from ding.worker.transport.ray.weights import RayPolicyStore, server_name, start_server
+from ding.worker.transport.stores import FolderPolicyStore
+from tests.worker.transport.ray.clusters import PATIENCE_S
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+@pytest.fixture(scope="module")
+def root(ray_cluster, tmp_path_factory):
+    """A folder whose weights an actor keeps; a process takes long to start."""
+    folder = str(tmp_path_factory.mktemp("run") / "policy")
+    server = start_server(folder, {})
+    yield folder
+    ray.kill(server)
+
+
+@pytest.fixture
+def store(root):
+    yield RayPolicyStore(root)
+
+
+@pytest.fixture
+def name(request):
+    """Of weights that no other test has."""
+    return request.node.name[-150:]
+
+
+def state(iteration, value=0.0):
+    return {"model": {"w": torch.full((3,), value)}, "iter": iteration}
+
+
+def test_the_newest_version_is_read_once(store, name):
+    with pytest.raises(FileNotFoundError, match="no weights"):
+        store.read(name)
+    store.write(name, state(1, 1.0))
+    store.write(name, state(2, 2.0))
+    version = store.read(name)
+    assert version.state["iter"] == 2 and torch.equal(version.state["model"]["w"], torch.full((3,), 2.0))
+    assert store.read(name, version.token) is None
+    store.write(name, state(3))
+    assert store.read(name, version.token).state["iter"] == 3
+
+
+def test_one_who_was_overtaken_does_not_replace_a_later_version(store, name):
+    mine = store.write(name, state(5))
+    store.write(name, state(7))
+    assert store.write(name, state(6), mine) is None and store.read(name).state["iter"] == 7
+    assert store.write(name, state(8), mine) is not None and store.read(name).state["iter"] == 8
+    assert store.write(name, state(0)) is not None and store.read(name).state["iter"] == 0  # another training begins
+
+
+def test_names_stay_in_the_folder(store, name):
+    store.write(os.path.join(store.root, name), state(1))
+    assert store.read(name).state["iter"] == 1
+    for elsewhere in ("../p", "a/b", ".p"):
+        with pytest.raises(ValueError, match="not allowed"):
+            store.write(elsewhere, state(1))
+
+
+def test_versions_are_files_too_as_other_stores_write_them(store, name):
+    store.write(name, state(4, 4.0))
+    assert FolderPolicyStore(store.root).read(name).state["iter"] == 4
+    FolderPolicyStore(store.root).write("from_before", state(9))
+    assert store.read("from_before").state["iter"] == 9
+
+
+def test_reading_runs_no_code(store, name):
+    class Harmful:
+        def __reduce__(self):
+            return print, ("harm",)
+
+    store.write(name, {"model": Harmful(), "iter": 1})
+    with pytest.raises(pickle.UnpicklingError, match="holds more than numbers"):
+        store.read(name)
+    assert RayPolicyStore(store.root, trust_pickle=True).read(name).state["model"] is None
+
+
+@pytest.mark.slow
+def test_weights_outlive_their_writer(store, name):
+    @ray.remote
+    class Writer:
+        def write(self, root, name):
+            RayPolicyStore(root).write(name, {"model": {"w": torch.ones(10**6)}, "iter": 3})
+            return os.getpid()
+
+    writer = Writer.remote()
+    os.kill(ray.get(writer.write.remote(store.root, name), timeout=PATIENCE_S), signal.SIGKILL)
+    assert store.read(name).state["model"]["w"].sum() == 10**6
+
+
+@pytest.mark.slow
+def test_a_server_that_was_killed_has_the_weights_again_and_readers_never_go_back(tmp_path, name):
+    server = start_server(str(tmp_path / "policy"), {})
+    store = RayPolicyStore(str(tmp_path / "policy"))
+    token = store.write(name, state(5, 5.0))
+    os.kill(ray.get(server.pid.remote(), timeout=PATIENCE_S), signal.SIGKILL)
+    assert store.read(name, token) is None  # it comes back with what lay in the file, which is no news
+    assert torch.equal(store.read(name).state["model"]["w"], torch.full((3,), 5.0))
+    newer = store.write(name, state(6), token)
+    assert newer is not None and store.read(name, token).state["iter"] == 6
+
+
+def test_without_a_server_the_store_says_so(tmp_path, name):
+    with pytest.raises(OSError, match="no actor of this run keeps the weights"):
+        RayPolicyStore(str(tmp_path / "elsewhere")).read(name)
+
+
+@pytest.mark.slow
+def test_weights_of_two_folders_are_apart(store, name, tmp_path):
+    other = start_server(str(tmp_path / "other"), {})
+    store.write(name, state(1))
+    with pytest.raises(FileNotFoundError):
+        RayPolicyStore(str(tmp_path / "other")).read(name)
+    assert server_name(store.root) != server_name(str(tmp_path / "other"))
+    ray.kill(other)
