@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from time import monotonic
 
 from ding.torch_utils.training_guard import guard_training
+from ding.utils.child_helper import set_death_signal
 
 # How long a rank may take to end when it is asked to: it may save a checkpoint.
 _END_S = 20.0
@@ -22,7 +25,8 @@ _OTHER_PLACES = ("SLURM_LOCALID", "SLURM_NTASKS")
 def spawn_ranks(options: Sequence[str], command: Sequence[str] = (sys.executable, "-m", "ding.entry.cli")) -> None:
     """Run `command` with `options` once for each rank of this machine, and wait until all have ended.
 
-    A rank that fails ends the others, and so does a signal that ends this process.
+    A rank that fails ends the others, and so does a signal that ends this process. A rank whose process here was killed
+    is asked to end (SIGTERM), where the kernel tells of that.
 
     Raises:
         RuntimeError: a rank has failed.
@@ -38,7 +42,11 @@ def spawn_ranks(options: Sequence[str], command: Sequence[str] = (sys.executable
         for local_rank in range(count):
             places = {"RANK": first + local_rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": world_size}
             child_environment = {**environment, **{name: str(value) for name, value in places.items()}}
-            ranks[first + local_rank] = subprocess.Popen([*command, *options], env=child_environment)
+            ranks[first + local_rank] = subprocess.Popen(
+                [*command, *options],
+                env=child_environment,
+                preexec_fn=partial(set_death_signal, signal.SIGTERM),  # no other thread of this process runs by then
+            )
         _wait(ranks)
 
 

@@ -1,8 +1,10 @@
 """The ranks of a learner on one machine: what they are told, and that the end of one is the end of all."""
 
+import multiprocessing
 import os
 import signal
 import sys
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -93,6 +95,20 @@ def test_a_signal_ends_the_ranks_too():
         spawn_ranks([], command({}, before="os.kill(os.getppid(), signal.SIGTERM)"))
     assert ended.value.code == 130
     assert not waiting_rank_is_running()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel does not tell of the death of a parent")
+def test_ranks_end_when_the_process_that_started_them_is_killed():
+    os.mkfifo("ready")
+    spawner = multiprocessing.get_context("fork").Process(target=spawn_ranks, args=([], command({})))
+    spawner.start()
+    open("ready").close()
+    with open("pid") as f:
+        rank = os.pidfd_open(int(f.read()))
+    spawner.kill()
+    spawner.join()
+    assert wait([rank], 30) == [rank]
+    os.close(rank)
 
 
 def test_a_variable_that_holds_no_number_is_an_error(monkeypatch):
