@@ -13,6 +13,7 @@ from easydict import EasyDict
 
 from ding.config.read import read_config
 from ding.entry import random_collect, serial_pipeline
+from ding.entry.progress import ProgressLine
 from ding.entry.serial_entry import run_serial
 from ding.entry.workers import evaluation_seed
 from ding.model.template.q_learning import DQN
@@ -99,6 +100,41 @@ def test_a_limit_that_is_no_number_is_refused_before_anything_is_made(limit, val
 def test_no_round_begins_after_max_env_step():
     run = run_serial(pair(), env_setting=setting(), max_env_step=20)
     assert 20 <= run.collector.envstep == result()["env_step"] < 40
+
+
+def test_a_limit_that_is_hit_exactly_ends_the_run():
+    steps = run_serial(pair(), env_setting=setting(), max_env_step=20).collector.envstep
+    assert run_serial(pair(), env_setting=setting(), max_env_step=steps).collector.envstep == steps
+
+
+def test_the_progress_is_told_after_each_round(monkeypatch):
+    told, advance = [], ProgressLine.advance
+
+    def note(line, envstep, train_iter):
+        told.append((envstep, train_iter))
+        advance(line, envstep, train_iter)
+
+    monkeypatch.setattr(ProgressLine, "advance", note)
+    run = run_serial(pair(), env_setting=setting(), max_train_iter=6)
+    assert [train_iter for _, train_iter in told] == [3, 6]
+    assert 8 <= told[0][0] < told[1][0] == run.collector.envstep
+
+
+def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_launched(monkeypatch):
+    monkeypatch.setattr("ding.entry.checks.get_world_size", lambda: 2)
+    with pytest.raises(ConfigError, match="policy.multi_gpu = False is not allowed on 2 ranks"):
+        serial_pipeline(pair(), env_setting=setting(), max_train_iter=1)
+    assert envs("collector") == envs("evaluator") == []
+
+
+def test_the_env_class_of_the_setting_gives_the_defaults_of_the_config():
+    class Own(TinyEnv):
+        @classmethod
+        def default_config(cls):
+            return EasyDict(own_key=5)
+
+    run = run_serial(pair(), env_setting=[Own, *setting()[1:]], max_train_iter=1)
+    assert run.cfg.env.own_key == 5
 
 
 def test_the_run_stops_at_the_stop_value_but_never_before_training():

@@ -3,6 +3,7 @@
 import gc
 import logging
 import pathlib
+import threading
 import weakref
 
 import numpy as np
@@ -222,6 +223,23 @@ def test_call_hook_with_an_unknown_position_is_a_key_error_and_hooks_keep_their_
     learner.register_hook(CallHook(fail, "after_run"))
     with pytest.raises(KeyError, match="^'mine'$"):
         learner.call_hook("after_run")
+
+
+@pytest.mark.parametrize(("chunk_size", "jobs"), [(None, 1), (2, 1), (1, 2)])
+def test_so_many_samples_are_loaded_by_one_job_as_the_config_says(chunk_size, jobs):
+    together, threads = threading.Barrier(jobs), []
+
+    def load():
+        threads.append(threading.get_ident())
+        together.wait(30)  # jobs run in threads of their own
+        return 0
+
+    learner = make_learner(changes={"dataloader": {"num_workers": 2, "chunk_size": chunk_size}})
+    learner.get_data = lambda size: [load] * size if not threads else []
+    learner.setup_dataloader()
+    assert next(learner._dataloader) == [0, 0]
+    learner.close()
+    assert len(set(threads)) == jobs
 
 
 def test_an_envstep_of_0_is_taken():
