@@ -192,9 +192,9 @@ class CommCoordinator:
             with self._lock:
                 self._running.pop(threading.current_thread(), None)
 
-    def _deal_with_loss(self, worker: Worker, reason: str) -> None:
-        """A worker is lost. One that runs a task is left to whoever waits for the answer."""
-        if not self._ending.is_set() and self._let_go(worker, only_if_free=True):
+    def _deal_with_loss(self, worker: Worker, reason: str, only_if_free: bool = True) -> None:
+        """A worker is lost, without a task. One that runs a task is left to whoever waits for the answer."""
+        if not self._ending.is_set() and self._let_go(worker, only_if_free):
             worker.link.drop(reason)
             error = WorkerLost(f"{worker.kind} {worker.worker_id} was lost while it had no task: {reason}")
             self._callback_fn.deal_with_worker_lost(worker.kind, worker.worker_id, None, error)
@@ -229,6 +229,8 @@ class CommCoordinator:
             is_closed = True
             if is_done:
                 run.finish(finished_task)
+        if not is_closed:
+            self._deal_with_loss(run.worker, f"it could not end the task {run.task_id}", only_if_free=False)
         return is_closed
 
     @contextlib.contextmanager

@@ -423,6 +423,8 @@ class Coordinator:
 
     def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task | None, error: WorkerLost) -> None:
         """A worker has gone, with the task that it had. Where it may be brought back, the run goes on without it."""
+        if task is None and self._state.is_over:
+            return
         if isinstance(error, TaskStalled):
             self._state.count_stalled_task()
         self.error(f"{kind} {worker_id} is lost: {error}")

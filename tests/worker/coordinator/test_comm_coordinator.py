@@ -190,10 +190,12 @@ def test_a_failed_task_that_cannot_be_closed_either_is_told_once(make):
     comm.send_collector_task(collector_task("t"))
     _join_tasks()
     told = [comm.side.told.get() for _ in range(comm.side.told.qsize())]
-    assert [(name, str(error).rpartition(" ")[2]) for name, *_, error in told] == [
-        ("task_error", "collector_data_task")
-    ]
-    assert comm.free_count("collector") == 0
+    assert [name for name, *_ in told] == ["task_error", "decrease_collector", "worker_lost"]
+    assert str(told[0][3]).endswith("collector_data_task")
+    kind, name, task, error = told[2][1:]
+    assert (kind, name, task) == ("collector", "collector0", None)
+    assert str(error).endswith("it could not end the task t")
+    assert comm.free_count("collector") == 0 and comm.workers.find("collector0") is None
     worker.close()
 
 

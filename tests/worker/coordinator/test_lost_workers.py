@@ -247,6 +247,34 @@ def test_the_steps_of_a_long_episode_count_before_it_ends(make, workers):
     collector.reply(collected())
 
 
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_collector_that_cannot_end_a_failed_task_is_replaced(is_over, make, workers):
+    keeper, asked = Keeper(), threading.Event()
+    first = workers(batched_collector(collector_close_task=lambda task: asked.set() or TaskFail(result=FULL)))
+    second = workers(batched_collector())
+    coordinator = make([], [first], keeper)
+    start(coordinator, [], [collector_task("c", is_eval=True)])
+    for name in ("resource", "collector_start_task", "collector_data_task"):
+        first.expect(name)
+    if is_over:
+        coordinator._state.end()
+    first.reply(TaskFail(result=FULL))
+    coordinator._commander.expect("notify_fail_collector_task", "c")
+    assert asked.wait(PATIENCE_S)
+    if not is_over:
+        while keeper.asked == []:
+            coordinator.wait(0.01)
+        assert keeper.asked == [("collector", "collector0", WorkerLost)]
+        coordinator._commander.collector_tasks.append(collector_task("d", is_eval=True))
+        coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
+        second.expect("resource")
+        assert second.expect("collector_start_task")["task_info"]["task_id"] == "d"
+        second.reply(collected([], [info(True)]))
+        coordinator._commander.expect("finish_collector_task", "d")
+    coordinator.close()
+    assert coordinator.failure is None and len(keeper.asked) == (not is_over)
+
+
 def test_a_spare_collector_takes_over_at_once(make, workers):
     collectors = {f"collector{i}": workers(batched_collector()) for i in range(2)}
     coordinator = make([], list(collectors.values()), Keeper())
