@@ -12,6 +12,7 @@ from easydict import EasyDict
 from ding.config.utils import workers_of
 from ding.entry.supervisor import Supervisor
 from ding.entry.worker_process import WorkerPlan, WorkerProcess, close_all, run_worker, wait_until_up
+from ding.interaction.server.credentials import draw_run_token
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
@@ -235,6 +236,10 @@ def make_crew(system: EasyDict, is_quiet: bool = True) -> Crew:
 
 def _make_processes(system: EasyDict, is_quiet: bool) -> ProcessCrew:
     kinds = {name: kind for kind in _CREATE for name in workers_of(system, kind)}
+    # Handed on in memory only: arguments and variables of a process can be read by others, and are inherited.
+    token = draw_run_token()
+    for section in (system.coordinator, *(system[name] for name in kinds)):
+        section.run_token = token
     return ProcessCrew(system, [make_worker(kind, name, system, is_quiet) for name, kind in kinds.items()])
 
 

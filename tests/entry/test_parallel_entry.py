@@ -15,6 +15,7 @@ import textwrap
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -33,7 +34,9 @@ from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.coordinator.task_run import TaskStalled
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import get_transport
 from tests.entry.parallel_fakes import HangingEnv, triple
+from tests.interaction.fakes import raw
 from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAYERS
 from tests.worker.coordinator.test_one_vs_one_training import MAIN as TWO_PLAYERS_MAIN
 
@@ -261,6 +264,40 @@ def test_servers_for_other_machines_need_a_token(monkeypatch):
     create.comm_collector.host = "0.0.0.0"
     with pytest.raises(WorkerDied, match="(?s)DING_TOKEN"):
         parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
+
+
+def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch):
+    for name in ("DING_TOKEN", "DING_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    main, create, system = triple()
+    ports = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
+    cfg = compile_config_parallel(main, with_command_mode(create), system, **ports)
+    crew = make_crew(cfg.system)
+    hub = get_transport(cfg.system.coordinator.transport).hub(cfg.system.coordinator)
+    try:
+        crew.start()
+        hub.start()
+        token = cfg.system.coordinator.run_token.key
+        assert len(token) == 64
+        for name in ("learner0", "collector0"):
+            worker = cfg.system[name]
+            stranger = {"Channel": "0", "Token": "T", "Authorization": "Bearer guess"}
+            assert raw(worker.port, "POST", "/connect", headers=stranger)[0] == 401
+            link = hub.link(name, "127.0.0.1", worker.port)
+            link.connect(DEADLINE_S)
+            assert "gpu" in link.run({"name": "resource"}, DEADLINE_S)
+            link.close()
+        children = psutil.Process().children(recursive=True)
+        assert len(children) >= 3
+        for child in children:
+            assert not any(token.decode() in text for text in [*child.cmdline(), *child.environ().values()])
+        assert not [path for path in Path().rglob("*") if path.is_file() and token in path.read_bytes()]
+    finally:
+        hub.close()
+        crew.close()
+    other = make_crew(cfg.system)
+    assert cfg.system.coordinator.run_token.key != token
+    other.close()
 
 
 class Trap:

@@ -24,7 +24,7 @@ class RunToken:
     """A secret that is compared in constant time and never shown. Masters and slaves do not send it, they sign with it.
 
     Args:
-        guards_pages: whether pages for people need it, as a bearer token.
+        guards_pages: whether pages for people need it, as a bearer token. One that does not is for this machine only.
 
     Attributes:
         key: for signatures.
@@ -38,6 +38,10 @@ class RunToken:
         """Whether the value of an `Authorization` header carries it as a bearer token."""
         scheme, _, secret = (header or "").partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(secret.strip().encode("utf-8", "replace"), self.key)
+
+    def forget(self) -> None:
+        """Know it no more, and so be equal to no other."""
+        self.key = secrets.token_bytes(32)
 
     def __repr__(self) -> str:
         return "<RunToken>"
@@ -80,9 +84,9 @@ def require_token(host: str, token: RunToken | None) -> None:
     """Refuse to listen off loopback without a token.
 
     Raises:
-        PermissionError: `host` is reached from other machines, and there is no token.
+        PermissionError: `host` is reached from other machines, and there is no token for them.
     """
-    if token is None and not is_loopback(host):
+    if (token is None or not token.guards_pages) and not is_loopback(host):
         raise PermissionError(f"host {host!r} is reached from other machines, which needs a token: {_HOW}")
 
 

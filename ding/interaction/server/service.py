@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
@@ -150,6 +151,7 @@ class Service(ABC):
             self._server = HttpServer(self._host, self._port, name=self._kind)
             self._port = self._server.port
             self._state = _State.RUNNING
+            _running.add(self)
             try:
                 names = OwnNames((self._host, self._port), self._advertised(), self._hosts)
                 self._app.open(names, self._run_token, self._kind)
@@ -246,6 +248,20 @@ class Service(ABC):
     @abstractmethod
     def _peer_error(self, to_itself: bool) -> Callable[[requests.HTTPError], Exception]:
         """What makes the exceptions for status errors: of peers, or of this server."""
+
+
+_running: weakref.WeakSet[Service] = weakref.WeakSet()
+
+
+def _forget_tokens() -> None:
+    """In a forked child, such as that of an env: what it runs has nothing to ask of the others."""
+    for service in list(_running):
+        if service._run_token is not None:
+            service._run_token.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_tokens)
 
 
 class Role(ControllableService):

@@ -50,6 +50,7 @@ _RULES = {
     "transport": transport_name,
     "host": instance_of(str, optional=True),
     "port": integer(0, 65535),
+    "run_token": anything,
     "collector": instance_of(Mapping),
     "learner": instance_of(Mapping),
     "path_data": instance_of(str, optional=True),

@@ -14,6 +14,7 @@ from ding.interaction.master.task import TaskStatus
 from ding.worker.transport.link import Task, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
+    from ding.interaction.server.credentials import RunToken
     from ding.interaction.server.pages import Page
 
 from collections.abc import Callable
@@ -158,11 +159,17 @@ class HttpHub:
 
     Args:
         host, port: what the coordinator listens at; port 0 is any free one.
+        run_token: see `Master`.
     """
 
-    def __init__(self, host: str | None, port: int) -> None:
+    def __init__(self, host: str | None, port: int, run_token: RunToken | None = None) -> None:
         self._master = Master(
-            host, port, heartbeat_tolerance=_TOLERANCE_S, request_retries=5, request_retry_waiting=0.1
+            host,
+            port,
+            heartbeat_tolerance=_TOLERANCE_S,
+            request_retries=5,
+            request_retry_waiting=0.1,
+            run_token=run_token,
         )
         self._links: set[HttpLink] = set()
         self._is_started = False
@@ -201,11 +208,12 @@ class HttpTransport(Transport):
     name = "flask_fs"
 
     def hub(self, cfg: Mapping[str, Any]) -> HttpHub:
-        return HttpHub(cfg.get("host"), cfg["port"])
+        return HttpHub(cfg.get("host"), cfg["port"], cfg.get("run_token"))
 
     def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerSlave:
         callback_fn: dict[str, Callable[..., Any]] = {"serve": serve, "deal_with_lost_coordinator": on_lost}
-        return WorkerSlave(cfg.get("host"), cfg.get("port", 0), callback_fn=callback_fn)
+        token = cfg.get("run_token")
+        return WorkerSlave(cfg.get("host"), cfg.get("port", 0), callback_fn=callback_fn, run_token=token)
 
     def sample_store(self, root: str) -> FolderSampleStore:
         return FolderSampleStore(root)

@@ -15,6 +15,7 @@ WORKER_RULES: dict[str, Rule] = {
     "task_load_paths": instance_of(list, tuple),
     "trust_pickle": boolean,
     "seed": integer(0, optional=True),
+    "run_token": anything,
     "data_wait_s": number(0),
     "data_timeout_s": number(0),
     "close_timeout_s": number(0),

@@ -2,6 +2,7 @@
 
 import hmac
 import logging
+import multiprocessing
 import socket
 
 import pytest
@@ -10,6 +11,7 @@ import requests
 from ding.interaction import Master, Slave
 from ding.interaction.base.network import get_host_ip
 from ding.interaction.exception import SlaveResponseException
+from ding.interaction.server.credentials import draw_run_token
 from ding.interaction.server.signing import SCHEME
 from tests.interaction.fakes import DEADLINE_S, QUICK, Adder, Proxy, Signer, Watcher, outcome, pair, raw
 
@@ -263,6 +265,32 @@ def test_tokens_stand_in_no_log_and_no_text(monkeypatch, caplog):
     # The objects' own attributes hold the protocol's tokens; the run's token shows nowhere.
     assert not [text for text in texts if SECRET in text]
     assert not [s for s in secrets for e in (refused, unreached) if s in f"{e.value!r} {e.value}"]
+
+
+def test_a_token_for_this_machine_only_is_none_off_loopback(monkeypatch):
+    server = Adder("0.0.0.0", run_token=draw_run_token())
+    with pytest.raises(PermissionError, match="needs a token"):
+        server.start()
+    server.close()
+
+
+def tell_key(slave, connection):
+    connection.send(slave._interaction._run_token.key)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_does_not_know_the_token():
+    """Such a child is an env of a collector, in a process of its own."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    token = draw_run_token()
+    key = token.key
+    with Adder(run_token=token) as slave:
+        process = context.Process(target=tell_key, args=(slave, theirs), daemon=True)
+        process.start()
+        assert ours.poll(DEADLINE_S) and ours.recv() != key
+        process.join(DEADLINE_S)
+        assert token.key == key and slave.ping()
 
 
 def test_the_environment_cannot_switch_tracebacks_in_replies_on(monkeypatch):
