@@ -128,8 +128,10 @@ class MasterService(Service):
         """What `/slave/task/...` does; the same result may come twice."""
         self.table.seen(session)
         task = session.take(task_id)
-        if task is not None:
+        if task is not None and task.has_callbacks(kind):
             self.results.submit(partial(task.finish, kind, result))
+        elif task is not None:
+            task.finish(kind, result)
         elif not session.has_settled(task_id):
             raise ProtocolError(400, MasterErrorCode.TASK_DATA_INVALID, "The slave has no such task.")
 

@@ -131,6 +131,10 @@ class Task:
         """Note that the slave has not accepted it."""
         self._mark(TaskStatus.START_FAILED)
 
+    def has_callbacks(self, kind: TaskResultType) -> bool:
+        """Whether `finish` runs code of others."""
+        return bool(self._callbacks[kind])
+
     def finish(self, kind: TaskResultType, result: Any, is_lost: bool = False) -> None:
         """Set the result, run the callbacks, and let those go that wait. Called once."""
         with self._changed:

@@ -150,8 +150,8 @@ def test_every_secret_is_compared_in_a_time_that_does_not_tell_where_it_differs(
         for server, method, path, own in (
             (master, "GET", "/ping", master._interaction.self_token),
             (master, "DELETE", "/shutdown", master._interaction.self_token),
-            (master, "GET", "/slave/heartbeat", session_token),
-            (master, "PUT", "/slave/task/complete", session_token),
+            (master, "GET", "/slave/heartbeat", None),  # looked up by its digest
+            (master, "PUT", "/slave/task/complete", None),
             (slave, "GET", "/ping", slave._interaction.self_token),
             (slave, "POST", "/task/new", session_token),
             (slave, "DELETE", "/disconnect", session_token),
@@ -161,7 +161,7 @@ def test_every_secret_is_compared_in_a_time_that_does_not_tell_where_it_differs(
             with monkeypatch.context() as patch:
                 patch.setattr(hmac, "compare_digest", note)
                 assert outcome(raw(server.port, method, path, headers=headers))[0] == 403
-            assert compared == [(signature, signature), ("wrong", own)], path
+            assert compared == [(signature, signature)] + ([("wrong", own)] if own else []), path
             compared.clear()
 
 
