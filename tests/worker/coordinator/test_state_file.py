@@ -1,11 +1,13 @@
 """The file of a coordinator's state: whole, of this run, or refused."""
 
 import os
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ding.utils import compression_helper
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.coordinator.state_file import (
     STATE_FILE,
@@ -62,6 +64,31 @@ def test_other_files_are_refused(path, content):
     os.makedirs(os.path.dirname(path))
     Path(path).write_bytes(pack(content))
     with pytest.raises(StateError, match="no state of a coordinator of version 2; remove it to begin anew"):
+        read_state(path, RUN)
+
+
+def rewritten(path, body):
+    """The file of a state with another body, and the checksum of that."""
+    write_state(path, RUN, STATE)
+    content = {**unpack(Path(path).read_bytes()), "body": body, "checksum": zlib.crc32(body)}
+    Path(path).write_bytes(pack(content))
+
+
+def test_a_state_that_announces_more_than_it_holds_is_refused(path, monkeypatch):
+    column = {"size": 2**40, "columns": ["dict", {"__column__": ["same", 1]}], "blocks": []}
+    rewritten(path, zlib.compress(pack({"rows": {"__column__": column}})))
+    with pytest.raises(StateError, match=r"is damaged .*1099511627776 samples are announced"):
+        read_state(path, RUN)
+    rewritten(path, zlib.compress(bytes(10**6)))
+    monkeypatch.setattr(compression_helper, "_MAX_EXPANDED", 10**5)
+    with pytest.raises(StateError, match="is damaged .*expands to more than 100000 bytes"):
+        read_state(path, RUN)
+
+
+@pytest.mark.parametrize("content", [b"nothing", zlib.compress(pack({"rows": {"__column__": 3}}))])
+def test_a_state_that_is_none_is_refused(path, content):
+    rewritten(path, content)
+    with pytest.raises(StateError, match="is damaged"):
         read_state(path, RUN)
 
 

@@ -1,5 +1,6 @@
 import json
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -203,6 +204,18 @@ def test_every_truncation_of_a_chunk_is_an_error(compressor):
     for length in range(len(data)):
         with pytest.raises(ValueError):
             decode_chunk(data[:length], compressor)
+
+
+def test_a_chunk_with_a_wrong_byte_is_read_or_an_error_of_its_own():
+    data = encode_chunk([{**transition(i), "name": f"n{i // 4}", "k": 7} for i in range(8)], "none")
+    outcomes = Counter()
+    for place in range(len(data)):
+        for byte in {0, 0xFF, data[place] ^ 1, data[place] ^ 0x80} - {data[place]}:
+            try:
+                outcomes["read"] += len(decode_chunk(data[:place] + bytes([byte]) + data[place + 1 :], "none")) > 0
+            except ValueError:
+                outcomes["refused"] += 1
+    assert min(outcomes["read"], outcomes["refused"]) > 100
 
 
 def bomb(name):
