@@ -37,7 +37,7 @@ _DEFAULTS = {
     # So many samples and infos may wait for the coordinator.
     "queue_size": 4096,
     # Between two messages with samples.
-    "data_interval_s": 0.1,
+    "data_interval_s": 0.2,
     # What may be on its way to the shards of the replay buffer, where the transport has such.
     "push_bytes": 16 * 2**20,
 }
@@ -59,7 +59,7 @@ class CommCollector(Hosted, BaseCommCollector):
     `close` and `deal_with_lost_coordinator` may be called meanwhile, from other threads.
 
     Args:
-        cfg: also `path_data`, `path_policy` and `port`; and `queue_size` (4096 samples), `data_interval_s` (0.1),
+        cfg: also `path_data`, `path_policy` and `port`; and `queue_size` (4096 samples), `data_interval_s` (0.2),
             `push_bytes` (16 MiB), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
 
     Raises:
