@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from multiprocessing.connection import wait
 from pathlib import Path
 from time import monotonic
@@ -195,6 +196,19 @@ def test_a_worker_that_cannot_start_tells_its_traceback(make):
     error = death(make(fail_to_start))
     assert "the process of worker has ended with exit code 1:\nTraceback" in str(error)
     assert "ZeroDivisionError: told to fail" in str(error)
+
+
+def test_the_thread_that_started_a_worker_may_end(make):
+    made = []
+    starter = threading.Thread(target=lambda: made.append(make()))
+    starter.start()
+    starter.join(DEADLINE_S)
+    wait_until_up(made, DEADLINE_S)
+    made[0].kill()
+    death(made[0])
+    made[0].start_again()
+    wait_until_up(made, DEADLINE_S)
+    assert made[0].port == [None, later_seed(5, 1)]
 
 
 def test_a_worker_that_ends_by_itself_is_noticed(make):
