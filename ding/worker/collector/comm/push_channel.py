@@ -92,20 +92,15 @@ class PushChannel(WeightsChannel):
             self.exchange.put(infos, self._send_timeout_s)
 
     def _push(self, rows: Sequence[dict[str, Any]]) -> None:
-        chunks: dict[str, list[dict[str, Any]]] = {}
-        for row in rows:
-            chunks.setdefault(os.path.basename(row["data_id"]), []).append(row)
-        for name, own in chunks.items():
-            data = self._unannounced.pop(name, None)
+        for name, own in _by_chunk(rows).items():
+            data = self._unannounced.pop(os.path.basename(name), None)
+            if self.exchange.is_closed:
+                return
             if data is None:
-                if self.exchange.is_closed:
-                    return
                 raise AssertionError(f"metadata name the chunk {name!r}, which was not sent before, or was sent twice")
-            told = [{"collect_iter": row["policy_iter"], **_without_chunk(row)} for row in own]
-            compressor = str(own[0].get("compressor", "none"))
-            encoded = encode_chunk(Samples.of(told) or told, "none")
+            newest = dict(own[-1])
             self._number += 1
-            chunk = _Chunk(data, encoded, compressor, len(own), dict(own[-1]), self._number)
+            chunk = _Chunk(data, _encoded(own), str(newest.get("compressor", "none")), len(own), newest, self._number)
             self._wait(lambda chunk=chunk: not self._bytes or self._bytes + chunk.size_bytes <= self._limit_bytes)
             if self.exchange.is_closed:
                 return
@@ -165,5 +160,19 @@ class PushChannel(WeightsChannel):
             self._changed.notify_all()
 
 
-def _without_chunk(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in _OF_CHUNK}
+def _by_chunk(rows: Sequence[dict[str, Any]]) -> dict[str, Sequence[dict[str, Any]]]:
+    names = [row["data_id"] for row in rows]
+    if names.count(names[0]) == len(names):
+        return {names[0]: rows}
+    return {name: [row for row in rows if row["data_id"] == name] for name in dict.fromkeys(names)}
+
+
+def _encoded(rows: Sequence[dict[str, Any]]) -> bytes:
+    """Metadata as a shard takes them, without what says where the chunk lies."""
+    samples = Samples.of(rows)
+    columns = None if samples is None else samples.columns
+    if columns is not None and "collect_iter" in columns:
+        kept = {key: node for key, node in columns.items() if key not in _OF_CHUNK}
+        return encode_chunk(Samples(kept, size=len(rows)), "none")
+    told = [{"collect_iter": row["policy_iter"], **row} for row in rows]
+    return encode_chunk([{key: value for key, value in row.items() if key not in _OF_CHUNK} for row in told], "none")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
-from ding.utils.data.samples import Samples, columns_of
+from ding.utils.data.samples import Samples, columns_of, whole_of
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.replay_buffer.base_buffer import create_buffer
@@ -204,7 +204,7 @@ class ReplayShard:
         return batch
 
     def _reply(self, parts: Sequence[list[Any]]) -> dict[str, Any]:
-        samples = joined([part for part in parts if part])
+        samples = whole_of([part for part in parts if part])
         encoded = encode_chunk(samples, "none") if samples else b""
         return {"life": self.life, "sizes": [len(part) for part in parts], "samples": encoded}
 
@@ -288,12 +288,3 @@ def _storable(sample: Any) -> dict[str, Any]:
 
 # What of the metadata of a list of steps a buffer has to see.
 _OF_LISTS = ("priority", "collect_iter")
-
-
-def joined(parts: Sequence[list[Any]]) -> list[Any]:
-    """The items of all parts, in columns where these fit together."""
-    if len(parts) == 1:
-        return parts[0]
-    in_columns = [part for part in parts if isinstance(part, Samples) and part.columns is not None]
-    whole = Samples.joined(in_columns) if parts and len(in_columns) == len(parts) else None
-    return [item for part in parts for item in part] if whole is None else whole

@@ -13,12 +13,12 @@ import numpy as np
 
 from ding.data.priority_index import as_priorities
 from ding.data.random_source import new_generator
-from ding.utils.data.samples import Column, Kind, Samples, node_items, part_of
+from ding.utils.data.samples import Column, Kind, Samples, node_items, whole_of
 from ding.utils.msgpack_helper import pack
 from ding.utils.segment_tree import FloatArray, IntArray
-from ding.worker.transport.chunk import decode_chunk
+from ding.worker.transport.chunk import decode_chunk, split
 from ding.worker.transport.chunk_reader import with_meta
-from ding.worker.transport.ray.shard import STEPS, Shard, ShardLost, joined
+from ding.worker.transport.ray.shard import STEPS, Shard, ShardLost
 from ding.worker.transport.ray.split import PRIORITIZED, UNIFORM, WHOLE, Split
 
 _ID = "replay_unique_id"
@@ -206,17 +206,14 @@ class ShardedReplay:
             return [[] for _ in range(count)]
         encoded, sizes = told["samples"], told["sizes"]
         samples = _for_learner(decode_chunk(encoded, "none"), f"{index}.{told['life']}:")
-        if len(samples) != sum(sizes):
-            raise ValueError(f"the shard {self._shards[index].name} has sent {len(samples)} samples, not {sum(sizes)}")
         self.sample_bytes = len(encoded) / len(samples)
-        ends = np.cumsum(sizes).tolist()
-        return [part_of(samples, end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        return split(samples, sizes)
 
     def _assembled(self, parts: Sequence[Sequence[Batch]], batch_size: int) -> list[Batch]:
         """Whole batches; samples of those that are not wait until they make up a batch together."""
         batches = []
         for own in zip(*parts, strict=True):
-            batch = joined([part for part in own if part])
+            batch: Any = whole_of([part for part in own if part])
             if len(batch) == batch_size:
                 batches.append(batch)
             else:
