@@ -1,0 +1,455 @@
+"""Samples of many workers: what a transport carries, and whether many collectors hold up the learner.
+
+Workers are those of the package, with collectors that make samples without an env, and a learner whose policy does
+nothing. The coordinator's side is in this process: the messages of its tasks, and its replay buffers.
+
+`push`: samples a second of 8 collectors that send as fast as they can. With `--transport ray` they go into 2 shards.
+`learn`: batches of 32 a second that a learner gets, which waits 3 ms for each as for a GPU, while 50 collectors send 5
+chunks a second each, against 2 of them.
+
+`python -m tests.benchmarks.scale_data [push] [learn] [--transport flask_fs|local|ray ...]`: several transports in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from easydict import EasyDict
+
+from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.registry_factory import (
+    COMM_COLLECTOR_REGISTRY,
+    COMM_LEARNER_REGISTRY,
+    PARALLEL_COLLECTOR_REGISTRY,
+    POLICY_REGISTRY,
+    TRANSPORT_REGISTRY,
+)
+from ding.worker.collector.comm.base_comm_collector import create_comm_collector
+from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.collector.sample_sender import SampleSender
+from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, TaskRun
+from ding.worker.coordinator.worker_table import Worker
+from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.comm.base_comm_learner import create_comm_learner
+from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.transport.link import connect
+from ding.worker.transport.local_transport import LocalTransport
+from ding.worker.transport.transport import get_transport
+from tests.benchmarks.report import Report
+
+CHUNK, BATCH, THINK_S = 64, 32, 0.003
+PUSHERS, MANY, FEW, RATE = 8, 50, 2, 5.0
+WARM_S, MEASURE_S = 3.0, 6.0
+BUFFER = {"type": "advanced", "replay_buffer_size": 100_000}
+GOALS = {"push": 3.0, "learn": {"flask_fs": 0.8, "local": 0.8, "ray": 0.95}}
+
+
+def samples() -> Samples:
+    """A chunk of transitions as of CartPole."""
+    obs = np.random.default_rng(0).normal(size=(CHUNK + 1, 4)).astype(np.float32)
+    return Samples(
+        {
+            "obs": Column(Kind.TENSOR, obs[:-1]),
+            "next_obs": Column(Kind.TENSOR, obs[1:]),
+            "action": Column(Kind.TENSOR, np.zeros(CHUNK, np.int64)),
+            "reward": Column(Kind.TENSOR, np.ones((CHUNK, 1), np.float32)),
+            "done": Column(Kind.BOOL, np.zeros(CHUNK, np.bool_)),
+        }
+    )
+
+
+@PARALLEL_COLLECTOR_REGISTRY.register("stub")
+class StubCollector:
+    """Sends the same chunk `rate` times a second; 0 for as often as it can."""
+
+    silence_s = 0.0
+    get_policy_update_info: Any
+    send_stepdata: Any
+    send_metadata: Any
+
+    def __init__(self, cfg: EasyDict) -> None:
+        self._cfg, self._stopping = cfg, threading.Event()
+
+    def start(self) -> None:
+        chunk, rate = samples(), self._cfg.rate
+        sender = SampleSender(self._cfg.prefix, self.send_stepdata, self.send_metadata, "lz4", CHUNK, 0.0)
+        begin, count = time.monotonic(), 0
+        while not self._stopping.is_set():
+            sender.add(chunk, 0, 0)
+            sender.send({"cur_step": sender.sent, "cur_episode": 0})
+            count += 1
+            if rate:
+                self._stopping.wait(max(0.0, begin + count / rate - time.monotonic()))
+
+    def progress(self) -> dict[str, Any]:
+        return {}
+
+    def get_finish_info(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        self._stopping.set()
+
+
+@POLICY_REGISTRY.register("stub_learn")
+class StubPolicy:
+    """Takes batches."""
+
+    def __init__(self, cfg: Any, enable_field: list[str]) -> None:
+        self.learn_mode = self
+
+    def forward(self, data: Any) -> dict[str, float]:
+        time.sleep(THINK_S)
+        return {"total_loss": 0.0}
+
+    def monitor_vars(self) -> list[str]:
+        return ["total_loss"]
+
+    def info(self) -> str:
+        return "stub"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model": {"weight": torch.zeros(1)}}
+
+    def get_attribute(self, name: str) -> Any:
+        return {"batch_size": BATCH, "device": "cpu"}[name]
+
+
+class Side:
+    """What the messages of tasks are told to: the coordinator's replay buffers, and counters."""
+
+    def __init__(self, room: Any) -> None:
+        self.room = room
+        self.samples = self.batches = self.messages = 0
+        self._lock = threading.Lock()
+
+    def _count(self, **counts: int) -> None:
+        with self._lock:
+            self.messages += 1
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+    def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
+        self._count(samples=self.room.push(buffer_id, data))
+
+    def deal_with_collector_pushed(self, task_id: str, buffer_id: str, newest: Any) -> None:
+        self._count(samples=newest["pushed"])
+
+    def deal_with_collector_progress(self, task_id: str, progress: Any) -> None:
+        """Nothing to count."""
+
+    def is_collector_task_useless(self, task_id: str) -> bool:
+        return False
+
+    def deal_with_learner_level(self, buffer_id: str, level: int) -> None:
+        """Nothing to count."""
+
+    def deal_with_learner_get_data(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> Any:
+        return self.room.sample(task_id, buffer_id, batch_size, cur_learner_iter)
+
+    def wait_for_data(self, task_id: str) -> None:
+        self.room.wait_for_push(task_id, 0.25)
+
+    def deal_with_learner_batches_done(self, task_id: str, count: int) -> None:
+        self.room.trained(task_id, count)
+        self._count(batches=count)
+
+    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Any) -> None:
+        """Nothing to count."""
+
+    def deal_with_learner_judge_finish(self, task_id: str, info: Any) -> bool:
+        return False
+
+
+# ---- workers by transport
+
+
+def make_worker(kind: str, transport: str, folder: str, index: int) -> Any:
+    cfg = EasyDict(type=transport, host="127.0.0.1", port=0, path_data=f"{folder}/data", path_policy=f"{folder}/policy")
+    worker = create_comm_collector(cfg) if kind == COLLECTOR else create_comm_learner(cfg)
+    worker.start()
+    return worker
+
+
+def serve_processes(connection: Connection, kind: str, transport: str, folder: str, count: int) -> None:
+    """Workers in a process of their own, until the connection ends."""
+    torch.set_num_threads(1)
+    os.chdir(folder)
+    workers = [make_worker(kind, transport, folder, index) for index in range(count)]
+    connection.send([worker.port for worker in workers])
+    with contextlib.suppress(EOFError):
+        connection.recv()
+    os._exit(0)
+
+
+@contextlib.contextmanager
+def links_over_network(kind: str, transport: str, folder: str, counts: list[int]) -> Iterator[list[Any]]:
+    """Links to workers in as many processes as there are `counts`."""
+    hub = get_transport(transport).hub({"host": "127.0.0.1", "port": 0})
+    hub.start()
+    context = multiprocessing.get_context("spawn")
+    connections, ports = [], []
+    for count in counts:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve_processes, args=(theirs, kind, transport, folder, count), daemon=True)
+        process.start()
+        theirs.close()
+        connections.append(ours)
+    for connection in connections:
+        ports += connection.recv()
+    try:
+        with ThreadPoolExecutor(16) as pool:
+            yield list(pool.map(lambda port: connect(hub, f"{kind}{port}", "127.0.0.1", port, 60.0)[0], ports))
+    finally:
+        hub.close()
+        for connection in connections:
+            connection.close()
+
+
+@contextlib.contextmanager
+def links_in_process(kind: str, transport: str, folder: str, counts: list[int]) -> Iterator[list[Any]]:
+    hub = get_transport(transport).hub({})
+    workers = [make_worker(kind, transport, folder, index) for index in range(sum(counts))]
+    try:
+        yield [connect(hub, f"{kind}{worker.port}", "", worker.port, 60.0)[0] for worker in workers]
+    finally:
+        hub.close()
+        for worker in workers:
+            worker.close()
+
+
+class ActorLink:
+    """As much of a link to a worker in an actor as tasks need."""
+
+    def __init__(self, host: Any, index: int) -> None:
+        self._host, self._index = host, index
+
+    def run(self, task: Any, timeout_s: float) -> Any:
+        import ray
+
+        return ray.get(self._host.serve.remote(self._index, dict(task)), timeout=timeout_s)
+
+
+class Host:
+    """Workers in an actor."""
+
+    def __init__(self, kind: str, folder: str, count: int) -> None:
+        import tests.benchmarks.scale_data  # noqa: F401  # it registers the workers; here, this class is all there is
+
+        torch.set_num_threads(1)
+        os.chdir(folder)
+        self._workers = [make_worker(kind, "bench_ray", folder, index) for index in range(count)]
+
+    def serve(self, index: int, task: dict[str, Any]) -> Any:
+        return self._workers[index].serve(task)
+
+
+@contextlib.contextmanager
+def links_to_actors(kind: str, transport: str, folder: str, counts: list[int]) -> Iterator[list[Any]]:
+    import ray
+
+    actor = ray.remote(Host)
+    hosts = [
+        actor.options(num_cpus=0, max_concurrency=count + 2).remote(kind, folder, count)
+        for count in counts
+    ]  # fmt: skip
+    try:
+        yield [ActorLink(host, index) for host, count in zip(hosts, counts, strict=True) for index in range(count)]
+    finally:
+        for host in hosts:
+            ray.kill(host)
+
+
+@TRANSPORT_REGISTRY.register("bench_ray")
+class ActorTransport(LocalTransport):
+    """Shards are actors; tasks come by calls of this process."""
+
+    name = "bench_ray"
+
+    def shards(self, where: Any) -> list[Any]:
+        from ding.worker.transport.ray.actors import find_shards
+
+        return list(find_shards(where))
+
+    def replay(self, exp_name: str, cfg: Any, logger: Any) -> Any:
+        from ding.worker.transport.ray.actors import close_shard, shard_opener
+        from ding.worker.transport.ray.room import ShardedRoom
+
+        return ShardedRoom(exp_name, logger, cfg["replay_shards"], shard_opener(f"bench{os.getpid()}"), close_shard)
+
+
+@COMM_COLLECTOR_REGISTRY.register("bench_ray")
+class ActorCollector(CommCollector):
+    transport = "bench_ray"
+
+
+@COMM_LEARNER_REGISTRY.register("bench_ray")
+class ActorLearner(CommLearner):
+    transport = "bench_ray"
+
+
+LINKS: dict[str, Callable[..., Any]] = {
+    "flask_fs": links_over_network,
+    "local": links_in_process,
+    "bench_ray": links_to_actors,
+}
+
+
+# ---- what is measured
+
+
+class Run:
+    """A coordinator's side at work with collectors, and perhaps a learner."""
+
+    def __init__(self, transport: str) -> None:
+        self.transport = {"ray": "bench_ray"}.get(transport, transport)
+        self._opened = contextlib.ExitStack()
+        self._ending = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Run:
+        opened = self._opened
+        self._folder = opened.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        opened.enter_context(contextlib.chdir(self._folder))
+        cfg = {"path_data": f"{self._folder}/data", "replay_shards": 2}
+        room = get_transport(self.transport).replay("exp", cfg, logging.getLogger("bench"))
+        opened.callback(room.close)
+        room.open("buffer", BUFFER)
+        self.side = Side(room)
+        return self
+
+    def add(self, kind: str, counts: list[int], task: Callable[[int], dict[str, Any]]) -> None:
+        """Workers in as many processes as there are `counts`, each with its task."""
+        links = self._opened.enter_context(LINKS[self.transport](kind, self.transport, self._folder, counts))
+        where = self.side.room.where("buffer")
+        for number, link in enumerate(links):
+            info = {"task_id": f"{kind}{number}", "buffer_id": "buffer", **task(number)}
+            info.update({} if where is None else {"replay": where})
+            worker = Worker(kind, f"{kind}{number}", link, {"batched": True})
+            run: Any = TaskRun(worker, info, self.side, 60.0, self._ending.is_set)  # type: ignore[arg-type]
+            run.start()
+            self._threads.append(threading.Thread(target=run.run, daemon=True))
+            self._threads[-1].start()
+
+    def rate(self, name: str) -> tuple[float, str]:
+        """How fast a counter of the side grows, per second, and which processes have kept how many cores busy."""
+        time.sleep(WARM_S)
+        begin, count, busy = time.monotonic(), getattr(self.side, name), processor_s()
+        time.sleep(MEASURE_S)
+        took, gained = time.monotonic() - begin, getattr(self.side, name) - count
+        used = {who: (now - busy.get(who, 0.0)) / took for who, now in processor_s().items()}
+        cores: dict[str, float] = {}
+        for (what, _), share in used.items():
+            cores[what] = cores.get(what, 0.0) + share
+        return gained / took, ", ".join(f"{what} {share:.2f}" for what, share in cores.items() if share >= 0.01)
+
+    def __exit__(self, *args: Any) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join(5.0)
+        self._opened.close()
+
+
+def processor_s() -> dict[tuple[str, int], float]:
+    """Processor time so far of this process and all that it has started, by name and id."""
+    own = psutil.Process()
+    told = {("coordinator", own.pid): sum(own.cpu_times()[:2])}
+    for process in own.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            told[process.name(), process.pid] = sum(process.cpu_times()[:2])
+    return told
+
+
+def collector_task(rate: float) -> Callable[[int], dict[str, Any]]:
+    return lambda number: {
+        "collector_cfg": {"type": "stub", "rate": rate, "prefix": f"env_{number}", "eval_flag": False}
+    }
+
+
+def learner_task(number: int) -> dict[str, Any]:
+    hook = {"log_show_after_iter": 10**9, "save_ckpt_after_iter": 10**9, "save_ckpt_after_run": False}
+    cfg = {**BaseLearner.default_config(), "type": "base", "hook": hook, "exp_name": "exp", "log_policy": False}
+    cfg["train_iterations"] = 10**9
+    return {"policy_id": "policy", "learner_cfg": cfg, "policy": {"type": "stub_learn"}}
+
+
+def measure_push(transport: str) -> float:
+    with Run(transport) as run:
+        run.add(COLLECTOR, [PUSHERS // 2, PUSHERS // 2], collector_task(0.0))
+        rate, cores = run.rate("samples")
+        print(f"# push, {transport}: {rate:.0f} samples/s; busy cores: {cores}", flush=True)
+        return rate
+
+
+def measure_learn(transport: str, collectors: int) -> float:
+    with Run(transport) as run:
+        run.add(COLLECTOR, [collectors], collector_task(RATE))
+        run.add(LEARNER, [1], learner_task)
+        rate, cores = run.rate("batches")
+        told = f"# learn, {transport}, {collectors} collectors: {rate:.0f} batches/s; {run.side.messages} messages"
+        print(f"{told}; busy cores: {cores}", flush=True)
+        return rate
+
+
+@contextlib.contextmanager
+def cluster(transports: list[str]) -> Iterator[None]:
+    if "ray" not in transports:
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    import ray
+
+    ray.init(
+        "local",
+        num_cpus=8,
+        object_store_memory=200 * 2**20,
+        include_dashboard=False,
+        log_to_driver=False,
+        namespace="bench",
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="*", choices=["push", "learn", []], default=["push", "learn"])
+    parser.add_argument("--transport", nargs="+", choices=["flask_fs", "local", "ray"], default=["flask_fs", "ray"])
+    args = parser.parse_args()
+    report = Report()
+    with cluster(args.transport):
+        if "push" in args.what:
+            rates = {transport: max(measure_push(transport) for _ in range(2)) for transport in args.transport}
+            for transport in set(rates) - {"flask_fs"}:
+                goal = GOALS["push"] if transport == "ray" else 1.0
+                what, theirs = f"samples of 8 collectors, {transport}", rates.get("flask_fs")
+                report.line(what, "samples/s", rates[transport], "flask_fs", theirs, at_least=goal)
+        if "learn" in args.what:
+            for transport in args.transport:
+                pairs = [[measure_learn(transport, count) for count in (FEW, MANY)] for _ in range(2)]
+                few, many = (max(rates) for rates in zip(*pairs, strict=True))
+                what, goal = f"batches of a learner with 50 collectors, {transport}", GOALS["learn"][transport]
+                report.line(what, "batches/s", many, "2 collectors", few, at_least=goal)
+    return report.exit_status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
