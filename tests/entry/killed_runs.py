@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -60,6 +61,7 @@ def _be_child(job: Job, folder: Path, resume: bool, moment: Moment | None) -> No
         with open("output", "a") as output:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
+        logging.getLogger("ding").addHandler(logging.FileHandler("warnings"))
         torch.set_num_threads(1)
         _note_outcome()
         if moment is not None:
