@@ -324,7 +324,8 @@ class EnvServer:
             self._seed_in_force = seed
             self._failed = "reset"
         if self._log is not None:
-            self._log.prepare(self._env, self._seed_in_force)
+            seed = self._seed_in_force
+            self._log.prepare(self._env, seed and seed._replace(episode=0), 0 if seed is None else seed.episode)
         obs = call_with_timeout(self._plan.reset_timeout, "reset_timeout", self._env.reset, **self._reset_param)
         if self._log is not None:
             self._log.begin(self._env, self._reset_param)

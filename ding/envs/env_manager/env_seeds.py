@@ -100,6 +100,10 @@ class EnvSeeds:
         """The seed in force of env `env_id`, with the number of its next episode; None if it was given none."""
         return self._seed_now(env_id) if env_id in self._seeds else None
 
+    def in_force(self, env_id: int) -> tuple[EnvSeed | None, int]:
+        """The seed that env `env_id` was given last, None if none, and the number of its next episode."""
+        return self._seeds.get(env_id), self._episodes.get(env_id, 0)
+
     def state_dict(self) -> dict[str, Any]:
         """The seeds, the numbers of the next episodes, and which envs must still be seeded."""
         seeds = {env_id: list(seed) for env_id, seed in self._seeds.items()}

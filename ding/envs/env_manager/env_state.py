@@ -22,7 +22,7 @@ from ding.envs.env_manager.env_seeds import EnvSeed
 from ding.envs.env_manager.normalization import ENV_CALLS, env_layers
 from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Node, Samples, pack
+from ding.utils.data.samples import Node, Samples, columns_of, pack
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import (
     generator_state,
@@ -33,47 +33,12 @@ from ding.utils.object_state import (
 from ding.utils.running_stats import Moments
 
 _logger = logging.getLogger("ding")
-# Actions that are kept one by one before they become a column.
-_RECENT = 256
+# Actions that are kept one by one before they become a column, which takes longer than the copies of them.
+RECENT = 1024
 
 
 class ReplayError(Exception):
     """What an env was told cannot be played again."""
-
-
-class _Actions:
-    """Copies of the actions of an episode, in columns."""
-
-    def __init__(self) -> None:
-        self._columns: list[Node] = []
-        self._recent: list[Any] = []
-
-    def __len__(self) -> int:
-        return _RECENT * len(self._columns) + len(self._recent)
-
-    def add(self, action: Any) -> None:
-        # A copy: an env may write into its action.
-        self._recent.append(action.copy() if type(action) is np.ndarray else copy.deepcopy(action))
-        if len(self._recent) == _RECENT:
-            self._columns.append(pack(self._recent))
-            self._recent = []
-
-    def state_dict(self) -> list[Any]:
-        columns = [*self._columns, pack(self._recent)] if self._recent else self._columns
-        return [to_plain(Samples({"action": column})) for column in columns]
-
-    @classmethod
-    def of_state(cls, state: list[Any]) -> _Actions:
-        actions = cls()
-        for plain in state:
-            for item in from_plain(plain):
-                actions.add(item["action"])
-        return actions
-
-    def __iter__(self) -> Iterator[Any]:
-        for column in self._columns:
-            yield from (item["action"] for item in Samples({"action": column}))
-        yield from map(copy.deepcopy, self._recent)
 
 
 class _Part:
@@ -81,27 +46,56 @@ class _Part:
 
     Attributes:
         seed: in force at the reset, None without one.
-        param: keyword arguments of the reset.
+        episode: the number of the episode, for `seed`.
         generators: states of the global generators before the reset, where the env may draw from them.
+        param: keyword arguments of the reset.
+        recent: copies of the latest actions, for others to append to; earlier ones are in columns.
         calls: `(number of actions before it, name in ENV_CALLS, arguments)`.
     """
 
-    def __init__(self, seed: EnvSeed | None, generators: dict[str, Any] | None) -> None:
-        self.seed, self.generators = seed, generators
-        self.param: dict[str, Any] = {}
-        self.actions = _Actions()
+    __slots__ = ("_columns", "calls", "episode", "generators", "param", "recent", "seed")
+
+    def __init__(self, seed: EnvSeed | None, episode: int, generators: dict[str, Any] | None) -> None:
+        self.seed, self.episode, self.generators = seed, episode, generators
+        self.param: Mapping[str, Any] = {}
+        self.recent: list[Any] = []
         self.calls: list[tuple[int, str, tuple[Any, ...]]] = []
+        self._columns: list[Node] = []
+
+    def __len__(self) -> int:
+        return len(self.recent) + sum(len(next(columns_of(column))) for column in self._columns)
+
+    def actions(self) -> Iterator[Any]:
+        """Copies of the actions."""
+        for column in self._columns:
+            yield from (copy.deepcopy(item["action"]) for item in Samples({"action": column}))
+        yield from map(copy.deepcopy, self.recent)
+
+    def compact(self) -> None:
+        """Put the latest actions into a column."""
+        if self.recent:
+            self._columns.append(pack(self.recent[:]))
+            self.recent.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        calls = [[number, name, _plain_moments(args)] for number, name, args in self.calls]
-        seed = None if self.seed is None else list(self.seed)
-        actions = self.actions.state_dict()
-        return {"seed": seed, "param": self.param, "generators": self.generators, "actions": actions, "calls": calls}
+        self.compact()
+        return {
+            "seed": None if self.seed is None else list(self.seed),
+            "episode": self.episode,
+            "generators": self.generators,
+            "param": dict(self.param),
+            "actions": [to_plain(Samples({"action": column})) for column in self._columns],
+            "calls": [[number, name, _plain_moments(args)] for number, name, args in self.calls],
+        }
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> _Part:
-        part = cls(None if state["seed"] is None else EnvSeed(*state["seed"]), state["generators"])
-        part.param, part.actions = state["param"], _Actions.of_state(state["actions"])
+        seed = None if state["seed"] is None else EnvSeed(*state["seed"])
+        part = cls(seed, state["episode"], state["generators"])
+        part.param = state["param"]
+        for plain in state["actions"]:
+            part.recent += [item["action"] for item in from_plain(plain)]
+            part.compact()
         part.calls = [(number, name, _moments_of(args)) for number, name, args in state["calls"]]
         return part
 
@@ -111,9 +105,13 @@ class EpisodeLog:
 
     Where a wrapper says that the game goes on over a reset, as `episodic_life` does, the log goes back to the game's
     beginning. The log of an env that was running before is empty until its next reset.
+
+    Attributes:
+        recent: where copies of actions go, before the env is given them; another list after each reset.
     """
 
     def __init__(self) -> None:
+        self.recent: list[Any] = []
         self._parts: list[_Part] = []
         self._next: _Part | None = None
         self._goes_on = False
@@ -122,50 +120,62 @@ class EpisodeLog:
         self._normalizers: list[RunningNormWrapper] | None = None
         self._games: list[Any] = []
 
-    def prepare(self, env: Any, seed: EnvSeed | None) -> None:
+    def prepare(self, env: Any, seed: EnvSeed | None, episode: int) -> None:
         """Note what there is to know before a reset.
 
         Args:
-            seed: in force, with the number of the episode that begins; None for none.
+            seed: in force, None for none.
+            episode: the number of the episode that begins.
         """
         follows_seed = seed is not None and hasattr(env, "seed_episodes")
-        self._next = _Part(seed, None if follows_seed else global_generators_state())
-        self._goes_on = bool(self._parts) and any(not game.was_real_done for game in self._games)
-        if not self._goes_on:
-            self._normalized = [wrapper.state_dict() for wrapper in self._normalizers or ()]
+        self._next = _Part(seed, episode, None if follows_seed else global_generators_state())
+        self._goes_on = bool(self._games and self._parts) and not all(game.was_real_done for game in self._games)
+        if self._normalizers and not self._goes_on:
+            self._normalized = [wrapper.state_dict() for wrapper in self._normalizers]
 
-    def begin(self, env: Any, param: Mapping[str, Any] | None) -> None:
-        """Note that the reset which was prepared has been done."""
-        assert self._next is not None, "prepare() comes first"
-        self._next.param = dict(param or {})
-        self._parts = [*self._parts, self._next] if self._goes_on else [self._next]
+    def begin(self, env: Any, param: Mapping[str, Any]) -> list[Any]:
+        """Note that the reset which was prepared has been done; return `recent`."""
+        part = self._next
+        assert part is not None, "prepare() comes first"
+        part.param = param
+        self._parts = [*self._parts, part] if self._goes_on else [part]
+        self.recent = part.recent
         if self._normalizers is None:
             self._look_at(env)
+        return part.recent
 
     def act(self, action: Any) -> None:
-        """Note an action, before the env is given it."""
+        """Note an action before the env is given it; others may append copies to `recent`, and `compact` at times."""
+        self.recent.append(copy_of(action))
+        if len(self.recent) >= RECENT:
+            self.compact()
+
+    def compact(self) -> None:
+        """Put the latest actions into a column."""
         if self._parts:
-            self._parts[-1].actions.add(action)
+            self._parts[-1].compact()
+        else:
+            self.recent.clear()
 
     def call(self, name: str, args: tuple[Any, ...]) -> None:
         """Note a call of one of `ENV_CALLS`."""
         if self._parts and self._normalizers:
             part = self._parts[-1]
-            part.calls.append((len(part.actions), name, args))
+            part.calls.append((len(part), name, args))
 
     def state_dict(self) -> dict[str, Any] | None:
         """The log in plain values, None while it is empty."""
         if not self._parts:
             return None
-        steps = sum(len(part.actions) for part in self._parts)
         parts = [part.state_dict() for part in self._parts]
-        return {"parts": parts, "normalized": self._normalized, "steps": steps}
+        return {"parts": parts, "normalized": self._normalized, "steps": sum(map(len, self._parts))}
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any], env: Any) -> EpisodeLog:
         """The log that `state_dict` has told of; `env` goes on with it, and is open."""
         log = cls()
         log._parts = [_Part.of_state(part) for part in state["parts"]]
+        log.recent = log._parts[-1].recent
         log._normalized = state["normalized"]
         log._look_at(env)
         return log
@@ -174,6 +184,11 @@ class EpisodeLog:
         layers = list(env_layers(env))
         self._normalizers = [layer for layer in layers if isinstance(layer, RunningNormWrapper)]
         self._games = [layer for layer in layers if hasattr(layer, "was_real_done")]
+
+
+def copy_of(action: Any) -> Any:
+    """A copy: an env may write into its action."""
+    return action.copy() if type(action) is np.ndarray else copy.deepcopy(action)
 
 
 def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
@@ -188,8 +203,7 @@ def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
     """
     parts = [_Part.of_state(part) for part in state["parts"]]
     if state["normalized"]:
-        if parts[0].seed is not None:
-            parts[0].seed.apply(env)
+        _seed(env, parts[0])
         env.reset(**parts[0].param)  # this makes the wrappers
         wrappers = [layer for layer in env_layers(env) if isinstance(layer, RunningNormWrapper)]
         for wrapper, own in zip(wrappers, state["normalized"], strict=True):
@@ -201,9 +215,8 @@ def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
         for part in parts:
             if part.generators is not None:
                 load_global_generators_state(part.generators)
-            # An env counts its episodes itself.
-            if part.seed is not None and (last is None or last._replace(episode=0) != part.seed._replace(episode=0)):
-                part.seed.apply(env)
+            if part.seed != last:  # an env counts its episodes itself
+                _seed(env, part)
             last = part.seed
             obs, is_done = _play(env, part)
     finally:
@@ -211,15 +224,20 @@ def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
     return obs, is_done
 
 
+def _seed(env: Any, part: _Part) -> None:
+    if part.seed is not None:
+        part.seed._replace(episode=part.episode).apply(env)
+
+
 def _play(env: Any, part: _Part) -> tuple[Any, bool]:
     obs, is_done = env.reset(**part.param), False
     calls = deque(part.calls)
-    for number, action in enumerate(part.actions):
+    for number, action in enumerate(part.actions()):
         while calls and calls[0][0] <= number:
             _, name, args = calls.popleft()
             ENV_CALLS[name](env, *args)
         if is_done:
-            raise ReplayError(f"its episode ends after {number} steps, and took {len(part.actions)} or more before")
+            raise ReplayError(f"its episode ends after {number} steps, and took {len(part)} or more before")
         timestep = env.step(action)
         obs, is_done = timestep.obs, bool(np.all(timestep.done))
     for _, name, args in calls:

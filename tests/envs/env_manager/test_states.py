@@ -223,7 +223,7 @@ def test_an_episode_of_many_steps_goes_on(cls):
             action += 1  # an env may write into its action
             return super().step(action)
 
-    check_twin(cls, lambda: [Long] * 2, rounds=600)
+    check_twin(cls, lambda: [Long] * 2, rounds=1100)
 
 
 @in_both
