@@ -233,7 +233,7 @@ def test_a_life_of_a_game_goes_on(cls):
         toy = Toy(length=9, lives=lives, observe=lambda episode, step: np.array([step, step], np.float32))
         return DingEnvWrapper(toy, {"env_wrapper": [EpisodicLifeWrapper]})
 
-    for rounds in range(1, 12):
+    for rounds in (2, 3, 6, 9, 10):
         check_twin(cls, lambda: [make] * 2, rounds=rounds, after=20)
 
 

@@ -81,6 +81,10 @@ class Stateful(Gambler):
         return {"obs": obs, "action": output["action"], "prev_state": own, "reward": timestep.reward, "done": False}
 
 
+ALL = [Gambler, PlainGambler, Stateful]
+KINDS = [("told", Gambler), ("pickled", PlainGambler), *(("replayed", policy) for policy in ALL)]
+
+
 def _sum(obs):
     if isinstance(obs, dict):
         return sum(map(_sum, obs.values()))
@@ -156,8 +160,7 @@ def as_dicts(data):
 
 
 @in_both
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("policy", [Gambler, PlainGambler, Stateful])
+@pytest.mark.parametrize("way, policy", KINDS)
 def test_a_sample_collector_goes_on(manager, way, policy):
     make = WAYS[way]
     check(
@@ -166,8 +169,7 @@ def test_a_sample_collector_goes_on(manager, way, policy):
 
 
 @in_both
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("policy", [Gambler, PlainGambler, Stateful])
+@pytest.mark.parametrize("way, policy", KINDS)
 def test_an_episode_collector_goes_on(manager, way, policy):
     check(lambda: built(EpisodeSerialCollector, manager, [WAYS[way]] * 3, policy(), way == "pickled"), n_episode=4)
 
@@ -232,10 +234,13 @@ def trained(name, manager, folder):
     return collector, policy, policy.command_mode.get_setting_collect(counts)
 
 
-@in_both
-@pytest.mark.parametrize(
-    "name", ["dqn", "r2d2", "ppo", "sac", "td3", "acer", "impala", "rainbow", "ppo_offpolicy", "pg"]
-)
+NAMES = ["dqn", "r2d2", "ppo", "sac", "td3", "acer", "impala", "rainbow", "ppo_offpolicy", "pg"]
+IN_PROCESSES = [
+    pytest.param(SyncSubprocessEnvManager, name, marks=[pytest.mark.slow] * (name != "dqn")) for name in NAMES
+]
+
+
+@pytest.mark.parametrize("manager, name", [*((BaseEnvManager, name) for name in NAMES), *IN_PROCESSES])
 def test_policies_collect_on_in_mid_episode(manager, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (one, policy, kwargs), (other, other_policy, _) = (trained(name, manager, tmp_path) for _ in range(2))
