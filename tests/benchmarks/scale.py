@@ -74,7 +74,7 @@ def ports_of_workers(transport: Transport, count: int) -> Iterator[list[int]]:
         context, ports = multiprocessing.get_context("spawn"), []
         while len(ports) < count:
             ours, theirs = context.Pipe()
-            share = min(PER_PROCESS, count - len(ports))
+            share = min(PER_PROCESS, count - len(ports)) if ports else 1  # the learner has one for itself
             context.Process(target=be_workers, args=(transport.name, share, theirs), daemon=True).start()
             stack.callback(ours.close)
             ports += ours.recv()
