@@ -1,78 +1,38 @@
-"""Everything that a peer or a hook refuses with."""
+"""Everything that a peer or a hook refuses with; each code of either side has an exception, made from its table."""
+
+from typing import TYPE_CHECKING
 
 from ding.interaction.exception.base import ResponseException
 from ding.interaction.exception.master import (
-    MasterChannelInvalid,
-    MasterChannelNotGiven,
+    MASTER_EXCEPTIONS,
     MasterErrorCode,
-    MasterMasterTokenInvalid,
-    MasterMasterTokenNotGiven,
     MasterResponseException,
-    MasterSelfTokenInvalid,
-    MasterSelfTokenNotGiven,
-    MasterSlaveTokenInvalid,
-    MasterSlaveTokenNotGiven,
-    MasterSuccess,
-    MasterSystemShuttingDown,
-    MasterTaskDataInvalid,
     get_master_exception_by_error,
 )
 from ding.interaction.exception.refusal import ConnectionRefuse, DisconnectionRefuse, TaskFail, TaskRefuse
 from ding.interaction.exception.slave import (
-    SlaveChannelInvalid,
-    SlaveChannelNotFound,
+    SLAVE_EXCEPTIONS,
     SlaveErrorCode,
-    SlaveMasterTokenInvalid,
-    SlaveMasterTokenNotFound,
     SlaveResponseException,
-    SlaveSelfTokenInvalid,
-    SlaveSelfTokenNotFound,
-    SlaveSlaveAlreadyConnected,
-    SlaveSlaveConnectionRefused,
-    SlaveSlaveDisconnectionRefused,
-    SlaveSlaveNotConnected,
-    SlaveSuccess,
-    SlaveSystemShuttingDown,
-    SlaveTaskAlreadyExist,
-    SlaveTaskRefused,
     get_slave_exception_by_error,
 )
 
 __all__ = [
     "ConnectionRefuse",
     "DisconnectionRefuse",
-    "MasterChannelInvalid",
-    "MasterChannelNotGiven",
     "MasterErrorCode",
-    "MasterMasterTokenInvalid",
-    "MasterMasterTokenNotGiven",
     "MasterResponseException",
-    "MasterSelfTokenInvalid",
-    "MasterSelfTokenNotGiven",
-    "MasterSlaveTokenInvalid",
-    "MasterSlaveTokenNotGiven",
-    "MasterSuccess",
-    "MasterSystemShuttingDown",
-    "MasterTaskDataInvalid",
     "ResponseException",
-    "SlaveChannelInvalid",
-    "SlaveChannelNotFound",
     "SlaveErrorCode",
-    "SlaveMasterTokenInvalid",
-    "SlaveMasterTokenNotFound",
     "SlaveResponseException",
-    "SlaveSelfTokenInvalid",
-    "SlaveSelfTokenNotFound",
-    "SlaveSlaveAlreadyConnected",
-    "SlaveSlaveConnectionRefused",
-    "SlaveSlaveDisconnectionRefused",
-    "SlaveSlaveNotConnected",
-    "SlaveSuccess",
-    "SlaveSystemShuttingDown",
-    "SlaveTaskAlreadyExist",
-    "SlaveTaskRefused",
     "TaskFail",
     "TaskRefuse",
     "get_master_exception_by_error",
     "get_slave_exception_by_error",
 ]
+__all__ += [*MASTER_EXCEPTIONS, *SLAVE_EXCEPTIONS]
+globals().update(MASTER_EXCEPTIONS, **SLAVE_EXCEPTIONS)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type[ResponseException]: ...

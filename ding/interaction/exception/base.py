@@ -9,6 +9,7 @@ from ding.interaction.base.app import CommonErrorCode, get_values_from_response
 
 if TYPE_CHECKING:
     import requests
+    from typing_extensions import Self
 
 
 class ResponseException(Exception):
@@ -54,9 +55,25 @@ class ResponseException(Exception):
         return {} if self._data is None else self._data
 
 
-def class_name(prefix: str, code: IntEnum) -> str:
-    """The name of the exception for `code`: `prefix` and the words of the code's name."""
-    return prefix + "".join(word.capitalize() for word in code.name.split("_"))
+class Code(IntEnum):
+    """A number in a reply, written as `NAME = number, "what it means"`."""
+
+    def __new__(cls, number: int, meaning: str) -> Self:
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.__doc__ = meaning
+        return member
+
+
+def exceptions_of(
+    prefix: str, codes: type[Code], general: type[ResponseException]
+) -> dict[int, type[ResponseException]]:
+    """A subclass of `general` for each code, named by `prefix` and the words of the code's name."""
+    made: dict[int, type[ResponseException]] = {}
+    for code in codes:
+        name = prefix + "".join(word.capitalize() for word in code.name.split("_"))
+        made[code] = type(name, (general,), {"__doc__": code.__doc__, "__module__": general.__module__})
+    return made
 
 
 def specific_or_general(

@@ -1,97 +1,47 @@
-"""What a slave answers besides success, as codes and as exceptions."""
+"""What a slave answers besides success, as codes and as exceptions: one class for each code, named after it."""
 
 from __future__ import annotations
 
-from enum import IntEnum, unique
+from enum import unique
 from typing import TYPE_CHECKING
 
-from ding.interaction.exception.base import ResponseException, class_name, specific_or_general
+from ding.interaction.exception.base import Code, ResponseException, exceptions_of, specific_or_general
 
 if TYPE_CHECKING:
     import requests
 
 
 @unique
-class SlaveErrorCode(IntEnum):
-    """Codes in the replies of a slave."""
+class SlaveErrorCode(Code):
+    """Codes in the replies of a slave, and what they mean."""
 
-    SUCCESS = 0
-    SYSTEM_SHUTTING_DOWN = 101
-    CHANNEL_NOT_FOUND = 201
-    CHANNEL_INVALID = 202
-    MASTER_TOKEN_NOT_FOUND = 301
-    MASTER_TOKEN_INVALID = 302
-    SELF_TOKEN_NOT_FOUND = 401
-    SELF_TOKEN_INVALID = 402
-    SLAVE_ALREADY_CONNECTED = 501
-    SLAVE_NOT_CONNECTED = 502
-    SLAVE_CONNECTION_REFUSED = 503
-    SLAVE_DISCONNECTION_REFUSED = 504
-    TASK_ALREADY_EXIST = 601
-    TASK_REFUSED = 602
+    SUCCESS = 0, "No error."
+    SYSTEM_SHUTTING_DOWN = 101, "It is shutting down."
+    CHANNEL_NOT_FOUND = 201, "The request names no channel."
+    CHANNEL_INVALID = 202, "The request is for another channel."
+    MASTER_TOKEN_NOT_FOUND = 301, "A master's request has no token."
+    MASTER_TOKEN_INVALID = 302, "The token is not that of the connected master."
+    SELF_TOKEN_NOT_FOUND = 401, "A request to itself has no token."
+    SELF_TOKEN_INVALID = 402, "A request to itself has a wrong token."
+    SLAVE_ALREADY_CONNECTED = 501, "It has a master."
+    SLAVE_NOT_CONNECTED = 502, "Not sent; the number is reserved."
+    SLAVE_CONNECTION_REFUSED = 503, "It does not want to be connected."
+    SLAVE_DISCONNECTION_REFUSED = 504, "It does not want to be disconnected."
+    TASK_ALREADY_EXIST = 601, "It has a task."
+    TASK_REFUSED = 602, "It does not want the task."
 
 
 class SlaveResponseException(ResponseException):
-    """A slave refused a request; of just this class for reasons outside the codes, such as a wrong bearer token."""
+    """A slave refused a request; of just this class for reasons outside the codes, such as a wrong token."""
 
 
-class SlaveSuccess(SlaveResponseException):
-    """No error."""
+_BY_CODE = exceptions_of("Slave", SlaveErrorCode, SlaveResponseException)
+SLAVE_EXCEPTIONS = {cls.__name__: cls for cls in _BY_CODE.values()}
+globals().update(SLAVE_EXCEPTIONS)
 
+if TYPE_CHECKING:
 
-class SlaveSystemShuttingDown(SlaveResponseException):
-    """It is shutting down."""
-
-
-class SlaveChannelNotFound(SlaveResponseException):
-    """The request names no channel."""
-
-
-class SlaveChannelInvalid(SlaveResponseException):
-    """The request is for another channel."""
-
-
-class SlaveMasterTokenNotFound(SlaveResponseException):
-    """A master's request has no token."""
-
-
-class SlaveMasterTokenInvalid(SlaveResponseException):
-    """The token is not that of the connected master."""
-
-
-class SlaveSelfTokenNotFound(SlaveResponseException):
-    """A request to itself has no token."""
-
-
-class SlaveSelfTokenInvalid(SlaveResponseException):
-    """A request to itself has a wrong token."""
-
-
-class SlaveSlaveAlreadyConnected(SlaveResponseException):
-    """It has a master."""
-
-
-class SlaveSlaveNotConnected(SlaveResponseException):
-    """Not sent; the number is reserved."""
-
-
-class SlaveSlaveConnectionRefused(SlaveResponseException):
-    """It does not want to be connected."""
-
-
-class SlaveSlaveDisconnectionRefused(SlaveResponseException):
-    """It does not want to be disconnected."""
-
-
-class SlaveTaskAlreadyExist(SlaveResponseException):
-    """It has a task."""
-
-
-class SlaveTaskRefused(SlaveResponseException):
-    """It does not want the task."""
-
-
-_BY_CODE: dict[int, type[ResponseException]] = {code: globals()[class_name("Slave", code)] for code in SlaveErrorCode}
+    def __getattr__(name: str) -> type[SlaveResponseException]: ...
 
 
 def get_slave_exception_class_by_error_code(code: int) -> type[ResponseException]:
