@@ -87,6 +87,28 @@ def two_loopback_addresses():
                 probe.bind((host.address, port))
 
 
+SNIFF = """
+import socket, sys
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as packets, open(sys.argv[1], "wb") as file:
+    print("listening", flush=True)
+    while True:
+        file.write(packets.recv(1 << 16))
+        file.flush()
+"""
+
+
+@contextlib.contextmanager
+def captured(host, file):
+    """Write to `file` what passes the interfaces of a host of its own, whole packets one after the other."""
+    command = [*host.prefix, sys.executable, "-c", SNIFF, str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sniffer:
+        try:
+            assert sniffer.stdout.readline() == "listening\n"
+            yield
+        finally:
+            sniffer.kill()
+
+
 class Machines(Roles):
     """Roles on hosts."""
 
@@ -115,7 +137,14 @@ def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_p
     config = shared / "config.py"
     config.write_text(CONFIG)
     token = secrets.token_hex(16)
-    with make_hosts() as (one, other), contextlib.closing(Machines(f"{config}.pkl", tmp_path)) as machines:
+    with contextlib.ExitStack() as stack:
+        one, other = stack.enter_context(make_hosts())
+        packets = []
+        for host in (one, other):
+            if host.prefix:
+                packets.append(tmp_path / f"{host.address}.packets")
+                stack.enter_context(captured(host, packets[-1]))
+        machines = stack.enter_context(contextlib.closing(Machines(f"{config}.pkl", tmp_path)))
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         places = ["-cdh", one.address, "-lh", other.address, "-clh", f"{one.address},{other.address}"]
         ports = ["-cdp", PORTS["coordinator"], "-lp", PORTS["learner0"]]
@@ -156,3 +185,7 @@ def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_p
     assert any((tmp_path / f"host_{other.address}" / "two_hosts" / "ckpt").iterdir())
     weights = [name for name in os.listdir(shared / "two_hosts" / "policy") if not name.startswith(".")]
     assert [name.split("_")[0] for name in weights] == ["policy"]
+    for file in packets:
+        sent = file.read_bytes()
+        assert b"POST /task/new" in sent and b"PUT /slave/task/complete" in sent
+        assert token.encode() not in sent and bytes.fromhex(token) not in sent
