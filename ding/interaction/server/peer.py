@@ -156,6 +156,8 @@ class PeerEngine:
         headers: dict[str, str],
         body: bytes,
     ) -> Received:
+        import requests
+
         session: _Session = connection.session or self._begin_session(token, send)
         connection.session = session
         session.number += 1
@@ -166,7 +168,9 @@ class PeerEngine:
         reply = send(method, path, {**headers, "Authorization": fields}, body)
         told = parse_fields(reply.headers.get(REPLY_HEADER.lower(), "")).get("signature", "")
         if not same_secret(told, session.key.of_reply(number, reply.status_code, reply.content)):
-            self._refuse_unproved(reply)
+            # The server has proved itself before. It has forgotten the session, or something on the way has changed the
+            # request or the reply, or has sent it twice: another try begins another session.
+            raise requests.ConnectionError(f"a reply was lost: {self._unproved(reply)}")
         return reply
 
     def _begin_session(self, token: RunToken, send: _Send) -> _Session:
@@ -191,15 +195,17 @@ class PeerEngine:
 
     def _refuse_unproved(self, reply: Received) -> NoReturn:
         """Raise what `reply` stands for, which is not known to come from the peer: none of the protocol's refusals."""
+        text = envelope(False, message=self._unproved(reply))
+        self._raise(Received(reply.status_code if reply.status_code >= 300 else 401, reply.reason, {}, text.encode()))
+
+    def _unproved(self, reply: Received) -> str:
         message = f"the server at {self._host} has not proved that it knows the token of the run"
-        status = 401
-        if reply.status_code >= 300:
-            status = reply.status_code
-            try:
-                message = f"{message}; it says: {reply.json()['message']}"
-            except (ValueError, KeyError, TypeError):
-                message = f"{message}; it answers with the status {status}"
-        self._raise(Received(status, reply.reason, {}, envelope(False, message=message).encode()))
+        if reply.status_code < 400:
+            return message
+        try:
+            return f"{message}; it says: {reply.json()['message']}"
+        except (ValueError, KeyError, TypeError):
+            return f"{message}; it answers {reply.status_code} {reply.reason}"
 
     def _raise(self, reply: Received) -> NoReturn:
         import requests
