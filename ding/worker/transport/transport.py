@@ -100,7 +100,15 @@ class Transport(ABC):
             exp_name: folder of the experiment, for the logs of the buffers.
             cfg: the coordinator's section. The samples in its `path_data` are deleted when no buffer needs them.
             logger: a text logger.
+
+        Raises:
+            ConfigError: there are to be shards, but the transport has none.
         """
+        if cfg.get("replay_shards", 1) != 1:
+            raise ConfigError(
+                f"coordinator.replay_shards = {cfg['replay_shards']} is not allowed with the transport {self.name!r}, "
+                "which keeps no samples in shards; use the transport 'ray'"
+            )
         from ding.worker.coordinator.kept_buffers import KeptBufferRoom  # it imports the coordinator's side
 
         path_data = cfg.get("path_data")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any
@@ -15,7 +16,7 @@ from ding.worker.transport.ray.shard import Shard
 from ding.worker.transport.ray.split import Split, split_of
 
 # How long shards may take to come up, and to write or read their samples.
-_OPEN_S, _KEEP_S = 120.0, 600.0
+_OPEN_S, _KEEP_S = 120.0, 60.0
 # Files of samples that stay: the state of the coordinator may still name those before the last.
 _KEPT_GENERATIONS = 2
 
@@ -85,6 +86,7 @@ class ShardedRoom(KeptBufferRoom):
     ) -> None:
         super().__init__(exp_name, None, logger)
         self._shards, self._open_shard, self._close_shard = shards, open_shard, close_shard
+        self._opening = threading.Lock()
         self._folder = os.path.abspath(os.path.join(exp_name, "replay"))
         self._generation = 0
 
@@ -98,7 +100,7 @@ class ShardedRoom(KeptBufferRoom):
         self._open(buffer_id, cfg, self._shards)
 
     def _open(self, buffer_id: str, cfg: Mapping[str, Any], count: int) -> None:
-        with self._lock:
+        with self._opening:  # not the lock that others take: actors take their time to come up
             if buffer_id in self.buffers:
                 return
             split, exp_name = split_of(cfg, count), os.path.abspath(self._exp_name)
@@ -124,6 +126,9 @@ class ShardedRoom(KeptBufferRoom):
     def note_level(self, buffer_id: str, level: int) -> None:
         if buffer_id in self.buffers:
             self.buffers[buffer_id].level = level
+
+    def levels(self) -> list[tuple[str, int, int]]:
+        return [(name, buffer.level, buffer.replay_buffer_size) for name, buffer in self.buffers.copy().items()]
 
     def freeze(self, buffer_id: str, cfg: Mapping[str, Any]) -> dict[str, Any]:
         """What `restore` needs for a buffer; its samples are in files that the shards have written.

@@ -2,15 +2,20 @@
 
 import logging
 import os
+import threading
 
 import pytest
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.transport.ray.room import ShardedRoom
+from ding.worker.transport.transport import get_transport
 from tests.worker.transport.ray.doubles import LocalShards, make_replay, push
 
 CFG = {"type": "naive", "replay_buffer_size": 64}
 LOGGER = logging.getLogger("test_room")
+
+
+DEADLINE_S = 20
 
 
 class Rooms:
@@ -134,3 +139,28 @@ def test_a_buffer_that_is_not_open_yet_is_kept_as_its_config(rooms):
     kept = room.freeze("b", CFG)
     assert kept == {"cfg": CFG, "content": None}
     assert rooms.make().restore("b", **kept) == (0, 0)
+
+
+def test_levels_are_told_while_shards_come_up(rooms):
+    coming, come = threading.Event(), threading.Event()
+
+    def open_slowly(*args):
+        coming.set()
+        assert come.wait(DEADLINE_S)
+        return rooms.shards.open(*args)
+
+    slow = ShardedRoom("exp", LOGGER, 2, open_slowly, rooms.shards.close)
+    rooms.made.append(slow)
+    opening = threading.Thread(target=slow.open, args=("b", CFG))
+    opening.start()
+    assert coming.wait(DEADLINE_S)
+    assert slow.levels() == [] and slow.batches_under_way() == 0
+    come.set()
+    opening.join(DEADLINE_S)
+    assert slow.levels() == [("b", 0, 64)]
+
+
+@pytest.mark.parametrize("name", ["local", "flask_fs"])
+def test_shards_are_refused_where_the_transport_has_none(name, tmp_path):
+    with pytest.raises(ConfigError, match="replay_shards = 2 is not allowed with the transport"):
+        get_transport(name).replay("exp", {"path_data": str(tmp_path), "replay_shards": 2}, LOGGER)
