@@ -126,13 +126,20 @@ def _curve(label: str, folders: list[RunFolder], axis: Axis) -> Curve:
         records = [record for record in folder.evaluations() if record["returns"] and record.get(axis) is not None]
         x = np.array([record[axis] for record in records], np.float64)
         runs.append((x, np.array([np.mean(record["returns"]) for record in records])))
-    runs = [run for run in runs if len(run[0])]
-    # Runs end where they are solved; each keeps its last return, so that the curve does not lose its best runs.
-    points = np.unique(np.concatenate([x for x, _ in runs]))
+    return summarize(label, [run for run in runs if len(run[0])])
+
+
+def summarize(label: str, runs: Sequence[tuple[Any, Any]]) -> Curve:
+    """The curve of several runs, each given as its axis [n] and its mean returns [n].
+
+    Runs end where they are solved: each keeps its last return, so that the curve does not lose its best runs.
+    """
+    own = tuple((np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in runs)
+    points = np.unique(np.concatenate([x for x, _ in own]))
     if len(points) > _GRID:
         points = np.linspace(points[0], points[-1], _GRID)
-    values = np.stack([np.interp(points, x, y) for x, y in runs])
-    return Curve(label, tuple(runs), points, interquartile_mean(values), *bootstrap_interval(values))
+    values = np.stack([np.interp(points, x, y) for x, y in own])
+    return Curve(label, own, points, interquartile_mean(values), *bootstrap_interval(values))
 
 
 def draw(curves: Sequence[Curve], path: Path, axis: Axis = "env_step", title: str | None = None) -> None:

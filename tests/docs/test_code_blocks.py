@@ -1,0 +1,84 @@
+"""Every block of code in the docs runs, page by page, in a folder of its own."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+LANGUAGES = {"python", "bash", "text", "mermaid", "yaml", "json"}
+
+# What a page's blocks take for granted: files in its folder, and names in its Python blocks.
+EXAMPLE = "from ding.example.{} import *"
+CONFIG = (ROOT / "ding" / "example" / "cartpole_dqn.py").read_text(encoding="utf-8")
+TRAINED = "ding train cartpole.py --train-iter 400 --exp-name my_exp"
+FILES = {"guides/config.md": {"cartpole.py": CONFIG}, "guides/evaluation.md": {"cartpole.py": CONFIG}}
+BEFORE = {"guides/evaluation.md": TRAINED}
+NAMES = {
+    "parallel.md": "from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config",
+    "ranks.md": "from ding.example.cartpole_dqn_ddp import create_config, main_config",
+}
+# Blocks that install, or need other machines.
+ELSEWHERE = re.compile(
+    r"pip install|git clone|kubectl|helm |srun |sbatch|ssh |ray start|ray stop|torchrun|\bDING_TOKEN|apt-get|docker|"
+    r"ding -m dist|tests.benchmarks|tests.soak"
+)
+DRIVER = """
+import json, os, subprocess, sys
+blocks, names = json.load(open(sys.argv[1])), {"__name__": "__main__"}
+sys.path.insert(0, os.getcwd())
+for language, title, code in blocks:
+    if title:
+        with open(title, "w") as f:
+            f.write(code)
+    if language == "bash":
+        subprocess.run(["bash", "-euo", "pipefail", "-c", code], check=True)
+    elif not title:
+        exec(compile(code, "block", "exec"), names)
+"""
+
+
+def blocks(page):
+    """`(language, title, code)` of each block; those that begin with four spaces in a list are not looked for."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = re.findall(r"^```(\w*)([^\n]*)\n(.*?)^```$", text, re.S | re.M)
+    return [(lang, (re.search(r'title="([^"]+)"', more) or [None, None])[1], code) for lang, more, code in found]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_says_its_language_and_is_whole(page):
+    for language, title, code in blocks(page):
+        assert language in LANGUAGES, f"{page}: a block of {language!r}:\n{code}"
+        if language == "python":
+            compile(code, f"{page} {title or ''}", "exec")
+
+
+def runnable(page):
+    return [
+        block
+        for block in blocks(page)
+        if block[0] == "python" or (block[0] == "bash" and not ELSEWHERE.search(block[2]))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)])
+def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path):
+    todo = [("bash", None, BEFORE[page])] if page in BEFORE else []
+    todo += [("python", None, NAMES[page])] if page in NAMES else []
+    (tmp_path / "blocks.json").write_text(json.dumps(todo + runnable(page)))
+    for name, content in FILES.get(page, {}).items():
+        (tmp_path / name).write_text(content)
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "SDL_VIDEODRIVER": "dummy"}
+    result = subprocess.run(
+        [sys.executable, "-c", DRIVER, "blocks.json"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
