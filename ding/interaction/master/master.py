@@ -14,7 +14,7 @@ from ding.interaction.server.service import Role
 if TYPE_CHECKING:
     import requests
 
-    from ding.interaction.server.pages import Page
+    from ding.utils.page import Page
 
 
 class Master(Role):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,15 +13,23 @@ from ding.interaction.base.app import Codes, ProtocolError, ResponsibleException
 from ding.interaction.server.credentials import RunToken, same_secret
 from ding.interaction.server.hosts import OwnNames
 from ding.interaction.server.messages import Reply, Request, failure, success
-from ding.interaction.server.pages import Page, check_page_path
 from ding.interaction.server.signing import SCHEME, SESSION_PATH, Signed, Verifier, parse_fields
 
 if TYPE_CHECKING:
     from ding.interaction.server.service import Service
+    from ding.utils.page import Page
 
 # The largest body of a request that is admitted without anything that only a peer knows.
 SMALL_BODY = 1024 * 1024
 _NO_BODY = 16 * 1024
+_PAGE_PATH = re.compile(r"/[A-Za-z0-9._/-]*")
+# Nobody but the server's own pages may read a page, and nothing may take it for something else or keep it.
+_PAGE_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 _log = logging.getLogger("ding.interaction")
 
 
@@ -81,7 +90,8 @@ class ProtocolApp:
         Raises:
             ValueError: the path is none, or something is served there.
         """
-        check_page_path(path)
+        if not _PAGE_PATH.fullmatch(path):
+            raise ValueError(f"path = {path!r} is not allowed; it must be / and letters, digits and ._-/ after it")
         if path in self._routes or path in self._pages or path == SESSION_PATH:
             raise ValueError(f"path = {path!r} is not allowed; something else is served there")
         self._pages[path] = page
@@ -138,8 +148,8 @@ class ProtocolApp:
             raise ProtocolError(401, self._codes.shutting_down, "The server is shutting down.")
         page = self._pages.get(request.path)
         if page is not None:
-            reply = page.reply
-            get = Route(lambda _: None, lambda *_: reply(), False, _NO_BODY)
+            shown = page
+            get = Route(lambda _: None, lambda *_: _show(shown), False, _NO_BODY)
             methods: Mapping[str, Route] = {"GET": get, "HEAD": get}
         else:
             methods = self._routes.get(request.path, {})
@@ -201,6 +211,12 @@ class Admission:
 def _unproved(challenge: str = SCHEME) -> Reply:
     message = "The token of the run is missing or wrong (DING_TOKEN or DING_TOKEN_FILE)."
     return failure(401, message, WWW_Authenticate=challenge)
+
+
+def _show(page: Page) -> Reply:
+    content = page.make()
+    headers = {**_PAGE_HEADERS, **page.headers, "Content-Type": page.content_type}
+    return Reply(200, content.encode() if isinstance(content, str) else content, headers)
 
 
 def check_channel(request: Request, own: int, codes: Codes) -> None:

@@ -23,7 +23,6 @@ from ding.interaction.config import (
 )
 from ding.interaction.server.credentials import RunToken, read_run_token, require_token
 from ding.interaction.server.hosts import HostList, OwnNames
-from ding.interaction.server.pages import Page
 
 if TYPE_CHECKING:
     import requests
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from ding.interaction.server.app import ProtocolApp
     from ding.interaction.server.http_server import HttpServer
     from ding.interaction.server.peer import PeerEngine
+    from ding.utils.page import Page
 
 # How long what is under way at the close may go on: requests being served, a task being run.
 GRACE_S = 0.5

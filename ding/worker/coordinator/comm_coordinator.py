@@ -15,7 +15,7 @@ from ding.worker.transport.link import WorkerLetGo, WorkerLost, connect, connect
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
 
 if TYPE_CHECKING:
-    from ding.interaction.server.pages import Page
+    from ding.utils.page import Page
     from ding.worker.coordinator.coordinator import Coordinator
     from ding.worker.coordinator.operator_sync import OperatorWorkers
 

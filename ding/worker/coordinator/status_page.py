@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable
 from importlib.resources import files
 
-from ding.interaction.server.pages import Page
+from ding.utils.page import Page
 from ding.worker.coordinator.status import RunStatus
 
 _NAME = "status_page.html"

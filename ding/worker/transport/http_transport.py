@@ -15,7 +15,7 @@ from ding.worker.transport.link import Task, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
     from ding.interaction.server.credentials import RunToken
-    from ding.interaction.server.pages import Page
+    from ding.utils.page import Page
 
 from collections.abc import Callable
 

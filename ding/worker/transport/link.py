@@ -1,8 +1,7 @@
 """The seam between the roles of parallel training and what carries their messages.
 
 A worker offers a `Station`, which runs one task at a time; the coordinator reaches each of them over a `Link` that its
-`Hub` makes. Tasks and results are dicts that JSON can hold. `ding.interaction` over HTTP is one implementation
-(`http_transport`), calls within one process are another (`local_transport`).
+`Hub` makes. Tasks and results are dicts that JSON can hold. The other modules of this package are the implementations.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ding.interaction.server.pages import Page
+    from ding.utils.page import Page
 
 import contextlib
 import threading

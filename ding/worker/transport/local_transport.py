@@ -20,7 +20,7 @@ from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
 from ding.worker.transport.transport import Launch, Transport
 
 if TYPE_CHECKING:
-    from ding.interaction.server.pages import Page
+    from ding.utils.page import Page
 
 LOCAL_HOST = "local"
 

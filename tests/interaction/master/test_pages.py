@@ -6,8 +6,8 @@ import time
 import pytest
 
 from ding.interaction import Master
-from ding.interaction.server.pages import Page
 from ding.interaction.server.signing import SCHEME
+from ding.utils.page import Page
 from tests.interaction.fakes import DEADLINE_S, QUICK, Watcher, outcome, pair, raw
 
 SECRET = "s3cret-" + "x" * 40

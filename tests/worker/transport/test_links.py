@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from ding.interaction import ConnectionRefuse, Master, Slave, TaskFail
-from ding.interaction.server.pages import Page
+from ding.utils.page import Page
 from ding.worker.transport import http_transport, local_transport
 from ding.worker.transport.http_transport import HttpHub
 from ding.worker.transport.link import TaskFailed, WorkerLost, connect, describe

@@ -22,7 +22,7 @@ from ding.worker.transport.link import Task, TaskFailed, WorkerLost
 from ding.worker.transport.local_transport import LocalHub, LocalLink
 
 if TYPE_CHECKING:
-    from ding.interaction.server.pages import Page
+    from ding.utils.page import Page
 
 _logger = logging.getLogger("ding")
 # How many calls may be at work in an actor: a task, who watches it, the end, and questions.

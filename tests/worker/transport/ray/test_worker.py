@@ -210,7 +210,7 @@ def test_an_earlier_life_is_not_reached_by_a_link_to_a_later_one(hub):
 def test_pages_are_served_over_http(hub):
     import requests
 
-    from ding.interaction.server.pages import Page
+    from ding.utils.page import Page
 
     own = RayHub({"host": "127.0.0.1", "port": 0})
     assert own.url is None
