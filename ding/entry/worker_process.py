@@ -22,8 +22,10 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from time import monotonic
+from types import FrameType
 from typing import Any, NamedTuple
 
 from easydict import EasyDict
@@ -276,6 +278,9 @@ def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int) -> None:
     `{"failure": traceback}` when it fails.
     """
     settle_in()
+    # What ends the group of the caller, as `timeout` and a closed terminal do, must not end this process before it has
+    # seen to its worker.
+    os.setpgid(0, 0)
     parent: Any = descriptor_of(parent_pid)
     if parent is None:
         process = multiprocessing.parent_process()
@@ -294,6 +299,7 @@ def _see_through(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
     context: Any = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
     worker = context.Process(target=_work, args=(plan, ends, life, os.getpid()), name=plan.name)
     worker.start()
+    signal.signal(signal.SIGTERM, partial(_end_with, worker.pid))
     end, is_closed = ProcessEnd(worker), False
     while True:
         ready = wait([end.descriptor, ends.channel, ends.close_event.reader, parent])
@@ -311,13 +317,27 @@ def _see_through(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
         end.wait(KILL_S)
         break
     # What it has started, and could not end. Until `exitcode` is asked for, its id can be that of no other group.
-    with contextlib.suppress(OSError):
-        os.killpg(worker.pid, signal.SIGKILL)
+    _kill_group(worker.pid)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     exitcode = worker.exitcode
     end.close()
     if not is_closed:
         _send(ends.channel, {"exitcode": exitcode})
     return not is_closed
+
+
+def _end_with(worker_pid: int, signum: int, frame: FrameType | None) -> None:
+    """End this process, and the worker at once with all that it has started; a handler of signals."""
+    with contextlib.suppress(OSError):
+        os.kill(worker_pid, signal.SIGKILL)  # it may not have a group yet
+    _kill_group(worker_pid)
+    signal.signal(signum, signal.SIG_DFL)
+    signal.raise_signal(signum)
+
+
+def _kill_group(worker_pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(worker_pid, signal.SIGKILL)
 
 
 def _work(plan: WorkerPlan, ends: _Ends, life: int, server_pid: int) -> None:

@@ -149,7 +149,7 @@ def leave_something(config, seed, start_event, close_event, report):
     close_event.wait()
 
 
-@pytest.mark.parametrize("how", ["kill", "close"])
+@pytest.mark.parametrize("how", ["kill", "close", "terminate"])
 def test_what_a_worker_has_started_ends_with_it(how, make):
     worker = make(leave_something)
     wait_until_up([worker], DEADLINE_S)
@@ -157,10 +157,42 @@ def test_what_a_worker_has_started_ends_with_it(how, make):
     if how == "kill":
         os.kill(worker.pid, signal.SIGKILL)
         death(worker)
+    elif how == "terminate":
+        worker.terminate()
+        assert death(worker).exitcode == -signal.SIGTERM
     else:
         worker.close()
     assert wait([left], DEADLINE_S) == [left]
     os.close(left)
+
+
+def save_at_the_end(config, seed, start_event, close_event, report):
+    report(os.getpid())
+    close_event.wait()
+    with open(config.saved, "w") as file:
+        file.write("saved")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_worker_ends_in_order_when_the_process_group_of_who_started_it_is_ended(signum, tmp_path):
+    code = """
+        import sys
+        from tests.entry.test_worker_process import WorkerPlan, WorkerProcess, EasyDict, save_at_the_end, wait_until_up
+        worker = WorkerProcess(WorkerPlan("worker", save_at_the_end, EasyDict(saved=sys.argv[1]), 0), "fork")
+        worker.start()
+        wait_until_up([worker], 30)
+        print(worker.port, flush=True)
+        worker.join()
+    """
+    saved = tmp_path / "saved"
+    command = [sys.executable, "-c", textwrap.dedent(code), str(saved)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as starter:
+        worker = os.pidfd_open(int(starter.stdout.readline()))
+        os.killpg(starter.pid, signum)
+        assert starter.wait(DEADLINE_S) == -signum
+        assert wait([worker], DEADLINE_S) == [worker]
+    os.close(worker)
+    assert saved.read_text() == "saved"
 
 
 def test_a_worker_is_not_killed_in_the_place_of_the_one_before(make):
