@@ -6,19 +6,23 @@ import shlex
 
 import pytest
 
+from ding.config.utils import set_system_cfg
 from ding.entry.cli import MODULES, _action, cli
+from ding.worker.transport.transport import choose_transport
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "many_machines.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"(?:^|\s)ding (-m dist.*)", "\n".join(re.findall(r"```bash\n(.*?)```", PAGE, re.S)))
+BLOCKS = "\n".join(re.findall(r"```bash\n(.*?)```", PAGE, re.S))
+COMMANDS = re.findall(r"(?:^|\s)ding (-m dist.*)", BLOCKS)
+ON_RAY = re.findall(r"(?:^|\s)ding (-m parallel.*)", BLOCKS)
 
 
 def options_of(command, folder):
-    words = [word.replace("/shared/run", str(folder)) for word in shlex.split(command)]
+    words = [word.replace("/shared/run", str(folder)).replace("/shared", str(folder)) for word in shlex.split(command)]
     return cli.make_context("ding", words).params
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS + ON_RAY)
 def test_a_command_of_the_page_is_understood(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("cartpole.py", "cartpole.py.pkl"):
@@ -29,6 +33,19 @@ def test_a_command_of_the_page_is_understood(command, tmp_path, monkeypatch):
 def test_the_page_shows_every_role():
     shown = {module for command in COMMANDS for module in re.findall(r"-M (\w+)", command)}
     assert shown == set(MODULES)
+
+
+def test_the_system_config_of_the_page_is_one():
+    [shown] = re.findall(r"```python\n(system_config = dict\(\n    transport=.*?\n\))\n```", PAGE, re.S)
+    names = {}
+    exec(shown, names)
+    system = {**names["system_config"], "path_data": "data", "path_policy": "policy"}
+    assert choose_transport(system).name == "ray"
+    assert set_system_cfg({"main": {"policy": {}}, "system": system}).ray.learner.num_gpus == 1
+
+
+def test_the_page_begins_with_ray():
+    assert ON_RAY and PAGE.index("-m parallel") < PAGE.index("-m dist")
 
 
 def test_the_page_is_in_the_menu():

@@ -116,6 +116,10 @@ class Observed(parallel_run.ParallelRun):
             if task.kind == "collector" and not task.is_eval
         }
 
+    def wait_for_learning(self, count):
+        """Look until the learner has told of so many iterations."""
+        self.wait_for(lambda: len(self.learnt) > count)
+
     def wait_for_training(self):
         """Look until it trains on samples that have just come; returns the name of a collector that collects."""
         self.wait_for(lambda: len(self.samples) > 500 and len(self.learnt) > 20 and self.collecting())

@@ -1,8 +1,14 @@
 """Trainings whose workers are actors of Ray: on a Ray of their own, on one that runs, and when they die."""
 
+import json
 import os
+import secrets
 import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
+from time import monotonic
 
 import psutil
 import pytest
@@ -62,6 +68,60 @@ def test_ray_asks_for_a_token_that_is_drawn_for_the_run(monkeypatch):
     finally:
         cluster.close()
     assert not path.exists() and "RAY_AUTH_MODE" not in os.environ
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start(what):
+    """A process that trains; see `ray_runs`."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.entry.ray_runs", what]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def seen(process):
+    """What it has seen."""
+    output, _ = process.communicate(timeout=2 * DEADLINE_S)
+    found = [line for line in output.splitlines() if line.startswith("SEEN ")]
+    assert found, output[-5000:]
+    return json.loads(found[0].removeprefix("SEEN "))
+
+
+@pytest.mark.slow
+def test_the_run_goes_on_without_a_node_and_takes_up_another(tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    token.write_text(secrets.token_hex(32))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    found = seen(start("lose_a_node"))
+    assert found["gone"].startswith("collector") and found["learner_tasks"] == 1
+    assert found["failure"] == "None" and found["outcome"] == "ParallelOutcome"
+
+
+@pytest.mark.slow
+def test_another_driver_goes_on_where_one_was_killed(tmp_path):
+    first = start("drive")
+    deadline = monotonic() + DEADLINE_S
+    while not (tmp_path / "known").exists():
+        assert monotonic() < deadline and first.poll() is None
+        threading.Event().wait(0.05)
+    known = json.loads((tmp_path / "known").read_text())
+    workers = psutil.Process(first.pid).children(recursive=True)
+    first.kill()
+    first.communicate()
+    actors = [process for process in workers if "WorkerActor" in " ".join(cmdline(process))]
+    assert not psutil.wait_procs(actors, timeout=30)[1]
+    found = seen(start("resume"))
+    assert found["env_steps"] >= known["env_steps"] and found["resumes"][0] is True
+    assert found["first"] > known["iteration"] / 2
+
+
+def cmdline(process):
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 @pytest.fixture(scope="module")
