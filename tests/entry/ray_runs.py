@@ -15,7 +15,7 @@ STORE = 100 * 2**20
 
 
 def lose_a_node():
-    """Two nodes with a collector each; the one without the learner goes, and later another comes."""
+    """Two nodes with a collector each; the one without the learner goes."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "resources": {"head": 1}, **own()})
     node = cluster.add_node(num_cpus=1, **own())
     seen = {}
@@ -29,9 +29,7 @@ def lose_a_node():
         run.wait_for(lambda: len(run.learnt) > before + 100)
         steps = run.coordinator.progress().env_steps
         run.wait_for(lambda: run.coordinator.progress().env_steps > steps + 200)
-        assert not run.back[seen["gone"]]  # there is no room
-        cluster.add_node(num_cpus=1, **own())
-        run.wait_for(lambda: run.back[seen["gone"]])
+        seen["back"] = bool(run.back[seen["gone"]])
         run.stop()
 
     ray = {"address": cluster.address, "learner": {"num_cpus": 0, "resources": {"head": 1}}}
@@ -60,6 +58,7 @@ def drive(resume):
             Path("known.tmp").write_text(json.dumps(known))
             os.replace("known.tmp", "known")
             threading.Event().wait()
+        run.wait_for(lambda: run.learner_tasks)
         seen["env_steps"] = run.coordinator.progress().env_steps
         run.wait_for_learning(100)
         seen.update(first=run.learnt[0][1], resumes=[bool(task.get("resume")) for task in run.learner_tasks])
@@ -77,4 +76,4 @@ def train(damage, configs):
 
 if __name__ == "__main__":
     what = {"lose_a_node": lose_a_node, "drive": lambda: drive(False), "resume": lambda: drive(True)}[sys.argv[1]]
-    print("SEEN " + json.dumps(what()), flush=True)
+    sys.stdout.write(f"SEEN {json.dumps(what())}\n")
