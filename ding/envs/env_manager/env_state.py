@@ -78,13 +78,14 @@ class _Part:
             self.recent.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        self.compact()
+        # The latest actions stay as they are: with a state at each round, columns would be as many as actions.
+        columns = [*self._columns, pack(self.recent[:])] if self.recent else self._columns
         return {
             "seed": None if self.seed is None else list(self.seed),
             "episode": self.episode,
             "generators": self.generators,
             "param": dict(self.param),
-            "actions": [to_plain(Samples({"action": column})) for column in self._columns],
+            "actions": [to_plain(Samples({"action": column})) for column in columns],
             "calls": [[number, name, _plain_moments(args)] for number, name, args in self.calls],
         }
 
@@ -137,7 +138,7 @@ class EpisodeLog:
         """Note that the reset which was prepared has been done; return `recent`."""
         part = self._next
         assert part is not None, "prepare() comes first"
-        part.param = param
+        part.param = dict(param) if param else {}
         self._parts = [*self._parts, part] if self._goes_on else [part]
         self.recent = part.recent
         if self._normalizers is None:

@@ -493,3 +493,12 @@ def test_a_state_of_other_envs_and_a_closed_manager_are_refused(cls):
         for act in (manager.state_dict, lambda: manager.load_state_dict({})):
             with pytest.raises(AssertionError, match="is closed"):
                 act()
+
+
+def test_a_state_at_each_round_leaves_the_actions_in_few_columns():
+    with launched(BaseEnvManager, [Endless]) as manager:
+        for _ in range(40):
+            drive(manager, 1, integers(1))
+            state = manager.state_dict()
+        (part,) = state["envs"][0]["episode"]["parts"]
+        assert len(part["actions"]) == 1 and state["envs"][0]["episode"]["steps"] == 40

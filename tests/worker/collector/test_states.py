@@ -17,12 +17,15 @@ from ding.entry.pipeline import read_pair, with_command_mode
 from ding.envs import BaseEnvManager, SyncSubprocessEnvManager, get_vec_env_setting
 from ding.policy.base_policy import create_policy
 from ding.policy.modes import plain_transition
+from ding.utils.data.samples import pack
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.worker.collector.base_serial_collector import create_serial_collector
+from ding.worker.collector.batch import Batch
 from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
 from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
 from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
+from ding.worker.collector.fragments import IN_COLUMN, Fragments
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
@@ -200,6 +203,40 @@ def test_observations_of_any_form_are_collected_alike(manager, form, policy):
     check(lambda: built(SampleSerialCollector, manager, envs, policy(unroll_len=5)), n_sample=9)
 
 
+@pytest.mark.parametrize("with_dicts", [False, True])
+def test_fragments_with_gaps_ends_and_odd_flags_go_on(with_dicts, monkeypatch):
+    monkeypatch.setattr("ding.worker.collector.fragments.LOG_ROUNDS", (4, 6))
+    rng = np.random.default_rng(0)
+
+    def step(fragments, env_ids, seed):
+        own = np.random.default_rng(seed)
+        obs, after = (Batch.copied(env_ids, list(own.normal(size=(len(env_ids), 2)))).node for _ in range(2))
+        infos = [[{}, {"truncated": True}, {"terminated": False, "truncated": False}][own.integers(3)] for _ in env_ids]
+        rows = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, "done": False, "n": float(own.normal())} for _ in env_ids]
+        columns = {"n": pack(own.normal(size=len(env_ids)).tolist())}
+        dones = [bool(own.random() < 0.1) for _ in env_ids]
+        fragments.record(env_ids, obs, after, columns, dones, infos, seed, rows if with_dicts else None)
+
+    one = Fragments(3)
+    for moment in range(120):
+        deed = rng.random()
+        env_id = int(rng.integers(3))
+        if deed < 0.1:
+            one.split(env_id)
+        elif deed < 0.15:
+            one.drop(env_id)
+        elif deed < 0.2:
+            one.take(env_id, goes_on=True)
+        else:
+            step(one, sorted({env_id, int(rng.integers(3))}), moment)
+        other = Fragments(3)
+        assert other.load_state_dict(through_bytes(one.state_dict())) == []
+        assert other.lengths == one.lengths
+        assert differences([as_dicts(one.peek(i)) for i in range(3)], [as_dicts(other.peek(i)) for i in range(3)]) == []
+        if moment % 3 == 0:  # and the rest is recorded by the one that was put back
+            one = other
+
+
 def test_a_log_of_rounds_that_is_full_is_left_at_the_same_time(monkeypatch):
     monkeypatch.setattr("ding.worker.collector.fragments.LOG_ROUNDS", (2, 3))
     for before in range(1, 5):
@@ -318,6 +355,7 @@ def test_samples_and_episodes_that_an_exception_has_left_go_on(manager):
         goes_on = [one.collect(**amount) for _ in range(3)]
         assert put_back(other, others, state) == []
         assert differences(as_dicts(goes_on), [as_dicts(other.collect(**amount)) for _ in range(3)]) == []
+        assert one.envstep == other.envstep
         one.close()
         other.close()
 
