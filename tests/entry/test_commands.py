@@ -319,7 +319,8 @@ def test_a_video_of_another_kind_is_refused(exp):
 
 
 def test_without_the_packages_both_are_named_at_once(exp, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "moviepy", None)
+    monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(ImportError, match="pip install moviepy pygame"):
         trained.record(exp)
 

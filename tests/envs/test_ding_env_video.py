@@ -127,7 +127,8 @@ def test_the_default_folder_is_video(clips, registered, tmp_path, monkeypatch):
     assert clips[0][1].startswith(str(tmp_path / "video"))
 
 
-def test_recording_without_its_package_names_the_extra(monkeypatch):
+def test_recording_without_its_packages_names_them_all(monkeypatch):
     monkeypatch.setitem(sys.modules, "moviepy", None)
-    with pytest.raises(ImportError, match=r"ding-worker\[video\]"):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(ImportError, match="pip install moviepy pygame"):
         DingEnvWrapper(Toy()).enable_save_replay("./video")

@@ -470,9 +470,10 @@ def test_render_says_what_to_set():
         GymnasiumEnv({"env": ProbeEnv}).render()
 
 
-def test_recording_without_its_package_names_the_extra(monkeypatch):
+def test_recording_without_its_packages_names_them_all(monkeypatch):
     monkeypatch.setitem(sys.modules, "moviepy", None)
-    with pytest.raises(ImportError, match=r"ding-worker\[video\]"):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(ImportError, match="pip install moviepy pygame"):
         GymnasiumEnv({"env": ProbeEnv}).enable_save_replay("./video")
 
 

@@ -140,9 +140,11 @@ def require_video() -> None:
 
     pygame draws many envs, CartPole among them.
     """
-    missing = [name for name in ("moviepy", "pygame") if importlib.util.find_spec(name) is None]
-    if "moviepy" in missing:
-        raise ImportError(f"recording videos needs packages that are not installed: pip install {' '.join(missing)}")
+    try:
+        import moviepy  # noqa: F401
+    except ImportError as e:
+        more = " pygame" if importlib.util.find_spec("pygame") is None else ""
+        raise ImportError(f"recording videos needs packages that are not installed: pip install moviepy{more}") from e
 
 
 def video_prefix(env: Any) -> str:

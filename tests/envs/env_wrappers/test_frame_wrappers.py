@@ -84,9 +84,9 @@ def test_of_a_tuple_of_images_each_is_resized(cv2):
     assert [frame.shape for frame in env.reset()] == [(84, 84)] * 2
 
 
-def test_resizing_without_opencv_names_the_extra(monkeypatch):
+def test_resizing_without_opencv_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(ImportError, match=r"ding-worker\[atari\]"):
+    with pytest.raises(ImportError, match="pip install opencv-python-headless"):
         WarpFrameWrapper(images((20, 20, 3)))
 
 
