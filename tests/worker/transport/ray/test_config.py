@@ -1,5 +1,10 @@
 """The section `ray` of a system config, and what follows from `transport = 'ray'`."""
 
+import os
+import pathlib
+import subprocess
+import sys
+
 import pytest
 
 from ding.config import compile_config_parallel
@@ -7,6 +12,8 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.transport.ray.config import actor_options, bundle, ray_section
 from ding.worker.transport.transport import Launch, get_transport
 from tests.entry.parallel_fakes import triple
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
 
 
 def test_the_section_is_complete_and_keeps_what_was_given():
@@ -46,6 +53,18 @@ def test_one_word_makes_all_roles_those_of_ray(how):
     assert [cfg.system[name].type for name in ("learner0", "collector0", "collector1")] == ["ray"] * 3
     assert cfg.system.coordinator.transport == cfg.main.policy.other.commander.transport == "ray"
     assert cfg.system.ray == ray_section({})
+
+
+def test_without_the_package_ray_it_is_said_how_to_get_it():
+    code = (
+        "import sys; sys.modules['ray'] = None\n"
+        "from ding.worker.transport.transport import choose_transport\n"
+        "choose_transport({'transport': 'ray'})\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=str(ROOT)), capture_output=True
+    )
+    assert "the transport 'ray' needs the package ray: pip install 'ding-worker[ray]'" in result.stderr.decode()
 
 
 def test_workers_of_ray_are_actors_that_need_no_addresses():
