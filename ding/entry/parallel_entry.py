@@ -37,6 +37,7 @@ def parallel_pipeline(
     max_seconds: float = math.inf,
     platform: str = "local",
     address: str | None = None,
+    resume: bool = False,
 ) -> None:
     """Train with learners and collectors in processes of their own, until solved or out of budget.
 
@@ -62,6 +63,11 @@ def parallel_pipeline(
         address: of the Ray cluster to join, `ray.address` in the system config. Without one, a Ray of the run's own is
             started on this machine.
 
+        resume: go on with what the coordinator has kept under `exp_name`: counters, replay buffers and the state of the
+            commander, and with the learner's newest checkpoint and weights. This is not exact: episodes begin anew, and
+            what came after the last state is lost. Where nothing is kept the run begins anew, and what an earlier run
+            has left there is set aside.
+
     Raises:
         TypeError: `input_cfg` is neither a path nor a triple.
         ConfigError: a value is not allowed, or something is missing.
@@ -69,7 +75,7 @@ def parallel_pipeline(
         WorkerDied: the process of a worker has ended; with its exit code or signal.
     """
     logs = enable_total_log, disable_flask_log
-    run_parallel(input_cfg, seed, *logs, max_train_iter, max_env_step, max_seconds, platform, address)
+    run_parallel(input_cfg, seed, *logs, max_train_iter, max_env_step, max_seconds, platform, address, resume)
 
 
 def launch_learner(

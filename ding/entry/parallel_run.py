@@ -30,16 +30,20 @@ from ding.entry.progress import (
     set_limits,
     write_result,
 )
+from ding.entry.run_state import set_aside
 from ding.entry.workers import env_name
 from ding.policy.settings import positive
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
 from ding.worker.coordinator.coordinator import Coordinator, Progress
+from ding.worker.coordinator.state_file import STATE_FILE
 
 # How often the terminal is told of the progress, and signals are looked for: one that comes just before a wait begins
 # does not end it.
 _TICK_S = 0.5
+# How often a coordinator writes what a run can go on with, where its config does not say.
+_STATE_INTERVAL_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,13 @@ def run_parallel(
     max_seconds: float = math.inf,
     platform: str = "local",
     address: str | None = None,
+    resume: bool = False,
 ) -> ParallelOutcome:
     """Train as `parallel_pipeline` does, and tell how it ended."""
     start = monotonic()
-    cfg = _compile(_placed(input_cfg, platform, address), seed, max_train_iter, max_env_step, max_seconds)
+    triple = _placed(input_cfg, platform, address)
+    renew = _prepare_states(triple, resume)
+    cfg = _compile(triple, seed, max_train_iter, max_env_step, max_seconds, renew)
     return drive(cfg, make_crew(cfg.system, disable_flask_log), enable_total_log, start, start + max_seconds)
 
 
@@ -205,13 +212,36 @@ def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, An
     return main, create, system
 
 
+def _prepare_states(triple: tuple[Any, Any, Any], resume: bool) -> bool:
+    """Have the coordinator keep what a run can go on with, and go on with it; returns whether to take a new folder."""
+    main, _, system = triple
+    coordinator = system.setdefault("coordinator", {})
+    if system.get("transport") != "ray":  # there the samples go with the run
+        coordinator.setdefault("state_interval_s", _STATE_INTERVAL_S)
+    if not resume:
+        return not value_at(main, "policy.learn.resume_training")
+    exp_name = str(main.get("exp_name", "default_experiment"))
+    logger = logging.getLogger("ding")
+    if os.path.exists(os.path.join(exp_name, STATE_FILE)):
+        coordinator["resume"] = True
+        logger.warning(
+            "%s: goes on with the counters and buffers that the coordinator has kept, and the newest weights; this is "
+            "not exact: episodes begin anew, and what came after the last state is lost",
+            exp_name,
+        )
+    else:
+        aside = set_aside(exp_name)
+        moved = f"; what was there is in {aside} now" if aside else ""
+        logger.warning("%s: no state to go on from, so it begins anew%s", exp_name, moved)
+    return False
+
+
 def _compile(
-    triple: tuple[Any, Any, Any], seed: int, max_train_iter: int, max_env_step: int, max_seconds: float
+    triple: tuple[Any, Any, Any], seed: int, max_train_iter: int, max_env_step: int, max_seconds: float, renew: bool
 ) -> EasyDict:
     check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
     main, create, system = triple
     set_limits(main, system, max_train_iter, max_env_step)
-    renew = not value_at(main, "policy.learn.resume_training")
     # Each worker listens at any free port and reports it: a port that was free a moment ago may be taken by then.
     ports: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     with StartFolder(main.get("exp_name", "default_experiment")) as folder:

@@ -116,7 +116,7 @@ def choose_start(main: Any, compile_main: Callable[[], EasyDict], resume: bool) 
     if os.path.isdir(os.path.join(exp_name, FOLDER)):
         state = _find(exp_name, compile_main())
     if state is None:
-        aside = _set_aside(exp_name)
+        aside = set_aside(exp_name)
         moved = f"; what was there is in {aside} now" if aside else ""
         logging.getLogger("ding").warning("%s: no state to go on from, so it begins anew%s", exp_name, moved)
     elif "load_ckpt_before_run" in hook:
@@ -134,7 +134,7 @@ def _find(exp_name: str, cfg: EasyDict) -> dict[str, Any] | None:
     return state
 
 
-def _set_aside(exp_name: str) -> str:
+def set_aside(exp_name: str) -> str:
     """Give the folder of an earlier run another name, which is returned; "" where there is none."""
     if not os.path.exists(os.path.join(exp_name, "total_config.py")):
         return ""

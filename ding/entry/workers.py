@@ -14,6 +14,7 @@ from easydict import EasyDict
 
 from ding.entry.checks import check_model_fits_env, check_policy_fits_env
 from ding.entry.progress import ProgressLine, append_evaluation, mean_return, write_result
+from ding.entry.run_folder import BEST, RunFolder
 from ding.entry.run_state import RunStates
 from ding.entry.utils import random_collect
 from ding.envs.env.base_env import get_vec_env_setting
@@ -80,9 +81,18 @@ class SerialRun:
         """Go on from what the learner's checkpoint says of the rest, if it has loaded one."""
         if self.cfg.policy.learn.get("resume_training", False):
             self.collector.envstep = self.learner.collector_envstep
+            self._keep_best()
         state = self.learner.ckpt_extra.get(NORMALIZATION)
         if state:
             self.collector_env.load_normalization(state)
+
+    def _keep_best(self) -> None:
+        """Have the best checkpoint that is in the folder replaced by a better one only."""
+        best = os.path.join(self.cfg.exp_name, "ckpt", BEST)
+        if get_rank() == 0 and os.path.exists(best) and hasattr(self.evaluator, "note_best"):
+            returns = [line["returns"] for line in RunFolder(self.cfg.exp_name).evaluations() if line["returns"]]
+            for evaluated in returns:
+                self.evaluator.note_best(float(np.mean(evaluated)))
 
     def sync_normalization(self) -> None:
         """Give all collector envs the statistics of all of them, and put these into the next checkpoint.

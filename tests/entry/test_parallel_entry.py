@@ -410,6 +410,30 @@ def test_a_signal_ends_everything_with_status_130(signum):
     assert not any(map(exists, pids))
 
 
+@pytest.mark.slow
+def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(caplog):
+    run, _ = endless_run()
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=DEADLINE_S)
+    assert os.path.exists("exp/coordinator_state.msgpack")
+    before, limits = evaluations(), {"max_seconds": DEADLINE_S, "max_env_step": 3000}
+    outcome = run_parallel(triple(), seed=0, resume=True, **limits)
+    assert os.listdir() == ["exp"] and [line["train_iter"] for line in evaluations()].count(0) == 1
+    assert evaluations()[: len(before)] == before and outcome.progress.best_return == 7.5
+    assert outcome.progress.env_steps >= 3000
+    assert "exp: goes on with the counters and buffers that the coordinator has kept" in caplog.text
+    assert "this is not exact: episodes begin anew" in caplog.text
+
+
+def test_a_run_without_a_state_begins_anew_and_sets_aside_what_was_there(caplog):
+    parallel_pipeline(triple("local"), seed=0, max_train_iter=5, max_seconds=DEADLINE_S)
+    assert not os.path.exists("exp/coordinator_state.msgpack")  # that run has come to its end
+    parallel_pipeline(triple("local"), seed=0, max_train_iter=5, max_seconds=DEADLINE_S, resume=True)
+    (aside,) = set(os.listdir()) - {"exp"}
+    assert f"exp: no state to go on from, so it begins anew; what was there is in {aside} now" in caplog.text
+    assert result()["train_iter"] == 5
+
+
 def test_workers_die_with_the_process_that_started_them():
     run, pids = endless_run()
     watched = [os.pidfd_open(pid) for pid in pids]

@@ -2,6 +2,7 @@ import copy
 import json
 import math
 import os
+import pathlib
 import pickle
 import signal
 import threading
@@ -226,6 +227,16 @@ def test_random_collect_fills_the_buffer_first(monkeypatch):
     assert [count for count, _ in pushed] == [16, 8]
     assert pushed[0][1] == 0 and pushed[1][1] >= 24
     assert random_collect.__module__ == "ding.entry.utils"
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_replaces_the_best_one_by_a_better_one_only():
+    run_serial(pair(), env_setting=setting(evaluator={"length": 20}), max_train_iter=7)
+    best = pathlib.Path("exp/ckpt/ckpt_best.pth.tar").read_bytes()
+    learn = {"resume_training": True, "learner": {"hook": {"load_ckpt_before_run": "exp/ckpt/iteration_7.pth.tar"}}}
+    worse = setting(evaluator={"length": 1})
+    run = run_serial(pair(learn=learn), env_setting=worse, max_train_iter=13)
+    assert run.cfg.exp_name == "exp" and run.learner.train_iter == 13
+    assert pathlib.Path("exp/ckpt/ckpt_best.pth.tar").read_bytes() == best
 
 
 def test_settings_without_effect_are_warned_of(caplog):

@@ -170,6 +170,10 @@ class EpisodeEvaluator(SerialEvaluator):
         self.last_eval: EvalRecord | None = None
         self._end_flag = False
 
+    def note_best(self, mean_return: float) -> None:
+        """Count a return that an earlier run has reached: only a better one is worth a new best checkpoint."""
+        self._max_episode_return = max(self._max_episode_return, mean_return)
+
     def state_dict(self) -> dict[str, Any]:
         last = None if self.last_eval is None else asdict(self.last_eval)
         return {**super().state_dict(), "max_episode_return": self._max_episode_return, "last_eval": last}
