@@ -171,7 +171,7 @@ _INPUT_MODULES = (
 @click.option("--enable-total-log", type=bool, default=False, help="Whether the coordinator writes its log.")
 @click.option("--disable-flask-log", type=bool, default=True, help="Whether servers log errors only.")
 @click.option(
-    "-P", "--platform", type=click.Choice(["local", "slurm", "k8s", "ray"]), default="local",
+    "-P", "--platform", type=click.Choice(["local", "k8s", "ray"]), default="local",
     help="For -M config: how the machines are found; for -m parallel: local or ray. 'local' by default.",
 )  # fmt: skip
 @click.option("--address", help="For -m parallel -P ray: the cluster to join; without it, a Ray is started.")

@@ -448,3 +448,8 @@ def test_a_policy_is_evaluated_with_each_seed(monkeypatch):
     assert output.splitlines() == ["seed 3: mean return 12.3", "seed 4: mean return 12.3"]
     assert [args[1] for _, args, _ in evaluate.calls] == [3, 4]
     assert all(kwargs == {"load_path": config, "replay_path": "videos"} for _, _, kwargs in evaluate.calls)
+
+
+def test_only_platforms_that_are_there_are_offered():
+    result = ding_command("-m", "dist", "-M", "config", "-P", "slurm", "-c", __file__)
+    assert result.exit_code == 2 and "'slurm' is not one of 'local', 'k8s', 'ray'" in result.output
