@@ -143,6 +143,14 @@ def test_a_ray_that_runs_is_used_and_stays(cluster):
 
 
 @pytest.mark.slow
+def test_a_collector_in_an_actor_may_have_envs_in_processes_of_their_own(cluster):
+    main, create, system = triple("ray")
+    create.env_manager.type = "subprocess"
+    outcome = run_parallel((main, create, system), seed=0, max_train_iter=10, max_seconds=DEADLINE_S)
+    assert outcome.progress.train_iter == 10
+
+
+@pytest.mark.slow
 def test_workers_that_do_not_fit_into_the_cluster_are_told_of_with_what_there_is(cluster):
     system = {"ray": {"collector": {"resources": {"moon": 1}}, "start_timeout_s": 15}}
     message = r"collector0, collector1 could not be started within 15 s: wanted are .*'moon': 1.*the cluster has .*CPU"
