@@ -190,6 +190,7 @@ class WorkerProcess:
                 self.pid = self.port = None
                 raise WorkerDied(self.name, told["exitcode"], self._failure)
         if has_ended:
+            self._kill_rest()
             self.pid = self.port = None
             raise WorkerDied(self.name, self._server.exitcode)
         return False
@@ -208,19 +209,27 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the worker as it should end, or by force where it takes too long. Bounded in time; idempotent."""
-        if self._finalizer is not None:
-            self._finalizer()
+        if self._finalizer is not None and self._finalizer():
+            self._kill_rest()
+
+    def _kill_rest(self) -> None:
+        """Its fork server has just ended, and could not see to what the worker has started."""
+        if self.pid is not None:
+            _kill_group(self.pid)
 
 
-def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent) -> None:
+def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent) -> bool:
+    """End the fork server; returns whether it had to be killed."""
     close_event.set()
-    if not end.wait(CLOSE_S + _SERVER_S):
+    is_killed = not end.wait(CLOSE_S + _SERVER_S)
+    if is_killed:
         server.kill()
         end.wait(KILL_S)
     if server.exitcode is not None:
         server.close()
     end.close()
     channel.close()
+    return is_killed
 
 
 def close_all(workers: Iterable[WorkerProcess]) -> None:

@@ -149,8 +149,8 @@ def leave_something(config, seed, start_event, close_event, report):
     close_event.wait()
 
 
-@pytest.mark.parametrize("how", ["kill", "close", "terminate"])
-def test_what_a_worker_has_started_ends_with_it(how, make):
+@pytest.mark.parametrize("how", ["kill", "close", "terminate", "kill fork server", "stop fork server"])
+def test_what_a_worker_has_started_ends_with_it(how, make, monkeypatch):
     worker = make(leave_something)
     wait_until_up([worker], DEADLINE_S)
     left = os.pidfd_open(worker.port)
@@ -160,6 +160,14 @@ def test_what_a_worker_has_started_ends_with_it(how, make):
     elif how == "terminate":
         worker.terminate()
         assert death(worker).exitcode == -signal.SIGTERM
+    elif how == "kill fork server":
+        os.kill(worker.server_pid, signal.SIGKILL)
+        assert death(worker).exitcode == -signal.SIGKILL
+    elif how == "stop fork server":
+        monkeypatch.setattr(worker_process, "CLOSE_S", 0.1)
+        monkeypatch.setattr(worker_process, "_SERVER_S", 0.1)
+        os.kill(worker.server_pid, signal.SIGSTOP)
+        worker.close()
     else:
         worker.close()
     assert wait([left], DEADLINE_S) == [left]
