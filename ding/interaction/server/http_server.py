@@ -22,9 +22,10 @@ from ding.interaction.server.request_threads import RequestThreads
 _HEAD_LIMIT = 16 * 2**10  # bytes of a request line and its headers
 # Requests with larger bodies are answered in a thread, so that the others do not wait while theirs is decoded.
 _INLINE_LIMIT = 64 * 2**10
-# How many connections of one address may be open that have had no request admitted yet. The oldest one gives way:
-# whoever is admitted at all, is so with the first request.
+# How many connections of one address, and of all, may be open that have had no request admitted yet. The oldest one
+# gives way: whoever is admitted at all, is so with the first request.
 _MOST_STRANGERS = 128
+_MOST_STRANGERS_OF_ALL = 512  # somebody may have many addresses: each process of this machine has all of 127.0.0.0/8
 _STRANGER_S = 10.0  # how long a connection may take until a request of it is admitted
 _SILENCE_S = 60.0  # how long a body may be interrupted
 _IDLE_S = 600.0  # how long a connection is kept between two requests
@@ -89,6 +90,7 @@ class HttpServer:
         self._pending = 0  # requests that are being answered
         self._connections: set[_Connection] = set()
         self._strangers: dict[str, deque[_Connection]] = {}
+        self._all_strangers: dict[_Connection, None] = {}  # the oldest one first
         self._refused_at = 0.0
         _servers.add(self)
 
@@ -202,13 +204,21 @@ class HttpServer:
         self._connections.add(connection)
         strangers = self._strangers.setdefault(connection.peer, deque())
         strangers.append(connection)
+        self._all_strangers[connection] = None
         if len(strangers) > _MOST_STRANGERS:
-            strangers.popleft().abort()
+            self._oust(strangers[0])
+        if len(self._all_strangers) > _MOST_STRANGERS_OF_ALL:
+            self._oust(next(iter(self._all_strangers)))
+
+    def _oust(self, connection: _Connection) -> None:
+        self.known(connection)  # it counts no longer, though it is gone a moment later only
+        connection.abort()
 
     def known(self, connection: _Connection) -> None:
         """The first request of a connection was admitted."""
-        strangers = self._strangers.get(connection.peer)
-        if strangers is not None and connection in strangers:
+        if connection in self._all_strangers:
+            del self._all_strangers[connection]
+            strangers = self._strangers[connection.peer]
             strangers.remove(connection)
             if not strangers:
                 del self._strangers[connection.peer]

@@ -120,6 +120,30 @@ def test_of_the_connections_that_ask_for_nothing_the_oldest_give_way(monkeypatch
         assert b"200" in keeps.recv(1000)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.1 is the only address of this kind")
+def test_of_those_that_come_from_many_addresses_the_oldest_give_way_too(monkeypatch):
+    monkeypatch.setattr(http_server, "_MOST_STRANGERS_OF_ALL", 5)
+    with Adder() as slave, contextlib.ExitStack() as stack:
+        strangers = []
+        for number in range(20):
+            client = stack.enter_context(socket.socket())
+            client.settimeout(DEADLINE_S)
+            client.bind((f"127.0.0.{2 + number}", 0))
+            client.connect(("127.0.0.1", slave.port))
+            strangers.append(client)
+        assert all(is_closed(stranger) for stranger in strangers[:15])
+        assert slave.ping()
+        assert not is_closed_now(strangers[-1])
+
+
+def is_closed_now(client):
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
 @pytest.mark.parametrize("message", [b"", b"GET /ping HTTP/1.1\r\nX-Slow: "])
 def test_a_connection_that_asks_for_nothing_is_ended_after_a_while(monkeypatch, message):
     monkeypatch.setattr(http_server, "_STRANGER_S", 0.2)
