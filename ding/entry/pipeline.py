@@ -80,7 +80,7 @@ def run_pipeline(
         if prepare is not None:
             prepare(stack, run)
         folder.keep()
-        with guard_training(run.learner.save_checkpoint, states.interruption):
+        with guard_training(run.learner.save_checkpoint, states.interruption), states.guard(run):
             _train(run, update, pretrain, max_train_iter, max_env_step)
     return run
 

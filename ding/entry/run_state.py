@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from easydict import EasyDict
 
 from ding.config.checks import value_at
 from ding.entry.run_folder import plain_tree
-from ding.torch_utils.training_guard import Interruption
+from ding.torch_utils.training_guard import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, Rule, boolean, check_config, integer, number
 from ding.utils.file_helper import sweep_temporary
 from ding.utils.object_state import global_generators_state, load_global_generators_state
@@ -57,6 +57,8 @@ _WORKERS = (
     *("policy", "learner", "collector_env", "evaluator_env", "collector", "evaluator", "buffer", "commander"),
     "writer",
 )
+# Of these nothing can be told in the middle of a round.
+_IN_ROUND = ("collector_env", "evaluator_env", "collector", "expert")
 _COUNTERS = ("stop", "is_starved", "idle_rounds", "last_push_iter")
 _BEST = "ckpt_best.pth.tar"
 
@@ -168,6 +170,7 @@ class RunStates:
         self._folder = StateFolder(os.path.join(cfg.exp_name, FOLDER), 1 if settings is None else settings.keep)
         self._logger = logging.getLogger("ding")
         self._last_s, self._last_iter = time.monotonic(), 0
+        self._left_out: tuple[str, ...] = ()
         self.interruption = Interruption()
         self.is_resumed = start.state is not None
         self.inexact: list[str] = []
@@ -226,13 +229,38 @@ class RunStates:
             )
         self._last_s, self._last_iter = time.monotonic(), run.learner.train_iter
 
+    @contextlib.contextmanager
+    def guard(self, run: Any) -> Iterator[None]:
+        """Save a state when the block ends by an exception, and there is none to go on from.
+
+        What breaks off in the middle of a round cannot go on exactly: such a state has no envs and no unfinished
+        episodes, and says so.
+        """
+        try:
+            yield
+        except Exception:
+            if not any(self._folder.states()):
+                self._save_broken(run)
+            raise
+
+    def _save_broken(self, run: Any) -> None:
+        try:
+            refuse_nan(run.policy.state_dict(), "after an exception")
+        except FloatingPointError as e:
+            self._logger.error("%s: the state of the run is not saved: %s", self._cfg.exp_name, e)
+            return
+        self._note_inexact(["an exception broke the run off in the middle of a round"], logging.INFO)
+        self._left_out = _IN_ROUND
+        self.save(run, "exception")
+
     def _gather(self, run: Any) -> dict[str, Any]:
-        parts, reasons = told_states(_parts(run))
+        parts, reasons = told_states({k: v for k, v in _parts(run).items() if k not in self._left_out})
         self._note_inexact(reasons, logging.INFO)
         path = os.path.join(self._cfg.exp_name, "eval.jsonl")
         return {
             "parts": parts,
             "counters": {name: getattr(run, name) for name in _COUNTERS},
+            "env_step": int(run.envstep),
             "eval_info": as_plain(run.eval_info),
             "eval_size": os.path.getsize(path) if os.path.exists(path) else 0,
             "stop_value": value_at(self._cfg, "env.stop_value"),
@@ -300,6 +328,8 @@ class RunStates:
             )
         self._note_inexact(state["inexact"])
         self._note_inexact(put_states(own, told))
+        if "collector" not in told and run.collector is not None:
+            run.collector.envstep = state["env_step"]
         for name, value in state["counters"].items():
             setattr(run, name, value)
         run.stop = run.stop and state["stop_value"] == value_at(self._cfg, "env.stop_value")

@@ -33,7 +33,8 @@ def serial_pipeline(
     Every five minutes, when a signal ends it and when it comes to its end, a run saves its whole state to `run_state`
     there, as the section `run_state` of the main config says: `every_iter` and `every_s` (0 for never), `keep` states,
     `trust_pickle`; False for no states. With `resume` a run goes on from the newest one as if it had never ended, bit
-    for bit on a CPU; a signal takes effect at the end of a round for that.
+    for bit on a CPU; a signal takes effect at the end of a round for that. An exception breaks off in the middle of a
+    round: the state before it stays; where there is none, one is saved that is not exact.
 
     Inside a `DDPContext` all ranks call this together, with `policy.multi_gpu`. Each collects and trains with the
     amounts of the config (`to_ddp_config` divides them); env steps count over all ranks. Rank 0 evaluates, and it alone

@@ -115,7 +115,7 @@ def run_offline(
         if hasattr(run.policy, "set_statistic"):
             run.policy.set_statistic(dataset.statistics)
         folder.keep()
-        with guard_training(run.learner.save_checkpoint, states.interruption):
+        with guard_training(run.learner.save_checkpoint, states.interruption), states.guard(run):
             _train(run, loader, max_train_iter, evaluates_within_epochs)
     return run
 

@@ -112,6 +112,48 @@ def test_a_second_signal_leaves_at_once() -> None:
     assert told() == [] and max(env.life for env in TinyEnv.made) == 10
 
 
+def test_after_an_exception_the_state_of_before_stays() -> None:
+    def on_step(env: TinyEnv) -> None:
+        if env.life == 25:
+            raise ZeroDivisionError("in the env")
+
+    with pytest.raises(RuntimeError, match="in the env"):
+        run(collector={"on_step": on_step}, iterations=99, run_state={"every_iter": 5})
+    assert told() == [("interval", 6), ("interval", 12)]
+
+
+def test_an_exception_before_the_first_state_saves_one_that_is_not_exact(caplog: pytest.LogCaptureFixture) -> None:
+    def on_step(env: TinyEnv) -> None:
+        if env.life == 25:
+            raise ZeroDivisionError("in the env")
+
+    with pytest.raises(RuntimeError, match="in the env"):
+        run(collector={"on_step": on_step}, iterations=99)
+    rows, notes = show_states("exp")
+    (row,) = rows
+    assert row[2] == "exception" and row[-1] == "no"
+    assert "Not exact: an exception broke the run off in the middle of a round" in notes
+    again = run(resume=True, iterations=30)
+    assert again.learner.train_iter == 30 and again.envstep > int(row[4]) > 0 and again.buffer is not None
+    assert "does not go on exactly as it would have done: an exception broke the run off" in caplog.text
+    lines = [json.loads(line)["train_iter"] for line in Path("exp/eval.jsonl").read_text().splitlines()]
+    assert lines == sorted(set(lines)) and lines[0] == 0
+
+
+def test_a_state_with_nan_is_not_saved_after_an_exception() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+
+        def fail(self: Any, data: Any) -> Any:
+            with torch.no_grad():
+                next(iter(self._model.parameters())).fill_(float("nan"))
+            raise FloatingPointError("a loss is NaN")
+
+        patch.setattr("ding.policy.dqn.DQNPolicy._forward_learn", fail)
+        with pytest.raises(FloatingPointError, match="a loss is NaN"):
+            run()
+    assert told() == []
+
+
 def test_a_state_that_cannot_be_written_does_not_end_the_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
