@@ -30,14 +30,18 @@ from ding.entry.progress import (
     set_limits,
     write_result,
 )
+from ding.entry.run_folder import BEST, RunFolder
 from ding.entry.run_state import set_aside
 from ding.entry.workers import env_name
 from ding.policy.settings import positive
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
+from ding.utils.file_helper import save_file
 from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.state_file import STATE_FILE
+from ding.worker.transport.stores import EVALUATED
+from ding.worker.transport.transport import get_transport
 
 # How often the terminal is told of the progress, and signals are looked for: one that comes just before a wait begins
 # does not end it.
@@ -117,6 +121,7 @@ class ParallelRun:
     def __init__(self, cfg: EasyDict, start: float) -> None:
         self._cfg, self._start = cfg, start
         self._returns: list[Any] = []
+        self._best = self._best_so_far() if cfg.system.coordinator.get("resume") else -math.inf
         self.coordinator = Coordinator(cfg)
         self.coordinator.on_evaluation = self._record
         self._line = ParallelProgressLine()
@@ -182,6 +187,25 @@ class ParallelRun:
             append_record(self._cfg.main.exp_name, record)
         except OSError as e:  # the training is worth more than its record
             self.coordinator.error(f"an evaluation could not be recorded: {e}")
+        if float(np.mean(self._returns)) > self._best:
+            self._best = float(np.mean(self._returns))
+            self._save_best()
+
+    def _best_so_far(self) -> float:
+        lines = RunFolder(self._cfg.main.exp_name).evaluations()
+        return max((float(np.mean(line["returns"])) for line in lines if line["returns"]), default=-math.inf)
+
+    def _save_best(self) -> None:
+        """Save the weights that were just evaluated as the best checkpoint."""
+        main = self._cfg.main
+        place = main.policy.other.commander
+        try:
+            version = get_transport(place.transport).policy_store(place.path_policy).read(EVALUATED)
+            assert version is not None  # no version is known
+            state = {"model": version.state["model"], "last_iter": version.state["iter"]}
+            save_file(os.path.join(main.exp_name, "ckpt", BEST), state)
+        except OSError as e:
+            self.coordinator.error(f"the best checkpoint could not be saved: {e}")
 
     def outcome(self) -> ParallelOutcome:
         """How it ended; also written to the folder of the experiment, and told."""

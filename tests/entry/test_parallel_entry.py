@@ -108,6 +108,16 @@ def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(c
     assert checkpoint["last_iter"] == 30
 
 
+@pytest.mark.parametrize("comm", ["flask_fs", "local"])
+def test_the_weights_of_the_best_evaluation_are_kept(comm):
+    run_parallel(triple(comm), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
+    means = [(sum(line["returns"]) / len(line["returns"]), -line["train_iter"]) for line in evaluations()]
+    best = torch.load("exp/ckpt/ckpt_best.pth.tar", weights_only=True)
+    assert best["last_iter"] == -max(means)[1]
+    newest = torch.load("exp/ckpt/iteration_30.pth.tar", weights_only=True)
+    assert best["model"].keys() == newest["model"].keys()
+
+
 def test_two_players_train_with_workers_of_the_type_local():
     create = {**TWO_PLAYERS, "comm_learner": {"type": "local"}, "comm_collector": {"type": "local"}}
     outcome = run_parallel((TWO_PLAYERS_MAIN, create, {}), seed=0, max_seconds=DEADLINE_S)

@@ -138,6 +138,10 @@ class PolicyVersion(NamedTuple):
     token: Any
 
 
+# Name of the weights that the newest evaluation judges, as the collector that plays it has read them.
+EVALUATED = "evaluated"
+
+
 class PolicyStore(Protocol):
     """The newest weights by name."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ding.worker.collector.comm.exchange import CollectorExchange
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.stores import PolicyStore, SampleStore, write_patiently
+from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore, write_patiently
 from ding.worker.transport.tasks import plain
 
 _OF_SAMPLE = frozenset(("data_id", "policy_iter"))
@@ -34,7 +34,13 @@ def check_metadata(metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> list[
 
 
 class WeightsChannel:
-    """What the collector of one task gets: weights, until `exchange` is closed."""
+    """What the collector of one task gets: weights, until `exchange` is closed.
+
+    Attributes:
+        is_evaluation: whether to keep the weights that are handed out as those that are evaluated.
+    """
+
+    is_evaluation = False
 
     def __init__(self, policies: PolicyStore, exchange: CollectorExchange) -> None:
         self.exchange = exchange
@@ -54,6 +60,8 @@ class WeightsChannel:
         if version is None:
             return None
         self._known[path] = version.token
+        if self.is_evaluation:
+            self._policies.write(EVALUATED, version.state)
         return version.state
 
 

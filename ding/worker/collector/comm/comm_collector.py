@@ -134,6 +134,7 @@ class CommCollector(Hosted, BaseCommCollector):
 
     def _begin(self, task_info: dict[str, Any]) -> CollectorRun:
         channel = self._open_channel(task_info)
+        channel.is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
         collector = self._create_collector(task_info)
         # Not those of this object: a collector that outlives its task must not reach into the next one.
         collector.get_policy_update_info = channel.get_policy_update_info
