@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
 import random
 import threading
@@ -21,6 +22,8 @@ from torch import nn
 # Key by which the state of something that is no plain value is told from a dict.
 _KIND = "__state__"
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
+# Key of the number of what is told of in several places.
+_NUMBER = "__number__"
 # What holds no state, or none that could go to another process. Configs are given, not learned.
 _STATELESS = (
     type,
@@ -56,12 +59,13 @@ def attributes_state(obj: Any, skip: Collection[str] = ()) -> dict[str, Any]:
 
     These are plain values, arrays and tensors (the very ones, not copies), containers of them, random generators,
     modules, and objects with `state_dict` and `load_state_dict`; of other objects their attributes in turn. What is
-    shared is told once. Functions, classes, locks, threads, loggers and `EasyDict`s are left out.
+    shared is told once, and shared again when it is put back. Functions, classes, locks, threads, loggers and
+    `EasyDict`s are left out.
 
     Args:
         skip: names to leave out.
     """
-    return _attributes(obj, skip, {id(obj)})
+    return _attributes(obj, skip, _Seen(obj))
 
 
 def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> None:
@@ -72,7 +76,7 @@ def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> None:
     Raises:
         ValueError: the state tells of an object where `obj` has none.
     """
-    _load_attributes(obj, state, type(obj).__name__)
+    _load_attributes(obj, state, type(obj).__name__, {0: obj})
 
 
 def generator_state(rng: Any) -> dict[str, Any]:
@@ -123,7 +127,24 @@ def load_global_generators_state(state: Mapping[str, Any]) -> None:
 # ---- telling
 
 
-def _attributes(obj: Any, skip: Collection[str], seen: set[int]) -> dict[str, Any]:
+class _Seen:
+    """What is told already; what is told once more gets a number, by which the rest refers to it."""
+
+    def __init__(self, root: Any = None) -> None:
+        self.nodes: dict[int, Any] = {id(root): {_NUMBER: 0}}  # by the id of what they tell of, which is kept alive
+        self._count = 0
+
+    def again(self, value: Any) -> Any:
+        node = self.nodes[id(value)]
+        if node is _SKIPPED:
+            return _SKIPPED
+        if _NUMBER not in node:
+            self._count += 1
+            node[_NUMBER] = self._count
+        return {_KIND: "same", _NUMBER: node[_NUMBER]}
+
+
+def _attributes(obj: Any, skip: Collection[str], seen: _Seen) -> dict[str, Any]:
     told = {name: _tell(value, seen) for name, value in _variables(obj) if name not in skip}
     return {name: node for name, node in told.items() if node is not _SKIPPED}
 
@@ -137,26 +158,41 @@ def _variables(obj: Any) -> Iterable[tuple[str, Any]]:
                 yield name, getattr(obj, name)
 
 
-def _tell(value: Any, seen: set[int]) -> Any:
+def _tell(value: Any, seen: _Seen) -> Any:
     if type(value) in _PLAIN or isinstance(value, (np.generic, torch.Tensor)):
         return value
     if isinstance(value, np.ndarray):
         return _SKIPPED if value.dtype.hasobject or value.dtype.names else value
     if isinstance(value, enum.Enum):
         return {_KIND: "enum", "name": value.name}
+    if isinstance(value, itertools.count):
+        return {_KIND: "count", "arguments": list(value.__reduce__()[1])}
     if isinstance(value, _STATELESS) or callable(value) and not hasattr(value, "__dict__"):
         return _SKIPPED
-    if id(value) in seen:
-        return _SKIPPED
-    seen.add(id(value))
+    if isinstance(value, (tuple, frozenset)):
+        return _tell_container(value, seen)
+    if id(value) in seen.nodes:
+        return seen.again(value)
+    node = seen.nodes[id(value)] = {}
+    told = _tell_object(value, seen)
+    if isinstance(told, dict):
+        node.update(told)
+        return node
+    seen.nodes[id(value)] = _SKIPPED
+    return told
+
+
+def _tell_object(value: Any, seen: _Seen) -> Any:
     if isinstance(value, _GENERATORS):
         return {_KIND: "generator", "state": generator_state(value)}
     if isinstance(value, nn.Module):
         return _tell_module(value)
     if hasattr(type(value), "state_dict") and hasattr(type(value), "load_state_dict"):
         return {_KIND: "own", "state": value.state_dict()}
-    if isinstance(value, (Mapping, list, tuple, set, frozenset, deque)):
+    if isinstance(value, (Mapping, list, set, deque)):
         return _tell_container(value, seen)
+    if isinstance(value, bytearray):
+        return {_KIND: "bytearray", "content": bytes(value)}
     told = _attributes(value, (), seen)
     return {_KIND: "object", "state": told} if told else _SKIPPED
 
@@ -169,58 +205,79 @@ def _tell_module(module: nn.Module) -> dict[str, Any]:
     return {_KIND: "module", "state": dict(state), "buffers": others, "attributes": plain}
 
 
-def _tell_container(value: Any, seen: set[int]) -> Any:
+def _tell_container(value: Any, seen: _Seen) -> Any:
     if isinstance(value, Mapping):
         told: Any = {key: _tell(item, seen) for key, item in value.items() if type(key) in _PLAIN or type(key) is tuple}
         kept = {key: node for key, node in told.items() if node is not _SKIPPED}
         return _SKIPPED if value and not kept else {_KIND: "dict", "items": list(kept.items())}
     if isinstance(value, (set, frozenset)):  # told as a set: its order is none, and differs between processes
-        return set(value) if all(type(item) in _PLAIN or type(item) is tuple for item in value) else _SKIPPED
+        if not all(type(item) in _PLAIN or type(item) is tuple for item in value):
+            return _SKIPPED
+        return {_KIND: "set", "items": set(value), "is_frozen": isinstance(value, frozenset)}
     nodes = [_tell(item, seen) for item in value]
     if nodes and all(node is _SKIPPED for node in nodes):
         return _SKIPPED
     if any(node is _SKIPPED for node in nodes):
         kept_items = [[index, node] for index, node in enumerate(nodes) if node is not _SKIPPED]
         return {_KIND: "some", "items": kept_items}
-    return {_KIND: "items", "items": nodes}
+    kind = "tuple" if isinstance(value, tuple) else "list" if isinstance(value, list) else "deque"
+    return {_KIND: kind, "items": nodes, **({"maxlen": value.maxlen} if kind == "deque" else {})}
 
 
 # ---- putting back
 
 
-def _load_attributes(obj: Any, state: Mapping[str, Any], where: str) -> None:
+def _load_attributes(obj: Any, state: Mapping[str, Any], where: str, placed: dict[int, Any]) -> None:
     for name, node in state.items():
         current = getattr(obj, name, None)
-        value = _put(current, node, f"{where}.{name}")
+        value = _put(current, node, f"{where}.{name}", placed)
         if value is not current or name not in getattr(obj, "__dict__", {}):
             object.__setattr__(obj, name, value) if not isinstance(obj, nn.Module) else setattr(obj, name, value)
 
 
-def _put(current: Any, node: Any, where: str) -> Any:
-    """What stands in the place of `current`: itself, changed, where that can be."""
+def _put(current: Any, node: Any, where: str, placed: dict[int, Any]) -> Any:
+    """What stands in the place of `current`: itself, changed, where that can be.
+
+    Args:
+        placed: what stands in several places, by its number.
+    """
     if not (isinstance(node, dict) and _KIND in node):
         return _put_value(current, node)
-    kind = node[_KIND]
-    if kind in ("dict", "items"):
-        return _put_container(current, node, where)
+    kind, number = node[_KIND], node.get(_NUMBER)
+    if kind == "same":
+        return placed.get(node[_NUMBER], current)
+    if kind == "count":
+        return itertools.count(*node["arguments"])
+    if kind in _CONTAINERS:
+        return _put_container(current, node, where, placed)
+    if kind == "bytearray" and not isinstance(current, bytearray):
+        current = bytearray()
     if current is None:
         raise ValueError(f"{where} is None, but the state tells of an object there; it must be built as it was then")
-    return type(current)[node["name"]] if kind == "enum" else _put_object(current, node, where)
+    if number is not None:
+        placed[number] = current
+    return type(current)[node["name"]] if kind == "enum" else _put_object(current, node, where, placed)
 
 
-def _put_object(current: Any, node: Mapping[str, Any], where: str) -> Any:
+def _put_object(current: Any, node: Mapping[str, Any], where: str, placed: dict[int, Any]) -> Any:
     match node[_KIND]:
         case "generator":
             set_generator_state(current, node["state"])
         case "module":
             _put_module(current, node)
+        case "bytearray":
+            current[:] = node["content"]
         case "own":
             current.load_state_dict(node["state"])
         case "object":
-            _load_attributes(current, node["state"], where)
+            _load_attributes(current, node["state"], where, placed)
         case "some":
             for index, item in node["items"]:
-                put = _put(current[index], item, f"{where}[{index}]")
+                if index >= len(current):
+                    raise ValueError(
+                        f"{where} has {len(current)} items, but the state tells of more; see its item {index}"
+                    )
+                put = _put(current[index], item, f"{where}[{index}]", placed)
                 if put is not current[index]:
                     current[index] = put
     return current
@@ -236,17 +293,7 @@ def _put_value(current: Any, value: Any) -> Any:
     if is_same_kind and current.shape == value.shape and current.dtype == value.dtype and current.flags.writeable:
         current[...] = value
         return current
-    if isinstance(value, set):
-        return _put_set(current, value)
     return value
-
-
-def _put_set(current: Any, value: set[Any]) -> Any:
-    if type(current) is not set:
-        return frozenset(value) if isinstance(current, frozenset) else value
-    current.clear()
-    current.update(value)
-    return current
 
 
 def _put_module(module: nn.Module, node: Mapping[str, Any]) -> None:
@@ -258,31 +305,40 @@ def _put_module(module: nn.Module, node: Mapping[str, Any]) -> None:
         vars(part).update(plain)
 
 
-def _put_container(current: Any, node: Mapping[str, Any], where: str) -> Any:
-    items = node["items"]
-    if node[_KIND] == "dict":
-        known = current if isinstance(current, Mapping) else {}
-        told = {key: _put(known.get(key), item, f"{where}[{key!r}]") for key, item in items}
-        if not isinstance(current, dict):
+_CONTAINERS: dict[str, type] = {"dict": dict, "list": list, "tuple": tuple, "deque": deque, "set": set}
+
+
+def _put_container(current: Any, node: Mapping[str, Any], where: str, placed: dict[int, Any]) -> Any:
+    kind, items = node[_KIND], node["items"]
+    target = current
+    if not isinstance(current, Mapping if kind == "dict" else _CONTAINERS[kind]):
+        target = deque(maxlen=node["maxlen"]) if kind == "deque" else _CONTAINERS[kind]()
+    if _NUMBER in node:
+        placed[node[_NUMBER]] = target
+    if kind == "set":
+        if node["is_frozen"]:
+            return frozenset(items)
+        target.clear()
+        target.update(items)
+        return target
+    if kind == "dict":
+        told = {key: _put(target.get(key), item, f"{where}[{key!r}]", placed) for key, item in items}
+        if not isinstance(target, dict):
             return told
-        for key in [key for key in current if key not in told and not _is_stateless(current[key])]:
-            del current[key]
-        current.update(told)
-        return current
-    before = list(current) if isinstance(current, (list, tuple, deque)) else []
-    before += [None] * (len(items) - len(before))
-    values = [_put(old, item, f"{where}[{i}]") for i, (old, item) in enumerate(zip(before, items, strict=False))]
-    if isinstance(current, list):
-        current[:] = values
-        return current
-    if isinstance(current, deque):
-        current.clear()
-        current.extend(values)
-        return current
-    if isinstance(current, tuple):
-        return type(current)(*values) if hasattr(current, "_fields") else tuple(values)
-    return values
+        for key in [key for key in target if key not in told and not _is_stateless(target[key])]:
+            del target[key]
+        target.update(told)
+        return target
+    before = list(target) + [None] * (len(items) - len(target))
+    values = [
+        _put(old, item, f"{where}[{i}]", placed) for i, (old, item) in enumerate(zip(before, items, strict=False))
+    ]
+    if kind == "tuple":
+        return type(target)(*values) if hasattr(target, "_fields") else tuple(values)
+    target.clear()
+    target.extend(values)
+    return target
 
 
 def _is_stateless(value: Any) -> bool:
-    return _tell(value, set()) is _SKIPPED
+    return _tell(value, _Seen()) is _SKIPPED

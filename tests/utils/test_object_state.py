@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
 import random
 import threading
@@ -115,6 +116,42 @@ def test_what_others_share_is_changed_in_place() -> None:
     assert other.array is array and other.view.base is array and other.view.tolist() == [1, 1, 1]
     assert other.tensor is tensor and other.optimizer.param_groups[0]["params"][-1] is tensor
     assert other.cfg.a == 2
+
+
+class Own:
+    """Bookkeeping of somebody else's, most of which is not there yet when the object is built."""
+
+    def __init__(self) -> None:
+        self.episode: list[Any] = []
+        self.best: Any = None
+        self.last: Any = None
+        self.before: Any = ((1, 2), frozenset({3}))
+        self.recent: Any = None
+        self.marks: Any = None
+        self.raw, self.ids = bytearray(b"12"), itertools.count()
+
+
+def test_what_is_shared_only_later_is_shared_again_and_keeps_its_kind() -> None:
+    one, other = Own(), Own()
+    one.episode.append((1, [2]))
+    one.best, one.recent = one.episode, deque([one.episode], maxlen=2)
+    one.last = one.before = (3, (4,), frozenset({5}))
+    one.marks, one.raw = {(1, 2): {7}}, bytearray(b"345")
+    one.episode.append(one.best)
+    next(one.ids)
+    load_attributes_state(other, through_bytes(attributes_state(one)))
+    assert other.best is other.episode and other.recent[0] is other.episode and other.episode[1] is other.episode
+    assert (other.episode[0], other.last, other.before) == ((1, [2]), one.last, one.last)
+    assert (other.recent.maxlen, other.marks, other.raw, next(other.ids)) == (2, one.marks, one.raw, 1)
+    other.episode.append(6)
+    assert other.best[-1] == 6
+
+
+def test_items_that_are_not_there_are_refused_by_name() -> None:
+    one, other = Own(), Own()
+    one.episode = [len, 3]
+    with pytest.raises(ValueError, match=r"Own.episode has 0 items, but the state tells of more; see its item 1"):
+        load_attributes_state(other, attributes_state(one))
 
 
 def test_names_to_skip_are_left_as_they_are() -> None:
