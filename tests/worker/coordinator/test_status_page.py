@@ -12,6 +12,7 @@ import requests
 
 from ding.worker import Coordinator
 from ding.worker.coordinator.status_page import page_policy, page_text, status_pages
+from ding.worker.coordinator.worker_table import Worker
 from tests.worker.coordinator.fakes import PATIENCE_S, local_cfg, rows
 from tests.worker.coordinator.test_training import CREATE, MAIN
 
@@ -223,10 +224,10 @@ class ScriptedLink:
 
 def fill(coordinator):
     """Have something of everything; one name is an attempt to inject markup."""
-    roster, history = coordinator._comm_coordinator.roster, coordinator._state.history
-    roster.joined("collector", INJECTION, INJECTION, ScriptedLink())
-    roster.joined("learner", "learner0", "10.0.0.1:1234", link := ScriptedLink())
-    roster.left("learner0", link)
+    workers, history = coordinator._comm_coordinator.workers, coordinator._state.history
+    workers.join(Worker("collector", INJECTION, ScriptedLink(), {}, INJECTION))
+    workers.join(learner := Worker("learner", "learner0", ScriptedLink(), {}, "10.0.0.1:1234"))
+    workers.leave(learner)
     coordinator._room.open("buffer", {"type": "advanced", "replay_buffer_size": 1600})
     coordinator._room.push("buffer", rows("chunk", 1200))
     for step, reward in enumerate((-12.5, 3.25, 1234.125)):
