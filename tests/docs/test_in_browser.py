@@ -1,0 +1,85 @@
+"""The built site in a headless Chromium: what its pages need is there, and nothing is fetched from elsewhere."""
+
+import pathlib
+import sys
+from urllib.parse import urldefrag
+
+import pytest
+import requests
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = (
+    "", "quick_start/", "concepts/", "gallery/", "learning/", "reference/config/", "reference/api/learner/", "map/",
+    "status_page/",
+)  # fmt: skip
+_READ = """
+const resolved = (selector, key) => [...document.querySelectorAll(selector)].map((node) => node[key]);
+return {
+  links: resolved("a[href]", "href"), sources: resolved("video[src]", "src"),
+  broken: [...document.images].filter((image) => !image.naturalWidth).map((image) => image.src),
+  diagrams: document.querySelectorAll("img.diagram").length,
+  undrawn: document.querySelectorAll("pre.mermaid, code.language-mermaid").length,
+  fetched: performance.getEntriesByType("resource").map((entry) => entry.name),
+  wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  ids: [...document.querySelectorAll("[id]")].map((node) => node.id),
+};
+"""
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def screenshots():
+    pytest.importorskip("selenium", reason="needs selenium: pip install -e .[browser]")
+    pytest.importorskip("mkdocstrings", reason="needs the extra docs")
+    sys.path.insert(0, str(ROOT / "docs"))
+    import screenshots
+
+    yield screenshots
+    sys.path.remove(str(ROOT / "docs"))
+
+
+@pytest.fixture(scope="module")
+def site(screenshots, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    screenshots.build_site(folder)
+    with screenshots.serve(folder) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser(screenshots):
+    try:
+        with screenshots.open_browser() as browser:
+            yield browser
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_whole(site, browser, screenshots, page):
+    browser.get_log("browser")
+    browser.get(site + page)
+    screenshots.wait_for(browser, "document.readyState === 'complete'")
+    shown = browser.execute_script(_READ)
+    assert shown["broken"] == [] and shown["undrawn"] == 0 and shown["wide"] <= 0
+    assert [name for name in shown["fetched"] if not name.startswith((site, "data:"))] == []
+    assert [entry["message"] for entry in browser.get_log("browser")] == []
+    local = {urldefrag(link).url for link in shown["links"] + shown["sources"] if link.startswith(site)}
+    missing = {link for link in local if requests.head(link, timeout=60).status_code != 200}
+    assert missing == set()
+    here = {urldefrag(link).fragment for link in shown["links"] if urldefrag(link).url == site + page}
+    assert here - {""} <= set(shown["ids"])
+
+
+@pytest.mark.parametrize(("page", "count"), [("concepts/", 2), ("map/", 3)])
+def test_diagrams_are_drawn(site, browser, page, count):
+    browser.get(site + page)
+    assert browser.execute_script(_READ)["diagrams"] == count
+
+
+def test_the_clips_of_the_gallery_play(site, browser, screenshots):
+    browser.get(site + "gallery/")
+    browser.execute_script("document.querySelectorAll('video').forEach((video) => { video.preload = 'auto'; })")
+    screenshots.wait_for(browser, "[...document.querySelectorAll('video')].every((video) => video.duration > 1)")
+    assert browser.execute_script("return document.querySelectorAll('video').length") == 2
