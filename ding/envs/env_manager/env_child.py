@@ -180,6 +180,7 @@ def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: 
         connection.close()
     for variable in SECRET_VARIABLES:
         os.environ.pop(variable, None)
+    _let_go_of_the_fork_server()
     die_with(plan.parent_pid, farewell_s=_FAREWELL_S)
     seed_globals(plan.random_words)
     # Without the manager's process nobody is left to answer.
@@ -187,12 +188,26 @@ def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: 
         EnvServer(plan, source, sink).serve()
 
 
+def _let_go_of_the_fork_server() -> None:
+    """Have the fork server of `multiprocessing`, where it has forked this process, not live on for this one.
+
+    It ends when no process holds a certain pipe, which each one that it forks is given.
+    """
+    import multiprocessing.forkserver
+
+    server: Any = multiprocessing.forkserver._forkserver
+    pipe = getattr(server, "_forkserver_alive_fd", None)
+    if pipe is not None and getattr(server, "_forkserver_pid", 0) is None:
+        os.close(pipe)
+        server._forkserver_alive_fd = None
+
+
 class EnvServer:
     """Answers the requests of a manager, in order.
 
     Where the process that has started this one dies while the env is at work, the kernel kills this one at once: code
     of the env may hold the interpreter lock for good. An env that waits for a request is closed first. A fork server
-    lives as long as the processes that it has forked; these have to notice the death of the manager's by themselves.
+    ends with the manager's process too, once none of those that it has forked keeps it.
     """
 
     def __init__(self, plan: ChildPlan, source: Connection, sink: Connection) -> None:

@@ -99,6 +99,27 @@ def test_an_env_that_holds_the_interpreter_in_native_code_ends_with_a_process_th
     process.join()
 
 
+def test_so_does_one_that_a_fork_server_has_forked(tmp_path):
+    code = """
+        import pathlib, sys
+        from ding.envs import SyncSubprocessEnvManager
+        from tests.envs.env_manager.scripted_env import HoldInterpreter, Make
+        hold = {("step", 0): HoldInterpreter(pathlib.Path(sys.argv[1]))}
+        manager = SyncSubprocessEnvManager([Make(0, deeds=hold), Make(1)], {"context": "forkserver"})
+        manager.launch()
+        print(*(manager.pid[i] for i in range(2)), flush=True)
+        manager.step({0: 0})
+    """
+    fifo = tmp_path / "holding"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-c", textwrap.dedent(code), str(fifo)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        envs = [int(pid) for pid in process.stdout.readline().split()]
+        assert int(fifo.read_text()) == envs[0]
+        process.kill()
+        assert all(map(wait_for_death, envs))
+
+
 def test_an_env_may_close_when_its_manager_is_killed(tmp_path):
     def manage(connection):
         manager = SyncSubprocessEnvManager([Make(3, deeds={("close", 0): Touch(tmp_path / "closed")})], FORK)
