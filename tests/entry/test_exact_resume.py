@@ -134,7 +134,7 @@ _RUNS: dict[str, tuple[str, Callable[[], dict[str, Any]], str, str]] = {
     "td3": ("Pendulum-v1", _td3, "td3", "serial_pipeline"),
 }
 # How many of each there are in a run, at least.
-_COUNTS = {"collect": 150, "update": 40, "save": 25}
+_COUNTS = {"collect": 150, "update": 40, "save": 15}
 
 
 def job(name: str, manager: str = "base", iterations: int = 40) -> Job:
