@@ -23,7 +23,7 @@ from ding.entry.checks import (
 )
 from ding.entry.progress import UNLIMITED, check_limits
 from ding.entry.run_state import RunStates, choose_start
-from ding.entry.workers import SerialRun, build_run
+from ding.entry.workers import SerialRun, build_run, closing
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError, number
 
@@ -66,6 +66,7 @@ def run_pipeline(
     compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
     start = choose_start(main, lambda: compile_config(main, **compiling, save_cfg=False), resume)
     with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
+        closing(stack, start.lock)
         cfg = compile_config(main, **compiling, renew_dir=start.renew)
         folder.taken = cfg.exp_name
         check_evaluation_episodes(cfg)
@@ -75,7 +76,7 @@ def run_pipeline(
         if has_buffer:
             check_collector_fits_buffer(cfg)
             warn_of_unused_priority(cfg)
-        states = RunStates(start, cfg)
+        states = closing(stack, RunStates(start, cfg))
         run = build_run(stack, cfg, env_setting, model, max_env_step, dynamic_seed, has_buffer, states)
         if prepare is not None:
             prepare(stack, run)

@@ -9,7 +9,8 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from contextlib import ExitStack
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from ding.entry.run_folder import plain_tree
 from ding.torch_utils.training_guard import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, Rule, boolean, check_config, integer, number
 from ding.utils.file_helper import sweep_temporary
+from ding.utils.lock_helper import hold_file
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.state_folder import StateError, StateFolder
@@ -85,11 +87,13 @@ class Start(NamedTuple):
         settings: see `run_state_settings`.
         renew: whether to take another folder where `exp_name` exists.
         state: what to go on from, if there is anything.
+        lock: of the folder, which is locked before its state is read.
     """
 
     settings: EasyDict | None
     renew: bool
     state: dict[str, Any] | None
+    lock: IO[bytes] | None = None
 
 
 def choose_start(main: Any, compile_main: Callable[[], EasyDict], resume: bool) -> Start:
@@ -103,27 +107,48 @@ def choose_start(main: Any, compile_main: Callable[[], EasyDict], resume: bool) 
         compile_main: compiles it, and writes nothing.
 
     Raises:
-        StateError: there are states, and none can be read.
-        ConfigError: the newest is that of another config; or the section `run_state` is wrong.
+        StateError: there are states, and none can be read; or another process runs in the folder.
+        ConfigError: the newest is that of another config; the section `run_state` is wrong; or there are several ranks,
+            whose state is not saved.
     """
     settings = run_state_settings(main)
     by_key = bool(value_at(main, "policy.learn.resume_training"))
     hook = value_at(main, "policy.learn.learner.hook") or {}
     if not (resume or by_key):
         return Start(settings, renew=True, state=None)
+    if resume and get_world_size() > 1:
+        raise ConfigError(
+            "resume = True goes on with a single process only: the state of several ranks is not saved; load a "
+            "checkpoint with policy.learn.resume_training = True and learn.learner.hook.load_ckpt_before_run"
+        )
     if get_world_size() > 1 or (by_key and not resume and hook.get("load_ckpt_before_run")):
         return Start(settings, renew=not by_key, state=None)
     exp_name = str(main.get("exp_name", "default_experiment"))
-    state = None
+    state = lock = None
     if os.path.isdir(os.path.join(exp_name, FOLDER)):
-        state = _find(exp_name, compile_main())
+        lock = _lock(exp_name)
+        with ExitStack() as stack:
+            if lock is not None:
+                stack.enter_context(lock)
+            state = _find(exp_name, compile_main())
+            if state is not None:
+                stack.pop_all()
     if state is None:
+        lock = None
         aside = set_aside(exp_name)
         moved = f"; what was there is in {aside} now" if aside else ""
         logging.getLogger("ding").warning("%s: no state to go on from, so it begins anew%s", exp_name, moved)
     elif "load_ckpt_before_run" in hook:
         hook["load_ckpt_before_run"] = ""
-    return Start(settings, renew=False, state=state)
+    return Start(settings, renew=False, state=state, lock=lock)
+
+
+def _lock(exp_name: str) -> IO[bytes] | None:
+    """Keep other processes from running in the same folder: they would write over each other's states and results."""
+    try:
+        return hold_file(os.path.join(exp_name, FOLDER, "lock"))
+    except BlockingIOError as e:
+        raise StateError(f"another process runs in {exp_name} ({e}); end it first, or choose another exp_name") from e
 
 
 def _find(exp_name: str, cfg: EasyDict) -> dict[str, Any] | None:
@@ -171,6 +196,7 @@ class RunStates:
         self._logger = logging.getLogger("ding")
         self._last_s, self._last_iter = time.monotonic(), 0
         self._left_out: tuple[str, ...] = ()
+        self._lock = _lock(cfg.exp_name) if self._settings is not None and start.lock is None else start.lock
         self.interruption = Interruption()
         self.is_resumed = start.state is not None
         self.inexact: list[str] = []
@@ -179,6 +205,11 @@ class RunStates:
     def is_on(self) -> bool:
         """Whether states are saved at all."""
         return self._settings is not None
+
+    def close(self) -> None:
+        """Let other processes run in the folder."""
+        if self._lock is not None:
+            self._lock.close()
 
     def enable(self, env: Any) -> None:
         """Have an env manager that is not launched yet keep what its state needs."""
@@ -412,6 +443,8 @@ def flat_config(cfg: Mapping[str, Any]) -> dict[str, str]:
 def _as_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_as_text, value))}]"
+    if isinstance(value, (set, frozenset)):  # their order differs from one process to the next
+        return f"{{{', '.join(sorted(map(_as_text, value)))}}}"
     if callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
     text = repr(value)

@@ -54,7 +54,7 @@ def serial_pipeline(
 
     Raises:
         ConfigError: the config contradicts itself or the state to go on from, or the model does not fit the env.
-        StateError: there are states to go on from, and none can be read.
+        StateError: there are states to go on from, and none can be read; or another process runs in their folder.
         RuntimeError: the replay buffer takes nothing of what is collected.
         FloatingPointError: an env returned NaN, or a loss became NaN.
     """

@@ -16,7 +16,7 @@ from ding.entry.checks import check_evaluation_episodes, check_ranks, warn_of_ov
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.progress import UNLIMITED
 from ding.entry.run_state import RunStates, choose_start
-from ding.entry.workers import SerialRun, build_offline_run, set_offline_stats
+from ding.entry.workers import SerialRun, build_offline_run, closing, set_offline_stats
 from ding.policy.base_policy import Policy
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError
@@ -96,6 +96,7 @@ def run_offline(
     compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
     start = choose_start(main, lambda: compile_config(main, **compiling, save_cfg=False), resume)
     with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
+        closing(stack, start.lock)
         cfg = compile_config(main, **compiling, renew_dir=start.renew)
         folder.taken = cfg.exp_name
         check_evaluation_episodes(cfg)
@@ -108,7 +109,7 @@ def run_offline(
         loader = _loader(dataset, cfg.policy.learn.batch_size, seed)
         stats = {key: getattr(dataset, key) for key in ("mean", "std") if hasattr(dataset, key)}
         is_normalized = set_offline_stats(cfg.env, stats)
-        states = RunStates(start, cfg)
+        states = closing(stack, RunStates(start, cfg))
         run = build_offline_run(stack, cfg, env_setting, model, states)
         if is_normalized:
             run.learner.ckpt_extra[OFFLINE_STATS] = stats

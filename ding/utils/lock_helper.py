@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import threading
@@ -10,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from enum import Enum, unique
-from typing import Any
+from typing import IO, Any
 
 try:
     import fcntl
@@ -165,6 +166,31 @@ def get_file_lock(name: str, op: str) -> _Held:
     if fcntl is None:
         return get_rw_file_lock(name, op)
     return _Held(None, lambda: _flock(f"{name}.lock"))
+
+
+def hold_file(path: str) -> IO[bytes] | None:
+    """Lock the file `path`, made where it is missing, for this process until the result is closed or the process ends.
+
+    Forked processes do not hold it. None where the file cannot be made, or the platform or file system has no locks.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    if fcntl is None:
+        return None
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        file = open(path, "ab")  # noqa: SIM115
+    except OSError:
+        return None
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as e:
+        file.close()
+        if e.errno in (errno.EACCES, errno.EAGAIN):
+            raise BlockingIOError(e.errno, f"another process holds {path}") from e
+        return None
+    return file
 
 
 @contextlib.contextmanager

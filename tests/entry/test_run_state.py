@@ -16,13 +16,14 @@ from click.testing import CliRunner
 from torch.utils.data import DataLoader
 
 from ding.entry.cli import cli
-from ding.entry.run_state import show_states
+from ding.entry.run_state import flat_config, show_states
 from ding.entry.serial_entry import run_serial, serial_pipeline
 from ding.entry.serial_entry_offline import EpochBatches
 from ding.utils.config_helper import ConfigError
 from ding.utils.log_writer_helper import DistributedWriter
 from ding.utils.state_folder import StateError, StateFolder
 from tests.entry.fakes import TinyEnv, pair, setting
+from tests.entry.killed_runs import play
 from tests.same_state import through_bytes
 from tests.utils.test_log_writer_helper import events
 
@@ -199,6 +200,34 @@ def test_without_a_state_a_run_begins_anew_and_sets_aside_what_was_there(caplog:
     assert f"exp: no state to go on from, so it begins anew; what was there is in {aside} now" in caplog.text
     assert len(Path("exp/eval.jsonl").read_text().splitlines()) == 1
     assert len(Path(aside, "eval.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_folder_in_which_another_process_runs_is_refused(tmp_path: Path) -> None:
+    status: list[int] = []
+
+    def on_step(env: TinyEnv) -> None:
+        if not status:  # the run has saved nothing so far
+            status.append(play(resume_in_vain, tmp_path))
+
+    def resume_in_vain(_: bool) -> None:
+        with pytest.raises(StateError, match="another process runs in exp .*end it first, or choose another exp_name"):
+            run(resume=True)
+
+    run(collector={"on_step": on_step})
+    assert status == [0] and {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"exp"}
+    assert play(lambda _: run(resume=True), tmp_path) == 0  # nobody runs there now
+
+
+def test_several_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ding.entry.run_state.get_world_size", lambda: 2)
+    with pytest.raises(ConfigError, match="the state of several ranks is not saved; load a checkpoint with"):
+        run(resume=True)
+    assert os.listdir() == []
+
+
+def test_sets_in_a_config_have_no_order() -> None:
+    one, other = ({"tags": set(tags)} for tags in (range(0, 80, 8), range(72, -8, -8)))
+    assert list(one["tags"]) != list(other["tags"]) and flat_config(one) == flat_config(other)
 
 
 def test_what_is_no_run_stays_in_the_folder() -> None:
