@@ -159,6 +159,8 @@ def from_plain(plain: Any) -> list[Any]:
         ValueError: it is something else, or announces more than is there.
     """
     try:
+        if not isinstance(plain, dict):  # a tensor, say, which raises what it likes
+            raise ValueError(f"there is a {type(plain).__name__}")
         if "items" in plain:
             if type(plain["items"]) is not list:
                 raise ValueError("the items are no list")
@@ -187,12 +189,17 @@ def samples_of_state(state: Any) -> Any:
     Raises:
         ValueError: the state holds something else.
     """
-    if "samples" not in state:
-        return [samples_of_state(item) for item in state["items"]] if "items" in state else state["item"]
-    samples = from_plain(state["samples"])
-    if isinstance(samples, Samples):
-        samples.is_chained = bool(state["chained"])
-    return samples
+    match state:
+        case {"samples": columns, "chained": bool(is_chained)}:
+            samples = from_plain(columns)
+            if isinstance(samples, Samples):
+                samples.is_chained = is_chained
+            return samples
+        case {"items": list(items)}:
+            return [samples_of_state(item) for item in items]
+        case {"item": item}:
+            return item
+    raise ValueError(f"these are no samples: {str(state)[:200]}")
 
 
 def node_state(node: Node) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.utils.data.plain_columns import from_plain, to_plain
+from ding.utils.data.plain_columns import from_plain, samples_of_state, to_plain
 from ding.utils.data.samples import Column, Kind, Samples, columns_of
 from ding.utils.msgpack_helper import pack, unpack
 
@@ -131,3 +131,11 @@ def test_samples_that_were_chosen_out_of_others_come_back():
 def test_what_are_no_dicts_with_the_same_keys_is_listed():
     for samples in ([], [{}], [1, "a"], [{"a": 1}, {"b": 1}], [[{"a": 1}]]):
         assert from_plain(unpack(pack(to_plain(samples)))) == samples
+
+
+@pytest.mark.parametrize(
+    "state", [3, [], torch.zeros(2), {}, {"items": 3}, {"samples": 3}, {"items": [{"samples": {}}]}]
+)
+def test_what_is_no_state_of_samples_is_an_error(state):
+    with pytest.raises(ValueError, match="these are no samples"):
+        samples_of_state(state)

@@ -114,6 +114,9 @@ def test_an_unknown_compressor_is_an_error():
         {"size": 1, "columns": 3, "blocks": []},
         {"items": []},
         {"items": 3},
+        torch.zeros(2),
+        np.zeros(2),
+        3,
     ],
 )
 def test_what_is_no_chunk_is_an_error(content):
