@@ -246,10 +246,11 @@ class RunStates:
             return
         begin_s = time.monotonic()
         try:
-            state = self._gather(run)
-            about = self._about(run, reason)
-            self._keep_best()
+            best = self._keep_best()
+            state = {**self._gather(run), "best": best}
+            about = {**self._about(run, reason), "best": best}
             size = self._folder.write(state, about)
+            self._drop_former_best()
         except (TypeError, ValueError, OSError) as e:
             self._logger.warning("%s: the state of the run is not saved: %s", self._cfg.exp_name, e)
         else:
@@ -295,7 +296,6 @@ class RunStates:
             "eval_info": as_plain(run.eval_info),
             "eval_size": os.path.getsize(path) if os.path.exists(path) else 0,
             "stop_value": value_at(self._cfg, "env.stop_value"),
-            "has_best": os.path.exists(self._best_path()),
             "inexact": list(self.inexact),
             "generators": global_generators_state(),
         }
@@ -326,10 +326,18 @@ class RunStates:
     def _best_path(self) -> str:
         return os.path.join(self._cfg.exp_name, "ckpt", _BEST)
 
-    def _keep_best(self) -> None:
-        """Have the state folder refer to the best checkpoint, too: that file is replaced, never changed."""
+    def _keep_best(self) -> str:
+        """Have the state folder refer to the best checkpoint, too: that file is replaced, never changed.
+
+        Returns:
+            its name there, "" where there is none yet.
+        """
         if not os.path.exists(self._best_path()):
-            return
+            return ""
+        found = os.stat(self._best_path())
+        name = f"best_{found.st_mtime_ns}_{found.st_size}.pth.tar"
+        if os.path.exists(os.path.join(self._folder.path, name)):
+            return name
         os.makedirs(self._folder.path, exist_ok=True)
         new = os.path.join(self._folder.path, f".{_BEST}.new")
         with contextlib.suppress(FileNotFoundError):
@@ -338,7 +346,14 @@ class RunStates:
             os.link(self._best_path(), new)
         except OSError:  # a file system without links
             shutil.copyfile(self._best_path(), new)
-        os.replace(new, os.path.join(self._folder.path, _BEST))
+        os.replace(new, os.path.join(self._folder.path, name))
+        return name
+
+    def _drop_former_best(self) -> None:
+        needed = {saved.about.get("best") for saved in self._folder.states()}
+        for name in os.listdir(self._folder.path):
+            if name.startswith("best_") and name not in needed:
+                os.remove(os.path.join(self._folder.path, name))
 
     # ---- going on
 
@@ -366,7 +381,7 @@ class RunStates:
         run.stop = run.stop and state["stop_value"] == value_at(self._cfg, "env.stop_value")
         run.eval_info = state["eval_info"]
         self._cut_evaluations(state["eval_size"])
-        self._put_best_back(state["has_best"])
+        self._put_best_back(state["best"])
         self._last_s, self._last_iter = time.monotonic(), run.learner.train_iter
         self._logger.info(
             "%s: goes on at iteration %d, env step %d", self._cfg.exp_name, run.learner.train_iter, run.envstep
@@ -381,10 +396,10 @@ class RunStates:
         elif found < size:
             self._note_inexact([f"{path} is shorter than it was"])
 
-    def _put_best_back(self, has_best: bool) -> None:
-        kept, path = os.path.join(self._folder.path, _BEST), self._best_path()
+    def _put_best_back(self, name: str) -> None:
+        kept, path = os.path.join(self._folder.path, name), self._best_path()
         sweep_temporary(os.path.dirname(path))
-        if not has_best:
+        if not name:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(path)
         elif os.path.exists(kept):
