@@ -180,7 +180,17 @@ def killed_and_resumed(run: Job, folder: Path, moment: Moment) -> None:
         assert play(run, folder, resume=True) == 0
 
 
-@pytest.mark.parametrize(("name", "what"), list(zip(_RUNS, [*_COUNTS, *_COUNTS], strict=True)))
+# The others as slow ones: each takes some seconds more, and the test of ten moments has them all.
+_QUICK = ("dqn", "prioritized dqn", "ppo")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        pytest.param(name, what, marks=() if name in _QUICK else pytest.mark.slow)
+        for name, what in zip(_RUNS, [*_COUNTS, *_COUNTS], strict=True)
+    ],
+)
 def test_a_run_that_is_killed_twice_and_gone_on_with_leaves_what_it_would_have_left(
     name: str, what: str, undisturbed: Callable[[str, str], Outcome], tmp_path: Path
 ) -> None:
