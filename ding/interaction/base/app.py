@@ -54,10 +54,13 @@ def get_values_from_response(response: Any) -> tuple[int, bool, int, str, Any]:
     `data` is None where the reply holds null, as that of `success_response()` does.
 
     Raises:
-        ValueError: the reply is not JSON.
+        ValueError: the reply is not JSON, or too deeply nested.
         KeyError: it is not an envelope.
     """
-    values = response.get_json() if hasattr(response, "get_json") else response.json()
+    try:
+        values = response.get_json() if hasattr(response, "get_json") else response.json()
+    except RecursionError:
+        raise ValueError("the reply is too deeply nested") from None
     if not isinstance(values, dict):
         raise KeyError("success")
     return (

@@ -42,9 +42,12 @@ class Received(NamedTuple):
         """The body, decoded.
 
         Raises:
-            ValueError: it is not JSON.
+            ValueError: it is not JSON, or too deeply nested.
         """
-        return json.loads(self.content)
+        try:
+            return json.loads(self.content)
+        except RecursionError:
+            raise ValueError("too deeply nested") from None
 
     def to_response(self, url: str) -> requests.Response:
         """The same as requests would have it."""
@@ -98,6 +101,8 @@ class Connection:
             raise requests.ReadTimeout(f"{self._name} has not answered in time") from error
         except (OSError, httptools.HttpParserError) as error:
             raise requests.ConnectionError(f"the connection to {self._name} has failed: {error}") from error
+        except httptools.HttpParserUpgrade as error:
+            raise requests.ConnectionError(f"{self._name} has changed to another protocol unasked") from error
         self.is_kept = is_kept and may_be_kept
         return reply
 

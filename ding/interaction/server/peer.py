@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ding.interaction.base.app import envelope
+from ding.interaction.base.app import envelope, get_values_from_response
 from ding.interaction.base.engine import Timeout, retry
 from ding.interaction.base.network import url_host
 from ding.interaction.config import DEFAULT_REQUEST_TIMEOUT
@@ -94,7 +94,8 @@ class PeerEngine:
 
         Raises:
             requests.ConnectionError, requests.Timeout: the request, or its reply, got lost.
-            ResponseException: the peer refuses the request, or has not proved that it knows the token of the run.
+            ResponseException: the peer refuses the request, has not proved that it knows the token of the run, or is no
+                master or slave.
         """
         body = _encode(data)
         return retry(
@@ -142,7 +143,7 @@ class PeerEngine:
                 reply = send(method, path, merged, body)
             else:
                 reply = self._exchange_signed(connection, self._run_token, send, method, path, merged, body)
-        if reply.status_code >= 300:
+        if reply.status_code >= 300 or (self._run_token is None and not _is_envelope(reply)):
             self._raise(reply)
         return reply
 
@@ -215,6 +216,15 @@ class PeerEngine:
             text += ": redirects are not followed"
         error = requests.HTTPError(text, response=reply.to_response(self._url))
         raise self._error(error) from error
+
+
+def _is_envelope(reply: Received) -> bool:
+    """Whether a master or slave may have sent the reply, and not some other server."""
+    try:
+        get_values_from_response(reply)
+    except (ValueError, KeyError):
+        return False
+    return True
 
 
 def _encode(data: Mapping[str, Any] | None) -> bytes:

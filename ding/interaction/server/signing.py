@@ -43,7 +43,7 @@ def digest_of(body: bytes) -> str:
 def _sign(key: bytes, *parts: str) -> str:
     # A length before each part: what one part ends with cannot be moved to the next.
     text = "".join(f"{len(part)}:{part}," for part in parts)
-    return hmac.digest(key, text.encode("utf-8", "surrogateescape"), "sha256").hex()
+    return hmac.digest(key, text.encode("utf-8", "surrogatepass"), "sha256").hex()
 
 
 def authorization(**fields: str | int) -> str:

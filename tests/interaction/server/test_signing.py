@@ -174,9 +174,9 @@ def test_the_reply_to_one_request_is_none_to_another(monkeypatch):
 
 @contextlib.contextmanager
 def imposter(port, reply):
-    """Listens at `port`, and answers everything with `reply`; yields what it was sent."""
+    """Listens at `port`, and answers everything with `reply`, values or bytes; yields what it was sent."""
     told, threads = [], []
-    answer = http_reply(b"200 OK", reply)
+    answer = reply if isinstance(reply, bytes) else http_reply(b"200 OK", reply)
 
     def serve(client):
         with contextlib.suppress(OSError), client, client.makefile("rb") as stream:
@@ -199,7 +199,16 @@ def imposter(port, reply):
         accepting.join(DEADLINE_S)
 
 
-@pytest.mark.parametrize("data", [None, {"nonce": "0" * 32, "proof": "0" * 64}, {"nonce": 5, "proof": []}, []])
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        {"nonce": "0" * 32, "proof": "0" * 64},
+        {"nonce": 5, "proof": []},
+        {"nonce": "\ud800", "proof": "\udfff"},
+        [],
+    ],
+)
 def test_whoever_holds_the_port_of_a_slave_learns_nothing_and_is_not_taken_for_it(monkeypatch, data):
     monkeypatch.setenv("DING_TOKEN", SECRET)
     with Watcher() as master, Adder() as slave:
@@ -214,6 +223,38 @@ def test_whoever_holds_the_port_of_a_slave_learns_nothing_and_is_not_taken_for_i
                     act()
             assert "other" not in master and not other.is_connected
         assert len(told) == 3 and all(message.startswith(b"POST /session ") for message in told)
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def in_http(status, body):
+    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+
+
+@pytest.mark.parametrize("secret", ["", SECRET], ids=["without token", "with token"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        in_http(b"200 OK", b'{"data": %s}' % DEEP),
+        in_http(b"403 Forbidden", b'{"message": %s}' % DEEP),
+        in_http(b"200 OK", b"[]"),
+        in_http(b"200 OK", b"<html>It works!</html>"),
+        in_http(b"200 OK", b'{"data": %s}' % (b"9" * 10_000)),
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ],
+    ids=["deep", "deep refusal", "list", "page", "long number", "nothing", "another protocol"],
+)
+def test_whatever_another_server_at_the_port_answers_it_is_no_slave(monkeypatch, reply, secret):
+    monkeypatch.setenv("DING_TOKEN", secret)
+    says = "has not proved|does not come from a master or slave|another protocol"
+    with Watcher() as master:
+        port = free_port()
+        connection = master.new_connection("conn", "127.0.0.1", port)
+        with imposter(port, reply), pytest.raises((SlaveResponseException, requests.ConnectionError), match=says):
+            connection.connect()
+        assert not connection.is_connected
 
 
 def test_whoever_holds_the_port_of_a_master_gets_no_result(monkeypatch):
