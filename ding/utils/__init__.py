@@ -79,6 +79,7 @@ from ding.utils.registry_factory import (
     SERIAL_COLLECTOR_REGISTRY,
     SERIAL_EVALUATOR_REGISTRY,
     STOCHASTIC_OPTIMIZER_REGISTRY,
+    TRANSPORT_REGISTRY,
     WORLD_MODEL_REGISTRY,
     registries,
 )
@@ -121,6 +122,7 @@ __all__ = [
     "RunningMeanStd",
     "SERIAL_COLLECTOR_REGISTRY",
     "SERIAL_EVALUATOR_REGISTRY",
+    "TRANSPORT_REGISTRY",
     "STOCHASTIC_OPTIMIZER_REGISTRY",
     "Scheduler",
     "SegmentTree",

@@ -108,8 +108,8 @@ def test_query_details_gives_file_and_line_when_traced(tmp_path):
 
 def test_every_registry_is_exported_and_the_command_line_knows_each():
     names = [name for name in vars(registry_factory) if name.endswith("_REGISTRY")]
-    assert len(names) == len(registry_factory.registries) == 20
+    assert len(names) == len(registry_factory.registries) == 21
     for name in names:
         assert getattr(ding.utils, name) is getattr(registry_factory, name)
-    assert len({id(registry) for registry in registry_factory.registries.values()}) == 20
+    assert len({id(registry) for registry in registry_factory.registries.values()}) == 21
     assert registry_factory.registries["message_queue"] is registry_factory.MQ_REGISTRY

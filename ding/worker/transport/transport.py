@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ding.utils.config_helper import ConfigError
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
-from ding.worker.transport.link import Hub, Serve, Station
 from ding.worker.transport.stores import PolicyStore, SampleStore
 
 if TYPE_CHECKING:
     from ding.worker.coordinator.kept_buffers import KeptBufferRoom
+    from ding.worker.transport.link import Hub, Serve, Station
     from ding.worker.transport.ray.shard import Shard
 
 DEFAULT_TRANSPORT = "flask_fs"
