@@ -112,7 +112,7 @@ class ProcessCrew:
 
     def close(self) -> None:
         if self._supervisor is not None:
-            self._supervisor.close()
+            self._supervisor.end()
         close_all(self._workers)
         self._workers = []
 

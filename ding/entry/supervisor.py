@@ -65,7 +65,7 @@ class Supervisor:
         self._due: dict[str, float] = {}  # when, at the latest, there must be news of a worker
         self._killed: set[str] = set()  # those whose death is such news
         self._lock = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._is_ended = False
         self._woken, self._wake = Pipe(duplex=False)
         self._joining: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._watch, name="worker_supervisor", daemon=True)
@@ -96,23 +96,27 @@ class Supervisor:
             self._due[worker.name] = monotonic() + _DEATH_S
 
     def close(self) -> None:
+        """Start no worker again, and connect none. Who dies is still told of: the tasks that end now need not wait."""
+        with self._lock:
+            self._is_closed = True
+            joining = list(self._joining)
+        _join(joining)
+
+    def end(self) -> None:
         """Watch no longer. Idempotent."""
         with self._lock:
-            if self._is_closed:
+            if self._is_ended:
                 return
-            self._is_closed = True
-        self._wake.send_bytes(b"close")
-        deadline = monotonic() + _JOIN_S
-        for thread in [self._thread, *self._joining]:
-            if thread.ident is not None:
-                thread.join(max(0.0, deadline - monotonic()))
+            self._is_closed = self._is_ended = True
+        self._wake.send_bytes(b"end")
+        _join([self._thread, *self._joining])
         if not self._thread.is_alive():
             self._wake.close()
             self._woken.close()
 
     def _watch(self) -> None:
         try:
-            while not self._is_closed:
+            while not self._is_ended:
                 sources = {source: worker for worker in self._watched.values() for source in worker.sources}
                 with self._lock:
                     timeout_s = max(0.0, min(self._due.values()) - monotonic()) if self._due else None
@@ -140,8 +144,11 @@ class Supervisor:
             return
         joining = partial(self._run.deal_with_worker_back, kind, name, self._host_of(name), worker.port)
         thread = threading.Thread(target=joining, name=f"join_{name}", daemon=True)
-        self._joining = [*(thread for thread in self._joining if thread.is_alive()), thread]
-        thread.start()
+        with self._lock:
+            if self._is_closed:
+                return
+            self._joining = [*(thread for thread in self._joining if thread.is_alive()), thread]
+            thread.start()
 
     def _deal_with_silence(self) -> None:
         with self._lock:
@@ -158,7 +165,9 @@ class Supervisor:
         with self._lock:
             self._forget_deadline(worker.name)
             del self._watched[worker.name]
-        self._run.deal_with_error(error)
+            is_closed = self._is_closed
+        if not is_closed:
+            self._run.deal_with_error(error)
 
     def _forget_deadline(self, name: str) -> None:
         self._due.pop(name, None)
@@ -166,10 +175,17 @@ class Supervisor:
 
     def _start_again(self, worker: WorkerProcess) -> bool:
         with self._lock:
-            if not self._limit.take(worker.name):
+            if self._is_closed or not self._limit.take(worker.name):
                 return False
             self.restarts[worker.name] += 1
             worker.start_again()
             self._forget_deadline(worker.name)
             self._due[worker.name] = monotonic() + self._start_s
         return True
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    deadline = monotonic() + _JOIN_S
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join(max(0.0, deadline - monotonic()))

@@ -56,7 +56,8 @@ def supervise():
     yield supervise
     for supervisor in made:
         supervisor.close()
-        supervisor.close()
+        supervisor.end()
+        supervisor.end()
     close_all(workers)
     assert not [thread for thread in threading.enumerate() if thread.name == "worker_supervisor"]
 
@@ -123,7 +124,7 @@ def test_a_loss_that_is_told_of_late_does_not_harm_the_next_life(supervise):
     run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
     pid = workers[0].pid
     assert supervisor.lost("collector", "c0", WorkerLetGo("its task is lost, too")) is True
-    supervisor.close()
+    supervisor.end()
     assert (workers[0].pid, supervisor.restarts) == (pid, {"c0": 1})
     os.kill(pid, 0)
     assert run.told.empty()
@@ -184,5 +185,15 @@ def test_a_supervisor_that_fails_says_so(supervise, monkeypatch):
     assert isinstance(run.expect("error")[1], ZeroDivisionError)
 
 
-def test_a_supervisor_that_was_not_started_closes():
-    Supervisor([], str, str, Run(), 3, 600).close()
+def test_who_dies_while_the_run_ends_is_told_of_and_not_started_again(supervise):
+    supervisor, run, workers = supervise()
+    supervisor.close()
+    for worker in workers:
+        kill(worker)
+    assert {run.expect("gone", "collector")[2] for _ in workers} == {"c0", "c1"}
+    supervisor.end()
+    assert run.told.empty() and supervisor.restarts == {}
+
+
+def test_a_supervisor_that_was_not_started_ends():
+    Supervisor([], str, str, Run(), 3, 600).end()
