@@ -6,6 +6,7 @@ import copy
 import logging
 import math
 import os
+import pickle
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -204,8 +205,8 @@ class ParallelRun:
             assert version is not None  # no version is known
             state = {"model": version.state["model"], "last_iter": version.state["iter"]}
             save_file(os.path.join(main.exp_name, "ckpt", BEST), state)
-        except OSError as e:
-            self.coordinator.error(f"the best checkpoint could not be saved: {e}")
+        except (OSError, ValueError, KeyError, pickle.UnpicklingError) as e:  # anything may lie in a shared folder
+            self.coordinator.error(f"the best checkpoint could not be saved: {e!r}")
 
     def outcome(self) -> ParallelOutcome:
         """How it ended; also written to the folder of the experiment, and told."""

@@ -431,9 +431,10 @@ def cluster(transports: list[str]) -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", choices=["push", "learn", []], default=["push", "learn"])
+    parser.add_argument("what", nargs="*", choices=["push", "learn"])
     parser.add_argument("--transport", nargs="+", choices=["flask_fs", "local", "ray"], default=["flask_fs", "ray"])
     args = parser.parse_args()
+    args.what = args.what or ["push", "learn"]
     report = Report()
     with cluster(args.transport):
         if "push" in args.what:

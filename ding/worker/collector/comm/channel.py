@@ -61,7 +61,7 @@ class WeightsChannel:
             return None
         self._known[path] = version.token
         if self.is_evaluation:
-            self._policies.write(EVALUATED, version.state)
+            write_patiently(partial(self._policies.write, EVALUATED, version.state), self.exchange.wait_closed)
         return version.state
 
 
