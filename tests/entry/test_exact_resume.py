@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -163,12 +163,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str]
     return of
 
 
-def moments(seed: str, number: int) -> Iterator[Moment]:
+def moments(seed: str, number: int, counts: Mapping[str, int] = _COUNTS) -> Iterator[Moment]:
     """Random moments, in turn in the middle of a collection, of an update, of the saving of a state."""
     rng = random.Random(seed)
     for i in range(number):
-        what = list(_COUNTS)[i % 3]
-        yield Moment(what, rng.randint(1, _COUNTS[what]))
+        what = list(counts)[i % 3]
+        yield Moment(what, rng.randint(1, counts[what]))
 
 
 def killed_and_resumed(run: Job, folder: Path, moment: Moment) -> None:
@@ -326,12 +326,22 @@ def self_play(resume: bool) -> None:
         Path("outcome").write_bytes(pack(told_states({**parts, "env": 0})[0]))
 
 
-def test_two_players_in_a_loop_of_ones_own_go_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+_TWO_MOMENTS = [Moment("collect", 37), Moment("save", 2)]
+_TEN_MOMENTS = list(moments("two players", 10, {"collect": 37, "update": 7, "save": 2}))
+
+
+@pytest.mark.parametrize(
+    "moments_of_kills",
+    [pytest.param(_TWO_MOMENTS, id="two"), pytest.param(_TEN_MOMENTS, id="ten", marks=pytest.mark.slow)],
+)
+def test_two_players_in_a_loop_of_ones_own_go_on_as_if_nothing_had_been(
+    moments_of_kills: list[Moment], tmp_path: Path
+) -> None:
     assert play(self_play, tmp_path / "undisturbed") == 0
     expected = unpack((tmp_path / "undisturbed" / "outcome").read_bytes())
-    for what, number in (("collect", 37), ("save", 2)):
-        killed_and_resumed(self_play, tmp_path / what, Moment(what, number))
-        found = unpack((tmp_path / what / "outcome").read_bytes())
+    for i, moment in enumerate(moments_of_kills):
+        killed_and_resumed(self_play, tmp_path / str(i), moment)
+        found = unpack((tmp_path / str(i) / "outcome").read_bytes())
         wrong = differences(found, expected, ("monitor", "log_buffer", "rollout", "statistics"))
         assert [line for line in wrong if "time" not in line and "duration" not in line] == []
 
