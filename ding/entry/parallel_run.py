@@ -31,7 +31,7 @@ from ding.entry.progress import (
     set_limits,
     write_result,
 )
-from ding.entry.run_folder import BEST, RunFolder
+from ding.entry.run_folder import BEST, read_evaluations
 from ding.entry.run_state import set_aside
 from ding.entry.workers import env_name
 from ding.policy.settings import positive
@@ -193,7 +193,7 @@ class ParallelRun:
             self._save_best()
 
     def _best_so_far(self) -> float:
-        lines = RunFolder(self._cfg.main.exp_name).evaluations()
+        lines = read_evaluations(self._cfg.main.exp_name)
         return max((float(np.mean(line["returns"])) for line in lines if line["returns"]), default=-math.inf)
 
     def _save_best(self) -> None:

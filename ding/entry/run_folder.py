@@ -70,19 +70,7 @@ class RunFolder:
         Raises:
             ConfigError: a line before the last one is damaged. A last line that was cut off is left out.
         """
-        path = os.path.join(self.path, EVALUATIONS)
-        if not os.path.isfile(path):
-            return []
-        with open(path, encoding="utf-8") as f:
-            lines = f.read().splitlines()
-        records = []
-        for number, line in enumerate(lines, 1):
-            try:
-                records.append(json.loads(line))
-            except ValueError as e:
-                if number < len(lines):
-                    raise ConfigError(f"{path}, line {number}, is damaged: {e}") from e
-        return records
+        return read_evaluations(self.path)
 
     def checkpoints(self) -> dict[str, str]:
         """Path by name of all checkpoints, the newest last."""
@@ -113,6 +101,23 @@ class RunFolder:
             f"there is no checkpoint{wanted} in {os.path.join(self.path, 'ckpt')!r}; "
             f"there are: {', '.join(there) or 'none'}"
         )
+
+
+def read_evaluations(folder: Path) -> list[dict[str, Any]]:
+    """The lines of `eval.jsonl` in a folder, see `RunFolder.evaluations`; [] without that file."""
+    path = os.path.join(folder, EVALUATIONS)
+    if not os.path.isfile(path):
+        return []
+    with open(path, encoding="utf-8") as f:
+        lines = f.read().splitlines()
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(json.loads(line))
+        except ValueError as e:
+            if number < len(lines):
+                raise ConfigError(f"{path}, line {number}, is damaged: {e}") from e
+    return records
 
 
 def plain_tree(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
