@@ -22,7 +22,10 @@ FILES = {"guides/config.md": {"cartpole.py": CONFIG}, "guides/evaluation.md": {"
 BEFORE = {"guides/evaluation.md": TRAINED}
 NAMES = {
     "parallel.md": "from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config",
-    "ranks.md": "import os; os.environ.update(RANK='0', WORLD_SIZE='1')\nfrom ding.example.cartpole_dqn_ddp import create_config, main_config",
+    "ranks.md": (
+        "import os; os.environ.update(RANK='0', WORLD_SIZE='1')\n"
+        "from ding.example.cartpole_dqn_ddp import create_config, main_config"
+    ),
 }
 # Blocks that install, or need other machines.
 ELSEWHERE = re.compile(
