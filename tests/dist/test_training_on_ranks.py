@@ -94,10 +94,12 @@ def test_rank_0_alone_writes_files(tmp_path):
     assert os.listdir(folders[1]) == []
     exp = folders[0] / "exp"
     assert sorted(os.listdir(exp)) == [
+        "README.md",
         "ckpt",
         "eval.jsonl",
         "formatted_total_config.py",
         "log",
+        "result.json",
         "result.pkl",
         "total_config.py",
     ]
