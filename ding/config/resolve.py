@@ -26,7 +26,7 @@ _SOURCES = {
 _PARALLEL_SOURCES = {
     "learner": ("learner", "ding.worker.learner"),
     "parallel_collector": ("parallel_collector", "ding.worker.collector.parallel_collectors"),
-    "commander": ("commander", "ding.worker.coordinator.commanders"),
+    "commander": ("commander", "ding.worker.coordinator.one_vs_one_parallel_commander"),
 }
 _ENTRIES = (*_SOURCES, "learner", "commander", "comm_learner", "comm_collector", "league", "dataset")
 # Type of the env section when the envs are built by hand; never registered.

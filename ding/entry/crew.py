@@ -16,7 +16,7 @@ from ding.interaction.server.credentials import draw_run_token
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.coordinator.worker_keeper import RestartLimit
+from ding.worker.coordinator.worker_table import RestartLimit
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.link import WorkerLetGo
 from ding.worker.transport.stores import forget_memory_stores

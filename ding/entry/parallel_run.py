@@ -40,7 +40,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
 from ding.utils.file_helper import save_file
 from ding.worker.coordinator.coordinator import Coordinator, Progress
-from ding.worker.coordinator.state_file import STATE_FILE
+from ding.worker.coordinator.saved_run import STATE_FILE
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import get_transport
 

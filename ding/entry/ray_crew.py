@@ -26,7 +26,7 @@ from ding.entry.dist_roles import be_worker, quiet_servers
 from ding.entry.worker_process import CLOSE_S, WorkerDied, later_seed
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.coordinator.worker_keeper import RestartLimit
+from ding.worker.coordinator.worker_table import RestartLimit
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.link import WorkerLetGo
 from ding.worker.transport.ray.cluster import RayCluster

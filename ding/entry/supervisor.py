@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from ding.entry.worker_process import KILL_S, WorkerDied, WorkerProcess
-from ding.worker.coordinator.worker_keeper import RestartLimit
+from ding.worker.coordinator.worker_table import RestartLimit
 from ding.worker.transport.link import WorkerLetGo
 
 # How long the end waits for the threads, all of which should be through soon.

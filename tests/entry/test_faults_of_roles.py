@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 from ding.entry.dist_entry import read_coordinator_config
-from ding.worker.coordinator.state_file import STATE_FILE, RunIdentity, read_state
+from ding.worker.coordinator.saved_run import STATE_FILE, RunIdentity, read_state
 from tests.entry.dist_fakes import Roles, free_ports, prepare, wait_until_serving
 from tests.entry.faults import DEADLINE_S, NOTICED_S, Observed, one_thread
 

@@ -30,8 +30,8 @@ from ding.entry.pipeline import with_command_mode
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
+from ding.worker.coordinator.comm_coordinator import TaskStalled
 from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.coordinator.task_run import TaskStalled
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.link import TaskFailed
 from ding.worker.transport.transport import get_transport

@@ -90,7 +90,7 @@ def test_the_death_after_the_last_restart_is_an_error(supervise):
 
 def test_restarts_that_are_long_past_do_not_count(supervise, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("ding.worker.coordinator.worker_keeper.monotonic", lambda: now[0])
+    monkeypatch.setattr("ding.worker.coordinator.worker_table.monotonic", lambda: now[0])
     supervisor, run, workers = supervise(max_restarts=2, window_s=100)
     for now[0] in (10.0, 60.0, 110.0, 160.0):  # two within each 100 s
         kill(workers[0])

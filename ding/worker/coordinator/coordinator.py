@@ -22,15 +22,20 @@ from ding.utils.config_helper import (
 )
 from ding.utils.log_helper import build_logger
 from ding.worker.coordinator.base_parallel_commander import create_parallel_commander
-from ding.worker.coordinator.comm_coordinator import CommCoordinator
+from ding.worker.coordinator.comm_coordinator import (
+    COLLECTOR,
+    LEARNER,
+    CommCoordinator,
+    Rows,
+    Task,
+    TaskStalled,
+    failure_text,
+)
 from ding.worker.coordinator.run_state import Progress, RunState
-from ding.worker.coordinator.run_tasks import RunTasks, TaskState
 from ding.worker.coordinator.saved_run import SavedRun
-from ding.worker.coordinator.status import RunStatus, StatusReader
-from ding.worker.coordinator.status_page import status_pages
-from ding.worker.coordinator.task_assigner import TaskAssigner
-from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, Rows, Task, TaskStalled, failure_text
-from ding.worker.coordinator.worker_keeper import ReturningWorkers, WorkerKeeper
+from ding.worker.coordinator.scheduler import RunTasks, TaskAssigner, TaskState
+from ding.worker.coordinator.status import RunStatus, StatusReader, status_pages
+from ding.worker.coordinator.worker_table import ReturningWorkers, WorkerKeeper
 from ding.worker.transport.ledger import DATA_ID
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.stores import StorageError

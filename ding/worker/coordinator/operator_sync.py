@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from ding.interaction.base.network import literal, split_http_address
 from ding.utils.config_helper import check_config, instance_of, integer, number
+from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER
 from ding.worker.coordinator.operator_server import OperatorServer, Reply, make_operator_server
-from ding.worker.coordinator.task_run import COLLECTOR, LEARNER
 
 # After a request that has failed, the next one waits so long.
 _RETRY_S = 2.0

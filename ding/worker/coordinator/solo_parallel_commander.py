@@ -1,14 +1,247 @@
-"""The commander for one policy: collect, train, evaluate now and then, end at the stop value."""
+"""The commanders that train one learner on collected samples: the shared base, and the one for a single policy."""
 
 from __future__ import annotations
 
+import os
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from time import monotonic
+from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
+from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import COMMANDER_REGISTRY
-from ding.worker.coordinator.training_commander import Training, TrainingCommander
+from ding.utils.system_helper import get_task_uid
+from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task, TaskForms
+
+_COLLECTOR, _EVALUATOR = "collector", "evaluator"
+# Key in a finished task -> key in the logs.
+_REPORTED = {
+    "real_episode_count": "episode_count",
+    "step_count": "step_count",
+    "avg_step_per_episode": "avg_step_per_episode",
+    "avg_time_per_step": "avg_time_per_step",
+    "avg_time_per_episode": "avg_time_per_episode",
+    "reward_mean": "reward_mean",
+    "reward_std": "reward_std",
+}
+
+
+class Training(NamedTuple):
+    """The learner task that runs, by its ids."""
+
+    task_id: str
+    policy_id: str
+    buffer_id: str
+
+
+class TrainingCommander(BaseCommander):
+    """Has one learner at a time trained on what collectors bring.
+
+    The first collector task is an evaluation, and so is the next one whenever `eval_interval` seconds have passed since
+    the last evaluation began, unless it still runs. When the learner has trained all its iterations, its last weights
+    are evaluated; then the run ends. A subclass says who plays in a task (`_collector_cfg`) and whether an evaluation
+    ends the run (`_reaches_goal`).
+
+    Args:
+        cfg: the compiled main config.
+
+    Raises:
+        ConfigError: a value in the commander section is not allowed, or a number of episodes is missing in `env`.
+    """
+
+    # What the ids of evaluating tasks begin with.
+    _eval_prefix = "collector_task"
+
+    def __init__(self, cfg: Mapping[str, Any]) -> None:
+        self._cfg = EasyDict(cfg)
+        own = self._open_spaces(self._cfg.policy.other.commander)
+        self._eval_interval = own.eval_interval
+        self._stop_value = self._cfg.env.get("stop_value")
+        self._forms = TaskForms(cfg)
+        from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
+
+        policy: Any = create_policy(self._cfg.policy, enable_field=["command"])
+        self._policy = policy.command_mode
+        folder = os.path.join(".", self._cfg.exp_name, "log", "commander")
+        self._texts: dict[str, Any] = {
+            kind: build_logger(folder, f"commander_{kind}", need_tb=False)[0] for kind in (_COLLECTOR, _EVALUATOR)
+        }
+        self._tb_logger: Any = build_logger(folder, "commander", need_text=False)[1]
+        self._training: Training | None = None
+        self._is_trained = False
+        self._learner_info: list[dict[str, Any]] = [{"learner_step": 0}]  # the newest one
+        self._evaluator_info: list[dict[str, Any]] = []
+        self._last_eval_time: float | None = None
+        self._evaluating: set[str] = set()
+        self._last_evaluation: str | None = None  # the task for the weights of a trained learner
+        self._collecting: dict[str, str] = {}  # tasks, and the buffers they fill
+        self._end_flag = False
+
+    @abstractmethod
+    def _collector_cfg(self, task_id: str, is_eval: bool, setting: Mapping[str, Any], training: Training) -> EasyDict:
+        """The config of the collector for a task."""
+
+    @abstractmethod
+    def _reaches_goal(self, finished_task: Mapping[str, Any]) -> bool:
+        """Whether the result of an evaluation, in which at least one episode has ended, is good enough."""
+
+    def _take_collected(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
+        """Take the result of a collecting task."""
+
+    @property
+    def envstep(self) -> int:
+        """Env steps of all collecting tasks so far."""
+        return self.env_steps.total
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """What was reported at the end of each evaluation, in order."""
+        return self._evaluator_info
+
+    def get_collector_task(self) -> Task | None:
+        training = self._training
+        if self._end_flag or training is None or not self._collector_task_space.acquire_space():
+            return None
+        is_eval = self._should_evaluate()
+        if self._is_trained and not is_eval:
+            self._collector_task_space.release_space()
+            return None
+        task_id = f"{self._eval_prefix if is_eval else 'collector_task'}_{get_task_uid()}"
+        setting = self._policy.get_setting_collect({**self._learner_info[-1], "envstep": self.envstep})
+        cfg = self._collector_cfg(task_id, is_eval, setting, training)
+        if is_eval:
+            self._last_eval_time = monotonic()
+            self._evaluating.add(task_id)
+            self._last_evaluation = task_id if self._is_trained else None
+        else:
+            self._collecting[task_id] = training.buffer_id
+        return {"task_id": task_id, "buffer_id": training.buffer_id, "collector_cfg": cfg}
+
+    def _should_evaluate(self) -> bool:
+        if self._is_trained:
+            return self._last_evaluation is None
+        if self._evaluating:
+            return False
+        return self._last_eval_time is None or monotonic() - self._last_eval_time > self._eval_interval
+
+    def get_learner_task(self) -> Task | None:
+        if self._end_flag or self._is_trained or not self._learner_task_space.acquire_space():
+            return None
+        ids = Training(*(f"{kind}_{get_task_uid()}" for kind in ("learner_task", "policy", "buffer")))
+        self._training = ids
+        return self._forms.learner_task(ids.task_id, ids.policy_id, ids.buffer_id)
+
+    def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
+        """Take the result of a collector task.
+
+        Returns:
+            whether the run may end: an evaluation was good enough, or was that of a trained learner.
+        """
+        self._collector_task_space.release_space()
+        self._collecting.pop(task_id, None)
+        self._evaluating.discard(task_id)
+        if not finished_task["eval_flag"]:
+            self._report(_COLLECTOR, finished_task)
+            self._take_collected(task_id, finished_task)
+            return False
+        self._report(_EVALUATOR, finished_task)
+        self._evaluator_info.append(dict(finished_task))
+        is_solved = bool(finished_task["real_episode_count"]) and self._reaches_goal(finished_task)
+        self.is_solved = self.is_solved or is_solved
+        self._end_flag = self._end_flag or is_solved or task_id == self._last_evaluation
+        return self._end_flag
+
+    def _has_stop_value(self, finished_task: Mapping[str, Any]) -> bool:
+        """Whether the mean return of an evaluation has reached `env.stop_value`."""
+        return self._stop_value is not None and bool(finished_task["reward_mean"] >= self._stop_value)
+
+    def _tell_solved(self, finished_task: Mapping[str, Any], more: str = "") -> None:
+        reward, stop_value = finished_task["reward_mean"], self._stop_value
+        message = "the mean return %.4f has reached stop_value %s%s: the run ends"
+        self._texts[_EVALUATOR].info(message, reward, stop_value, more)
+
+    def _report(self, kind: str, finished_task: Mapping[str, Any]) -> None:
+        if not finished_task["real_episode_count"]:
+            return  # broken off early: the averages are those of nothing
+        text = self._texts[kind]
+        train_iter = self._train_iter_of(finished_task)
+        values = {shown: finished_task[key] for key, shown in _REPORTED.items()}
+        values.update(self._further_values(finished_task))
+        text.info(text.get_tabulate_vars_hor({"train_iter": train_iter, **values}))
+        for key, value in values.items():
+            self._tb_logger.add_scalar(f"{kind}_iter/{key}", value, train_iter)
+            self._tb_logger.add_scalar(f"{kind}_step/{key}", value, self.envstep)
+
+    def _train_iter_of(self, finished_task: Mapping[str, Any]) -> int:
+        """The iteration of the weights that played."""
+        return int(finished_task["train_iter"])
+
+    def _further_values(self, finished_task: Mapping[str, Any]) -> Mapping[str, float]:
+        """What else of a finished task goes into the logs."""
+        return {}
+
+    def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str | None:
+        """The learner is through: an evaluation of its last weights follows, and nothing else."""
+        self._is_trained = True
+        return super().finish_learner_task(task_id, finished_task)
+
+    def is_collector_task_useless(self, task_id: str) -> bool:
+        """Whether it collects for a learner that is through, or has gone."""
+        buffer_id = self._collecting.get(task_id)
+        is_fed = not self._is_trained and self._training is not None and self._training.buffer_id == buffer_id
+        return buffer_id is not None and not is_fed
+
+    def notify_fail_learner_task(self, task: Mapping[str, Any]) -> None:
+        super().notify_fail_learner_task(task)
+        if self._training is not None and self._training.task_id == task.get("task_id"):
+            self._training = None  # nobody may be sent to weights and a buffer that will not come
+            self._last_eval_time = None
+
+    def notify_fail_collector_task(self, task: Mapping[str, Any]) -> None:
+        super().notify_fail_collector_task(task)
+        task_id = task.get("task_id", "")
+        self._collecting.pop(task_id, None)
+        if task_id in self._evaluating:  # it has to be made up for
+            self._evaluating.discard(task_id)
+            self._last_eval_time = None
+        if task_id == self._last_evaluation:
+            self._last_evaluation = None
+
+    def update_learner_info(self, task_id: str, info: Mapping[str, Any]) -> None:
+        """Keep the newest, without the priorities, which are the buffer's."""
+        self._learner_info = [{key: value for key, value in info.items() if key != "priority_info"}]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which training runs, how far it is, and what evaluations brought.
+
+        An evaluation that runs has to be made up for, and so has one that ended the run.
+        """
+        since = None if self._last_eval_time is None else monotonic() - self._last_eval_time
+        is_due = bool(self._evaluating) or self._end_flag
+        return {
+            "training": None if self._training is None else list(self._training),
+            "is_trained": self._is_trained,
+            "learner_info": list(self._learner_info),
+            "evaluations": list(self._evaluator_info),
+            "seconds_since_evaluation": None if is_due else since,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on with the training that a `state_dict` tells of."""
+        training, since = state_dict["training"], state_dict["seconds_since_evaluation"]
+        self._training = None if training is None else Training(*training)
+        self._is_trained = state_dict["is_trained"]
+        if self._training is not None and not self._is_trained:
+            self._learner_task_space.acquire_space()
+        self._learner_info = list(state_dict["learner_info"])
+        self._evaluator_info = list(state_dict["evaluations"])
+        self._last_eval_time = None if since is None else monotonic() - since
+
+    def close(self) -> None:
+        """Close the TensorBoard log."""
+        self._tb_logger.close()
 
 
 @COMMANDER_REGISTRY.register("solo")

@@ -1,20 +1,24 @@
-"""What a coordinator tells those who watch a run."""
+"""The status of a run, as an object, as JSON and as a web page."""
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
+import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from importlib.resources import files
 from time import monotonic
 from typing import Any
 
-from ding.worker.coordinator.buffer_room import BufferRoom
-from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.coordinator.run_history import ErrorNote, Evaluation
-from ding.worker.coordinator.run_state import Progress, RunState
-from ding.worker.coordinator.run_tasks import TaskState
-from ding.worker.coordinator.task_assigner import TaskAssigner
-from ding.worker.coordinator.task_run import COLLECTOR, LEARNER, failure_text
+from ding.utils.page import Page
+from ding.worker.coordinator.buffers import BufferRoom
+from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER, CommCoordinator, failure_text
+from ding.worker.coordinator.run_state import ErrorNote, Evaluation, Progress, RunState
+from ding.worker.coordinator.scheduler import TaskAssigner, TaskState
 from ding.worker.coordinator.worker_table import WorkerStatus
 
 
@@ -163,3 +167,47 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value
+
+
+_NAME = "status_page.html"
+
+
+def status_pages(status: Callable[[], RunStatus]) -> dict[str, Page]:
+    """What a coordinator serves, by path.
+
+    Args:
+        status: called for each request of the data.
+    """
+    return {
+        "/": Page(page_text, "text/html; charset=utf-8", {"Content-Security-Policy": page_policy()}, is_public=True),
+        "/status": Page(lambda: json.dumps(status().to_json(), allow_nan=False)),
+    }
+
+
+@functools.cache
+def page_text() -> str:
+    """The page: HTML that needs nothing else."""
+    return files(__package__).joinpath(_NAME).read_text(encoding="utf-8")
+
+
+@functools.cache
+def page_policy() -> str:
+    """The page's `Content-Security-Policy`: only what is in the page, and only requests to where it came from."""
+    allowed = {
+        "default-src": "'none'",
+        "script-src": _hash_of("script"),
+        "style-src": _hash_of("style"),
+        "img-src": "data:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in allowed.items())
+
+
+def _hash_of(tag: str) -> str:
+    """The source expression for the one element `tag` of the page."""
+    (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page_text(), re.DOTALL)
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -13,7 +13,7 @@ from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_RE
 from ding.worker.transport.stores import PolicyStore, SampleStore
 
 if TYPE_CHECKING:
-    from ding.worker.coordinator.kept_buffers import KeptBufferRoom
+    from ding.worker.coordinator.buffers import KeptBufferRoom
     from ding.worker.transport.link import Hub, Serve, Station
     from ding.worker.transport.ray.shard import Shard
 
@@ -109,7 +109,7 @@ class Transport(ABC):
                 f"coordinator.replay_shards = {cfg['replay_shards']} is not allowed with the transport {self.name!r}, "
                 "which keeps no samples in shards; use the transport 'ray'"
             )
-        from ding.worker.coordinator.kept_buffers import KeptBufferRoom  # it imports the coordinator's side
+        from ding.worker.coordinator.buffers import KeptBufferRoom  # it imports the coordinator's side
 
         path_data = cfg.get("path_data")
         return KeptBufferRoom(exp_name, None if path_data is None else self.sample_store(path_data), logger)

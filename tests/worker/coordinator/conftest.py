@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("ding.worker.coordinator.training_commander.monotonic", clock)
+    monkeypatch.setattr("ding.worker.coordinator.solo_parallel_commander.monotonic", clock)
     return clock
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.buffer_room import BufferRoom
+from ding.worker.coordinator.buffers import BufferRoom
 from ding.worker.transport.chunk import from_text, to_text
 from ding.worker.transport.stores import FolderSampleStore
 
@@ -253,7 +253,7 @@ def test_a_buffer_of_another_make_keeps_its_chunks_until_the_end(make_room, monk
         def close(self):
             self.items.clear()
 
-    monkeypatch.setattr("ding.worker.coordinator.buffer_room.create_buffer", lambda cfg, exp_name: Foreign())
+    monkeypatch.setattr("ding.worker.coordinator.buffers.create_buffer", lambda cfg, exp_name: Foreign())
     room = make_room()
     room.open("c", {})
     assert room.fill("a", buffer_id="c") == 2

@@ -31,7 +31,7 @@ from tests.worker.coordinator.fakes import (
 @pytest.fixture(autouse=True)
 def _nothing_is_found_out_by_looking_again(monkeypatch):
     """Whatever happens next must have been told to whoever waits for it."""
-    monkeypatch.setattr("ding.worker.coordinator.task_assigner._IDLE_S", 10 * PATIENCE_S)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler._IDLE_S", 10 * PATIENCE_S)
 
 
 def own_threads():
@@ -493,7 +493,7 @@ def test_a_coordinator_starts_once(make):
 
 def test_a_commander_that_hangs_does_not_keep_it_from_closing(make, workers, monkeypatch):
     monkeypatch.setattr("ding.worker.coordinator.coordinator._JOIN_S", 0.05)
-    monkeypatch.setattr("ding.worker.coordinator.run_tasks.PATIENCE_S", 0.05)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.PATIENCE_S", 0.05)
     hangs, release = threading.Event(), threading.Event()
 
     def hang():

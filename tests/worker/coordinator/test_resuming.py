@@ -10,7 +10,7 @@ from ding.interaction.exception import TaskFail
 from ding.utils.msgpack_helper import pack
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.worker import Coordinator
-from ding.worker.coordinator.state_file import RunIdentity, StateError, read_state, write_state
+from ding.worker.coordinator.saved_run import RunIdentity, StateError, read_state, write_state
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
@@ -366,7 +366,7 @@ def test_with_a_commander_that_keeps_no_state_only_the_counters_go_on(make, kill
 
 
 def test_a_commander_that_hangs_does_not_hold_up_for_ever(make, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.run_tasks.PATIENCE_S", 0.01)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.PATIENCE_S", 0.01)
     coordinator, has_it, let_go = make(), threading.Event(), threading.Event()
 
     def hang():

@@ -2,8 +2,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from ding.worker.coordinator.run_history import ErrorNote, Evaluation, RecentRate, RunHistory
-from ding.worker.coordinator.run_state import RunState
+from ding.worker.coordinator.run_state import ErrorNote, Evaluation, RecentRate, RunHistory, RunState
 
 
 class Clock:

@@ -3,8 +3,7 @@
 import pytest
 
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.run_history import Evaluation, RunHistory
-from ding.worker.coordinator.run_state import EnvSteps, Progress, RunState
+from ding.worker.coordinator.run_state import EnvSteps, Evaluation, Progress, RunHistory, RunState
 
 
 def kept(part):

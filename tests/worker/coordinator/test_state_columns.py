@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ding.worker.coordinator.state_file import RunIdentity, read_state, write_state
+from ding.worker.coordinator.saved_run import RunIdentity, read_state, write_state
 
 plain = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=3))
 columns = st.one_of(

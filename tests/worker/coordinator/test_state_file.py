@@ -9,7 +9,7 @@ import pytest
 
 from ding.utils import compression_helper
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.state_file import (
+from ding.worker.coordinator.saved_run import (
     STATE_FILE,
     RunIdentity,
     StateError,

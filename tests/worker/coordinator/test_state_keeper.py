@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from ding.worker.coordinator import saved_run
-from ding.worker.coordinator.saved_run import StateKeeper
-from ding.worker.coordinator.state_file import RunIdentity, read_state
+from ding.worker.coordinator.saved_run import RunIdentity, StateKeeper, read_state
 from tests.worker.coordinator.fakes import PATIENCE_S
 
 RUN, PATH = RunIdentity("exp", 0), os.path.join("exp", "state")

@@ -7,12 +7,11 @@ import pytest
 import requests
 
 from ding.worker import Coordinator
-from ding.worker.coordinator.buffer_room import BufferRoom
-from ding.worker.coordinator.run_history import RunHistory
-from ding.worker.coordinator.run_state import RunState
-from ding.worker.coordinator.run_tasks import TaskState
+from ding.worker.coordinator.buffers import BufferRoom
+from ding.worker.coordinator.comm_coordinator import TaskRun
+from ding.worker.coordinator.run_state import RunHistory, RunState
+from ding.worker.coordinator.scheduler import TaskState
 from ding.worker.coordinator.status import StatusReader
-from ding.worker.coordinator.task_run import TaskRun
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from ding.worker import Coordinator
-from ding.worker.coordinator.status_page import page_policy, page_text, status_pages
+from ding.worker.coordinator.status import page_policy, page_text, status_pages
 from ding.worker.coordinator.worker_table import Worker
 from tests.worker.coordinator.fakes import PATIENCE_S, local_cfg, rows
 from tests.worker.coordinator.test_training import CREATE, MAIN

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from ding.worker.coordinator.task_assigner import TaskAssigner
+from ding.worker.coordinator.scheduler import TaskAssigner
 from tests.worker.coordinator.fakes import PATIENCE_S
 
 NEVER = {"learner": 1e9, "collector": 1e9}
@@ -161,7 +161,7 @@ def rests(monkeypatch):
             seconds.put(timeout)
             return super().wait_for(predicate, timeout)
 
-    monkeypatch.setattr("ding.worker.coordinator.task_assigner.threading.Condition", Noting)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.threading.Condition", Noting)
     return seconds
 
 
@@ -176,7 +176,7 @@ def rests(monkeypatch):
 def test_it_rests_until_a_task_is_overdue_or_the_commander_is_to_be_asked(
     start, rests, monkeypatch, timeout_s, idle_s, shortest, longest
 ):
-    monkeypatch.setattr("ding.worker.coordinator.task_assigner._IDLE_S", idle_s)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler._IDLE_S", idle_s)
     start(FakeDesk(free=(0, 1), collector=["stuck"], blocked=["stuck"]), {"learner": 1e9, "collector": timeout_s})
     assert shortest <= rests.get(timeout=PATIENCE_S) <= longest
 
@@ -197,7 +197,7 @@ def test_a_task_that_no_worker_takes_after_all_waits(start):
 
 
 def test_a_commander_that_goes_by_the_clock_is_asked_again(start, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.task_assigner._IDLE_S", 0.01)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler._IDLE_S", 0.01)
     desk = FakeDesk(free=(1, 0))
     start(desk)
     for _ in range(3):

@@ -1,7 +1,7 @@
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.task_forms import TaskForms
+from ding.worker.coordinator.base_parallel_commander import TaskForms
 from tests.worker.coordinator.fakes import main_cfg
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ding.worker.coordinator.task_run import TaskRun, Worker
+from ding.worker.coordinator.comm_coordinator import TaskRun, Worker
 from ding.worker.transport.chunk import to_text, unpack_batches
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import collected, info, rows

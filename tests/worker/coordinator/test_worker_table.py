@@ -1,6 +1,6 @@
 import pytest
 
-from ding.worker.coordinator.task_run import TaskRun
+from ding.worker.coordinator.comm_coordinator import TaskRun
 from ding.worker.coordinator.worker_table import Worker, WorkerStatus, WorkerTable
 from tests.worker.coordinator.fakes import collector_task, learner_task
 

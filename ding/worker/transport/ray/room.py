@@ -11,7 +11,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.worker.coordinator.kept_buffers import KeptBufferRoom, without_functions
+from ding.worker.coordinator.buffers import KeptBufferRoom, without_functions
 from ding.worker.transport.ray.shard import Shard
 from ding.worker.transport.ray.split import Split, split_of
 
