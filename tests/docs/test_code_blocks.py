@@ -18,7 +18,11 @@ LANGUAGES = {"python", "bash", "text", "mermaid", "yaml", "json"}
 EXAMPLE = "from ding.example.{} import *"
 CONFIG = (ROOT / "ding" / "example" / "cartpole_dqn.py").read_text(encoding="utf-8")
 TRAINED = "ding train cartpole.py --train-iter 400 --exp-name my_exp"
-FILES = {"guides/config.md": {"cartpole.py": CONFIG}, "guides/evaluation.md": {"cartpole.py": CONFIG}}
+FILES = {
+    "guides/config.md": {"cartpole.py": CONFIG},
+    "guides/evaluation.md": {"cartpole.py": CONFIG},
+    "guides/speed.md": {"config.py": CONFIG},
+}
 BEFORE = {"guides/evaluation.md": TRAINED}
 NAMES = {
     "parallel.md": "from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config",
