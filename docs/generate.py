@@ -1,10 +1,10 @@
-"""Writes the pages that are made of something else: `python docs/generate.py`.
+"""Writes the generated pages: the config and API reference, and the benchmarks.
 
-    python docs/generate.py            # config and API reference, from the classes; benchmarks, from kept results
-    python docs/generate.py --check    # says what is not up to date, and exits with 1
-    python docs/generate.py --measure  # runs the benchmarks first, which takes a quiet machine and a quarter of an hour
+    python docs/generate.py            # write the pages from the classes and the stored benchmark results
+    python docs/generate.py --check    # list pages that are out of date; the exit status is 1 if there are any
+    python docs/generate.py --measure  # run the benchmarks first: a quarter of an hour on an otherwise idle machine
 
-A config key's meaning is the comment above it in the source, its type and range come from the rule that checks it.
+The meaning of a config key is the comment above it in the source; the allowed values come from the rule that checks it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 DOCS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-# Heading, the registry, where its entries stand in a config.
+# Heading, registry, and section of the config.
 SECTIONS = (
     ("Policies", "policy", "policy"),
     ("Learner", "learner", "policy.learn.learner"),
@@ -39,101 +39,101 @@ SECTIONS = (
     ("Env managers", "env_manager", "env.manager"),
     ("Commanders", "commander", "policy.other.commander"),
 )
-# Meanings of keys that many classes have, by the end of their path.
+# Meanings of keys that several classes have, by the end of their path.
 GLOSSARY = {
-    "cuda": "Compute on a GPU, where there is one.",
-    "on_policy": "Whether what a round collects is learned from at once, without a replay buffer.",
+    "cuda": "Compute on a GPU, if one is available.",
+    "on_policy": "Whether each collected batch is used once, without a replay buffer.",
     "priority": "Sample by priority.",
-    "priority_IS_weight": "Correct for sampling by priority with importance weights; needs `priority`.",
-    "discount_factor": "Gamma.",
-    "nstep": "Length of the n-step return.",
+    "priority_IS_weight": "Correct prioritized sampling with importance weights; needs `priority`.",
+    "discount_factor": "Discount factor gamma.",
+    "nstep": "Number of steps of the n-step return.",
     "gae_lambda": "Lambda of generalized advantage estimation.",
-    "transition_with_policy_data": "Whether samples hold what the policy returned when it acted.",
-    "multi_agent": "Several agents share a critic.",
-    "noisy_net": "Explore by noisy layers, which the model must have.",
-    "batch_size": "Samples in a batch.",
-    "update_per_collect": "Batches learned from after each round of collecting.",
-    "epoch_per_collect": "Passes over what a round has collected.",
-    "learning_rate": "Of the optimizer.",
-    "learning_rate_actor": "Of the optimizer of the actor.",
-    "learning_rate_policy": "Of the optimizer of the actor.",
-    "learning_rate_critic": "Of the optimizer of the critic.",
-    "learning_rate_q": "Of the optimizer of the critic.",
-    "learning_rate_alpha": "Of the optimizer of the temperature.",
-    "learning_rate_quantile": "Of the optimizer of the fraction proposal network.",
-    "weight_decay": "Of the optimizer.",
-    "momentum": "Of the optimizer.",
-    "eps": "Of Adam: added to the denominator.",
+    "transition_with_policy_data": "Whether samples hold the output of the policy at collection.",
+    "multi_agent": "Whether several agents share a critic.",
+    "noisy_net": "Explore with noisy layers, which the model must have.",
+    "batch_size": "Number of samples in a batch.",
+    "update_per_collect": "Number of batches to train on after each collection.",
+    "epoch_per_collect": "Number of passes over the collected data.",
+    "learning_rate": "Learning rate.",
+    "learning_rate_actor": "Learning rate of the actor.",
+    "learning_rate_policy": "Learning rate of the actor.",
+    "learning_rate_critic": "Learning rate of the critic.",
+    "learning_rate_q": "Learning rate of the critic.",
+    "learning_rate_alpha": "Learning rate of the temperature.",
+    "learning_rate_quantile": "Learning rate of the fraction proposal network.",
+    "weight_decay": "Weight decay of the optimizer.",
+    "momentum": "Momentum of the optimizer.",
+    "eps": "Term added to the denominator of Adam.",
     "entropy_weight": "Weight of the entropy in the loss.",
     "value_weight": "Weight of the critic's loss.",
-    "value_norm": "Scale the critic's values by running statistics of the returns.",
-    "clip_ratio": "How far the ratio of new to old probabilities counts (PPO's epsilon).",
-    "grad_clip_type": "How gradients are clipped; None for not at all.",
-    "grad_clip_value": "At which value gradients are clipped.",
-    "clip_value": "At which value gradients are clipped.",
+    "value_norm": "Normalize the critic's targets by running statistics of the returns.",
+    "clip_ratio": "Clip range of the probability ratio (epsilon of PPO).",
+    "grad_clip_type": "How gradients are clipped; None for no clipping.",
+    "grad_clip_value": "Threshold of the gradient clipping.",
+    "clip_value": "Threshold of the gradient clipping.",
     "min_q_weight": "Weight of the conservative term.",
-    "actor_update_freq": "Updates of the critic for each one of the actor.",
-    "target_entropy": "What the temperature is adapted to.",
-    "noise": "Whether the target's action is smoothed by noise.",
+    "actor_update_freq": "Number of critic updates per actor update.",
+    "target_entropy": "Target of the temperature's adaptation.",
+    "noise": "Whether the target action is smoothed by noise.",
     "noise_sigma": "Standard deviation of the noise.",
-    "unroll_len": "Steps in a sample.",
-    "n_sample": "Samples that a round collects.",
-    "get_train_sample": "Whether the collector makes samples of what it has collected.",
-    "collect_print_freq": "Rounds between two reports in the log.",
+    "unroll_len": "Number of steps in a sample.",
+    "n_sample": "Number of samples of one collection.",
+    "get_train_sample": "Whether the collector turns transitions into training samples.",
+    "collect_print_freq": "Number of collections between two reports in the log.",
     "deepcopy_obs": "Kept for compatibility: observations are always copied once.",
     "transform_obs": "Kept for compatibility.",
-    "eval_freq": "Iterations between two evaluations.",
-    "replay_buffer_size": "The most samples that are kept.",
-    "other.eps.start": "Epsilon at the start.",
-    "other.eps.end": "Epsilon at the end.",
-    "other.eps.decay": "Env steps over which epsilon falls (the time constant, with `exp`).",
+    "eval_freq": "Number of iterations between two evaluations.",
+    "replay_buffer_size": "Capacity, in samples.",
+    "other.eps.start": "Initial epsilon.",
+    "other.eps.end": "Final epsilon.",
+    "other.eps.decay": "Env steps over which epsilon decays (the time constant, with `exp`).",
     "max_use": "How often a sample may be drawn.",
-    "max_staleness": "Iterations after which a sample is not drawn any more.",
+    "max_staleness": "Age in learner iterations at which a sample is removed.",
     "alpha": "Exponent of the priorities.",
-    "beta": "Exponent of the importance weights at the start.",
-    "anneal_step": "Draws until `beta` has become 1.",
-    "storage": "Where the columns lie: `memory` or `memmap`.",
-    "storage_path": "The folder of the files, with `memmap`.",
-    "share_frames": "Store frames that stacked observations share once.",
-    "deepcopy": "Copy samples when they are drawn.",
-    "enable_track_used_data": "Report samples that leave.",
-    "periodic_thruput_seconds": "Seconds between two reports of the throughput.",
-    "periodic_thruput.seconds": "Seconds between two reports of the throughput.",
-    "episode_num": "Episodes that each env plays.",
-    "max_retry": "How often a step or reset that failed is tried.",
-    "retry_type": "What is tried again: `reset` begins the episode anew, `renew` makes the env anew.",
-    "retry_waiting_time": "Seconds between two tries.",
-    "step_timeout": "Seconds that a step may take; None for no limit.",
-    "reset_timeout": "Seconds that a reset may take.",
-    "connect_timeout": "Seconds that an env may take to start.",
-    "step_wait_timeout": "Seconds to wait for more envs once enough have answered.",
-    "wait_num": "How many envs must answer in a round.",
+    "beta": "Initial exponent of the importance weights.",
+    "anneal_step": "Number of draws until `beta` is 1; 0 keeps it constant.",
+    "storage": "Where the columns are stored: `memory` or `memmap`.",
+    "storage_path": "Folder of the files, with `memmap`.",
+    "share_frames": "Store frames that stacked observations have in common once.",
+    "deepcopy": "Return deep copies of samples.",
+    "enable_track_used_data": "Delete the files of samples that leave the buffer.",
+    "periodic_thruput_seconds": "Seconds between two throughput reports.",
+    "periodic_thruput.seconds": "Seconds between two throughput reports.",
+    "episode_num": "Maximum number of episodes of each env.",
+    "max_retry": "Number of attempts of a failing step or reset.",
+    "retry_type": "What a retry does: `reset` starts the episode again, `renew` creates the env again.",
+    "retry_waiting_time": "Seconds between two attempts.",
+    "step_timeout": "Time limit of a step in seconds; None for no limit.",
+    "reset_timeout": "Time limit of a reset in seconds.",
+    "connect_timeout": "Time limit of an env's start in seconds.",
+    "step_wait_timeout": "Seconds to wait for more envs once `wait_num` are ready.",
+    "wait_num": "Minimum number of envs to wait for in each step.",
     "auto_reset": "Whether an env is reset when its episode ends.",
     "reset_inplace": "Reset envs one after the other.",
-    "shared_memory": "Carry observations in shared memory.",
+    "shared_memory": "Transfer observations through shared memory.",
     "copy_on_get": "Copy observations out of shared memory.",
-    "context": "How processes start.",
-    "train_iterations": "After so many iterations the learner is through.",
-    "hook.load_ckpt_before_run": "The checkpoint to begin with.",
-    "hook.log_show_after_iter": "Iterations between two tables in the log.",
-    "hook.save_ckpt_after_iter": "Iterations between two checkpoints.",
-    "hook.save_ckpt_after_run": "Whether there is a checkpoint at the end.",
-    "dataloader.num_workers": "Threads that load samples, in parallel training.",
+    "context": "Start method of processes.",
+    "train_iterations": "Number of iterations after which the learner stops.",
+    "hook.load_ckpt_before_run": "Checkpoint to start from.",
+    "hook.log_show_after_iter": "Number of iterations between two tables in the log.",
+    "hook.save_ckpt_after_iter": "Number of iterations between two checkpoints.",
+    "hook.save_ckpt_after_run": "Whether to save a checkpoint at the end.",
+    "dataloader.num_workers": "Number of threads that load samples, in parallel training.",
     "log_policy": "Whether the policy is described in the log.",
-    "only_monitor_rank0": "Whether rank 0 alone logs.",
+    "only_monitor_rank0": "Whether only rank 0 logs.",
     "eval_interval": "Seconds from the start of one evaluation to that of the next.",
-    "collector_task_space": "Collecting tasks at a time.",
-    "learner_task_space": "Learning tasks at a time.",
-    "model.twin_critic": "Two critics, of which the smaller value counts.",
+    "collector_task_space": "Maximum number of concurrent collector tasks.",
+    "learner_task_space": "Maximum number of concurrent learner tasks.",
+    "model.twin_critic": "Use two critics and the smaller of their values.",
     "model.action_space": "The kind of actions.",
     "encoder_hidden_size_list": "Widths of the layers of the encoder.",
     "actor_head_hidden_size": "Width of the actor's head.",
     "critic_head_hidden_size": "Width of the critic's head.",
     "actor_head_layer_num": "Layers of the actor's head.",
     "critic_head_layer_num": "Layers of the critic's head.",
-    "v_min": "Lowest value of the support.",
-    "v_max": "Highest value of the support.",
-    "n_atom": "Atoms of the support.",
+    "v_min": "Smallest atom of the support.",
+    "v_max": "Largest atom of the support.",
+    "n_atom": "Number of atoms of the support.",
 }
 PACKAGES = {
     "Entry": ("ding.entry",),
@@ -152,15 +152,15 @@ PACKAGES = {
 
 
 def config_reference() -> str:
-    """The page with a table for each registered class."""
+    """Returns the page with a table for each registered class."""
     from ding.utils.registry_factory import registries
 
     for package in ("ding.envs", "ding.policy", "ding.worker", "ding.data"):
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
     parts = [
-        "# Config reference\n\nEvery key that a class reads, with its default. A policy has also the keys of the class "
-        "it is based on.\nWhat a key may hold stands in the column *allowed*; a dash means that it is not checked.\n"
+        "# Config reference\n\nEvery key that a class reads, with its default. A policy also has the keys of its base "
+        "class.\nA dash in the column *allowed* means that the value is not checked.\n"
     ]
     for title, registry, where in SECTIONS:
         parts.append(f"## {title}\n\nSection `{where}`.\n")
@@ -212,7 +212,7 @@ def _allowed(rule: Any) -> str:
 
 
 def _rules(cls: type) -> dict[str, Any]:
-    """The rules of the class, of those it is based on, and of their modules, by dotted key."""
+    """Returns the rules of the class, its base classes and their modules, by dotted key."""
     rules: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         module = sys.modules.get(base.__module__)
@@ -225,7 +225,7 @@ def _rules(cls: type) -> dict[str, Any]:
 
 
 def _comments(cls: type) -> dict[str, str]:
-    """By dotted key the comment above it, in the dict that the class has as `config`."""
+    """Returns the comment above each key of the dict `config` of the class, by dotted key."""
     source = inspect.getsource(sys.modules[cls.__module__])
     node = _config_node(cls, ast.parse(source))
     if isinstance(node, ast.Name):  # a constant, perhaps of another module
@@ -282,7 +282,7 @@ def _read_comments(
 
 
 def api_pages() -> dict[str, str]:
-    """A page for each group of packages: the public names of these and of their modules, by mkdocstrings."""
+    """Returns a mkdocstrings page for each group of packages, with their public names."""
     pages = {}
     for title, packages in PACKAGES.items():
         lines = [f"# {title}", ""]
@@ -294,7 +294,7 @@ def api_pages() -> dict[str, str]:
 
 
 def _exported(package: Any) -> Iterator[str]:
-    """Classes and functions that a package exports, by where they are defined."""
+    """Yields the full names of the classes and functions that a package exports."""
     for name in getattr(package, "__all__", ()):
         value = getattr(package, name)
         if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("ding."):
@@ -305,7 +305,7 @@ BENCHMARKS = ("buffer", "collect", "serial", "sac", "imports", "managers", "para
 
 
 def measure() -> None:
-    """Run the benchmarks, and keep what they print in `docs/benchmarks`."""
+    """Run the benchmarks and store their output in `docs/benchmarks`."""
     folder = DOCS / "benchmarks"
     folder.mkdir(exist_ok=True)
     for name in BENCHMARKS:
@@ -334,7 +334,7 @@ def _processor() -> str:
 
 
 def benchmarks_page() -> str:
-    """Speed, from what `measure` has kept."""
+    """Returns the page of benchmarks, from the results that `measure` stored."""
     folder = DOCS / "benchmarks"
     about = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
     packages = ", ".join(f"{name} {version}" for name, version in about.items() if name not in ("processor", "cores"))
@@ -342,8 +342,8 @@ def benchmarks_page() -> str:
         "# Benchmarks",
         "",
         f"Measured on {about['cores']} cores of an {about['processor']}, with {packages}; one thread of torch.",
-        "Each figure stands against its baseline in the same run: another library on the same work, a bare loop that",
-        "does only the maths, or a limit.",
+        "Each figure is compared with a baseline of the same run: another library on the same work, a bare loop that",
+        "only does the maths, or a limit.",
         "",
     ]
     for name in BENCHMARKS:
@@ -365,7 +365,7 @@ def benchmarks_page() -> str:
 
 
 def draw_first_picture() -> None:
-    """`images/curve.svg`: the learning curve of DQN, from the results of `tests.benchmarks.learning`."""
+    """Draw `images/curve.svg`, the learning curve of DQN, from the results of `tests.benchmarks.learning`."""
     import matplotlib
 
     from ding.entry.curves import draw, summarize
@@ -379,15 +379,17 @@ def draw_first_picture() -> None:
 
 
 def pages() -> dict[str, str]:
-    """All generated pages by their path in the docs."""
+    """Returns all generated pages by their path in the docs."""
     return {"reference/config.md": config_reference(), "benchmarks.md": benchmarks_page(), **api_pages()}
 
 
 def main() -> int:
     if "--measure" in sys.argv:
         measure()
-    if "--check" not in sys.argv:
+    if "--check" not in sys.argv and _is_installed("matplotlib"):
         draw_first_picture()
+    elif "--check" not in sys.argv:
+        sys.stdout.write("images/curve.svg is not drawn: run `pip install matplotlib` first\n")
     stale = []
     for name, text in pages().items():
         path = DOCS / name
@@ -397,7 +399,7 @@ def main() -> int:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     for name in stale:
-        sys.stdout.write(f"{name} {'is not up to date' if '--check' in sys.argv else 'is written'}\n")
+        sys.stdout.write(f"{name} {'is out of date' if '--check' in sys.argv else 'is written'}\n")
     return int("--check" in sys.argv and bool(stale))
 
 

@@ -37,7 +37,7 @@ class MemoryCheck:
         self._logger = logger
         self.is_done = False
 
-    def look_at(self, items: Sequence[Any], capacity: int, column_bytes: int = 0) -> None:
+    def estimate(self, items: Sequence[Any], capacity: int, column_bytes: int = 0) -> None:
         """Estimate the memory of `capacity` items like `items`. Does nothing but at the first call with items.
 
         Args:

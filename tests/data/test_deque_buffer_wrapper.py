@@ -80,7 +80,7 @@ def test_sampling_hands_out_stored_dicts_without_a_tb_logger():
 def test_too_few_items_give_none_and_a_warning(caplog):
     buffer = make()
     buffer.push(items(2))
-    assert buffer.sample(3, 0) is None and "2 are there, 3 are asked for" in caplog.text
+    assert buffer.sample(3, 0) is None and "holds 2, requested are 3" in caplog.text
 
 
 def test_priorities_are_refreshed_after_every_sample():

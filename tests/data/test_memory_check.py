@@ -76,7 +76,7 @@ def test_other_devices_are_told_apart():
 def test_the_warning_tells_sizes_and_a_capacity_that_fits(monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     free_memory(monkeypatch, 10 * 2**20)
-    MemoryCheck(logging.getLogger("ding")).look_at(transitions(20), capacity=100_000)
+    MemoryCheck(logging.getLogger("ding")).estimate(transitions(20), capacity=100_000)
     estimate, warning = caplog.records
     assert "a full buffer, 100000 items like the first 20, takes up to about" in estimate.message
     assert "only 10.0 MiB are free; lower replay_buffer_size, to about" in warning.message
@@ -89,17 +89,17 @@ def test_there_is_one_estimate_from_the_first_items(monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     free_memory(monkeypatch, 1)
     check = MemoryCheck(logging.getLogger("ding"))
-    check.look_at([], 10)
+    check.estimate([], 10)
     assert not check.is_done and not caplog.records
-    check.look_at(transitions(1000), 10)
-    check.look_at(transitions(3), 10)
+    check.estimate(transitions(1000), 10)
+    check.estimate(transitions(3), 10)
     assert check.is_done and len(caplog.records) == 2
     assert "like the first 256" in caplog.text
 
 
 def test_there_is_no_warning_where_it_fits(monkeypatch, caplog):
     free_memory(monkeypatch, 2**40)
-    MemoryCheck(logging.getLogger("ding")).look_at(transitions(3), 10**6)
+    MemoryCheck(logging.getLogger("ding")).estimate(transitions(3), 10**6)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -108,7 +108,7 @@ def test_memory_of_a_gpu_is_compared_with_what_is_free_there(monkeypatch, caplog
     monkeypatch.setattr("ding.data.memory_check.memory_of", lambda items: {"cpu": 5, "cuda:1": KIB, "meta": 2**50})
     free = {"cuda:1": 3 * 2**20}
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (free[device], 2**40))
-    MemoryCheck(logging.getLogger("ding")).look_at([1], 2**22)
+    MemoryCheck(logging.getLogger("ding")).estimate([1], 2**22)
     (warning,) = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     assert warning == (
         "the buffer will not fit into memory of cuda:1: its 4194304 items take up to about 4.0 GiB, but only 3.0 MiB "
@@ -121,7 +121,7 @@ def test_free_is_what_the_machine_has_available_not_what_is_unused(monkeypatch, 
     monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
     for free, warns in ((2**30, False), (2**10, True)):
         memory.available = free
-        MemoryCheck(logging.getLogger("ding")).look_at([torch.zeros(2**10)], 2**10)
+        MemoryCheck(logging.getLogger("ding")).estimate([torch.zeros(2**10)], 2**10)
         assert any("will not fit" in record.message for record in caplog.records) is warns
 
 

@@ -71,7 +71,7 @@ class DequeBuffer(Buffer):
     def push(self, data: Any, meta: dict[str, Any] | None = None) -> BufferedData:
         """Append `data` with `meta`; returns the record."""
         if not self.memory_check.is_done:
-            self.memory_check.look_at([(data, meta)], self.size)
+            self.memory_check.estimate([(data, meta)], self.size)
         return self.storage.append(data, meta)
 
     @apply_middleware("sample")

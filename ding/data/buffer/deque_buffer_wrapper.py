@@ -147,7 +147,7 @@ class DequeBufferWrapper(IBuffer):
             if isinstance(items, Samples) and self._is_push_own() and items.columns is not None:
                 self._push_columns(items)
             else:
-                self.buffer.memory_check.look_at(items, self.buffer.size)
+                self.buffer.memory_check.estimate(items, self.buffer.size)
                 for item in items:
                     self.buffer.push(item)
             self._push_count += len(items)
@@ -173,7 +173,7 @@ class DequeBufferWrapper(IBuffer):
         for start in range(0, len(samples), storage.max_rows):
             part = samples.take(slice(start, start + storage.max_rows))
             rows = storage.write(part)
-            self.buffer.memory_check.look_at(part, self.buffer.size, storage.nbytes)
+            self.buffer.memory_check.estimate(part, self.buffer.size, storage.nbytes)
             if not self._own_middleware:  # there is nothing in the chain, whose calls take most of the time of a push
                 storage.extend(rows)
                 continue
@@ -190,7 +190,7 @@ class DequeBufferWrapper(IBuffer):
             count = self.buffer.count()
             if self._per is None and count < size:
                 logging.getLogger("ding").warning(
-                    "too few items to sample: %d are there, %d are asked for", count, size
+                    "too few items to sample: the buffer holds %d, requested are %d", count, size
                 )
                 return None
             positions, records = self._draw(size), []

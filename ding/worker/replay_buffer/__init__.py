@@ -1,4 +1,4 @@
-"""Replay buffers; importing this registers all of them, `deque` too."""
+"""Replay buffers. Importing this package registers all of them, including `deque`."""
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer

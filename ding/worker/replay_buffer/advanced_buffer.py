@@ -1,4 +1,4 @@
-"""A buffer with priorities, bounds on use and staleness, and a bound on how fast it is filled and drained."""
+"""A prioritized replay buffer with limits on use, staleness and throughput."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ding.utils.data.samples import Column, Kind, Node, Samples, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray, MinSegmentTree, SumSegmentTree
 from ding.worker.replay_buffer.advanced_config import ADVANCED_CONFIG, ADVANCED_RULES
-from ding.worker.replay_buffer.bookkeeping import (
-    BOOKKEEPING_FIELDS,
-    BOOKKEEPING_KEYS,
-    Bookkeeping,
-    ItemView,
-    read_priority_info,
-    without_bookkeeping,
-)
 from ding.worker.replay_buffer.column_buffer import ColumnBuffer
-from ding.worker.replay_buffer.item_age import ItemAges
+from ding.worker.replay_buffer.item_metadata import (
+    METADATA_FIELDS,
+    METADATA_KEYS,
+    ItemMetadata,
+    ItemView,
+    StalenessTracker,
+    read_priority_info,
+    without_metadata,
+)
 from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, Verdict
 
-_ENOUGH = Verdict(True, "enough items are there")
+_ENOUGH = Verdict(True, "enough items")
 
 
 def _is_dict(item: Any) -> bool:
@@ -35,13 +35,13 @@ def _is_dict(item: Any) -> bool:
 
 
 class Stock(NamedTuple):
-    """What a buffer can give.
+    """What can be drawn from a buffer.
 
     Attributes:
-        size: number of items that can be drawn.
-        weight: sum of their weights, which are priority ** alpha.
-        least_weight: the smallest of these; infinite where there is no item.
-        pushed, sampled: items pushed and sampled in the recent past, as the limits on throughput count them.
+        size: Number of items.
+        weight: Sum of their weights, priority ** alpha.
+        least_weight: The smallest weight; infinite without items.
+        pushed, sampled: Decayed numbers of pushed and sampled items, as the throughput limit counts them.
     """
 
     size: int
@@ -53,16 +53,16 @@ class Stock(NamedTuple):
 
 @BUFFER_REGISTRY.register("advanced")
 class AdvancedReplayBuffer(ColumnBuffer):
-    """Prioritized replay buffer (arXiv:1511.05952) that can also bound use, staleness and throughput. Thread-safe.
+    """Prioritized replay buffer (arXiv:1511.05952) with limits on use, staleness and throughput. Thread-safe.
 
-    Items are dicts. `sample` hands out copies with these keys added:
+    Items are dicts. `sample` returns copies with these additional keys:
 
-    - `replay_unique_id`: `<instance_name>_<n>`, the n-th item that was taken in; `replay_buffer_idx`: its slot
-    - `priority`, `IS`: its priority and importance weight, at most 1
+    - `replay_unique_id`: `<instance_name>_<n>` for the n-th stored item; `replay_buffer_idx`: its slot
+    - `priority`, `IS`: its priority, and its importance weight, which is at most 1
     - `use`, `staleness`: how often it was sampled, and learner iterations since its `collect_iter` (-1 without one)
 
     Attributes:
-        check_list: predicates on items; an item that fails one is not taken in.
+        check_list: Predicates on items. An item that fails one is not stored.
 
     Example:
         >>> import os, tempfile
@@ -79,7 +79,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     config = ADVANCED_CONFIG
     config_rules = ADVANCED_RULES
-    _slot_fields = BOOKKEEPING_FIELDS
+    _slot_fields = METADATA_FIELDS
 
     def __init__(
         self,
@@ -95,9 +95,9 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._beta_step = (1 - self._beta) / self._anneal_step if self._anneal_step else 0.0
         self._eps = PRIORITY_EPS
         self._cur_collector_envstep = -1
-        self._books = Bookkeeping(self._store, instance_name, float(own.alpha))
-        self._index = self._books.index
-        self._ages = ItemAges(self._store, own.max_staleness)
+        self._metadata = ItemMetadata(self._store, instance_name, float(own.alpha))
+        self._index = self._metadata.index
+        self._staleness = StalenessTracker(self._store, own.max_staleness)
         self._thruput_controller = ThruputController(own.thruput_controller)
         self._sample_min_limit_ratio = own.thruput_controller.sample_min_limit_ratio
         self._tick = TickTime()
@@ -110,7 +110,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def _periodic_seconds(self) -> float:
         return float(self._cfg.monitor.periodic_thruput.seconds)
 
-    # Names that code outside reads and writes.
+    # Private attributes of DI-engine that external code accesses.
 
     @property
     def _head(self) -> int:
@@ -118,11 +118,11 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     @property
     def _next_unique_id(self) -> int:
-        return self._books.next_unique_id
+        return self._metadata.next_unique_id
 
     @property
     def _use_count(self) -> IntArray:
-        return self._books.use_count
+        return self._metadata.use_count
 
     @property
     def _max_priority(self) -> float:
@@ -138,7 +138,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     @property
     def max_priority(self) -> float:
-        """The largest priority that updates have set; items that bring none get it."""
+        """The largest priority that `update` has set, at least 1. Items without a priority get it."""
         return self._index.max_priority
 
     @max_priority.setter
@@ -148,7 +148,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     @property
     def beta(self) -> float:
-        """Exponent of the importance weights; each successful sample moves it towards 1 by a fixed step."""
+        """Exponent of the importance weights. Each successful sample moves it towards 1 by a fixed step."""
         return self._beta
 
     @beta.setter
@@ -157,7 +157,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     @property
     def alpha(self) -> float:
-        """Exponent of the priorities, for the weights computed from now on."""
+        """Exponent of the priorities. Setting it does not change weights that are already computed."""
         return self._index.alpha
 
     @alpha.setter
@@ -167,11 +167,11 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def push(self, data: list[Any] | Any, cur_collector_envstep: int) -> None:
         """Store one item, or each item of a list; the oldest are overwritten when the buffer is full.
 
-        An item may bring its `priority`; without one it gets the largest that updates have set so far. The whole call
-        is refused, with a log line, while the limit on pushed / sampled asks for it.
+        An item may have a `priority`; otherwise it gets `max_priority`. If the ratio pushed / sampled would exceed its
+        limit, nothing is stored and a line is logged.
 
         Raises:
-            PriorityError: a priority is negative or not finite; nothing is stored.
+            PriorityError: If a priority is negative or not finite; nothing is stored.
         """
         items = self._prepare(data)
         if not items:
@@ -180,32 +180,32 @@ class AdvancedReplayBuffer(ColumnBuffer):
             verdict = self._thruput_controller.can_push(len(items))
             if verdict:
                 self._cur_collector_envstep = cur_collector_envstep
-                accepted = self._take_in(items)
-                self._thruput_controller.note(pushed=accepted)
+                accepted = self._insert(items)
+                self._thruput_controller.add(pushed=accepted)
         if not verdict:
             self._logger.info("refused to push %d items: %s", len(items), verdict.reason)
         elif accepted == 0 and not isinstance(data, list):
-            self._logger.info("an item was not taken in: it fails a check of check_list: %.200r", data)
+            self._logger.info("an item was not stored, because it fails a check of check_list: %.200r", data)
 
-    def _take_in(self, items: list[Any]) -> int:
+    def _insert(self, items: list[Any]) -> int:
         items = self._checked(items)
         if not items:
             return 0
-        priorities, items = self._books.priorities_of(items), without_bookkeeping(items)
+        priorities, items = self._metadata.priorities_of(items), without_metadata(items)
         store, before = self._store, self._store.valid_count
         for start in range(0, len(items), store.size):
             chunk = part_of(items, start, start + store.size) if len(items) > store.size else items
             count, slots = len(chunk), store.next_slots(len(chunk))
-            store.valid_count += count - self._books.count_live(slots)
-            _, dropped = self._put(chunk)
-            self._books.begin(slots, priorities[start : start + count])
-            self._ages.note(slots, chunk)
-            self._drop(dropped)
+            store.valid_count += count - self._metadata.count_live(slots)
+            _, dropped = self._write(chunk)
+            self._metadata.begin(slots, priorities[start : start + count])
+            self._staleness.record(slots, chunk)
+            self._report_dropped(dropped)
         self._count_thruput(pushed=len(items), removed=before + len(items) - store.valid_count)
         return len(items)
 
     def _checked(self, items: list[Any]) -> list[Any]:
-        """The items that pass all checks."""
+        """Returns the items that pass all checks."""
         if self.check_list == [_is_dict] and isinstance(items, Samples) and items.columns is not None:
             return items
         for check in self.check_list:
@@ -213,19 +213,20 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return items
 
     def sample(self, size: int, cur_learner_iter: int, sample_range: slice | None = None) -> list[Any] | None:
-        """Draw `size` items in proportion to priority ** alpha; None (and a log line) when the limits do not allow it.
-
-        An item may come up more than once.
+        """Sample `size` items with probability proportional to priority ** alpha, with replacement.
 
         Args:
-            size: number of items.
-            cur_learner_iter: the learner's iteration, from which staleness counts.
-            sample_range: restricts the draw; positions count from the oldest slot to the newest, so `slice(-10, None)`
-                are the ten newest. Its step is ignored.
+            size: Number of items.
+            cur_learner_iter: Current iteration of the learner, from which staleness is computed.
+            sample_range: Positions to sample from. Position 0 is the oldest slot, so `slice(-10, None)` selects the
+                ten newest. Its step is ignored.
+
+        Returns:
+            The items. None, after a log line, if there are too few or the limit on pushed / sampled does not allow it.
 
         Raises:
-            ValueError: `size` is negative or above the capacity, or nothing in `sample_range` can be sampled.
-            TypeError: `sample_range` is no slice.
+            ValueError: If `size` is negative or above the capacity, or no item in `sample_range` can be sampled.
+            TypeError: If `sample_range` is not a slice.
         """
         size = self._check_size(size)
         if sample_range is not None and not isinstance(sample_range, slice):
@@ -248,7 +249,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return batch
 
     def stock(self, cur_learner_iter: int) -> Stock:
-        """What there is to draw from, after stale items have gone."""
+        """Remove stale items, then return what can be drawn."""
         with self._lock:
             self._remove_stale(cur_learner_iter)
             rates = self._thruput_controller
@@ -256,15 +257,15 @@ class AdvancedReplayBuffer(ColumnBuffer):
             return Stock(self._store.valid_count, self._index.total, self._index.least_weight, pushed, sampled)
 
     def draw(self, size: int, cur_learner_iter: int, least_weight: float) -> list[Any]:
-        """A part of a batch that is drawn from several buffers as from one: `sample`, but no limit is asked.
+        """Draw a part of a batch from one of several buffers that act as one. As `sample`, without any limit.
 
         Args:
-            size: number of items; it may exceed the capacity.
-            least_weight: the smallest weight in all of these buffers, see `stock`; importance weights are relative to
+            size: Number of items; may exceed the capacity.
+            least_weight: The smallest weight in all of these buffers, see `stock`. Importance weights are relative to
                 it.
 
         Raises:
-            ValueError: there is no item.
+            ValueError: If the buffer is empty.
         """
         with self._lock:
             return self._sample_with_lock(size, int(cur_learner_iter), None, least_weight)
@@ -274,33 +275,33 @@ class AdvancedReplayBuffer(ColumnBuffer):
     ) -> list[Any]:
         ranges = None if sample_range is None else self._store.ranges(sample_range)
         slots = self._index.draw(size, self._rng, ranges)
-        np.add.at(self._books.use_count, slots, 1)
+        np.add.at(self._metadata.use_count, slots, 1)
         columns, records = self._store.gather_with_fields(slots)
-        staleness = self._ages.staleness(slots, columns, cur_learner_iter)
-        bookkeeping = {
-            **self._books.shown(slots, records),
+        staleness = self._staleness.staleness(slots, columns, cur_learner_iter)
+        metadata = {
+            **self._metadata.as_columns(slots, records),
             "staleness": Column(Kind.INT, staleness),
             "IS": Column(Kind.FLOAT, self._index.importance(slots, self._beta, least_weight)),
         }
-        batch = self._with_columns(slots, columns, bookkeeping)
+        batch = self._with_columns(slots, columns, metadata)
         self._sampled_data_attr_monitor.record(use=records["use"], priority=records["priority"], staleness=staleness)
         self._tick.step()
         self._beta = min(1.0, self._beta + self._beta_step)
-        self._thruput_controller.note(sampled=size)
+        self._thruput_controller.add(sampled=size)
         self._count_thruput(sampled=size)
         if not math.isinf(self._max_use):
             used_up = slots[records["use"] >= self._max_use]
             if used_up.size:
-                self._use_up(np.unique(used_up))
+                self._retire(np.unique(used_up))
         return batch
 
-    def _shown(self, slots: IntArray) -> list[Any]:
-        """The items in `slots` with their bookkeeping."""
+    def _with_metadata(self, slots: IntArray) -> list[Any]:
+        """Returns the items in `slots` with their metadata."""
         columns, records = self._store.gather_with_fields(slots)
-        return self._with_columns(slots, columns, self._books.shown(slots, records))
+        return self._with_columns(slots, columns, self._metadata.as_columns(slots, records))
 
     def _with_columns(self, slots: IntArray, columns: dict[str, Node] | None, added: dict[str, Column]) -> list[Any]:
-        """The items in `slots`, whose `columns` are these where there are some, with those `added`."""
+        """Returns the items in `slots` with the `added` columns; `columns` are those of the items, if any."""
         if columns is not None:
             columns.update(added)
             return Samples(columns, size=len(slots))
@@ -311,39 +312,39 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return items
 
     def _sample_check(self, size: int, cur_learner_iter: int) -> Verdict:
-        """Remove stale items, then tell whether enough are left for `size`."""
+        """Remove stale items, then return whether enough are left to sample `size`."""
         with self._lock:
             self._remove_stale(cur_learner_iter)
             have, ratio = self._store.valid_count, self._sample_min_limit_ratio
             if have / size >= ratio:
                 return _ENOUGH
-            return Verdict(False, f"{have} items are there, {math.ceil(size * ratio)} are needed")
+            return Verdict(False, f"the buffer holds {have} items, needed are {math.ceil(size * ratio)}")
 
     # ---- removal
 
     def _remove_stale(self, cur_learner_iter: int) -> None:
-        stale = self._ages.stale_slots(int(cur_learner_iter))
+        stale = self._staleness.stale_slots(int(cur_learner_iter))
         if stale.size:
             self._remove(stale)
 
-    def _use_up(self, slots: IntArray) -> None:
-        """Take items that reached `max_use` out of the draw.
+    def _retire(self, slots: IntArray) -> None:
+        """Exclude items that reached `max_use` from later draws.
 
-        With used-data tracking they stay in their slots: who just sampled them still has to read their files.
+        With `enable_track_used_data` they stay in their slots, because the caller of `sample` still reads their files.
         """
         if not self._enable_track_used_data:
             self._remove(slots)
             return
-        live = self._books.count_live(slots)
+        live = self._metadata.count_live(slots)
         self._store.valid_count -= live
-        self._books.retire(slots)
+        self._metadata.retire(slots)
         self._count_thruput(removed=live)
 
     def _remove(self, slots: IntArray) -> None:
-        live = self._books.count_live(slots)
+        live = self._metadata.count_live(slots)
         self._store.valid_count -= live
-        self._books.remove(slots)
-        self._take_out(slots)
+        self._metadata.remove(slots)
+        self._evict(slots)
         self._count_thruput(removed=live)
 
     def _log_report(self, report: dict[str, float], cur_learner_iter: int) -> None:
@@ -357,38 +358,38 @@ class AdvancedReplayBuffer(ColumnBuffer):
         )
 
     def update(self, info: dict[str, Any]) -> None:
-        """Set new priorities of sampled items; `info` without `priority` is ignored.
+        """Set new priorities of sampled items. Ignores `info` without `priority`.
 
-        `info` holds `replay_unique_id`, `replay_buffer_idx` and `priority`, each a list [n] (or array, or tensor). An
-        item that was overwritten or removed since it was sampled is skipped. 1e-5 is added to each priority.
+        `info` has `replay_unique_id`, `replay_buffer_idx` and `priority`, each a list, array or tensor [n]. Items that
+        were overwritten or removed since they were sampled are skipped. 1e-5 is added to each priority.
 
         Raises:
-            KeyError: an id list is missing.
-            PriorityError: a priority is negative or not finite; nothing is changed.
-            ValueError: the lists differ in length.
-            IndexError: a slot lies outside the buffer.
+            KeyError: If `replay_unique_id` or `replay_buffer_idx` is missing.
+            PriorityError: If a priority is negative or not finite; nothing is changed.
+            ValueError: If the lists differ in length.
+            IndexError: If a slot lies outside the buffer.
         """
         if "priority" not in info:
             return
         unique_ids, slots, priorities = read_priority_info(info, self._store.size)
         with self._lock:
-            known = self._books.is_known(slots, unique_ids)
-            if self._enable_track_used_data:  # used-up items are still in their slots
+            known = self._metadata.is_known(slots, unique_ids)
+            if self._enable_track_used_data:  # items that reached max_use are still in their slots
                 known &= self._index.weights[slots] > 0
             if np.count_nonzero(known) < len(known):
                 skipped = [unique_ids[i] for i in np.flatnonzero(~known).tolist()]
-                self._logger.debug("priorities of items that are gone are skipped: %s", skipped)
+                self._logger.debug("skipped the priorities of items that left the buffer: %s", skipped)
                 slots, priorities = slots[known], priorities[known]
-            self._books.priorities[slots] = self._index.update(slots, priorities, self._eps)
+            self._metadata.priorities[slots] = self._index.update(slots, priorities, self._eps)
 
     def clear(self) -> None:
-        """Drop all items and forget the largest priority; `push_count`, ids and beta go on."""
+        """Remove all items and reset `max_priority`. `push_count`, ids and `beta` continue."""
         with self._lock:
             removed = self._store.valid_count
-            self._take_out(self._store.occupied())
+            self._evict(self._store.occupied())
             self._store.reset()
-            self._books.clear()
-            self._ages.forget()
+            self._metadata.clear()
+            self._staleness.clear()
             self._count_thruput(removed=removed)
 
     # ---- states
@@ -398,7 +399,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
             state = super()._state(is_copied)
             return {
                 **state,
-                **self._books.state(state["data"]["slots"]),
+                **self._metadata.state(state["data"]["slots"]),
                 "beta": self._beta,
                 "anneal_step": self._anneal_step,
                 "tick": self._tick.time(),
@@ -408,29 +409,29 @@ class AdvancedReplayBuffer(ColumnBuffer):
             }
 
     def load_state_dict(self, _state_dict: dict[str, Any], deepcopy: bool = False) -> None:
-        """Take over a state, in place of all that is there; one with `data` alone is a list of items to push.
+        """Replace the contents by a state. If it has only the key `data`, push this list of items instead.
 
         Args:
-            deepcopy: not needed: the buffer copies what it takes over.
+            deepcopy: Not used: the buffer always copies the state.
 
         Raises:
-            AssertionError: `data` is missing.
-            ValueError: the state is of a buffer of another size.
+            AssertionError: If `data` is missing.
+            ValueError: If the state is of a buffer of another size.
         """
         super().load_state_dict(_state_dict)
 
     def _restore(self, state: dict[str, Any]) -> None:
         slots = np.asarray(state["data"]["slots"], np.int64)
-        shown: list[Any] = []
-        if "unique_ids" not in state:  # the items show their bookkeeping
-            shown = state["data"]["items"]
-            state = {**state, "data": {**state["data"], "items": list(without_bookkeeping(shown))}}
+        items: list[Any] = []
+        if "unique_ids" not in state:  # a list of items that hold their metadata
+            items = state["data"]["items"]
+            state = {**state, "data": {**state["data"], "items": list(without_metadata(items))}}
         super()._restore(state)
-        self._books.load(slots, state, shown)
+        self._metadata.load(slots, state, items)
         self._beta, self._anneal_step = state.get("beta", self._beta), state.get("anneal_step", self._anneal_step)
-        self._ages.forget()
+        self._staleness.clear()
         if slots.size:
-            self._ages.note(slots, self._store.read(slots))
+            self._staleness.record(slots, self._store.read(slots))
         if "tick" in state:
             self._tick = self._sampled_data_attr_monitor.time = TickTime(int(state["tick"]))
             self._sampled_data_attr_monitor.load_state_dict(state["sampled"])
@@ -440,35 +441,35 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def _items_to_save(self) -> list[Any]:
         slots = self._store.occupied()
         slots = slots[self._index.weights[slots] > 0]
-        return self._shown(slots)
+        return self._with_metadata(slots)
 
-    # ---- slots, as code outside sees them
+    # ---- items of `_data`
 
-    def _show(self, slot: int) -> ItemView:
-        return ItemView(self._shown(np.array([slot]))[0], partial(self._set_shown, slot))
+    def _item_view(self, slot: int) -> ItemView:
+        return ItemView(self._with_metadata(np.array([slot]))[0], partial(self._change_item, slot))
 
     def _set_slot(self, slot: int, item: dict[str, Any] | None) -> None:
         if item is None:
             self._store.replace(slot, None)
-            self._books.remove(np.array([slot]))
+            self._metadata.remove(np.array([slot]))
             return
-        self._store.replace(slot, without_bookkeeping([item])[0])
-        self._ages.note(np.array([slot]), [item])
-        self._books.set_shown(slot, {"priority": self._index.max_priority, **item})
+        self._store.replace(slot, without_metadata([item])[0])
+        self._staleness.record(np.array([slot]), [item])
+        self._metadata.set_from_item(slot, {"priority": self._index.max_priority, **item})
 
-    def _set_shown(self, slot: int, item: dict[str, Any], changes: dict[str, Any]) -> None:
-        """Write `changes` of a shown item to its slot, if it is still there."""
+    def _change_item(self, slot: int, item: dict[str, Any], changes: dict[str, Any]) -> None:
+        """Write the `changes` of an item view to its slot, if the slot still holds the item."""
         with self._lock:
-            if not self._books.is_shown_by(slot, item):
+            if not self._metadata.is_current(slot, item):
                 return
-            self._books.set_shown(slot, changes)
-            others = {key: value for key, value in changes.items() if key not in BOOKKEEPING_KEYS}
+            self._metadata.set_from_item(slot, changes)
+            others = {key: value for key, value in changes.items() if key not in METADATA_KEYS}
             if others:
                 changed = {**self._store.read(np.array([slot]))[0], **others}
                 self._store.replace(slot, changed)
-                self._ages.note(np.array([slot]), [changed])
+                self._staleness.record(np.array([slot]), [changed])
 
 
 def to_positive_index(idx: int | None, size: int) -> int | None:
-    """`idx` counted from the front: None and non-negative ones as they are, negative ones plus `size`."""
+    """Returns `idx` + `size` if `idx` is negative, else `idx` itself."""
     return idx if idx is None or idx >= 0 else size + idx

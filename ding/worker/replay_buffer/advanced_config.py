@@ -1,4 +1,4 @@
-"""Configuration of the advanced buffer: defaults, and what is allowed."""
+"""Default configuration of the advanced buffer, and the allowed values."""
 
 from __future__ import annotations
 
@@ -11,26 +11,35 @@ from ding.worker.replay_buffer.column_buffer import STORAGE_CONFIG, STORAGE_RULE
 ADVANCED_CONFIG: dict[str, Any] = {
     "type": "advanced",
     "replay_buffer_size": 4096,
-    # An item leaves once it was sampled so many times, or is so many learner iterations old.
+    # An item is removed after it was sampled this often.
     "max_use": math.inf,
+    # An item is removed once it is this many learner iterations old.
     "max_staleness": math.inf,
-    # Exponents of the priorities and of the importance weights; beta reaches 1 after anneal_step samples (0: never).
+    # Exponent of the priorities.
     "alpha": 0.6,
+    # Initial exponent of the importance weights, which grows to 1.
     "beta": 0.4,
+    # Number of samples until beta is 1; 0 keeps it constant.
     "anneal_step": int(1e5),
-    # Delete the file `data_id` of an item that leaves.
+    # Delete the file `data_id` of each item that is removed.
     "enable_track_used_data": False,
     "deepcopy": False,
     **STORAGE_CONFIG,
     "thruput_controller": {
-        # Bounds on items pushed / items sampled, over a window that fades.
+        # Bounds on the ratio pushed / sampled.
         "push_sample_rate_limit": {"max": math.inf, "min": 0},
+        # Time after which what was pushed or sampled counts for 1 % in the ratio.
         "window_seconds": 30,
-        # Sampling needs so many times the batch size in the buffer.
+        # Sampling a batch needs at least this many times its size in the buffer.
         "sample_min_limit_ratio": 1,
     },
     "monitor": {
-        "sampled_data_attr": {"average_range": 5, "print_freq": 200},
+        "sampled_data_attr": {
+            # Number of recent batches that the statistics cover.
+            "average_range": 5,
+            # Number of batches between two reports.
+            "print_freq": 200,
+        },
         "periodic_thruput": {"seconds": 60},
     },
 }

@@ -13,12 +13,12 @@ __all__ = ["IBuffer", "create_buffer", "get_buffer_cls"]
 
 
 def create_buffer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> IBuffer:
-    """Build the buffer `cfg['type']` with `cfg` and the other arguments, after importing `cfg['import_names']`.
+    """Import `cfg['import_names']`, then create the buffer `cfg['type']` with `cfg` and the other arguments.
 
-    A `naive` buffer does not get the keyword `tb_logger`: it makes a writer of its own.
+    The keyword `tb_logger` is not passed to a `naive` buffer, which creates its own writer.
 
     Raises:
-        KeyError: no buffer of that type is registered.
+        KeyError: If no buffer of this type is registered.
     """
     buffer_cls: Any = get_buffer_cls(cfg)
     if cfg["type"] == "naive":
@@ -28,10 +28,10 @@ def create_buffer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> IBuffer:
 
 
 def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
-    """The class registered for `cfg['type']`, after importing `cfg['import_names']`.
+    """Import `cfg['import_names']`, then return the class registered for `cfg['type']`.
 
     Raises:
-        KeyError: no buffer of that type is registered.
+        KeyError: If no buffer of this type is registered.
     """
     import_module(cfg.get("import_names", []))
     buffer_cls: type[IBuffer] = BUFFER_REGISTRY.get(cfg["type"])

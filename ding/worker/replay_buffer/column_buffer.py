@@ -1,4 +1,4 @@
-"""What the buffers of the worker layer have in common: columns under a lock, logs, files, used data."""
+"""Base class of the replay buffers: column storage under a lock, logs, files, deletion of used data."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.utils import PeriodicThruputMonitor, UsedDataRemover
 from ding.worker.worker_log import WorkerLog
 
-# How and where the columns are stored.
 STORAGE_CONFIG: dict[str, Any] = {
-    # Where successive image observations [C, ...] have frames in common, as with frame stacking, store these once. So
-    # do a fragment and the one of the same env in a recent push, where it goes on.
+    # Store frames that successive image observations [C, ...] have in common, as with frame stacking, only once. This
+    # includes frames in common with a recent push of the same env.
     "share_frames": False,
     # 'memmap' maps the columns to files in the folder storage_path, for buffers larger than the memory. The files are
     # deleted when the buffer is closed.
@@ -47,24 +46,24 @@ Self = TypeVar("Self", bound="ColumnBuffer")
 
 
 class ColumnBuffer(IBuffer):
-    """Base of the buffers that store columns.
+    """Base class of the buffers that store their items in columns.
 
-    A subclass sets `config` and `config_rules` and implements `push`, `sample` and `update`. All public methods may be
-    called from several threads.
+    A subclass sets `config` and `config_rules` and implements `push`, `sample` and `update`. All public methods are
+    thread-safe.
 
     Args:
-        cfg: the configuration; keys that are missing take their default.
-        tb_logger: a shared TensorBoard writer; without one, a writer is made and closed with the buffer.
-        exp_name: folder of the experiment, for the logs.
-        instance_name: name of this buffer in files, tags and ids.
+        cfg: The configuration. Missing keys take their default.
+        tb_logger: A shared TensorBoard writer. If None, the buffer creates one and closes it.
+        exp_name: Folder of the experiment, for the logs.
+        instance_name: Name of this buffer in files, tags and ids.
 
     Attributes:
-        on_dropped: given the items that have left the buffer, when others came, by use, by age or by `clear`; called
-            under the buffer's lock. May be set.
+        on_dropped: Called with a list of the items that left the buffer: overwritten, used up, stale or cleared.
+            Called under the buffer's lock. May be set.
     """
 
     config_rules: Mapping[str, Rule] = {}
-    # Name and dtype of what a subclass keeps for each slot.
+    # Name and dtype of the metadata that a subclass keeps for each slot.
     _slot_fields: Sequence[tuple[str, Any]] = ()
 
     def __init__(
@@ -102,7 +101,7 @@ class ColumnBuffer(IBuffer):
             return None
         return self._cfg.storage_path or os.path.join(self._log.path, "columns")
 
-    # Names that code outside reads and writes.
+    # Private attributes of DI-engine that external code accesses.
 
     @property
     def _data(self) -> SlotView:
@@ -129,12 +128,12 @@ class ColumnBuffer(IBuffer):
         return seconds
 
     def start(self) -> None:
-        """Start removing the files of used items, when `enable_track_used_data` is on."""
+        """Start deleting the files of used items, if `enable_track_used_data` is on."""
         if self._enable_track_used_data:
             self._used_data_remover.start()
 
     def close(self) -> None:
-        """Drop all items, end what `start` began, flush the logs. May be called any number of times.
+        """Remove all items, delete the files of used items and close the logs. May be called any number of times.
 
         A shared `tb_logger` stays open.
         """
@@ -160,7 +159,7 @@ class ColumnBuffer(IBuffer):
             self.close()
 
     def count(self) -> int:
-        """How many items can be sampled."""
+        """Returns the number of items that can be sampled."""
         return self._store.valid_count
 
     @property
@@ -170,19 +169,19 @@ class ColumnBuffer(IBuffer):
 
     @property
     def push_count(self) -> int:
-        """Items taken in so far."""
+        """Number of items stored so far."""
         return self._store.push_count
 
     def freeze(self) -> dict[str, Any]:
-        """A state for `load_state_dict`, which stays as it is while the buffer goes on."""
+        """Returns a state for `load_state_dict` that later calls do not change."""
         return self.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
-        """A snapshot in plain values and arrays: the items, the counters and the random state."""
+        """Returns a copy of the items, counters and random state, in plain values and arrays."""
         return self._state(is_copied=True)
 
     def live_state(self) -> dict[str, Any]:
-        """As `state_dict`, but arrays may be those of the buffer: to be written to a file before the buffer goes on."""
+        """As `state_dict`, but arrays may share memory with the buffer. Use it before the buffer changes."""
         return self._state(is_copied=False)
 
     def _state(self, is_copied: bool) -> dict[str, Any]:
@@ -196,22 +195,22 @@ class ColumnBuffer(IBuffer):
             }
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Take over a state, in place of all that is there; one with `data` alone is a list of items to push.
+        """Replace the contents by a state. If it has only the key `data`, push this list of items instead.
 
         Raises:
-            AssertionError: `data` is missing.
-            ValueError: the state is of a buffer of another size.
+            AssertionError: If `data` is missing.
+            ValueError: If the state is of a buffer of another size.
         """
         if "data" not in _state_dict:
             raise AssertionError(f"a buffer state needs the key 'data'; it has {sorted(_state_dict)}")
         with self._lock:
             if set(_state_dict) == {"data"}:
-                self._take_in([item for item in _state_dict["data"] if item is not None])
+                self._insert([item for item in _state_dict["data"] if item is not None])
             else:
                 self._restore({**_state_dict, "data": _as_snapshot(_state_dict["data"])})
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Take over a state, whose `data` is a snapshot of the store."""
+        """Restore a state whose `data` is a snapshot of the store."""
         self._store.load(state["data"], state)
         if "rng" in state:
             set_generator_state(self._rng, state["rng"])
@@ -219,7 +218,7 @@ class ColumnBuffer(IBuffer):
             self._periodic_thruput_monitor.load_state_dict(state["thruput"])
 
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
-        """Drop the items for which `is_unwanted` is true; returns how many."""
+        """Remove the items for which `is_unwanted` returns true. Returns their number."""
         with self._lock:
             slots = self._store.occupied()
             items = self._store.read(slots)
@@ -229,45 +228,45 @@ class ColumnBuffer(IBuffer):
             return len(unwanted)
 
     def _remove(self, slots: IntArray) -> None:
-        """Take out the items in `slots`, of which there is at least one, and drop them."""
+        """Remove the items in `slots` [n >= 1] and update all counts."""
         raise NotImplementedError
 
     def save_data(self, file_name: str) -> None:
         """Write the items that can be sampled to `file_name`, oldest first, as code-free msgpack."""
         with self._lock:
-            items, notes = self._items_to_save(), self._notes_to_save()
+            items, notes = self._items_to_save(), self._extra_to_save()
         write_data_file(file_name, "items", list(items), notes)
 
     def load_data(self, file_name: str) -> None:
         """Push the items of a file that `save_data` wrote.
 
         Raises:
-            ValueError: it is another kind of file.
+            ValueError: If it is another kind of file.
         """
         items, notes = read_data_file(file_name, "items")
         items = [item for item in items if item is not None]
         with self._lock:
-            self._take_in_saved(items, notes)
+            self._insert_saved(items, notes)
 
-    def _notes_to_save(self) -> dict[str, Any]:
-        """What a file keeps about the items as a whole."""
+    def _extra_to_save(self) -> dict[str, Any]:
+        """Returns what `save_data` writes beside the items."""
         return {}
 
-    def _take_in_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
-        self._take_in(items)
+    def _insert_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
+        self._insert(items)
 
     def _items_to_save(self) -> Sequence[Any]:
         return self._store.read(self._store.occupied())
 
-    def _take_in(self, items: list[Any]) -> int:
-        """Store `items` without asking any limiter, under the lock; returns how many were accepted."""
+    def _insert(self, items: list[Any]) -> int:
+        """Store `items` without checking the rate limit, under the lock. Returns the number of accepted items."""
         raise NotImplementedError
 
     def _prepare(self, data: list[Any] | Any) -> list[Any]:
-        """The pushed items in columns, or as a list, copied if so configured.
+        """Returns the pushed items as `Samples` if possible, else as a list, copied if `deepcopy` is on.
 
         Raises:
-            ValueError: an item is None, which marks an empty slot.
+            ValueError: If an item is None, which marks an empty slot.
         """
         items = data if isinstance(data, list) else [data]
         if isinstance(items, Samples) and items.columns is not None:
@@ -276,22 +275,22 @@ class ColumnBuffer(IBuffer):
         if samples is not None:
             return samples
         if any(item is None for item in items):
-            raise ValueError("None cannot be pushed into a buffer: it marks an empty slot; leave it out of the data")
+            raise ValueError("an item is None, which is not allowed: it marks an empty slot; remove it from the data")
         return copy.deepcopy(items) if self._deepcopy else items
 
-    def _put(self, items: list[Any]) -> tuple[int, Sequence[Any]]:
-        """Write at most as many items as there are slots.
+    def _write(self, items: list[Any]) -> tuple[int, Sequence[Any]]:
+        """Write at most `replay_buffer_size` items.
 
         Returns:
-            how many items were in their place, and these, if there is somebody to tell of them.
+            The number of items that were overwritten, and these items if they have to be reported.
         """
         store = self._store
         gone = self._occupied_among(store.next_slots(len(items)))
-        dropped = store.read(gone) if gone.size and self._has_listeners() else []
+        dropped = store.read(gone) if gone.size and self._needs_dropped() else []
         store.put(items)
         if not self._memory_check.is_done:
             is_mapped = self._storage_folder() is not None
-            self._memory_check.look_at(items, store.size, 0 if is_mapped else store.nbytes)
+            self._memory_check.estimate(items, store.size, 0 if is_mapped else store.nbytes)
         return len(gone), dropped
 
     def _occupied_among(self, slots: IntArray | slice) -> IntArray:
@@ -299,11 +298,11 @@ class ColumnBuffer(IBuffer):
         occupied: IntArray = numbers[self._store.held[slots]]
         return occupied
 
-    def _has_listeners(self) -> bool:
+    def _needs_dropped(self) -> bool:
         return self.on_dropped is not None or self._enable_track_used_data
 
-    def _drop(self, items: Sequence[Any]) -> None:
-        """Account for items that left the buffer."""
+    def _report_dropped(self, items: Sequence[Any]) -> None:
+        """Pass items that left the buffer to `on_dropped` and queue their files for deletion."""
         if not items:
             return
         if self.on_dropped is not None:
@@ -312,18 +311,18 @@ class ColumnBuffer(IBuffer):
             for item in items:
                 self._used_data_remover.add_used_data(item)
 
-    def _take_out(self, slots: IntArray) -> None:
-        """Empty `slots` and drop their items."""
-        dropped = self._store.read(slots) if slots.size and self._has_listeners() else []
+    def _evict(self, slots: IntArray) -> None:
+        """Empty `slots` and report their items as dropped."""
+        dropped = self._store.read(slots) if slots.size and self._needs_dropped() else []
         self._store.remove(slots)
-        self._drop(dropped)
+        self._report_dropped(dropped)
 
-    def _show(self, slot: int) -> Any:
-        """The item in `slot`, which holds one, as `_data` shows it."""
+    def _item_view(self, slot: int) -> Any:
+        """Returns the item in an occupied `slot` as `_data` presents it."""
         return self._store.read(np.array([slot]))[0]
 
     def _set_slot(self, slot: int, item: Any) -> None:
-        """Write an item to `slot`, or empty it for None; no counter changes."""
+        """Write an item to `slot`, or empty it if None. Counters do not change."""
         self._store.replace(slot, item)
 
     def _count_thruput(self, pushed: int = 0, sampled: int = 0, removed: int = 0) -> None:
@@ -334,15 +333,15 @@ class ColumnBuffer(IBuffer):
         size = index(size)
         if size < 0 or (size > self._store.size and not can_exceed):
             raise ValueError(
-                f"sample size = {size} is not allowed; it must be in [0, {self._store.size}], the replay_buffer_size"
+                f"sample size = {size} is not allowed; it must be in [0, {self._store.size}] (replay_buffer_size)"
             )
         return size
 
 
 class SlotView(Sequence[Any]):
-    """The slots of a buffer, each None or its item with the current bookkeeping, made when it is read.
+    """View of the slots of a buffer: None if empty, else the item with its current metadata, created on access.
 
-    Assigning an item, or None, changes the slot and none of the counters.
+    Assigning an item or None changes the slot, but no counter.
     """
 
     def __init__(self, buffer: ColumnBuffer) -> None:
@@ -360,7 +359,7 @@ class SlotView(Sequence[Any]):
             return [self[slot] for slot in range(len(self))[key]]
         buffer, slot = self._buffer, range(len(self))[key]
         with buffer._lock:
-            return buffer._show(slot) if buffer._store.held[slot] else None
+            return buffer._item_view(slot) if buffer._store.held[slot] else None
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self[:])
@@ -379,7 +378,7 @@ class SlotView(Sequence[Any]):
 
 
 def _as_snapshot(data: Any) -> dict[str, Any]:
-    """What the store takes over, of a state that has the items by slot in a list, too."""
+    """Returns `data` of a state as a snapshot of the store; `data` may also be a list of the items by slot."""
     if isinstance(data, Mapping):
         return dict(data)
     held = [(slot, item) for slot, item in enumerate(data) if item is not None]

@@ -1,4 +1,4 @@
-"""A buffer that draws from as many of the newest items as it is told."""
+"""A replay buffer that samples from a changing number of its newest items."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _SIZE_RULE = number(0)
 
 
 def _function(value: Any) -> str | None:
-    """A function of the number of env steps."""
+    """Rule of `check_config`: a function of the number of env steps."""
     return None if callable(value) else "a function that takes the number of env steps and returns a number of items"
 
 
 @BUFFER_REGISTRY.register("elastic")
 class ElasticReplayBuffer(NaiveReplayBuffer):
-    """Naive buffer that draws from its newest items alone, as many as `cfg.set_buffer_size(envstep)` says.
+    """Naive buffer that samples only from its `cfg.set_buffer_size(envstep)` newest items.
 
-    The function is asked at construction, for env step 0, and at each `update`. Items beyond that number stay, as far
-    as `replay_buffer_size` goes: a larger number makes them drawable again.
+    The function is called at construction, with env step 0, and by each `update`. Older items stay stored, up to
+    `replay_buffer_size`, and can be sampled again when the number grows.
 
     Raises:
-        AttributeError: the config has no `set_buffer_size`.
+        AttributeError: If the config has no `set_buffer_size`.
 
     Example:
         >>> import os, tempfile
@@ -53,8 +53,8 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
     ) -> None:
         if "set_buffer_size" not in cfg:
             raise AttributeError(
-                f"{type(self).__name__} needs set_buffer_size in its config, "
-                f"{_function(None)}: the newest so many are sampled from"
+                f"{type(self).__name__} needs set_buffer_size in its config: {_function(None)}, "
+                "the newest items to sample from"
             )
         super().__init__(cfg, tb_logger, exp_name, instance_name)
         self._set_buffer_size = self._cfg.set_buffer_size
@@ -68,14 +68,17 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         return float(size)
 
     def update(self, envstep: float) -> None:  # type: ignore[override]  # the documented signature
-        """Ask `set_buffer_size` how many of the newest items to draw from, now that there were `envstep` env steps.
+        """Sample from `set_buffer_size(envstep)` items after this call.
+
+        Args:
+            envstep: Number of env steps so far.
 
         Raises:
-            TypeError: `envstep` is no number.
-            ValueError: the function returned no number, or a negative one.
+            TypeError: If `envstep` is not a number.
+            ValueError: If the function does not return a number >= 0.
         """
         if not isinstance(envstep, Real):
-            raise TypeError(f"update of an elastic buffer takes the number of env steps so far, not {envstep!r}")
+            raise TypeError(f"envstep = {envstep!r} is not allowed; it must be the number of env steps so far")
         size = self._size_at(envstep)
         with self._lock:
             self._current_buffer_size = size
@@ -85,7 +88,9 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
 
     def _draw(self, size: int, sample_range: slice | None, replace: bool) -> IntArray:
         if sample_range is not None:
-            raise AssertionError("an elastic buffer chooses its range itself; sample_range must be None")
+            raise AssertionError(
+                f"sample_range = {sample_range} is not allowed: an elastic buffer chooses its range; leave it out"
+            )
         return super()._draw(size, slice(-self._drawable_count(), None), replace)
 
     def _state(self, is_copied: bool) -> dict[str, Any]:

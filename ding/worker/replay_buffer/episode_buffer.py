@@ -1,4 +1,4 @@
-"""A buffer whose items are whole episodes."""
+"""A replay buffer of whole episodes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
 @BUFFER_REGISTRY.register("episode")
 class EpisodeReplayBuffer(NaiveReplayBuffer):
-    """Naive buffer of whole episodes: an item is a list of transitions. Thread-safe.
+    """Naive buffer whose items are episodes: lists of transitions. Thread-safe.
 
-    A list that is pushed is a list of episodes, so one episode goes in as `push([episode], envstep)`. The transitions
-    of an episode are stored in columns. Sampled episodes are lists of the caller's own. For pieces of episodes,
-    override `sample`.
+    `push` takes a list of episodes; push a single one as `push([episode], envstep)`. The transitions of an episode are
+    stored in columns. Sampled episodes are new lists, owned by the caller. To sample parts of episodes, override
+    `sample`.
 
     Example:
         >>> import os, tempfile
@@ -30,32 +30,31 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         ([2, 1], 2)
     """
 
-    # Whether it was said that an item is no episode.
     _has_warned = False
 
     @property
     def episode_len(self) -> list[int]:
-        """The lengths of the stored episodes, in the order of their slots; empty slots are left out."""
+        """The lengths of the stored episodes, by slot; empty slots are skipped."""
         with self._lock:
             slots = np.flatnonzero(self._store.held)
             return [len(episode) for episode in self._store.read(slots)]
 
-    def _note(self, items: list[Any]) -> None:
+    def _before_insert(self, items: list[Any]) -> None:
         if not self._has_warned and isinstance(items[0], Mapping):
             self._has_warned = True
             self._logger.warning(
-                "an item of an episode buffer should be a whole episode, a list of transitions, but a dict was pushed; "
-                "push one episode as push([episode], envstep), and collect with a collector of episodes"
+                "an item of an episode buffer should be an episode, a list of transitions, but a dict was pushed; "
+                "push one episode as push([episode], envstep), and collect with an episode collector"
             )
 
-    def _put(self, items: list[Any]) -> tuple[int, Sequence[Any]]:
-        return super()._put([_packed(item) for item in items])
+    def _write(self, items: list[Any]) -> tuple[int, Sequence[Any]]:
+        return super()._write([_packed(item) for item in items])
 
     def _set_slot(self, slot: int, item: Any) -> None:
         super()._set_slot(slot, _packed(item))
 
 
 def _packed(episode: Any) -> Any:
-    """An episode in columns of its own, where it is a list of dicts that fit together."""
+    """Return an episode as columns that own their memory, if it is a list of dicts with matching fields."""
     samples = Samples.of(episode) if isinstance(episode, list) else None
     return episode if samples is None else own_samples(samples)

@@ -1,4 +1,4 @@
-"""Where the episodes in a ring end, and windows of items in a row that lie within one episode."""
+"""Episode boundaries in a ring buffer, and windows of consecutive items within one episode."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ding.utils.segment_tree import IntArray
 
 
 class EpisodeEnds:
-    """Marks the slots of `ring` whose item is the last of its episode. Not thread-safe.
+    """Marks the slots of `ring` that hold the last item of an episode. Not thread-safe.
 
-    An episode ends with an item (a dict) whose `done` is true, and after `max_length` items in any case (None: only
-    `done` ends it). Items come in order, one episode after the other.
+    An episode ends with an item (a dict) whose `done` is true, and at the latest after `max_length` items (None: no
+    limit). Items must arrive in order, one episode after the other.
 
     Attributes:
-        is_last: bool [size], by slot; of meaning where the slot holds an item.
-        steps: items of the episode under way, whose end has not come yet.
+        is_last: bool [size], by slot. Undefined for empty slots.
+        steps: Number of items of the current, unfinished episode.
 
     Example:
         >>> ring = Ring(8)
         >>> ends = EpisodeEnds(ring, max_length=3)
         >>> for done in (np.zeros(4, np.bool_), np.ones(1, np.bool_)):
-        ...     ends.expect(done)
+        ...     ends.mark_next(done)
         ...     ring.advance(len(done))
         >>> [length.tolist() for length in ends.episodes()]
         [[0, 3, 5], [3, 2, 0]]
@@ -38,21 +38,21 @@ class EpisodeEnds:
         self.is_last: BoolArray = np.zeros(ring.size, dtype=np.bool_)
         self.steps = 0
 
-    def expect(self, done: BoolArray) -> None:
-        """Mark the slots that the ring writes next, for items of which `done` [n] says whether their episode ends."""
+    def mark_next(self, done: BoolArray) -> None:
+        """Mark the n slots that the ring writes next; `done` [n] are the flags of their items."""
         self.is_last[self._ring.next_slots(len(done))] = self._find(done)
 
     def mark_all(self, done: BoolArray) -> None:
-        """Mark the occupied slots anew, for items of which `done` [n] says whether their episode ends."""
+        """Mark all n occupied slots anew; `done` [n] are the flags of their items, oldest first."""
         self.clear()
         if len(done):
             self.is_last[self._ring.occupied()] = self._find(done)
 
     def _find(self, done: BoolArray) -> BoolArray:
-        """Which of n items, that follow on those before, are the last of an episode."""
+        """Returns which of the next n items are the last of an episode, and updates `steps`."""
         max_length, order = self._max_length, np.arange(len(done))
         begins = np.where(np.concatenate(([False], done[:-1])), order, -self.steps)
-        lengths = order - np.maximum.accumulate(begins) + 1  # of each item's episode, up to this item
+        lengths = order - np.maximum.accumulate(begins) + 1  # length of each item's episode up to this item
         self.steps = 0 if done[-1] else int(lengths[-1])
         is_last: BoolArray = done.copy()
         if max_length is not None:
@@ -60,14 +60,14 @@ class EpisodeEnds:
             is_last |= lengths % max_length == 0
         return is_last
 
-    def cut(self) -> None:
-        """Let the episode under way, if there is one, end with the newest item."""
+    def end_current(self) -> None:
+        """End the current episode, if any, with the newest item."""
         if self.steps:
             self.is_last[self._ring.tail - 1] = True
             self.steps = 0
 
     def mark_newest(self, is_last: BoolArray) -> None:
-        """Mark the newest items [n] as told; the very newest is the last of its episode."""
+        """Set the marks of the n newest items to `is_last` [n]; the newest item always ends its episode."""
         count = min(len(is_last), self._ring.filled)
         if count:
             slots = (self._ring.tail - count + np.arange(count)) % self._ring.size
@@ -75,28 +75,28 @@ class EpisodeEnds:
             self.is_last[self._ring.tail - 1] = True
             self.steps = 0
 
-    def keep(self, slots: IntArray, is_kept: BoolArray) -> None:
-        """Of the items in `slots` [n], all there are in order, only some are kept, and move to the first slots.
+    def compact(self, slots: IntArray, is_kept: BoolArray) -> None:
+        """Follow a compaction of the ring: of the items in `slots` [n], those that `is_kept` move to the first slots.
 
-        An episode ends where one of its items is taken out.
+        `slots` are all occupied slots, oldest first. An episode is split where one of its items is removed.
         """
         is_last = self.is_last[slots] | np.append(~is_kept[1:], False)
-        is_under_way = len(slots) - np.arange(len(slots)) <= self.steps
+        is_current = len(slots) - np.arange(len(slots)) <= self.steps
         is_last = is_last[is_kept]
-        if not is_kept[is_under_way].all():
+        if not is_kept[is_current].all():
             self.steps = int(np.append(is_last[::-1], True).argmax())
         self.is_last.fill(False)
         self.is_last[: len(is_last)] = is_last
 
     def clear(self) -> None:
-        """Forget all episodes."""
+        """Remove all marks."""
         self.is_last.fill(False)
         self.steps = 0
 
     def episodes(self) -> tuple[IntArray, IntArray]:
-        """First positions and lengths of what the ring holds of each episode, oldest first; lengths may be 0.
+        """Returns the first positions and the lengths of the stored parts of all episodes, oldest first.
 
-        A slot that was emptied by hand parts an episode in two.
+        Lengths may be 0. An empty slot splits its episode.
         """
         ring = self._ring
         slots = ring.positions_to_slots(np.arange(ring.filled))
@@ -109,7 +109,10 @@ class EpisodeEnds:
         return starts, lengths
 
     def draw(self, count: int, length: int, rng: np.random.Generator) -> IntArray | None:
-        """Slots [count, length] of windows: an episode uniformly, then a window within it; None where none fits."""
+        """Draw windows: an episode uniformly, then a window within it. Returns the slots [count, length].
+
+        Returns None if no episode is long enough.
+        """
         starts, lengths = self.episodes()
         windows = lengths - length + 1
         long_enough = np.flatnonzero(windows > 0)
@@ -121,7 +124,7 @@ class EpisodeEnds:
 
 
 def done_flags(items: Sequence[Any]) -> BoolArray:
-    """Whether each of `items` [n] ends an episode; see `ends_episode`."""
+    """Returns bool [n]: whether each of `items` ends an episode, see `ends_episode`."""
     columns = items.columns if isinstance(items, Samples) else None
     if columns is None:
         return np.fromiter(map(ends_episode, items), np.bool_, len(items))
@@ -134,6 +137,6 @@ def done_flags(items: Sequence[Any]) -> BoolArray:
 
 
 def ends_episode(item: Any) -> bool:
-    """Whether `item` is a dict with a true `done`; with a flag for each player, whether all are."""
+    """Returns whether `item` is a dict with a true `done`. If `done` has one flag per player, all must be true."""
     done = item.get("done") if isinstance(item, Mapping) else None
     return bool(done) if done is None or type(done) is bool else bool(torch.as_tensor(done).all())

@@ -1,4 +1,4 @@
-"""A buffer that keeps the newest items and draws uniformly."""
+"""A replay buffer that keeps the newest items and samples them uniformly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAIVE_RULES = {
     **STORAGE_RULES,
 }
 
-# What DI-engine has in its module of this name, and what is built here on the naive buffer.
+# Importable from here as in DI-engine. These classes extend the naive buffer, so they are imported on access.
 _ELSEWHERE = {
     "ElasticReplayBuffer": "ding.worker.replay_buffer.elastic_buffer",
     "SequenceReplayBuffer": "ding.worker.replay_buffer.sequence_buffer",
@@ -33,10 +33,10 @@ _ELSEWHERE = {
 
 @BUFFER_REGISTRY.register("naive")
 class NaiveReplayBuffer(ColumnBuffer):
-    """Replay buffer without priorities: items of any type, drawn uniformly. Thread-safe.
+    """Replay buffer of items of any type, sampled uniformly. Thread-safe.
 
-    Items that are dicts are stored in columns; who pushed them and who samples them may change theirs. Items of other
-    types are handed out as they were pushed, unless `deepcopy` is on.
+    Dicts are copied into columns, and sampled dicts are new objects: both belong to the caller. Items of other types
+    are stored and returned as they are, unless `deepcopy` is on.
 
     Example:
         >>> import os, tempfile
@@ -65,39 +65,39 @@ class NaiveReplayBuffer(ColumnBuffer):
         """
         items = self._prepare(data)
         with self._lock:
-            self._take_in(items)
+            self._insert(items)
 
-    def _take_in(self, items: list[Any]) -> int:
+    def _insert(self, items: list[Any]) -> int:
         store = self._store
         replaced = 0
         for start in range(0, len(items), store.size):
             chunk = part_of(items, start, start + store.size) if len(items) > store.size else items
-            self._note(chunk)
-            gone, dropped = self._put(chunk)
+            self._before_insert(chunk)
+            gone, dropped = self._write(chunk)
             store.valid_count += len(chunk) - gone
             replaced += gone
-            self._drop(dropped)
+            self._report_dropped(dropped)
         self._count_thruput(pushed=len(items), removed=replaced)
         return len(items)
 
-    def _note(self, items: list[Any]) -> None:
-        """Take note of the items that the buffer takes in next."""
+    def _before_insert(self, items: list[Any]) -> None:
+        """Hook of subclasses, called with the items that are inserted next."""
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
     ) -> list[Any] | None:
-        """Draw `size` items uniformly; None (and a log line) when there are too few.
+        """Sample `size` items uniformly. Returns None, and logs a line, if there are too few.
 
         Args:
-            size: number of items.
-            cur_learner_iter: not used.
-            sample_range: restricts the draw; positions count from the oldest item to the newest, so `slice(-10, None)`
-                are the ten newest.
-            replace: whether an item may come up more than once; then too few items are only those of an empty buffer.
+            size: Number of items.
+            cur_learner_iter: Not used.
+            sample_range: Positions to sample from. Position 0 is the oldest item, so `slice(-10, None)` selects the
+                ten newest.
+            replace: Whether to sample with replacement. If so, a single stored item is enough.
 
         Raises:
-            ValueError: `size` is negative or above the capacity, or `sample_range` holds too few items.
-            TypeError: `sample_range` is no slice.
+            ValueError: If `size` is negative or above the capacity, or `sample_range` selects too few items.
+            TypeError: If `sample_range` is not a slice.
         """
         size = self._check_size(size, can_exceed=replace)
         if size == 0:
@@ -109,16 +109,16 @@ class NaiveReplayBuffer(ColumnBuffer):
                 items = self._store.read(self._draw(size, sample_range, replace))
                 self._count_thruput(sampled=size)
         if items is None:
-            self._logger.info("too few items to sample: %d are there, %d are asked for", have, size)
+            self._logger.info("too few items to sample: the buffer holds %d, requested are %d", have, size)
             return None
-        return self._hand_out(items)
+        return self._output(items)
 
     def _drawable_count(self) -> int:
-        """How many items `sample` draws from, when no range is given."""
+        """Returns the number of items that `sample` draws from without a `sample_range`."""
         return self._store.valid_count
 
-    def _hand_out(self, items: Sequence[Any]) -> list[Any]:
-        """Items as the caller gets them; called without the lock."""
+    def _output(self, items: Sequence[Any]) -> list[Any]:
+        """Return sampled items in the form the caller gets them. Called without the lock."""
         if isinstance(items, Samples):
             return items
         return copy.deepcopy(list(items)) if self._deepcopy else list(items)
@@ -140,36 +140,39 @@ class NaiveReplayBuffer(ColumnBuffer):
 
     def _choose(self, count: int, size: int, sample_range: slice, replace: bool) -> IntArray:
         if count == 0 or (count < size and not replace):
-            raise ValueError(f"{size} items are asked for, but sample_range = {sample_range} holds {count}")
+            raise ValueError(
+                f"size = {size} is not allowed: sample_range = {sample_range} selects {count} items; "
+                "widen it or sample fewer"
+            )
         if replace:
             return self._rng.integers(0, count, size)
         return self._rng.choice(count, size, replace=False)
 
     def update(self, info: dict[str, list[Any]]) -> None:
-        """Do nothing but say so: items of this buffer carry nothing that could be updated."""
+        """Log a warning and ignore `info`: this buffer has no priorities."""
         self._logger.warning("a %s has nothing to update; %s is ignored", type(self).__name__, sorted(info))
 
     def _remove(self, slots: IntArray) -> None:
-        # The others move together, for a ring with gaps is drawn from slowly.
+        # The remaining items are compacted: sampling from a ring with gaps is slow.
         store, occupied = self._store, self._store.occupied()
         is_kept = ~np.isin(occupied, slots)
-        self._note_kept(occupied, is_kept)
+        self._before_compaction(occupied, is_kept)
         kept, push_count = store.read(occupied[is_kept]), store.push_count
-        self._take_out(slots)
+        self._evict(slots)
         store.reset()
         if kept:
             store.put(kept)
         store.valid_count, store.push_count = len(kept), push_count
         self._count_thruput(removed=len(slots))
 
-    def _note_kept(self, slots: IntArray, is_kept: BoolArray) -> None:
-        """Take note that of the items in `slots` [n] only some are kept, and move to the first slots."""
+    def _before_compaction(self, slots: IntArray, is_kept: BoolArray) -> None:
+        """Hook of subclasses: of the items in `slots` [n], those that `is_kept` [n] move to the first slots."""
 
     def clear(self) -> None:
-        """Drop all items and start `push_count` at 0 again."""
+        """Remove all items and reset `push_count` to 0."""
         with self._lock:
             removed = self._store.occupied()
-            self._take_out(removed)
+            self._evict(removed)
             self._store.reset()
             self._store.push_count = 0
             self._count_thruput(removed=len(removed))

@@ -1,4 +1,4 @@
-"""A buffer that draws windows of transitions in a row."""
+"""A replay buffer that samples windows of consecutive transitions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ding.worker.replay_buffer.naive_buffer import NAIVE_RULES, NaiveReplayBuffe
 
 @BUFFER_REGISTRY.register("sequence")
 class SequenceReplayBuffer(NaiveReplayBuffer):
-    """Replay buffer of transitions in order, drawn in windows that lie within one episode. Thread-safe.
+    """Replay buffer that samples windows of consecutive transitions of one episode. Thread-safe.
 
-    An episode ends with a transition whose `done` is true, and after `episode_length` transitions in any case (None:
-    only `done` ends it). Whoever pushes keeps the transitions of an episode together and in order.
+    An episode ends with a transition whose `done` is true, and at the latest after `episode_length` transitions (None:
+    no limit). The transitions of an episode must be pushed together and in order.
 
     Example:
         >>> import os, tempfile
@@ -33,7 +33,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
     config = {
         **NaiveReplayBuffer.config,
-        # An episode has at most so many transitions.
+        # Maximum number of transitions of an episode.
         "episode_length": 500,
     }
     config_rules = {**NAIVE_RULES, "episode_length": integer(1, optional=True)}
@@ -58,29 +58,33 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         sample_range: slice | None = None,
         replace: bool = False,
     ) -> list[list[Any]] | None:
-        """Draw `batch` windows; None (and a log line) when there are too few transitions, or no episode is long enough.
+        """Sample `batch` windows.
 
-        For each window an episode is drawn uniformly among those that are long enough, then the window within it. So
-        windows may overlap or come up again; each is the caller's own.
+        For each window, an episode is drawn uniformly among those that are long enough, then the window within it.
+        Windows may overlap or repeat. Each belongs to the caller.
 
         Args:
-            batch: number of windows.
-            sequence: transitions in a row, the length of each window.
-            cur_learner_iter: not used.
-            sample_range: must be None.
-            replace: whether fewer than `batch` * `sequence` transitions are enough.
+            batch: Number of windows.
+            sequence: Length of each window, in transitions.
+            cur_learner_iter: Not used.
+            sample_range: Must be None.
+            replace: Whether fewer than `batch` * `sequence` stored transitions are enough.
 
         Returns:
-            `batch` lists of `sequence` transitions each.
+            `batch` lists of `sequence` transitions each. None, after a log line, if there are too few transitions or
+            no episode is long enough.
 
         Raises:
-            ValueError: there can never be such windows: `sequence` is above `episode_length`, or `batch` * `sequence`
-                above the capacity.
-            NotImplementedError: a `sample_range` is given.
+            ValueError: If `batch` is negative, `sequence` is below 1, above `episode_length` or above the capacity, or
+                `batch` * `sequence` is above the capacity without `replace`.
+            NotImplementedError: If `sample_range` is given.
         """
         batch, sequence = self._check_windows(batch, sequence, replace)
         if sample_range is not None:
-            raise NotImplementedError("a sequence buffer draws from all its episodes; sample_range must be None")
+            raise NotImplementedError(
+                f"sample_range = {sample_range} is not allowed: a sequence buffer samples from all its episodes; "
+                "leave it out"
+            )
         if batch == 0:
             return []
         with self._lock:
@@ -88,50 +92,50 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         if windows is None:
             self._logger.info("%d windows of %d transitions cannot be sampled: %s", batch, sequence, reason)
             return None
-        return [self._hand_out(window) for window in windows]
+        return [self._output(window) for window in windows]
 
     def _check_windows(self, batch: int, sequence: int, replace: bool) -> tuple[int, int]:
         batch, sequence = index(batch), index(sequence)
         longest = min(self._store.size, self._episode_length or self._store.size)
         if batch < 0 or not 1 <= sequence <= longest:
             raise ValueError(
-                f"{batch} windows of {sequence} transitions are not allowed; windows must be of 1 to {longest}, the "
-                "smaller of episode_length and replay_buffer_size, and at least 0 of them"
+                f"batch = {batch}, sequence = {sequence} is not allowed; batch must be at least 0, sequence in "
+                f"[1, {longest}], up to the smaller of episode_length and replay_buffer_size"
             )
         self._check_size(batch * sequence, can_exceed=replace)
         return batch, sequence
 
     def _draw_windows(self, batch: int, sequence: int, replace: bool) -> tuple[list[Sequence[Any]] | None, str]:
-        """Windows of transitions; or None, and why."""
+        """Returns the windows and "", or None and the reason."""
         have, needed = self._store.valid_count, batch * sequence
         if have < needed and not replace:
-            return None, f"{have} transitions are there, {needed} are needed"
+            return None, f"the buffer holds {have} transitions, needed are {needed}"
         slots = self._ends.draw(batch, sequence, self._rng)
         if slots is None:
-            return None, f"the longest episode there has {max(self._ends.episodes()[1])}"
+            return None, f"the longest stored episode has {max(self._ends.episodes()[1])}"
         self._count_thruput(sampled=batch)
         return [self._store.read(row) for row in slots], ""
 
-    def _note(self, items: list[Any]) -> None:
-        self._ends.expect(done_flags(items))
+    def _before_insert(self, items: list[Any]) -> None:
+        self._ends.mark_next(done_flags(items))
 
-    def _note_kept(self, slots: IntArray, is_kept: BoolArray) -> None:
-        self._ends.keep(slots, is_kept)
+    def _before_compaction(self, slots: IntArray, is_kept: BoolArray) -> None:
+        self._ends.compact(slots, is_kept)
 
     def clear(self) -> None:
-        """Drop all transitions and start `push_count` at 0 again."""
+        """Remove all transitions and reset `push_count` to 0."""
         with self._lock:
             super().clear()
             self._ends.clear()
 
-    def _notes_to_save(self) -> dict[str, Any]:
+    def _extra_to_save(self) -> dict[str, Any]:
         return {"episode_ends": self._ends.is_last[self._store.occupied()]}
 
-    def _take_in_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
-        # What comes from a file neither goes on with the episode under way, nor is it gone on with.
-        self._ends.cut()
-        super()._take_in_saved(items, notes)
-        self._ends.cut()
+    def _insert_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
+        # Items of a file do not continue the current episode, and later items do not continue that of the file.
+        self._ends.end_current()
+        super()._insert_saved(items, notes)
+        self._ends.end_current()
         if "episode_ends" in notes:
             self._ends.mark_newest(notes["episode_ends"])
 
@@ -141,7 +145,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             return {**super()._state(is_copied), **own}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Take over a state; where it does not tell where episodes end, it is found out as at a push."""
+        """Restore a state. Episode ends that it does not hold are found as in `push`."""
         super()._restore(state)
         if "episode_ends" in state:
             self._ends.is_last[:] = state["episode_ends"]

@@ -123,7 +123,7 @@ def test_items_that_fail_a_check_are_left_out(make_advanced):
     buffer.check_list.append(lambda item: item["n"] > 5)
     buffer.push([{"n": 5}, {"n": 6}], 0)
     assert [item["n"] for item in buffer._data[:3]] == [0, 1, 6]
-    assert "was not taken in" in Path("exp/log/picky/picky_logger.txt").read_text()
+    assert "was not stored" in Path("exp/log/picky/picky_logger.txt").read_text()
 
 
 # ---- sample
@@ -206,7 +206,7 @@ def test_too_few_items_give_none_and_a_log_line(make_advanced):
     assert buffer.sample(1, 0) is None and buffer.sample(0, 0) == []
     buffer.push(items(0, 2), 0)
     assert buffer.sample(3, 0) is None
-    assert "2 items are there, 3 are needed" in Path("exp/log/short/short_logger.txt").read_text()
+    assert "holds 2 items, needed are 3" in Path("exp/log/short/short_logger.txt").read_text()
     verdict = buffer._sample_check(2, 0)
     assert verdict and verdict[0] is True and not buffer._sample_check(3, 0)
 
@@ -429,7 +429,7 @@ def test_a_wrong_priority_in_an_update_is_refused_and_nothing_changes(make_advan
 def test_an_update_of_uneven_lists_or_foreign_slots_is_refused(make_advanced):
     buffer = make_advanced(4)
     buffer.push(items(0, 2), 0)
-    with pytest.raises(ValueError, match="lists of one length"):
+    with pytest.raises(ValueError, match="one entry for each item"):
         buffer.update(info_of(buffer._data[:2], [1.0]))
     with pytest.raises(IndexError, match=r"must be in \[0, 4\)"):
         buffer.update({"replay_unique_id": ["demo_0"], "replay_buffer_idx": [4], "priority": [1.0]})

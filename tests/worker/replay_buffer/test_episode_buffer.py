@@ -22,7 +22,7 @@ def episodes(*lengths: int, first: int = 0) -> list[list[dict]]:
 
 def warnings_of(name: str) -> list[str]:
     lines = Path(f"exp/log/{name}/{name}_logger.txt").read_text().splitlines()
-    return [line for line in lines if "should be a whole episode" in line]
+    return [line for line in lines if "should be an episode" in line]
 
 
 def test_lengths_are_those_of_the_stored_episodes_by_slot(make_episode):

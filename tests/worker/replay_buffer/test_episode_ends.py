@@ -35,7 +35,7 @@ class History:
 def put(ring: Ring, ends: EpisodeEnds, dones: list[bool]) -> None:
     for start in range(0, len(dones), ring.size):
         chunk = np.array(dones[start : start + ring.size])
-        ends.expect(chunk)
+        ends.mark_next(chunk)
         ring.advance(len(chunk))
 
 
@@ -99,11 +99,11 @@ def test_an_emptied_slot_parts_an_episode_in_two():
 def test_cut_ends_the_episode_under_way():
     ring = Ring(8)
     ends = EpisodeEnds(ring, 5)
-    ends.cut()
+    ends.end_current()
     assert not ends.is_last.any()
     put(ring, ends, [False] * 3)
-    ends.cut()
-    ends.cut()
+    ends.end_current()
+    ends.end_current()
     put(ring, ends, [False] * 5)
     assert ends.episodes()[1].tolist() == [3, 5, 0]
 

@@ -50,7 +50,7 @@ def test_histories_fade_to_one_percent_over_the_window(clock):
 def test_a_push_is_free_before_the_first_sample_and_then_bounded(clock):
     limiter = controller(clock)
     assert limiter.can_push(1000)
-    limiter.note(pushed=50, sampled=30)
+    limiter.add(pushed=50, sampled=30)
     assert limiter.can_push(10).allowed is True
     refused = limiter.can_push(11)
     assert not refused and refused.reason == "pushed / sampled would be 2.033, allowed is at most 2"
@@ -59,7 +59,7 @@ def test_a_push_is_free_before_the_first_sample_and_then_bounded(clock):
 def test_a_sample_needs_enough_pushes(clock):
     limiter = controller(clock)
     assert not limiter.can_sample(1)
-    limiter.note(pushed=10)
+    limiter.add(pushed=10)
     assert limiter.can_sample(20) and not limiter.can_sample(21)
     assert controller(clock, low=0).can_sample(10**9)
 
@@ -73,7 +73,7 @@ def test_impossible_limits_are_refused(clock):
 
 def test_a_closed_controller_has_forgotten_its_histories(clock):
     limiter = controller(clock)
-    limiter.note(pushed=5, sampled=5)
+    limiter.add(pushed=5, sampled=5)
     limiter.close()
     limiter.close()
     assert (limiter.history_push_count, limiter.history_sample_count) == (0, 0)
@@ -97,12 +97,12 @@ def test_the_limiter_agrees_with_one_that_fades_every_second(steps):
             allowed = sampled < 1e-5 or (pushed + n) / sampled <= 2.0
             assert limiter.can_push(n).allowed == allowed
             pushed += n * allowed
-            limiter.note(pushed=n * allowed)
+            limiter.add(pushed=n * allowed)
         else:
             allowed = pushed / (sampled + n) >= 0.5
             assert limiter.can_sample(n).allowed == allowed
             sampled += n * allowed
-            limiter.note(sampled=n * allowed)
+            limiter.add(sampled=n * allowed)
         assert limiter.history_push_count == pytest.approx(pushed, rel=1e-9, abs=1e-12)
         assert limiter.history_sample_count == pytest.approx(sampled, rel=1e-9, abs=1e-12)
 
@@ -141,7 +141,7 @@ def test_the_periodic_monitor_logs_each_period_once_and_starts_it_at_zero(clock,
 def test_the_attribute_monitor_keeps_what_is_not_expired():
     time = TickTime()
     monitor = SampledDataAttrMonitor(time, expire=2)
-    with pytest.raises(ValueError, match="nothing was recorded"):
+    with pytest.raises(ValueError, match="no sample was recorded"):
         _ = monitor.use_max
     for i in range(5):
         monitor.record(
@@ -187,7 +187,7 @@ def test_what_is_no_file_is_named_and_stays_and_the_next_one_is_removed(wrong, t
     for data_id in (wrong, "gone before", "f"):
         remover.add_used_data({"data_id": data_id})
     remover.close()
-    assert f"the used data file {wrong} could not be removed" in caplog.text and caplog.text.count("WARNING") == 1
+    assert f"cannot delete the used data file {wrong}" in caplog.text and caplog.text.count("WARNING") == 1
     assert Path("folder/inner").exists() and not Path("f").exists()
 
 

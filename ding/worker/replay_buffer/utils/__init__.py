@@ -1,4 +1,4 @@
-"""Parts that the buffers are put together from."""
+"""Components of the replay buffers."""
 
 from ding.worker.replay_buffer.utils.sampled_data_attr_monitor import SampledDataAttrMonitor
 from ding.worker.replay_buffer.utils.thruput import PeriodicThruputMonitor, ThruputController, Verdict

@@ -1,4 +1,4 @@
-"""How often, how urgently and how late the sampled items were used."""
+"""Statistics of the use count, priority and staleness of sampled items."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy.typing as npt
 
 
 class TimeSource(Protocol):
-    """What tells the current time, in ticks."""
+    """A clock that counts ticks."""
 
     def time(self) -> float:
-        """The current time."""
+        """Returns the current time, in ticks."""
 
 
 class SampledDataAttrMonitor:
     """Statistics of use count, priority and staleness over the recent samples.
 
-    Recording keeps references only; numbers are worked out when they are asked for.
+    `record` stores references; statistics are computed on access.
 
-    `use_max`, `use_avg`, `priority_max`, `priority_avg`, `priority_min`, `staleness_max` and `staleness_avg` are those
-    of the newest sample; `avg[attr]()`, `max[attr]()` and `min['priority']()` are over all samples not older than
-    `expire`.
+    `use_max`, `use_avg`, `priority_max`, `priority_avg`, `priority_min`, `staleness_max` and `staleness_avg` are of
+    the newest sample. `avg[attr]()`, `max[attr]()` and `min['priority']()` are over all samples of the last `expire`
+    ticks.
 
     Example:
         >>> import numpy as np
@@ -50,22 +50,22 @@ class SampledDataAttrMonitor:
         }
 
     def record(self, **values: npt.NDArray[Any]) -> None:
-        """Take the `use`, `priority` and `staleness` of the items of one sample, an array [n] each."""
+        """Record the `use`, `priority` and `staleness` of the items of one sample, an array [n] each."""
         now = self.time.time()
         self._records.append((now, values))
         self._forget_before(now - self.expire)
 
     def summary(self) -> dict[str, float]:
-        """All statistics over the recent samples, as `<attr>_<statistic>`."""
+        """Returns all statistics over the recent samples, by `<attr>_<statistic>`."""
         kinds = {"avg": self.avg, "max": self.max, "min": self.min}
         return {f"{attr}_{kind}": read() for kind, reads in kinds.items() for attr, read in reads.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """What was recorded of the recent samples."""
+        """Returns the records of the recent samples."""
         return {"records": [(time, dict(values)) for time, values in self._recent()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what another monitor has recorded."""
+        """Replace the records by those of a state."""
         self._records = deque((time, values) for time, values in state["records"])
 
     @property
@@ -105,7 +105,7 @@ class SampledDataAttrMonitor:
 
     def _newest(self, attr: str) -> npt.NDArray[Any]:
         if not self._records:
-            raise ValueError("nothing was recorded yet; call record first")
+            raise ValueError("no sample was recorded; call record first")
         return self._records[-1][1][attr]
 
     def _recent(self) -> deque[tuple[float, Mapping[str, npt.NDArray[Any]]]]:

@@ -1,4 +1,4 @@
-"""How much goes through a buffer: the limit on pushed / sampled, and the periodic log."""
+"""Throughput of a buffer: the limit on the ratio pushed / sampled, and the periodic log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Clock = Callable[[], float]
 
 
 class Verdict(NamedTuple):
-    """Whether a call is allowed, and why; true when it is."""
+    """Whether a call is allowed, and the reason. True if it is allowed."""
 
     allowed: bool
     reason: str
@@ -26,17 +26,17 @@ _NO_LOWER_LIMIT = Verdict(True, "no lower limit")
 
 
 class ThruputController:
-    """Keeps the ratio pushed / sampled of the recent past within bounds.
+    """Limits the recent ratio pushed / sampled.
 
-    Both histories shrink once a second so that what happened `window_seconds` ago counts for 1 %. They are shrunk when
-    they are looked at; there is no thread. Not thread-safe: the owner calls it under its lock.
+    Both counts decay once a second, so that what happened `window_seconds` ago counts for 1 %. The decay is computed
+    on access; there is no thread. Not thread-safe: the owner calls it under its lock.
 
     Args:
-        cfg: has `push_sample_rate_limit.max`, `.min` and `window_seconds`.
-        clock: monotonic seconds.
+        cfg: Has `push_sample_rate_limit.max`, `.min` and `window_seconds`.
+        clock: Returns monotonic seconds.
 
     Raises:
-        ValueError: `min` is negative or above `max`.
+        ValueError: If `min` is negative or above `max`.
     """
 
     def __init__(self, cfg: Any, clock: Clock = time.monotonic) -> None:
@@ -52,7 +52,7 @@ class ThruputController:
         self._pushed = self._sampled = 0.0
 
     def can_push(self, push_size: int) -> Verdict:
-        """Whether `push_size` more items may come in: while the ratio stays <= max; always before the first sample."""
+        """Returns whether the ratio stays <= max if `push_size` items are pushed. True before the first sample."""
         if self._max == math.inf:
             return Verdict(True, "no upper limit")
         pushed, sampled = self.history_push_count, self.history_sample_count
@@ -62,21 +62,21 @@ class ThruputController:
         return Verdict(rate <= self._max, f"pushed / sampled would be {rate:.4g}, allowed is at most {self._max:.4g}")
 
     def can_sample(self, sample_size: int) -> Verdict:
-        """Whether `sample_size` more items may go out: while the ratio stays >= min."""
+        """Returns whether the ratio stays >= min if `sample_size` items are sampled."""
         if self._min == 0:
             return _NO_LOWER_LIMIT
         rate = self.history_push_count / (self.history_sample_count + sample_size)
         return Verdict(rate >= self._min, f"pushed / sampled would be {rate:.4g}, allowed is at least {self._min:.4g}")
 
-    def note(self, pushed: int = 0, sampled: int = 0) -> None:
-        """Add to the histories."""
+    def add(self, pushed: int = 0, sampled: int = 0) -> None:
+        """Add to the counts."""
         self._decay()
         self._pushed += pushed
         self._sampled += sampled
 
     @property
     def history_push_count(self) -> float:
-        """Items pushed, decayed; assign to add."""
+        """Decayed number of pushed items. May be set."""
         self._decay()
         return self._pushed
 
@@ -86,7 +86,7 @@ class ThruputController:
 
     @property
     def history_sample_count(self) -> float:
-        """Items sampled, decayed; assign to add."""
+        """Decayed number of sampled items. May be set."""
         self._decay()
         return self._sampled
 
@@ -95,15 +95,15 @@ class ThruputController:
         self._sampled = count
 
     def close(self) -> None:
-        """Forget both histories. May be called any number of times."""
+        """Reset both counts to 0. May be called any number of times."""
         self._pushed = self._sampled = 0.0
 
     def state_dict(self) -> dict[str, float]:
-        """Both histories, as they are now."""
+        """Returns both decayed counts."""
         return {"pushed": self.history_push_count, "sampled": self.history_sample_count}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Go on from these histories; the time between counts for nothing."""
+        """Replace both counts by those of a state; they do not decay for the time between."""
         self._decayed_at = self._clock()
         self._pushed, self._sampled = state["pushed"], state["sampled"]
 
@@ -117,13 +117,13 @@ class ThruputController:
 
 
 class PeriodicThruputMonitor:
-    """Logs what went through a buffer in each period of `cfg.seconds`: pushed in, sampled out, removed, held.
+    """Logs the numbers of pushed, sampled, removed and stored items once per period of `cfg.seconds`.
 
-    Driven by the calls that change the counts: the first one after a period has ended logs that period. No thread.
+    There is no thread: the first call of `add` after the end of a period logs it. Thread-safe.
 
     Args:
-        name: name of the buffer; TensorBoard tags are `<name>_sec/<key>`, numbered 0, 1, 2, ...
-        clock: monotonic seconds.
+        name: Name of the buffer. TensorBoard tags are `<name>_sec/<key>`, with steps 0, 1, 2, ...
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class PeriodicThruputMonitor:
         self._pushed = self._sampled = self._removed = self._valid = 0
 
     def add(self, pushed: int = 0, sampled: int = 0, removed: int = 0, valid: int | None = None) -> None:
-        """Add to the counts of the current period; `valid` replaces the number of items held."""
+        """Add to the counts of the current period, and set the number of stored items to `valid`, if given."""
         with self._lock:
             self._end_period()
             self._pushed += pushed
@@ -150,7 +150,7 @@ class PeriodicThruputMonitor:
 
     @property
     def push_data_count(self) -> int:
-        """Items pushed in this period."""
+        """Number of items pushed in this period."""
         return self._pushed
 
     @push_data_count.setter
@@ -159,7 +159,7 @@ class PeriodicThruputMonitor:
 
     @property
     def sample_data_count(self) -> int:
-        """Items sampled in this period."""
+        """Number of items sampled in this period."""
         return self._sampled
 
     @sample_data_count.setter
@@ -168,7 +168,7 @@ class PeriodicThruputMonitor:
 
     @property
     def remove_data_count(self) -> int:
-        """Items removed or overwritten in this period."""
+        """Number of items removed or overwritten in this period."""
         return self._removed
 
     @remove_data_count.setter
@@ -177,7 +177,7 @@ class PeriodicThruputMonitor:
 
     @property
     def valid_count(self) -> int:
-        """Items held."""
+        """Number of stored items."""
         return self._valid
 
     @valid_count.setter
@@ -185,14 +185,14 @@ class PeriodicThruputMonitor:
         self.add(valid=count)
 
     def state_dict(self) -> dict[str, float]:
-        """The counts of the current period, its number, and how much of it is left."""
+        """Returns the counts of the current period, its number and its remaining seconds."""
         with self._lock:
             left_s = self._period_end - self._clock()
             counts = {"pushed": self._pushed, "sampled": self._sampled, "removed": self._removed, "valid": self._valid}
             return {**counts, "index": self._print_index, "left_s": left_s}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Go on with a period that another monitor has begun."""
+        """Continue the period of a state."""
         with self._lock:
             self._pushed, self._sampled, self._removed, self._valid, self._print_index = (
                 int(state[name]) for name in ("pushed", "sampled", "removed", "valid", "index")
@@ -200,7 +200,7 @@ class PeriodicThruputMonitor:
             self._period_end = self._clock() + state["left_s"]
 
     def close(self) -> None:
-        """Log nothing more. May be called any number of times."""
+        """Stop logging. May be called any number of times."""
         self._closed = True
 
     def _end_period(self) -> None:

@@ -1,4 +1,4 @@
-"""Ids of the items of a buffer."""
+"""Unique ids of the items of a buffer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ding.utils.segment_tree import IntArray
 
 
 def generate_id(name: str, n: int) -> str:
-    """The id of the n-th item that the buffer `name` took in.
+    """Returns the id of the n-th item stored by the buffer `name`.
 
     Example:
         >>> generate_id("demo", 3)
@@ -19,10 +19,10 @@ def generate_id(name: str, n: int) -> str:
 
 
 def parse_id(name: str, unique_id: object) -> int:
-    """The number in an id that `generate_id` made, whichever buffer it was made for.
+    """Returns the number in an id that `generate_id` returned, for any buffer name.
 
     Raises:
-        ValueError: `unique_id` is no such id.
+        ValueError: If `unique_id` is not such an id.
     """
     _, _, digits = str(unique_id).rpartition("_")
     if not digits.isdecimal():
@@ -31,11 +31,11 @@ def parse_id(name: str, unique_id: object) -> int:
 
 
 class UniqueIds(Sequence[str]):
-    """The ids of sampled items, made when one is looked at; `update` of the buffer `name` takes their `numbers`.
+    """The ids of sampled items, formatted on access. `update` of the same buffer reads `numbers` directly.
 
     Args:
-        name: of the buffer.
-        numbers: int64 [n].
+        name: Name of the buffer.
+        numbers: int64 [n], the numbers in the ids.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Deletes the files of items that a buffer has dropped."""
+"""Deletes the files of items that left a buffer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 
 class UsedDataRemover:
-    """Removes the file named by `data_id` of each item it is given, on a thread that `start` makes and `close` ends.
+    """Deletes the file named by `data_id` of each added item, on a thread that `start` starts and `close` ends.
 
-    Without `start`, files are kept until `close`. A file that cannot be removed is named in a warning. Thread-safe.
+    Without `start`, files are deleted by `close`. Logs a warning for each file that cannot be deleted. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -20,13 +20,13 @@ class UsedDataRemover:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start removing. Does nothing when started already."""
+        """Start the thread. Does nothing if it is running."""
         if self._thread is None:
             self._thread = threading.Thread(target=self.delete_used_data, name="delete_used_data", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Remove what is still waiting and end the thread. May be called any number of times."""
+        """Delete the remaining files and end the thread. May be called any number of times."""
         self._used_data.put(None)
         if self._thread is None:
             self.delete_used_data()
@@ -35,10 +35,10 @@ class UsedDataRemover:
             self._thread = None
 
     def add_used_data(self, data: Any) -> None:
-        """Hand over a dropped item.
+        """Queue the file of an item for deletion.
 
         Raises:
-            AssertionError: `data` is not a dict with the key `data_id`.
+            AssertionError: If `data` is not a dict with the key `data_id`.
         """
         if not isinstance(data, dict) or "data_id" not in data:
             raise AssertionError(
@@ -47,11 +47,11 @@ class UsedDataRemover:
         self._used_data.put(data["data_id"])
 
     def delete_used_data(self) -> None:
-        """Remove files until `close` says that there are no more."""
+        """Delete queued files until `close` is called and the queue is empty."""
         while (data_id := self._used_data.get()) is not None:
             try:
                 os.remove(data_id)
-            except FileNotFoundError:  # it has gone before
+            except FileNotFoundError:  # already deleted
                 continue
             except (OSError, TypeError, ValueError) as error:  # a folder, for example
-                logging.getLogger("ding").warning("the used data file %s could not be removed: %s", data_id, error)
+                logging.getLogger("ding").warning("cannot delete the used data file %s: %s", data_id, error)
