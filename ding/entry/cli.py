@@ -169,7 +169,7 @@ _INPUT_MODULES = (
 @click.option("--replay-path", type=click.Path(file_okay=False), help="For eval: a folder for videos.")
 @click.option("--profile", type=click.Path(file_okay=False), help="Profile this process, and write that to a folder.")
 @click.option("--enable-total-log", type=bool, default=False, help="Whether the coordinator writes its log.")
-@click.option("--disable-flask-log", type=bool, default=True, help="Whether servers log errors only.")
+@click.option("--disable-flask-log", type=bool, default=True, help="Whether Flask servers log errors only.")
 @click.option(
     "-P", "--platform", type=click.Choice(["local", "k8s", "ray"]), default="local",
     help="For -M config: how the machines are found; for -m parallel: local or ray. 'local' by default.",

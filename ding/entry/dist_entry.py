@@ -22,13 +22,13 @@ from ding.entry.dist_roles import (
     DistWorker,
     be_worker,
     port_from,
-    quiet_servers,
     seed_at,
     worker_class,
 )
 from ding.entry.progress import UNLIMITED
 from ding.entry.rank_spawner import spawn_ranks
 from ding.entry.replicas import dist_add_replicas, dist_delete_replicas, dist_restart_replicas
+from ding.entry.worker_process import quiet_flask
 from ding.utils.default_helper import set_pkg_seed
 
 __all__ = [
@@ -101,7 +101,7 @@ def read_coordinator_config(
 ) -> EasyDict:
     """The compiled config for a coordinator in this process; see `dist_launch_coordinator`."""
     if disable_flask_log:
-        quiet_servers()
+        quiet_flask()
     cfg = read_dist_config(filename)
     coordinator = cfg.system.coordinator
     coordinator.port = port_from(coordinator_port, "COORDINATOR_PORT", coordinator.port)
@@ -127,7 +127,7 @@ def dist_launch_coordinator(
         filename: what `dist_prepare_config` has written.
         seed: of the package; None is that of the config.
         coordinator_port: None is the environment variable `COORDINATOR_PORT` if it is a number, else the config.
-        disable_flask_log: whether servers log errors only.
+        disable_flask_log: whether Flask servers of user code log errors only; the servers of ding log no requests.
         enable_total_log: whether the coordinator writes its log.
 
     Raises:
@@ -160,7 +160,7 @@ def dist_launch_learner(
         learner_port: where it listens; None is the environment variable `LEARNER_PORT` if it is a number, else the
             config. A rank adds its number. The coordinator looks for it where the config says.
         name: which learner of the config it is; None for the one called `learner`, or the only one.
-        disable_flask_log: whether servers log errors only.
+        disable_flask_log: whether Flask servers of user code log errors only; the servers of ding log no requests.
 
     Raises:
         ConfigError: there is no such learner, or the shared folders are not there.
@@ -189,7 +189,7 @@ def _launch(
     kind: str, filename: str, seed: int | None, port: int | None, name: str | None, disable_flask_log: bool
 ) -> DistWorker:
     if disable_flask_log:
-        quiet_servers()
+        quiet_flask()
     cfg = read_dist_config(filename)
     name, section = section_of(cfg, kind, name)
     section.port = port_from(port, f"{kind.upper()}_PORT", section.port)
@@ -222,7 +222,7 @@ def dist_launch_learner_aggregator(
         aggregator_port: where it takes tasks; None is the environment variable `AGGREGATOR_PORT` if it is a number,
             else the config, or 22272 without a file.
         name: which aggregator of the config it is; None for the one called `learner_aggregator`, or the only one.
-        disable_flask_log: whether servers log errors only.
+        disable_flask_log: whether Flask servers of user code log errors only; the servers of ding log no requests.
 
     Raises:
         ConfigError: there is no such aggregator.
@@ -233,7 +233,7 @@ def dist_launch_learner_aggregator(
     from ding.worker.adapter.learner_aggregator import LearnerAggregator
 
     if disable_flask_log:
-        quiet_servers()
+        quiet_flask()
     set_pkg_seed(seed or 0, use_cuda=False)
     port = partial(port_from, aggregator_port, "AGGREGATOR_PORT")
     if filename is None:

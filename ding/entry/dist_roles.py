@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import math
 import os
 import threading
@@ -229,9 +228,3 @@ def port_from(argument: int | None, variable: str, configured: Any) -> Any:
     text = os.environ.get(variable, "")
     # Kubernetes sets such a variable to a URL where there is a service of that name.
     return int(text) if text.isascii() and text.isdigit() else configured
-
-
-def quiet_servers() -> None:
-    """Have the servers of this process log errors only."""
-    for name in ("waitress", "werkzeug"):
-        logging.getLogger(name).setLevel(logging.ERROR)

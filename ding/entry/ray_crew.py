@@ -22,8 +22,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from ding.config.utils import workers_of
 from ding.entry.crew import COLLECTOR_NICE
-from ding.entry.dist_roles import be_worker, quiet_servers
-from ding.entry.worker_process import CLOSE_S, WorkerDied, later_seed
+from ding.entry.dist_roles import be_worker
+from ding.entry.worker_process import CLOSE_S, WorkerDied, later_seed, quiet_flask
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.coordinator.worker_table import RestartLimit
@@ -288,7 +288,7 @@ def _make_worker(kind: str, section: Mapping[str, Any], seed: int, folder: str |
             os.makedirs(folder, exist_ok=True)
             os.chdir(folder)
     if is_quiet:
-        quiet_servers()
+        quiet_flask()
     be_worker(kind, section, seed)
     worker = _CREATE[kind](EasyDict(section))
     worker.start()

@@ -349,14 +349,18 @@ def _kill_group(worker_pid: int) -> None:
         os.killpg(worker_pid, signal.SIGKILL)
 
 
+def quiet_flask() -> None:
+    """Make Flask's development server, which user code may run in this process, log errors only."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+
+
 def _work(plan: WorkerPlan, ends: _Ends, life: int, server_pid: int) -> None:
     """Be the process of a worker."""
     settle_in()
     be_killed_with(server_pid)
     os.setpgid(0, 0)
     if plan.is_quiet:
-        for name in ("waitress", "werkzeug"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+        quiet_flask()
 
     def tell_port(port: int) -> None:
         _send(ends.channel, {"port": port, "pid": os.getpid()})

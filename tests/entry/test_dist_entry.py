@@ -36,7 +36,7 @@ def _alone(tmp_path, monkeypatch):
     for name in (*(name for name in os.environ if name.startswith("DING_")), "LEARNER_PORT", "COLLECTOR_PORT"):
         monkeypatch.delenv(name, raising=False)
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()
-    levels = {name: logging.getLogger(name).level for name in ("waitress", "werkzeug")}
+    levels = {name: logging.getLogger(name).level for name in ("werkzeug",)}
     sys.setswitchinterval(1e-4)
     yield
     torch.set_num_threads(threads)
@@ -329,12 +329,12 @@ def test_a_worker_lowers_its_share_of_busy_cores(monkeypatch):
 
 @pytest.mark.parametrize("is_quiet", [True, False])
 def test_servers_log_errors_only_where_that_is_asked_for(is_quiet):
-    logging.getLogger("waitress").setLevel(logging.INFO)
+    logging.getLogger("werkzeug").setLevel(logging.INFO)
     with dist_launch_learner(prepare_free(), disable_flask_log=is_quiet):
-        assert logging.getLogger("waitress").level == (logging.ERROR if is_quiet else logging.INFO)
+        assert logging.getLogger("werkzeug").level == (logging.ERROR if is_quiet else logging.INFO)
     dist_entry.read_coordinator_config(prepare_free(), disable_flask_log=is_quiet)
     with dist_launch_learner_aggregator(None, 0, "127.0.0.1", free_ports(2)[0], disable_flask_log=is_quiet):
-        assert logging.getLogger("waitress").level == (logging.ERROR if is_quiet else logging.INFO)
+        assert logging.getLogger("werkzeug").level == (logging.ERROR if is_quiet else logging.INFO)
 
 
 # Several ranks.

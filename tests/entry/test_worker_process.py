@@ -397,13 +397,13 @@ def test_a_worker_that_cannot_start_is_closed(events):
 @pytest.mark.parametrize("is_quiet", [True, False])
 def test_servers_are_quiet_if_they_should_be(is_quiet, make, monkeypatch):
     def tell_level(config, seed, start_event, close_event, report):
-        report(logging.getLogger("waitress").level)
+        report(logging.getLogger("werkzeug").level)
         close_event.wait()
 
-    logging.getLogger("waitress").setLevel(logging.INFO)
+    logging.getLogger("werkzeug").setLevel(logging.INFO)
     worker = WorkerProcess(WorkerPlan("worker", tell_level, EasyDict(), 0, is_quiet), "fork")
     worker.start()
     wait_until_up([worker], DEADLINE_S)
     assert worker.port == (logging.ERROR if is_quiet else logging.INFO)
     worker.close()
-    logging.getLogger("waitress").setLevel(logging.NOTSET)
+    logging.getLogger("werkzeug").setLevel(logging.NOTSET)
