@@ -106,16 +106,16 @@ class Connection:
         self.is_kept = is_kept and may_be_kept
         return reply
 
-    def stands(self) -> bool:
-        """Whether the connection stands, as far as can be told without sending anything."""
+    def is_open(self) -> bool:
+        """Return whether the connection is open, as far as this side knows without sending anything."""
         self._socket.settimeout(0)
         try:
-            self._socket.recv(1)  # nothing is due, so there is nothing unless the server has ended it
+            self._socket.recv(1)
         except (BlockingIOError, ssl.SSLWantReadError):
             return True
         except OSError:
-            pass
-        return False
+            return False  # the server has reset it
+        return False  # the server has closed it, or sent something that no request asked for
 
     def close(self) -> None:
         """End it."""
@@ -168,7 +168,7 @@ class ConnectionPool:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
-            if connection.stands():
+            if connection.is_open():
                 return connection
             connection.close()
 

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import ssl
+import struct
 import threading
 import time
 
@@ -98,18 +99,36 @@ def test_a_connection_that_ends_with_the_reply_is_not_used_again(reply):
             assert exchange(pool).content == b"{}" and len(clients) == count
 
 
-def test_a_connection_that_the_server_has_ended_meanwhile_is_replaced():
+def close(client):
+    client.shutdown(socket.SHUT_RDWR)
+
+
+def reset(client):
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def send_unasked(client):
+    client.sendall(OK)
+
+
+@pytest.mark.parametrize("end", [close, reset, send_unasked])
+def test_a_connection_that_the_server_has_ended_or_sent_something_on_meanwhile_is_replaced(end):
     ended = threading.Event()
 
     def serve(client, stream):
         read_message(stream)
         client.sendall(OK)
-        client.shutdown(socket.SHUT_RDWR)
+        assert received.wait(DEADLINE_S)
+        end(client)
+        stream.close()
+        client.close()
         ended.set()
 
     with served(serve) as (pool, clients):
         for count in (1, 2, 3):
+            received = threading.Event()
             assert exchange(pool).content == b"{}" and len(clients) == count
+            received.set()
             assert ended.wait(DEADLINE_S)
             ended.clear()
 
