@@ -154,7 +154,51 @@ def read_message(stream):
     return head + stream.read(length)
 
 
-class Proxy:
+class Listener:
+    """Accepts connections at `port`, within its `with` block, and runs `serve` in a thread for each."""
+
+    def __init__(self, port=0):
+        self._sockets, self._threads = [], []
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.port = self._listener.getsockname()[1]
+
+    def serve(self, client):
+        raise NotImplementedError
+
+    def __enter__(self):
+        self.spawn(self._accept)
+        return self
+
+    def __exit__(self, *exc_info):
+        for end in [self._listener, *self._sockets]:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+
+    def spawn(self, target, *args):
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def keep(self, end):
+        """Close the socket `end` at the end of the block at the latest."""
+        self._sockets.append(end)
+        return end
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                self.spawn(self._serve, self.keep(self._listener.accept()[0]))
+
+    def _serve(self, client):
+        with contextlib.suppress(OSError), client:
+            self.serve(client)
+
+
+class Proxy(Listener):
     """Passes HTTP requests on to `port`, and does to each what the first matching rule says.
 
     Rules are `(text in the request line, what to do, how often)`: `lose` the request, lose the `reply` or `half` of it,
@@ -165,45 +209,17 @@ class Proxy:
     """
 
     def __init__(self, port, prefix=""):
+        super().__init__()
         self._target = port
         self._prefix = prefix.encode()
         self._rules = []
         self.requests = []
-        self._open = []
-        self._threads = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
 
     def rule(self, text, action, times=10**9):
         self._rules.append([text, action, times])
 
-    def __enter__(self):
-        self._spawn(self._accept)
-        return self
-
-    def __exit__(self, *exc_info):
-        for end in [self._listener, *self._open]:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-        for thread in self._threads:
-            thread.join(DEADLINE_S)
-            assert not thread.is_alive()
-
-    def _spawn(self, target, *args):
-        thread = threading.Thread(target=target, args=args, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self._open.append(client)
-                self._spawn(self._serve, client)
-
-    def _serve(self, client):
-        with contextlib.suppress(OSError), client, client.makefile("rb") as requests:
+    def serve(self, client):
+        with client.makefile("rb") as requests:
             while request := read_message(requests):
                 request = request.replace(b" " + self._prefix + b"/", b" /", 1)
                 line = request.split(b"\r\n")[0].decode()

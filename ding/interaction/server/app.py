@@ -50,6 +50,8 @@ class Route(NamedTuple):
 
 
 Routes = Mapping[str, Mapping[str, Route]]
+# For a copy of a signed request: it gets the reply to the first one, whatever the server's state is by now.
+_COPY = Route(lambda _: None, lambda *_: None)
 
 
 class ProtocolApp:
@@ -109,6 +111,8 @@ class ProtocolApp:
                 signed = self._verifier.verify(request.method, request.target, request.headers)
                 if signed is None:
                     return _unproved("Bearer" if request.path in self._pages else SCHEME)
+                if signed.exchange.has_begun:
+                    return Admission(self, request, signed, _COPY._replace(is_quick=signed.exchange.is_finished))
             return self._find(request, signed)
         except Exception as error:
             return Admission(self, request, signed).refuse(error)
@@ -184,8 +188,11 @@ class Admission:
 
     def answer(self, body: bytes) -> Reply:
         """The reply to the request with this body. It does not raise."""
-        if self._signed is not None and not self._signed.is_body(body):
-            return _unproved()
+        if self._signed is not None:
+            if not self._signed.is_body(body):
+                return _unproved()
+            if not self._signed.exchange.begin():
+                return self._signed.exchange.wait() or _unproved()
         assert self._route is not None
         try:
             data = self._route.answer(self._found, self._request, body)
@@ -203,9 +210,7 @@ class Admission:
         return self._sign(failure(500, f"{type(error).__name__}: {error}"))
 
     def _sign(self, reply: Reply) -> Reply:
-        if self._signed is None:
-            return reply
-        return reply._replace(headers={**reply.headers, **self._signed.reply_header(reply.status, reply.body)})
+        return reply if self._signed is None else self._signed.finish(reply)
 
 
 def _unproved(challenge: str = SCHEME) -> Reply:

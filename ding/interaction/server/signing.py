@@ -1,19 +1,19 @@
 """Requests and replies that are signed with the token of the run, which is never sent.
 
-A client begins a *session* with a server: it sends a random number and its proof that it knows the token; the server
-answers with a random number of its own, and its proof. From both numbers and the token either side derives the key of
-the session, which signs every request (its method, path, headers that matter, length and digest of its body, and its
-number within the session) and every reply (its status, its body, and the number of the request). So
+A client begins a *session* with a server: it sends a nonce and a proof that it knows the token; the server replies with
+a nonce and a proof of its own. Both sides derive the key of the session from the token and both nonces. The key signs
+every request (its method, path, relevant headers, length, digest of the body, and number within the session) and every
+reply (its status, its body, and the number of the request). Therefore
 
-- nothing but the start of a session is told to whoever listens at an address and has not proved that it knows the
-  token; each connection begins with a session of its own, for somebody else may have the port by now,
+- a server that has not proved that it knows the token receives nothing but the start of a session; each connection
+  begins with a session of its own, because another process may hold the port by then,
 - a request is judged by its head, before its body is read,
-- a request that was recorded is refused when it comes again, since numbers only grow, and in another session, since
-  the key is another, and
-- no reply can be made up or be moved to another request.
+- a request that arrives twice is executed once: a copy of one of the last requests gets the stored reply, an older one
+  is refused, and so is a request from another session, whose key differs, and
+- a reply cannot be forged or moved to another request.
 
-The address that the client has called, and the kind of server that it expects, are part of the proofs: what is meant
-for one server proves nothing to another. The content is not encrypted.
+The address that the client called, and the kind of server that it expects, are part of the proofs: what is meant for
+one server proves nothing to another. The content is not encrypted.
 """
 
 from __future__ import annotations
@@ -21,18 +21,24 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ding.interaction.base.common import RecentIds
 from ding.interaction.server.credentials import RunToken, same_secret
+from ding.interaction.server.messages import Reply
 
 SCHEME = "DING-HMAC-SHA256"
 SESSION_PATH = "/session"
 REPLY_HEADER = "Authentication-Info"
 # The headers that mean something to a server, beside those of the scheme itself.
 _SIGNED_HEADERS = ("channel", "token", "request-id", "content-type")
+# The last requests of a session whose replies are stored, and the largest body of a stored reply in bytes.
+_STORED_REPLIES = 4
+_STORED_BODY = 16 * 2**10
+# How long a copy waits for the reply to a request that is still being executed.
+_COPY_WAIT_S = 5.0
 
 
 def digest_of(body: bytes) -> str:
@@ -94,42 +100,105 @@ def proof_of_server(token: RunToken, kind: str, host: str, nonce: str, answer: s
     return _sign(token.key, "server", kind, host, nonce, answer)
 
 
+class Exchange:
+    """One numbered request of a session and its reply. Thread-safe.
+
+    The request may arrive more than once; the first arrival that calls `begin` executes it, the others `wait`.
+    """
+
+    def __init__(self, signature: str) -> None:
+        self.signature = signature
+        self._changed = threading.Condition()
+        self._has_begun = self._is_finished = self._has_waiter = False
+        self._reply: Reply | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the request was executed or refused, or is being executed."""
+        return self._has_begun
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the request was replied to."""
+        return self._is_finished
+
+    def begin(self) -> bool:
+        """Return whether the caller has to execute the request; false for each call but the first."""
+        with self._changed:
+            is_first, self._has_begun = not self._has_begun, True
+            return is_first
+
+    def finish(self, reply: Reply) -> None:
+        """Store the signed reply, unless its body is too large."""
+        with self._changed:
+            self._has_begun = self._is_finished = True
+            self._reply = reply if len(reply.body) <= _STORED_BODY else None
+            self._changed.notify_all()
+
+    def wait(self) -> Reply | None:
+        """Return the stored reply; None if it is not stored, not there in time, or awaited by another copy."""
+        with self._changed:
+            if not self._is_finished and not self._has_waiter:
+                self._has_waiter = True
+                self._changed.wait_for(lambda: self._is_finished, _COPY_WAIT_S)
+                self._has_waiter = False
+            return self._reply
+
+
 class Signed(NamedTuple):
-    """A request whose head has been verified.
+    """A request whose head was verified.
 
     Attributes:
-        digest: what its body must have.
+        digest: the announced digest of the body.
     """
 
     key: SessionKey
     number: str
     digest: str
+    exchange: Exchange
 
     def is_body(self, body: bytes) -> bool:
-        """Whether this is the body that was announced."""
+        """Whether this is the announced body."""
         return same_secret(digest_of(body), self.digest)
 
-    def reply_header(self, status: int, body: bytes) -> dict[str, str]:
-        """What proves that the reply is the server's."""
-        return {REPLY_HEADER: f"{SCHEME} signature={self.key.of_reply(self.number, status, body)}"}
+    def finish(self, reply: Reply) -> Reply:
+        """Return `reply` with its signature, and store it for copies of the request."""
+        signature = self.key.of_reply(self.number, reply.status, reply.body)
+        signed = reply._replace(headers={**reply.headers, REPLY_HEADER: f"{SCHEME} signature={signature}"})
+        self.exchange.finish(signed)
+        return signed
 
 
 class _Session:
-    """A session at the server: its key, and the number of the last request."""
+    """A session on the server: its key, the highest number of a request, and the last requests."""
 
     def __init__(self, key: SessionKey) -> None:
         self.key = key
-        self.last = 0
+        self._highest = 0
+        self._exchanges: OrderedDict[int, Exchange] = OrderedDict()
+
+    def exchange(self, number: int, signature: str) -> Exchange | None:
+        """Return the exchange of a request with a valid signature; None for an old or changed one."""
+        known = self._exchanges.get(number)
+        if known is not None:
+            return known if same_secret(known.signature, signature) else None
+        if number <= self._highest:
+            return None
+        self._highest = number
+        self._exchanges[number] = exchange = Exchange(signature)
+        if len(self._exchanges) > _STORED_REPLIES:
+            self._exchanges.popitem(last=False)
+        return exchange
 
 
 class Verifier:
-    """The server's side: begins sessions, and tells whether a request is signed. Not thread-safe.
+    """The server's side: begins sessions and verifies the signatures of requests. Not thread-safe.
 
     Args:
         token: of the run.
         kind: `master` or `slave`.
-        limit: how many sessions are known at a time; the one that was silent for longest is forgotten. Those that
-            nobody has used yet are counted by themselves, so that they oust no others.
+        limit: the most sessions that are kept; the one that was silent longest is dropped. Sessions without a request
+            are counted separately, so that they displace no others.
     """
 
     def __init__(self, token: RunToken, kind: str, limit: int = 8192) -> None:
@@ -138,35 +207,45 @@ class Verifier:
         self._limit = limit
         self._new: OrderedDict[str, _Session] = OrderedDict()
         self._used: OrderedDict[str, _Session] = OrderedDict()
-        self._nonces = RecentIds(limit)
+        self._answers: OrderedDict[tuple[str, str], str] = OrderedDict()  # the server's nonces by host, client's nonce
 
     def begin(self, fields: Mapping[str, str]) -> tuple[str, str] | None:
-        """The number of the server and its proof; None where the client has not proved that it knows the token."""
+        """Return the nonce of the server and its proof; None if the client did not prove that it knows the token.
+
+        A copy of the request gets the same nonce and begins no other session.
+        """
         nonce, host = fields.get("nonce", ""), fields.get("host", "")
         proof = proof_of_client(self._token, self._kind, host, nonce)
-        if not same_secret(fields.get("proof", ""), proof) or nonce in self._nonces:
+        if not same_secret(fields.get("proof", ""), proof):
             return None
-        self._nonces.add(nonce)
-        answer = secrets.token_hex(16)
-        self._new[answer] = _Session(SessionKey(self._token, self._kind, host, nonce, answer))
-        if len(self._new) > self._limit:
-            self._new.popitem(last=False)
+        answer = self._answers.get((host, nonce)) or self._open(host, nonce)
         return answer, proof_of_server(self._token, self._kind, host, nonce, answer)
 
     def verify(self, method: str, path: str, headers: Mapping[str, str]) -> Signed | None:
-        """What was signed; None where the signature is missing or wrong, or the request was seen before."""
+        """Return what was signed; None if the signature is missing or wrong, or the request is too old."""
         fields = parse_fields(headers.get("authorization", ""))
         name, number, digest = fields.get("session", ""), fields.get("number", ""), fields.get("body", "")
         session = self._used.get(name) or self._new.get(name)
         if session is None or not (number.isascii() and number.isdigit() and len(number) < 20):
             return None
         expected = session.key.of_request(number, method, path, headers, headers.get("content-length", ""), digest)
-        if not same_secret(fields.get("signature", ""), expected) or int(number) <= session.last:
+        if not same_secret(fields.get("signature", ""), expected):
             return None
-        session.last = int(number)
+        exchange = session.exchange(int(number), expected)
+        if exchange is None:
+            return None
         self._new.pop(name, None)
         self._used[name] = session
         self._used.move_to_end(name)
         if len(self._used) > self._limit:
             self._used.popitem(last=False)
-        return Signed(session.key, number, digest)
+        return Signed(session.key, number, digest, exchange)
+
+    def _open(self, host: str, nonce: str) -> str:
+        answer = secrets.token_hex(16)
+        self._answers[host, nonce] = answer
+        self._new[answer] = _Session(SessionKey(self._token, self._kind, host, nonce, answer))
+        for kept in (self._answers, self._new):
+            if len(kept) > self._limit:
+                kept.popitem(last=False)
+        return answer

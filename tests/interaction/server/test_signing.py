@@ -4,14 +4,28 @@ import contextlib
 import json
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
 
 from ding.interaction.exception import MasterResponseException, SlaveResponseException, SlaveTaskRefused, TaskRefuse
 from ding.interaction.server.credentials import RunToken
-from ding.interaction.server.signing import SessionKey, Verifier, authorization, digest_of, proof_of_client
-from tests.interaction.fakes import DEADLINE_S, Adder, Signer, Watcher, free_port, outcome, pair, raw, read_message
+from ding.interaction.server.messages import Reply
+from ding.interaction.server.signing import Exchange, SessionKey, Verifier, authorization, digest_of, proof_of_client
+from tests.interaction.fakes import (
+    DEADLINE_S,
+    Adder,
+    Listener,
+    Signer,
+    Watcher,
+    free_port,
+    outcome,
+    pair,
+    raw,
+    read_message,
+    task_id,
+)
 
 SECRET = "s3cret-" + "x" * 40
 TOKEN = RunToken(SECRET)
@@ -23,43 +37,19 @@ def http_reply(status, values):
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
 
 
-class Tap:
+class Tap(Listener):
     """Passes bytes on to `port` and back, and keeps them; `change` may replace a message."""
 
     def __init__(self, port):
+        super().__init__()
         self._target = port
         self.change = lambda message: message
         self.seen = []  # messages, whole, in the order of their ends
-        self._open, self._threads = [], []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
 
-    def __enter__(self):
-        self._spawn(self._accept)
-        return self
-
-    def __exit__(self, *exc_info):
-        for end in [self._listener, *self._open]:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-        for thread in self._threads:
-            thread.join(DEADLINE_S)
-            assert not thread.is_alive()
-
-    def _spawn(self, target, *args):
-        thread = threading.Thread(target=target, args=args, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client = self._listener.accept()[0]
-                server = socket.create_connection(("127.0.0.1", self._target), DEADLINE_S)
-                self._open += [client, server]
-                self._spawn(self._pass_on, client, server)
-                self._spawn(self._pass_on, server, client)
+    def serve(self, client):
+        server = self.keep(socket.create_connection(("127.0.0.1", self._target), DEADLINE_S))
+        self.spawn(self._pass_on, server, client)
+        self._pass_on(client, server)
 
     def _pass_on(self, source, sink):
         with contextlib.suppress(OSError), source.makefile("rb") as stream:
@@ -103,17 +93,103 @@ def test_the_token_is_never_sent_and_a_run_works_all_the_same(monkeypatch):
     assert TOKEN.key.hex().encode() not in captured
 
 
-def test_what_was_recorded_is_refused_when_it_comes_again(monkeypatch):
-    with tapped(monkeypatch) as (slave, connection, to_slave, _), connection:
+def send(port, message):
+    """The reply to a message as it stands."""
+    with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as attacker, attacker.makefile("rb") as stream:
+        attacker.sendall(message)
+        return read_message(stream)
+
+
+def test_what_was_recorded_gets_the_recorded_reply_and_later_none_and_does_nothing(monkeypatch):
+    with tapped(monkeypatch, Adder(allowed_hosts=["127.0.0.1"])) as (slave, connection, to_slave, _), connection:
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
-        recorded = [message for message in to_slave.seen if not message.startswith(b"HTTP")]
+        recorded, replies = to_slave.seen[::2], to_slave.seen[1::2]
         assert [message.split(b" ")[1] for message in recorded] == [b"/session", b"/connect", b"/task/new"]
-        for message in recorded:
-            with socket.create_connection(("127.0.0.1", slave.port), DEADLINE_S) as attacker:
-                attacker.sendall(message)
-                assert read_message(attacker.makefile("rb")).startswith(b"HTTP/1.1 401 ")
-        assert slave.seen == [{"a": 1, "b": 1}]
-        assert connection.new_task({"a": 2, "b": 1}).start().join(DEADLINE_S).result == {"sum": 3}
+        session = slave._interaction.link.session
+        for message, reply in zip(recorded, replies, strict=True):
+            assert reply.startswith(b"HTTP/1.1 200 OK") and send(slave.port, message) == reply
+        assert slave.seen == [{"a": 1, "b": 1}] and slave._interaction.link.session is session
+        for i in range(4):
+            assert connection.new_task({"a": i, "b": 1}).start().join(DEADLINE_S).result == {"sum": i + 1}
+        for message in recorded[1:]:
+            assert send(slave.port, message).startswith(b"HTTP/1.1 401 ")
+        assert send(slave.port, recorded[0]) == replies[0]
+        assert len(slave.seen) == 5
+
+
+def test_a_copy_gets_the_reply_of_the_first_also_if_that_was_a_refusal_and_holds_no_more(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with pair() as (_, slave, connection):
+        signer = Signer(slave.port, "slave", SECRET)
+        head = {"Channel": "0", "Token": "none"}
+        new_task = signer.sign("POST", "/task/new", "{}", head)
+        nowhere = signer.sign("POST", "/nowhere", "{}", head)
+        disconnect = signer.sign("DELETE", "/disconnect", '{"data": {}}', {**head, "Token": connection._last_token})
+        for _ in range(2):
+            assert outcome(raw(slave.port, "POST", "/task/new", "{}", new_task)) == (403, 302)
+            assert outcome(raw(slave.port, "POST", "/nowhere", "{}", nowhere)) == (404, 1)
+            assert outcome(raw(slave.port, "DELETE", "/disconnect", '{"data": {}}', disconnect)) == (200, 0)
+        connection.give_up("for a test")
+
+
+def test_a_copy_of_a_request_that_is_being_answered_gets_the_same_reply(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    asked, copied, go = [], threading.Event(), threading.Event()
+
+    class Slow(Adder):
+        def _before_task(self, data):
+            asked.append(data)
+            assert go.wait(DEADLINE_S)
+            raise TaskRefuse({"x": 1})
+
+    def wait(exchange):
+        copied.set()
+        return wait_for_reply(exchange)
+
+    wait_for_reply = Exchange.wait
+    monkeypatch.setattr(Exchange, "wait", wait)
+    with pair(Slow()) as (_, slave, connection), ThreadPoolExecutor(2) as threads:
+        body = json.dumps({"task": {"id": task_id()}, "data": {"y": 2}})
+        head = {"Channel": "0", "Token": connection._last_token}
+        headers = Signer(slave.port, "slave", SECRET).sign("POST", "/task/new", body, head)
+        replies = [threads.submit(raw, slave.port, "POST", "/task/new", body, headers) for _ in range(2)]
+        assert copied.wait(DEADLINE_S)
+        go.set()
+        status, values = replies[0].result(DEADLINE_S)
+        assert (status, values["code"], values["data"]) == (403, 602, {"x": 1})
+        assert replies[1].result(DEADLINE_S) == (status, values) and asked == [{"y": 2}]
+
+
+def test_only_one_copy_waits_for_a_reply():
+    exchange, waiting = Exchange("signature"), threading.Event()
+    reply = Reply(200, b"{}")
+
+    class Watched(threading.Condition):
+        def wait_for(self, *args):
+            waiting.set()
+            return super().wait_for(*args)
+
+    exchange._changed = Watched()
+    assert exchange.begin() and not exchange.begin() and not exchange.is_finished
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(exchange.wait)
+        assert waiting.wait(DEADLINE_S)
+        assert exchange.wait() is None
+        exchange.finish(reply)
+        assert first.result(DEADLINE_S) is exchange.wait() is reply
+
+
+def test_a_copy_does_not_wait_for_ever(monkeypatch):
+    monkeypatch.setattr("ding.interaction.server.signing._COPY_WAIT_S", 0.01)
+    exchange = Exchange("signature")
+    assert exchange.begin() and exchange.wait() is None and exchange.wait() is None
+
+
+def test_a_large_reply_is_not_stored():
+    for size, is_stored in ((16 * 2**10, True), (16 * 2**10 + 1, False)):
+        exchange = Exchange("signature")
+        exchange.finish(Reply(200, b"x" * size))
+        assert not exchange.begin() and exchange.is_finished and (exchange.wait() is not None) is is_stored
 
 
 @pytest.mark.parametrize(
@@ -172,31 +248,19 @@ def test_the_reply_to_one_request_is_none_to_another(monkeypatch):
         to_slave.change = lambda message: message
 
 
-@contextlib.contextmanager
-def imposter(port, reply):
-    """Listens at `port`, and answers everything with `reply`, values or bytes; yields what it was sent."""
-    told, threads = [], []
-    answer = reply if isinstance(reply, bytes) else http_reply(b"200 OK", reply)
+class Imposter(Listener):
+    """Replies to everything with `reply`, values or bytes; `told` has what it was sent."""
 
-    def serve(client):
-        with contextlib.suppress(OSError), client, client.makefile("rb") as stream:
+    def __init__(self, port, reply):
+        super().__init__(port)
+        self._reply = reply if isinstance(reply, bytes) else http_reply(b"200 OK", reply)
+        self.told = []
+
+    def serve(self, client):
+        with client.makefile("rb") as stream:
             while message := read_message(stream):
-                told.append(message)
-                client.sendall(answer)
-
-    def accept():
-        with contextlib.suppress(OSError):
-            while True:
-                client = listener.accept()[0]
-                threads.append(threading.Thread(target=serve, args=(client,), daemon=True))
-                threads[-1].start()
-
-    with socket.create_server(("127.0.0.1", port)) as listener:
-        accepting = threading.Thread(target=accept, daemon=True)
-        accepting.start()
-        yield told
-        listener.shutdown(socket.SHUT_RDWR)
-        accepting.join(DEADLINE_S)
+                self.told.append(message)
+                client.sendall(self._reply)
 
 
 @pytest.mark.parametrize(
@@ -217,11 +281,12 @@ def test_whoever_holds_the_port_of_a_slave_learns_nothing_and_is_not_taken_for_i
         connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S)
         slave.close()
         other = master.new_connection("other", "127.0.0.1", slave.port)
-        with imposter(slave.port, {**SUCCESS, "data": data}) as told:
+        with Imposter(slave.port, {**SUCCESS, "data": data}) as other_server:
             for act in (connection.new_task({"plan": 1}).start, other.connect, connection.disconnect):
                 with pytest.raises(SlaveResponseException, match="has not proved that it knows the token"):
                     act()
             assert "other" not in master and not other.is_connected
+        told = other_server.told
         assert len(told) == 3 and all(message.startswith(b"POST /session ") for message in told)
 
 
@@ -252,7 +317,7 @@ def test_whatever_another_server_at_the_port_answers_it_is_no_slave(monkeypatch,
     with Watcher() as master:
         port = free_port()
         connection = master.new_connection("conn", "127.0.0.1", port)
-        with imposter(port, reply), pytest.raises((SlaveResponseException, requests.ConnectionError), match=says):
+        with Imposter(port, reply), pytest.raises((SlaveResponseException, requests.ConnectionError), match=says):
             connection.connect()
         assert not connection.is_connected
 
@@ -263,10 +328,10 @@ def test_whoever_holds_the_port_of_a_master_gets_no_result(monkeypatch):
         master = Watcher()
         with master:
             master.new_connection("conn", "127.0.0.1", slave.port).connect()
-        with imposter(master.port, SUCCESS) as told:
+        with Imposter(master.port, SUCCESS) as other_server:
             assert slave.lost.wait(DEADLINE_S)
             assert isinstance(slave.losses[0][1], (MasterResponseException, requests.ConnectionError))
-        assert all(message.startswith(b"POST /session ") for message in told)
+        assert all(message.startswith(b"POST /session ") for message in other_server.told)
 
 
 def test_without_the_token_nothing_can_be_asked_of_either(monkeypatch):
@@ -321,19 +386,34 @@ def test_a_session_begins_with_a_proof_for_this_server_and_once():
     assert begin(verifier, kind="master") is None
     assert verifier.begin({"host": "h:2", "nonce": "n", "proof": proof_of_client(TOKEN, "slave", "h:1", "n")}) is None
     assert verifier.begin({}) is None
-    assert begin(verifier) is not None
-    assert begin(verifier) is None and begin(verifier, nonce="other") is not None
+    first = begin(verifier)
+    assert first is not None and begin(verifier)[0] == first[0]
+    assert begin(verifier, nonce="other")[0] != first[0] != begin(verifier, host="h:2")[0]
+    signed = verifier.verify("GET", "/x", request(first, 1))
+    assert begin(verifier)[0] == first[0]
+    assert verifier.verify("GET", "/x", request(first, 1)).exchange is signed.exchange
 
 
-def test_the_numbers_of_requests_only_grow():
+def test_a_request_is_known_by_its_number_for_a_while_and_too_old_after_it():
     verifier = Verifier(TOKEN, "slave")
     session = begin(verifier)
-    for number in (1, 2, 5, 10**15):
-        assert verifier.verify("GET", "/x", request(session, number)) is not None
-        for again in (number, number - 1):
-            assert verifier.verify("GET", "/x", request(session, again)) is None
-    for number in ("-1", "x", "", "1" * 30, "\u0663"):
+    numbers = (1, 2, 5, 7, 8, 10**15)
+    exchanges = []
+    for i, number in enumerate(numbers):
+        exchanges.append(verifier.verify("GET", "/x", request(session, number)).exchange)
+        for known in range(i + 1):
+            again = verifier.verify("GET", "/x", request(session, numbers[known]))
+            assert (again.exchange is exchanges[known]) if known > i - 4 else again is None
+    for number in ("-1", "x", "", "1" * 30, "\u0663", "3", "08"):
         assert verifier.verify("GET", "/x", request(session, number)) is None
+
+
+def test_another_request_with_a_number_that_was_used_is_refused():
+    verifier = Verifier(TOKEN, "slave")
+    session = begin(verifier)
+    assert verifier.verify("GET", "/x", request(session, 1, b"abc")) is not None
+    assert verifier.verify("GET", "/x", request(session, 1, b"abd")) is None
+    assert verifier.verify("GET", "/x", request(session, 1, b"abc")) is not None
 
 
 def test_sessions_are_bounded_and_new_ones_oust_none_that_is_used():
@@ -366,6 +446,9 @@ def test_a_signed_request_whose_body_is_another_does_nothing(monkeypatch):
         headers = signer.sign("POST", "/connect", body, head)
         assert outcome(raw(slave.port, "POST", "/connect", body.replace("9", "8"), headers)) == (401, 1)
         assert slave._interaction.link.session is None
-        assert outcome(raw(slave.port, "POST", "/connect", body, headers)) == (401, 1)  # its number is used up
-        headers = signer.sign("POST", "/connect", body, head)
         assert outcome(raw(slave.port, "POST", "/connect", body, headers)) == (200, 0)
+        session = slave._interaction.link.session
+        assert session.address == "http://127.0.0.1:9"
+        assert outcome(raw(slave.port, "POST", "/connect", body.replace("9", "8"), headers)) == (401, 1)
+        assert outcome(raw(slave.port, "POST", "/connect", body, headers)) == (200, 0)
+        assert slave._interaction.link.session is session

@@ -42,11 +42,15 @@ def train(monkeypatch):
 @pytest.mark.parametrize(
     "seed", [0, pytest.param(100, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.slow)]
 )
-def test_a_bad_network_changes_neither_counts_nor_the_end(seed, train):
+@pytest.mark.parametrize("token", ["", "s3cret"], ids=["without token", "with token"])
+def test_a_bad_network_changes_neither_counts_nor_the_end(seed, token, train, monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", token)
     faults = train(ChaosProxy, seed)
     assert all(faults[fault] > 0 for fault in FAULTS)
 
 
-def test_messages_that_all_come_twice_change_nothing(train):
+@pytest.mark.parametrize("token", ["", "s3cret"], ids=["without token", "with token"])
+def test_messages_that_all_come_twice_change_nothing(train, token, monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", token)
     faults = train(DoublingProxy, 0)
     assert set(faults) == {"double"}
