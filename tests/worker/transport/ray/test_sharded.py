@@ -279,7 +279,7 @@ def test_the_capacity_is_split_and_the_oldest_leave_each_shard():
         ({"type": "naive", "replay_buffer_size": 1}, "without room"),
         ({"type": "advanced", "thruput_controller": {"push_sample_rate_limit": {"max": 2}}}, "push_sample_rate_limit"),
     ],
-    ids=str,
+    ids=["deque", "elastic", "sequence", "too small", "limited"],
 )
 def test_what_cannot_be_split_is_refused_and_named(cfg, words):
     with pytest.raises(ConfigError, match=words):
