@@ -35,7 +35,7 @@ def read_back(value):
     return eval(to_source(value), NAMES)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(trees)
 def test_literal_trees_come_back_equal(tree):
     assert is_literal(tree)

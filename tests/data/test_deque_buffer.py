@@ -288,7 +288,7 @@ operations = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(1, 20), operations)
 def test_the_ring_of_records_agrees_with_a_list(size, steps):
     ring, plain, everything = RecordRing(size), [], []

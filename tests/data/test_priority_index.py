@@ -41,7 +41,7 @@ writes = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(1, 70), writes, st.integers(1, 40))
 def test_any_series_of_writes_leaves_the_weights_of_plain_arrays(size, series, draws):
     index, weights = PriorityIndex(size, alpha=0.6), np.zeros(size)

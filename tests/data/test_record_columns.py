@@ -161,7 +161,7 @@ def do(buffer: DequeBufferWrapper, form: Callable[..., Any], step: int, operatio
 
 
 @every_config
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(steps=operations)
 def test_columns_and_dicts_give_the_same(cfg, steps):
     """Whatever is done to a buffer that is given columns, and to one that is given dicts."""

@@ -54,7 +54,7 @@ def test_a_ring_is_restored_from_its_occupied_slots_and_counters():
 steps = st.lists(st.one_of(st.integers(1, 4), st.just("drop")), max_size=30)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(4, 6), steps, st.randoms(use_true_random=False))
 def test_head_and_order_agree_with_a_plain_list(size, steps, random):
     ring, written = Ring(size), []  # slots in order of writing, None where one was emptied

@@ -116,7 +116,7 @@ NAMES = ("a", "b", "c")
 RESULT = st.sampled_from(["wins", "draws", "losses"])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES), st.lists(RESULT)), max_size=20))
 def test_win_rates_are_those_of_a_list_of_all_games(jobs):
     of = payoff(decay=0.5, min_win_rate_games=1)

@@ -119,7 +119,7 @@ def test_agents_keep_their_axis_before_the_steps():
     assert get_nstep_return_data(data, 2)[0]["reward"].tolist() == [[1.0, 2.0], [10.0, 20.0]]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(length=st.integers(1, 9), nstep=st.integers(2, 5), done=st.booleans())
 def test_nstep_rows_bootstrap_to_the_same_return_as_single_steps(length, nstep, done):
     """With a value function that is exact for the rewards to come, every row has the target of the true return."""
@@ -152,7 +152,7 @@ def naive_nstep(data, nstep, gamma, cum_reward):
     return samples
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     length=st.integers(1, 9),
     nstep=st.integers(2, 6),

@@ -60,7 +60,7 @@ def naive_errors(data, gamma, v_min, v_max, value_gamma):
     ]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     batch=st.integers(1, 4),
     actions=st.integers(1, 3),

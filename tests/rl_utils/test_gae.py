@@ -18,7 +18,7 @@ def naive_gae(value, next_value, reward, done, traj_flag, gamma, lambda_):
     return advantages
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(length=st.integers(1, 12), seed=st.integers(0, 1000))
 def test_gae_equals_its_naive_twin(length, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -92,7 +92,7 @@ def naive_columns(value, reward, last_value, gamma, lambda_):
 FLAG = st.sampled_from([None, False, True])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     rows=st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=9),
     last=st.tuples(st.booleans(), FLAG, FLAG),

@@ -105,7 +105,7 @@ def leaf(array):
     return torch.tensor(array, requires_grad=True)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     dual=st.sampled_from([None, 1.5, 3.0]),
@@ -142,7 +142,7 @@ def test_discrete_losses_and_gradients_equal_the_twins(seed, dual, use_clip, wei
     assert value.grad.numpy() == pytest.approx(0.5 * finite_differences(value_twin, d["value"]), abs=1e-5)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), dual=st.sampled_from([None, 1.5]), weighted=st.booleans())
 def test_continuous_losses_and_gradients_equal_the_twins(seed, dual, weighted):
     d = draw(seed)

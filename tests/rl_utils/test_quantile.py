@@ -47,7 +47,7 @@ def naive_error(data, b, gamma, nstep, kappa, value_gamma, threshold=1.0):
     return total / len(targets)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     batch=st.integers(1, 3),
     fractions=st.integers(1, 4),
@@ -75,7 +75,7 @@ def as_iqn(data):
     return iqn_nstep_td_data(q, next_q, *data[2:6], data.quantiles_hats.T.reshape(-1, 1), data.weight)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     batch=st.integers(1, 3),
     fractions=st.integers(1, 4),
@@ -139,7 +139,7 @@ def naive_fraction_gradient(at_fraction, midpoint):
     return result
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(batch=st.integers(1, 3), fractions=st.integers(2, 5), actions=st.integers(1, 3), seed=st.integers(0, 100))
 def test_the_fraction_loss_equals_its_naive_twin_and_moves_only_the_inner_fractions(batch, fractions, actions, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -53,7 +53,7 @@ def as_objects(column):
 FORMS = [as_told_by_lists, as_told_by_tensors, as_numbers, as_column_of_numbers, as_objects]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     rows=st.lists(st.tuples(st.booleans(), FLAG, FLAG), min_size=1, max_size=6),
     form=st.sampled_from(FORMS),
@@ -108,7 +108,7 @@ def fragments():
     return st.lists(row, min_size=1, max_size=9)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     rows=fragments(),
     nstep=st.integers(1, 12),

@@ -41,7 +41,7 @@ def naive_return(rewards, next_value, done, gamma, value_gamma):
     return sum(gamma**i * r for i, r in enumerate(rewards)) + value_gamma * next_value * (1 - done)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     batch=st.integers(1, 5),
     actions=st.integers(1, 4),

@@ -123,7 +123,7 @@ def naive_distance(a, b):
     )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.text("abc", max_size=5), st.text("abc", max_size=5))
 def test_edit_distance_equals_its_definition(a, b):
     assert edit_distance(a, b) == naive_distance(a, b)

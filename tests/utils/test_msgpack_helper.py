@@ -36,13 +36,13 @@ def same(a, b):
     return a == b
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(objects)
 def test_plain_objects_come_back_equal_with_their_types(obj):
     assert same(unpack(pack(obj)), obj)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     hnp.arrays(
         hnp.scalar_dtypes() | hnp.unicode_string_dtypes() | hnp.byte_string_dtypes(),
@@ -182,7 +182,7 @@ def test_damaged_or_foreign_bytes_are_a_value_error(data):
         unpack(data)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.binary(max_size=60))
 def test_random_bytes_give_an_object_or_a_value_error(data):
     try:

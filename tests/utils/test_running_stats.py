@@ -98,7 +98,7 @@ def test_running_mean_std_of_vectors_gives_float32_tensors():
         assert torch.allclose(stats.mean, torch.tensor([2.0, 20.0]), atol=1e-3)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.floats(-100, 100), min_size=1, max_size=5), min_size=1, max_size=5))
 def test_running_mean_std_equals_the_statistics_of_all_data_at_once(batches):
     stats = RunningMeanStd(epsilon=0)

@@ -236,7 +236,7 @@ def test_trees_refreshed_together_equal_trees_that_were_written_leaf_by_leaf(cap
 weights = st.lists(st.floats(0, 100).map(lambda x: round(x, 1)), min_size=1, max_size=40)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(weights, st.lists(st.floats(0, 1), min_size=1, max_size=10))
 def test_batched_and_scalar_searches_agree_and_land_on_the_right_leaf(leaves, fractions):
     capacity = 1 << max(0, (len(leaves) - 1).bit_length())
@@ -257,7 +257,7 @@ def test_batched_and_scalar_searches_agree_and_land_on_the_right_leaf(leaves, fr
 operations = st.lists(st.tuples(st.integers(0, 15), st.floats(-5, 5)), min_size=1, max_size=30)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(operations, st.integers(0, 15), st.integers(1, 16))
 def test_reductions_equal_the_plain_definition(writes, start, length):
     trees = {name: SegmentTree(16, name) for name in ("sum", "min", "max")}

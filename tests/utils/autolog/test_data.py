@@ -78,7 +78,7 @@ def test_a_clock_of_ones_own_can_be_given_by_a_subclass():
     assert Always(2).append("x").history() == [(1, "x")]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     expire=st.integers(1, 6),
     events=st.lists(

@@ -182,7 +182,7 @@ def test_decollate_refuses_other_types(batch):
         default_decollate(batch)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(size=st.integers(1, 5), shape=st.lists(st.integers(1, 3), min_size=2, max_size=3))
 def test_decollate_is_the_reverse_of_collate(size, shape):
     samples = [{"x": torch.rand(shape), "y": torch.rand(1)} for _ in range(size)]

@@ -58,7 +58,7 @@ def same(one, other):
     return True
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.dictionaries(st.sampled_from("abcde"), COLUMNS, min_size=1))
 def test_samples_come_back_with_the_types_of_their_values(by_key):
     samples = [dict(zip(by_key, values, strict=True)) for values in zip(*by_key.values(), strict=True)]

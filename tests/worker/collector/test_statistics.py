@@ -17,7 +17,7 @@ def test_nothing_divided_by_nothing_is_zero():
     assert summary["avg_envstep_per_sec"] == 0.0 and summary["avg_episode_per_sec"] == 0.0
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))
 def test_a_stream_of_returns_is_summed_up_as_numpy_does(values):
     summary = ReturnSummary()

@@ -31,7 +31,7 @@ def test_the_first_episodes_of_an_env_count_and_surplus_ones_are_ignored():
     assert monitor.get_episode_info() == {"x": [1.0, 2.0], "x_mean": 1.5}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(env_num=st.integers(1, 6), extra=st.integers(0, 12), order=st.lists(st.integers(0, 5), max_size=80))
 def test_returns_are_the_first_of_each_env_in_env_order(env_num, extra, order):
     monitor = VectorEvalMonitor(env_num, env_num + extra)

@@ -376,7 +376,7 @@ actions = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(["naive", "advanced"]), st.sampled_from([1, 2, float("inf")]), st.lists(actions, max_size=30))
 def test_the_chunks_that_are_there_are_those_that_are_needed(kind, max_use, steps):
     limits = {"max_use": max_use, "max_staleness": 3} if kind == "advanced" else {}

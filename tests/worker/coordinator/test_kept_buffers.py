@@ -88,7 +88,7 @@ def test_samples_whose_chunks_are_gone_are_dropped_and_chunks_of_no_sample_are_d
 
 
 @every_kind
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(steps=st.lists(st.tuples(st.sampled_from(["fill", "sample", "trained"]), st.integers(1, 3)), max_size=20))
 def test_of_all_chunks_those_stay_that_are_needed(kind, steps):
     rooms = Rooms()

@@ -5,7 +5,7 @@ import os
 import tempfile
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ding.worker.coordinator.saved_run import RunIdentity, read_state, write_state
@@ -40,11 +40,6 @@ def types(value):
     return [types(item) for item in value] if isinstance(value, list) else type(value)
 
 
-# How long inputs take to make says nothing of what is tested.
-ON_BUSY_MACHINES = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-
-
-@ON_BUSY_MACHINES
 @given(st.dictionaries(st.sampled_from(["data_id", "data_index", "priority", "env_id"]), columns))
 def test_rows_come_back_as_they_were_with_the_types_of_their_values(by_key):
     rows = [dict(zip(by_key, values, strict=True)) for values in zip(*by_key.values(), strict=True)]
@@ -52,7 +47,6 @@ def test_rows_come_back_as_they_were_with_the_types_of_their_values(by_key):
     assert back == {"data": rows, "more": {"again": rows}} and types(back["data"]) == types(rows)
 
 
-@ON_BUSY_MACHINES
 @given(st.lists(st.one_of(st.none(), st.dictionaries(st.sampled_from("abc"), plain)), max_size=40))
 def test_rows_may_differ_in_their_keys_and_some_may_be_missing(rows):
     back = through_a_file(rows)

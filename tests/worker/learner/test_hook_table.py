@@ -220,7 +220,7 @@ def test_tables_of_different_positions_are_not_merged():
         merge_hooks({"before_run": []}, {"after_run": []})
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(POSITIONS), st.integers(0, 3)), max_size=20), st.integers(0, 20))
 def test_adding_one_by_one_and_merging_give_what_a_stable_sort_gives(plan, cut):
     hooks = [nothing(str(i), priority, position) for i, (position, priority) in enumerate(plan)]

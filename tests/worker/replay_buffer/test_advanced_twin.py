@@ -62,7 +62,7 @@ def quiet() -> None:
     logging.getLogger("twin_logger").disabled = False
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(calls, max_size=12), st.integers(1, 4))
 def test_any_series_of_calls_leaves_the_books_of_the_twin(series, max_use):
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:

@@ -88,7 +88,7 @@ operations = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(st.integers(1, 20), operations, st.booleans(), st.booleans())
 def test_any_series_of_operations_leaves_the_items_of_the_twin(size, series, nested, frames):
     store, twin, number = store_of(size, share_frames=frames), Twin(size), 0

@@ -42,7 +42,7 @@ def put(ring: Ring, ends: EpisodeEnds, dones: list[bool]) -> None:
 pushes = st.lists(st.lists(st.booleans(), min_size=1, max_size=20), max_size=12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(1, 12), st.one_of(st.none(), st.integers(1, 9)), pushes)
 def test_episodes_are_those_of_the_history(size, max_length, all_dones):
     ring = Ring(size)
@@ -56,7 +56,7 @@ def test_episodes_are_those_of_the_history(size, max_length, all_dones):
         assert ends.steps == history.length
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(1, 12), pushes, st.integers(1, 5))
 def test_windows_lie_within_one_episode_and_all_of_them_come_up(size, all_dones, length):
     ring, rng, n = Ring(size), np.random.default_rng(0), 0

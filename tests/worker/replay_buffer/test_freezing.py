@@ -71,7 +71,7 @@ operations = st.lists(st.tuples(st.sampled_from(["push", "sample"]), st.integers
 
 
 @every_kind
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(before=operations, after=operations, tell=st.sampled_from(["freeze", "state_dict", "live_state"]))
 def test_a_buffer_that_was_frozen_goes_on_as_the_one_that_was_not(kind, before, after, tell):
     buffer = make(kind)

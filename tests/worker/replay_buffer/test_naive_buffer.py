@@ -124,7 +124,7 @@ def test_a_sample_range_may_have_a_step(make_naive):
     assert len(buffer.sample(9, 0, sample_range=slice(-1, None), replace=True)) == 9
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     st.integers(0, 20), st.builds(slice, *[st.one_of(st.none(), st.integers(-12, 12))] * 2, st.sampled_from([1, 2, -1]))
 )

@@ -82,7 +82,7 @@ def test_a_closed_controller_has_forgotten_its_histories(clock):
 events = st.lists(st.tuples(st.sampled_from(["push", "sample", "wait"]), st.integers(1, 30)), max_size=30)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(events)
 def test_the_limiter_agrees_with_one_that_fades_every_second(steps):
     now = [0.0]

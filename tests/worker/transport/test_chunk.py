@@ -281,7 +281,7 @@ def test_what_expands_too_much_is_not_written_and_not_read(monkeypatch, compress
 # Messages.
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), VALUES, max_size=4), max_size=5))
 def test_rows_come_back_from_a_message_whatever_their_keys_and_values_are(rows):
     again = from_text(json.loads(json.dumps(to_text(rows))))

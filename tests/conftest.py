@@ -1,0 +1,14 @@
+"""Settings for all tests."""
+
+import hypothesis
+
+# The examples are the same in each run and on each machine. Nothing is stored, so the checkout may be read-only, and
+# no example has a time limit, so a busy machine does not fail a test.
+hypothesis.settings.register_profile(
+    "ding",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("ding")
