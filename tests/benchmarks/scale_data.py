@@ -326,7 +326,7 @@ class Run:
         opened = self._opened
         self._folder = opened.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         opened.enter_context(contextlib.chdir(self._folder))
-        cfg = {"path_data": f"{self._folder}/data", "replay_shards": 2}
+        cfg = {"path_data": f"{self._folder}/data", "replay_shards": 2 if self.transport == "bench_ray" else 1}
         room = get_transport(self.transport).replay("exp", cfg, logging.getLogger("bench"))
         opened.callback(room.close)
         room.open("buffer", BUFFER)

@@ -1,26 +1,76 @@
-"""Sends a collector's samples, many at a time."""
+"""Sends a collector's samples in chunks, each followed by the metadata of its samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ding.utils.data.samples import Samples, node_items, whole_of
+from ding.utils.data.samples import Column, Kind, Node, Samples, map_node, node_items, pack, whole_of
 from ding.worker.transport.chunk import encode_chunk
 
 Row = dict[str, Any]
 
 
 def check_compressor(name: str) -> None:
-    """Find out now, not when the first samples are there, whether samples can be compressed.
+    """Check the compressor before the first samples arrive.
 
     Raises:
         ImportError: the package that it needs is not installed.
     """
     encode_chunk([{}], name)
+
+
+class Piece(NamedTuple):
+    """Metadata of consecutive samples of a chunk.
+
+    Attributes:
+        size: number of samples.
+        common: what is the same for all of them.
+        columns: what differs: arrays [size] of int64, or of float64 for `priority`.
+    """
+
+    size: int
+    common: Row
+    columns: dict[str, np.ndarray]
+
+    def is_like(self, other: Piece) -> bool:
+        """Whether both may stand in one `Metadata`."""
+        return self.common.keys() == other.common.keys() and self.columns.keys() == other.columns.keys()
+
+
+class Metadata(Samples):
+    """The metadata of the samples of a chunk: one dict for each, made when one is first read.
+
+    Building columns for many chunks at once (`joined_metadata`) takes less than a tenth of the time of the dicts.
+    """
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__(self._columns_of_pieces, size=sum(piece.size for piece in pieces))
+        self.pieces = list(pieces)
+
+    def _columns_of_pieces(self) -> dict[str, Node]:
+        pieces = self.pieces
+        owner = np.repeat(np.arange(len(pieces)), [piece.size for piece in pieces])  # of each sample
+        columns: dict[str, Node] = {}
+        for key in pieces[0].common:
+            values = pack([piece.common[key] for piece in pieces])
+            columns[key] = map_node(lambda column: column.take(owner), values)
+        for key in pieces[0].columns:
+            kind = Kind.FLOAT if key == "priority" else Kind.INT
+            columns[key] = Column(kind, np.concatenate([piece.columns[key] for piece in pieces]))
+        return columns
+
+
+def joined_metadata(parts: Sequence[Metadata]) -> Metadata | None:
+    """The metadata of several chunks in order; None if they have different keys, or an item has been read."""
+    pieces = [piece for part in parts if part.has_columns for piece in part.pieces]
+    is_alike = all(part.has_columns for part in parts) and all(map(pieces[0].is_like, pieces))
+    return Metadata(pieces) if is_alike else None
 
 
 class SampleSender:
@@ -29,6 +79,8 @@ class SampleSender:
     Args:
         prefix: of the names of the chunks; no other sender may use it.
         send_stepdata: takes the name and the content of a chunk; what it returns, if anything, goes into the metadata.
+            A function with a true attribute `takes_samples` gets the samples themselves, which it must not change,
+            and their metadata come in columns (`Metadata`); any other gets encoded samples.
         send_metadata: takes the metadata of the samples of a chunk, one dict each.
         compressor: see `encode_chunk`.
         chunk_size: samples of a chunk, at least; a piece of trajectory is never split.
@@ -50,7 +102,7 @@ class SampleSender:
     def __init__(
         self,
         prefix: str,
-        send_stepdata: Callable[[str, bytes], Any],
+        send_stepdata: Callable[[str, Any], Any],
         send_metadata: Callable[[list[Row]], None],
         compressor: str,
         chunk_size: int,
@@ -98,16 +150,60 @@ class SampleSender:
         self._chunks += 1
         common = {**common, "data_id": name, "compressor": self._compressor}
         whole = whole_of([samples for samples, _ in waiting])
-        reference = self._send_stepdata(name, encode_chunk(whole, self._compressor))
+        takes_samples = getattr(self._send_stepdata, "takes_samples", False)
+        reference = self._send_stepdata(name, whole if takes_samples else encode_chunk(whole, self._compressor))
         if reference:
             common["object_ref"] = reference
+        metadata = self._metadata(waiting, common) if takes_samples else None
+        self._send_metadata(self._rows(waiting, common) if metadata is None else metadata)
+
+    def _metadata(self, waiting: Sequence[tuple[Sequence[Any], Row]], common: Row) -> Metadata | None:
+        """The metadata of all samples in columns; None if the samples have to be read one by one."""
+        pieces: list[Piece] = []
+        start = 0
+        for samples, own in waiting:
+            piece = self._piece(samples, {**common, **own}, start)
+            if piece is None or (pieces and not piece.is_like(pieces[0])):
+                return None
+            pieces.append(piece)
+            start += piece.size
+        self.sent += start
+        return Metadata(pieces)
+
+    def _piece(self, samples: Sequence[Any], common: Row, start: int) -> Piece | None:
+        """The metadata of samples in columns; None if the samples have to be read one by one."""
+        columns = samples.columns if isinstance(samples, Samples) else None
+        if columns is None:
+            return None
+        size = len(samples)
+        index = np.arange(start, start + size)
+        own: dict[str, np.ndarray] = {"data_index": index, "cur_sample": index + (self.sent + 1)}
+        common = {**common, "collect_iter": int(_first(common["collect_iter"])), "unroll_len": 1, "priority": 1.0}
+        for key, dtype in (("collect_iter", np.int64), ("priority", np.float64)):
+            column = columns.get(key)
+            if column is None:
+                continue
+            if not isinstance(column, Column) or column.kind is Kind.OBJECT:
+                return None
+            values = column.values()
+            own[key] = values.reshape(size, -1)[:, 0].astype(dtype)
+            if key == "collect_iter" and column.steps:
+                common["unroll_len"] = values.shape[1]
+        if "policy_iter" not in common:
+            if "collect_iter" in own:
+                own["policy_iter"] = own["collect_iter"]
+            else:
+                common["policy_iter"] = common["collect_iter"]
+        return Piece(size, {key: value for key, value in common.items() if key not in own}, own)
+
+    def _rows(self, waiting: Sequence[tuple[Sequence[Any], Row]], common: Row) -> list[Row]:
         rows: list[Row] = []
         for samples, own in waiting:
             for facts in _facts_of_all(samples, own["collect_iter"]):
                 self.sent += 1
                 place = {"data_index": len(rows), "cur_sample": self.sent, "policy_iter": facts["collect_iter"]}
                 rows.append({**common, **place, **own, **facts})
-        self._send_metadata(rows)
+        return rows
 
 
 def _facts_of_all(samples: Sequence[Any], collect_iter: int) -> list[Row]:

@@ -1,52 +1,61 @@
-"""The way of one task's samples into the shards of the replay buffer, and of its infos and weights."""
+"""Sends the samples of one task to the shards of the replay buffer; its infos and weights go as without shards."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
+from itertools import groupby
 from time import monotonic
 from typing import Any, NamedTuple
 
-from ding.utils.data.samples import Samples
+import numpy as np
+
+from ding.utils.data.samples import Column, Kind, Samples, columns_of, whole_of
 from ding.worker.collector.comm.channel import WeightsChannel, check_metadata
 from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.sample_sender import Metadata, joined_metadata
 from ding.worker.transport.chunk import encode_chunk
+from ding.worker.transport.chunk_reader import DATA_INDEX
 from ding.worker.transport.ray.shard import Shard, ShardClosed, ShardLost
 from ding.worker.transport.stores import PolicyStore
 
-# Metadata that say where a chunk lies: in a shard there are no chunks.
+# Metadata that locate a chunk; shards keep no chunks.
 _OF_CHUNK = frozenset(("data_id", "compressor", "object_ref"))
-# Before what a lost shard has not taken is sent to another.
+# How long a lost shard gets nothing, in seconds.
 _PAUSE_S = 0.1
+# Chunks that wait for a shard are sent in one call, up to this size of their samples.
+_CALL_BYTES = 2**20
+_JOIN_S = 5.0
 
 
 class _Chunk(NamedTuple):
-    """Samples on their way."""
+    """Samples that wait for a shard, or that were sent to one.
 
-    data: bytes
-    rows: bytes
+    Attributes:
+        content: samples in columns, or an encoded chunk.
+        rows: the metadata of each sample.
+    """
+
+    content: Samples | bytes
+    rows: Sequence[dict[str, Any]]
     compressor: str
-    size: int
-    newest: dict[str, Any]
-    number: int  # counts the attempts, too
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.data) + len(self.rows)
+    size_bytes: int
 
 
 class PushChannel(WeightsChannel):
     """Sends samples to the shards in turn; see `TaskChannel`.
 
-    What a lost shard has not acknowledged is sent to the next one; samples for a closed buffer are dropped. An info
-    that says `collector_done` waits until all samples are acknowledged. One thread sends.
+    A thread of the channel calls the shards, each with one call at a time: chunks that gather meanwhile go together in
+    the next call. Chunks that a lost shard has not acknowledged are sent to the next one; samples for a closed buffer
+    are dropped. An info that says `collector_done` waits until all samples are acknowledged. One thread may send.
 
     Args:
-        limit_bytes: what may be on its way; whoever sends more has to wait. One chunk may always be.
+        limit_bytes: size of the samples that may wait or be under way; sending more blocks. One chunk is always
+            accepted.
         send_timeout_s: how long sending may wait for the shards, or the coordinator.
     """
 
@@ -60,18 +69,34 @@ class PushChannel(WeightsChannel):
     ) -> None:
         super().__init__(policies, exchange)
         self._shards, self._limit_bytes, self._send_timeout_s = list(shards), limit_bytes, send_timeout_s
-        self._unannounced: dict[str, bytes] = {}  # chunks whose metadata have not come yet
+        self._unannounced: dict[str, tuple[Samples | bytes, str | None]] = {}  # chunks without metadata so far
         self._changed = threading.Condition()
-        self._bytes = 0  # on their way
-        self._again: deque[_Chunk] = deque()  # those that were lost on their way
+        # By shard: chunks to send, whether it is idle, and from when on it may be called.
+        self._queues: list[deque[_Chunk]] = [deque() for _ in self._shards]
+        self._is_idle = [True] * len(self._shards)
+        self._begin_s = [0.0] * len(self._shards)
+        self._bytes = self._count = 0  # size of the chunks that are not acknowledged, and how many chunks there were
         self._error: BaseException | None = None
-        self._number = 0
+        self._thread: threading.Thread | None = None
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:
-        """Keep `stepdata` for the metadata that name it: the content of a chunk, or else one sample."""
-        if not self.exchange.is_closed:
-            data = stepdata if isinstance(stepdata, bytes) else encode_chunk([stepdata], "none")
-            self._unannounced[os.path.basename(path)] = data
+        """Keep `stepdata` until its metadata come: the content of a chunk, encoded or as `Samples`, or one sample.
+
+        `Samples` must not be changed afterwards.
+        """
+        if self.exchange.is_closed:
+            return
+        columns = stepdata.columns if isinstance(stepdata, Samples) else None
+        kept: tuple[Samples | bytes, str | None]
+        if isinstance(stepdata, bytes):
+            kept = stepdata, None
+        elif columns is not None and all(column.kind is not Kind.OBJECT for column in columns_of(columns)):
+            kept = stepdata.compact(), None  # which does not hold the arrays of whole trajectories
+        else:  # objects may change until they are sent
+            kept = encode_chunk(stepdata if isinstance(stepdata, list) else [stepdata], "none"), "none"
+        self._unannounced[os.path.basename(path)] = kept
+
+    send_stepdata.takes_samples = True  # type: ignore[attr-defined]
 
     def send_metadata(self, metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Send the samples of a chunk with their metadata, one dict for each, to a shard; or queue an info.
@@ -81,94 +106,166 @@ class PushChannel(WeightsChannel):
             TimeoutError: neither the shards nor the coordinator take anything.
             Exception: what a shard has raised when it was sent samples before.
         """
+        if isinstance(metadata, Metadata) and metadata.has_columns:  # of a SampleSender: complete, and of one chunk
+            self._push(str(metadata.pieces[0].common["data_id"]), metadata)
+            return
         entries = check_metadata(metadata)
         rows = [entry for entry in entries if "data_id" in entry]
-        if rows:
-            self._push(rows)
+        for name in dict.fromkeys(row["data_id"] for row in rows):
+            self._push(name, [row for row in rows if row["data_id"] == name])
         infos = [entry for entry in entries if "data_id" not in entry]
         if any(info.get("collector_done") for info in infos):
             self._wait(lambda: not self._bytes)
         if infos:
             self.exchange.put(infos, self._send_timeout_s)
 
-    def _push(self, rows: Sequence[dict[str, Any]]) -> None:
-        for name, own in _by_chunk(rows).items():
-            data = self._unannounced.pop(os.path.basename(name), None)
-            if self.exchange.is_closed:
-                return
-            if data is None:
-                raise AssertionError(f"metadata name the chunk {name!r}, which was not sent before, or was sent twice")
-            newest = dict(own[-1])
-            self._number += 1
-            chunk = _Chunk(data, _encoded(own), str(newest.get("compressor", "none")), len(own), newest, self._number)
-            self._wait(lambda chunk=chunk: not self._bytes or self._bytes + chunk.size_bytes <= self._limit_bytes)
-            if self.exchange.is_closed:
-                return
-            with self._changed:
-                self._bytes += chunk.size_bytes
-            self._send(chunk)
-
-    def _send(self, chunk: _Chunk) -> None:
-        shard = self._shards[chunk.number % len(self._shards)]
-        future = shard.call("push", chunk.data, chunk.rows, chunk.compressor)
-        future.add_done_callback(partial(self._take_answer, chunk))
-
-    def _take_answer(self, chunk: _Chunk, future: Future[int]) -> None:
-        """Called in any thread."""
-        error = CancelledError() if future.cancelled() else future.exception()
+    def _push(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+        kept = self._unannounced.pop(os.path.basename(name), None)
+        if self.exchange.is_closed:
+            return
+        if kept is None:
+            raise AssertionError(f"metadata name the chunk {name!r}, which was not sent before, or was sent twice")
+        content, compressor = kept
+        if compressor is None:
+            compressor = str(_last(rows).get("compressor", "none"))
+        size_bytes = len(content) if isinstance(content, bytes) else _size_bytes(content)
+        self._wait(lambda: not self._bytes or self._bytes + size_bytes <= self._limit_bytes)
+        if self.exchange.is_closed:
+            return
         with self._changed:
-            if isinstance(error, (ShardLost, CancelledError)):
-                self._again.append(chunk._replace(number=chunk.number + 1))
-            else:
-                self._bytes -= chunk.size_bytes
-                if error is None:
-                    self.exchange.tell_pushed(chunk.newest, future.result(), 0)
-                elif isinstance(error, ShardClosed):
-                    self.exchange.tell_pushed(chunk.newest, 0, chunk.size)
-                else:
-                    self._error = self._error or error
+            self._bytes += size_bytes
+            self._queues[self._count % len(self._queues)].append(_Chunk(content, rows, compressor, size_bytes))
+            self._count += 1
             self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._send_chunks, name="push_samples", daemon=True)
+            self._thread.start()
 
-    def _wait(self, is_there: Any) -> None:
-        """Wait for the shards, and send again what was lost on its way."""
-        deadline = monotonic() + self._send_timeout_s
-        while not self.exchange.is_closed:
-            with self._changed:
-                self._changed.wait_for(
-                    lambda: self.exchange.is_closed or self._error or self._again or is_there(), deadline - monotonic()
-                )
-                if self._error is not None:
-                    raise self._error
-                again = list(self._again)
-                self._again.clear()
-                if not again and is_there():
-                    return
-            if monotonic() >= deadline:
+    def _wait(self, is_there: Callable[[], bool]) -> None:
+        """Wait for the shards.
+
+        Raises:
+            TimeoutError: it takes too long.
+            Exception: what a shard has raised.
+        """
+        with self._changed:
+            is_over = self._changed.wait_for(
+                lambda: self.exchange.is_closed or self._error is not None or is_there(), self._send_timeout_s
+            )
+            if self._error is not None:
+                raise self._error
+            if not is_over:
                 raise TimeoutError(
                     f"the shards of the replay buffer have taken nothing for {self._send_timeout_s:g} s, and "
                     f"{self._bytes} bytes of samples wait for them"
                 )
-            if again:
-                self.exchange.wait_closed(_PAUSE_S)
-            for chunk in again:
-                self._send(chunk)
+
+    # ---- the thread that calls the shards
+
+    def _send_chunks(self) -> None:
+        while (call := self._next_call()) is not None:
+            shard, chunks = call
+            try:
+                parts = list(_parts(chunks))
+            except Exception as e:  # the collector raises it when it sends next
+                self._fail(e)
+                return
+            future = self._shards[shard].call("push", parts)
+            future.add_done_callback(partial(self._take_answer, shard, chunks))
+
+    def _next_call(self) -> tuple[int, list[_Chunk]] | None:
+        """Wait for chunks and a shard that can take them; None after `close` or an error."""
+        with self._changed:
+            while not (self.exchange.is_closed or self._error):
+                waiting = [shard for shard, queue in enumerate(self._queues) if queue and self._is_idle[shard]]
+                now = monotonic()
+                for shard in waiting:
+                    if self._begin_s[shard] <= now:
+                        self._is_idle[shard] = False
+                        return shard, _taken(self._queues[shard])
+                self._changed.wait(min((self._begin_s[shard] - now for shard in waiting), default=None))
+        return None
+
+    def _take_answer(self, shard: int, chunks: list[_Chunk], future: Future[int]) -> None:
+        """Called in any thread."""
+        error = CancelledError() if future.cancelled() else future.exception()
+        with self._changed:
+            self._is_idle[shard] = True
+            if isinstance(error, (ShardLost, CancelledError)):
+                self._begin_s[shard] = monotonic() + _PAUSE_S
+                self._queues[(shard + 1) % len(self._queues)].extendleft(reversed(chunks))
+            elif error is None or isinstance(error, ShardClosed):
+                taken, dropped = (future.result(), 0) if error is None else (0, sum(len(c.rows) for c in chunks))
+                self._bytes -= sum(chunk.size_bytes for chunk in chunks)
+                self.exchange.tell_pushed(_last(chunks[-1].rows), taken, dropped)
+            else:
+                self._error = self._error or error
+            self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
 
     def close(self) -> None:
-        """End all waits; what is on its way may still arrive. Idempotent."""
+        """End all waits; calls under way may still arrive. Idempotent."""
         self.exchange.close()
         with self._changed:
             self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_S)
 
 
-def _by_chunk(rows: Sequence[dict[str, Any]]) -> dict[str, Sequence[dict[str, Any]]]:
-    names = [row["data_id"] for row in rows]
-    if names.count(names[0]) == len(names):
-        return {names[0]: rows}
-    return {name: [row for row in rows if row["data_id"] == name] for name in dict.fromkeys(names)}
+def _last(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The metadata of the last sample; of those in columns no other is made."""
+    if isinstance(rows, Metadata) and rows.has_columns:
+        return dict(rows.take(slice(len(rows) - 1, None))[0])
+    return dict(rows[-1])
+
+
+def _size_bytes(samples: Samples) -> int:
+    return sum(column.itemsize * len(column) for column in columns_of(samples.columns))
+
+
+def _taken(queue: deque[_Chunk]) -> list[_Chunk]:
+    """The chunks of the next call, at least one; they leave the queue."""
+    chunks = [queue.popleft()]
+    size_bytes = chunks[0].size_bytes
+    while queue and size_bytes + queue[0].size_bytes <= _CALL_BYTES:
+        chunks.append(queue.popleft())
+        size_bytes += chunks[-1].size_bytes
+    return chunks
+
+
+def _parts(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, bytes, str]]:
+    """The arguments of `ReplayShard.push`; chunks in columns are encoded together, which takes the time of one."""
+    for (compressor, is_joinable), group in groupby(chunks, key=lambda chunk: (chunk.compressor, _is_joinable(chunk))):
+        several = list(group)
+        joined = _joined(several) if is_joinable else None
+        for content, rows in [joined] if joined else [(chunk.content, chunk.rows) for chunk in several]:
+            data = content if isinstance(content, bytes) else encode_chunk(content, compressor)
+            yield data, _encoded(rows), compressor
+
+
+def _is_joinable(chunk: _Chunk) -> bool:
+    rows = chunk.rows
+    if not (isinstance(chunk.content, Samples) and isinstance(rows, Metadata) and rows.has_columns):
+        return False
+    return len(rows) == len(chunk.content)
+
+
+def _joined(chunks: Sequence[_Chunk]) -> tuple[Samples, Samples] | None:
+    """The samples of several chunks, and their metadata, in columns; None if they are not alike."""
+    samples = whole_of([chunk.content for chunk in chunks if isinstance(chunk.content, Samples)])
+    rows = joined_metadata([chunk.rows for chunk in chunks if isinstance(chunk.rows, Metadata)])
+    if not isinstance(samples, Samples) or rows is None or rows.columns is None:
+        return None
+    index = Column(Kind.INT, np.arange(len(samples)))
+    return samples, Samples({**rows.columns, DATA_INDEX: index}, size=len(samples))
 
 
 def _encoded(rows: Sequence[dict[str, Any]]) -> bytes:
-    """Metadata as a shard takes them, without what says where the chunk lies."""
+    """Metadata as a shard takes them, without those that locate the chunk."""
     samples = Samples.of(rows)
     columns = None if samples is None else samples.columns
     if columns is not None and "collect_iter" in columns:

@@ -14,16 +14,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
-from ding.utils.data.samples import Samples, columns_of, whole_of
+from ding.utils.data.samples import Samples, columns_of, part_of, whole_of
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.replay_buffer.base_buffer import create_buffer
 from ding.worker.transport.chunk import decode_chunk, encode_chunk
 from ding.worker.transport.chunk_reader import DATA_INDEX, pick_sample
-from ding.worker.transport.ray.split import PRIORITIZED, shard_config, split_of
+from ding.worker.transport.ray.split import PRIORITIZED, limits_pushes, shard_config, split_of
 
 # The key of a sample that is a list of steps, which buffers could not store beside its metadata.
 STEPS = "__steps__"
+# How many samples at a time are pushed to a buffer that limits the rate: it takes all of them or none.
+_LIMITED_PUSH = 64
 # What a file of a shard begins with: the format and its version, and the checksum of all that follows.
 _HEAD, _MAGIC = struct.Struct("<16sI"), b"ding-replay-v001"
 
@@ -81,6 +83,7 @@ class ReplayShard:
         self._cfg, self._exp_name = cfg, exp_name
         self._index, self._shards = index, shards
         self._is_prioritized = split_of(cfg, shards).kind == PRIORITIZED
+        self._limits_pushes = limits_pushes(cfg)
         self._buffer: Any = None
         self._changed = threading.Condition(threading.RLock())
         self._pushes = 0
@@ -104,28 +107,34 @@ class ReplayShard:
                 self._buffer.start()
         return self.life
 
-    def push(self, data: bytes, rows: bytes, compressor: str) -> int:
-        """Take in the samples of a chunk.
+    def push(self, parts: Sequence[tuple[bytes, bytes, str]]) -> int:
+        """Store samples.
 
         Args:
-            data: as `encode_chunk` makes it with `compressor`.
-            rows: the metadata of the samples, likewise, not compressed.
+            parts: chunks: each the samples as `encode_chunk` makes them, the metadata of these samples likewise but not
+                compressed, and the compressor of the samples.
 
         Returns:
-            how many were taken in: all, or none if the buffer limits the rate.
+            how many were stored; fewer if the buffer limits the rate of pushes, and refuses some.
 
         Raises:
-            ValueError: the bytes are damaged, or samples are missing.
+            ValueError: the bytes are damaged, or samples are missing; nothing is stored.
         """
         self.open()
-        items = with_metadata(decode_chunk(data, compressor), decode_chunk(rows, "none"))
+        items = whole_of([_decoded(*part) for part in parts])
+        step = _LIMITED_PUSH if self._limits_pushes else len(items)
+        taken = 0
         with self._changed:
-            before = getattr(self._buffer, "push_count", None)
-            self._buffer.push(items, -1)
-            is_taken = before is None or self._buffer.push_count != before
+            for start in range(0, len(items), step):
+                taken += self._push(part_of(items, start, start + step))
             self._pushes += 1
             self._changed.notify_all()
-        return len(items) if is_taken else 0
+        return taken
+
+    def _push(self, items: list[Any]) -> int:
+        before = getattr(self._buffer, "push_count", None)
+        self._buffer.push(items, -1)
+        return len(items) if before is None or self._buffer.push_count != before else 0
 
     def wait(self, pushes: int, timeout_s: float) -> int:
         """Wait until there were more pushes than `pushes`, or the shard is closed; returns how many there were."""
@@ -252,6 +261,10 @@ class ReplayShard:
             if self._buffer is not None:
                 self._buffer.close()
             self._changed.notify_all()
+
+
+def _decoded(data: bytes, rows: bytes, compressor: str) -> list[Any]:
+    return with_metadata(decode_chunk(data, compressor), decode_chunk(rows, "none"))
 
 
 def with_metadata(samples: list[Any], rows: list[Any]) -> list[Any]:

@@ -75,6 +75,13 @@ def split_of(cfg: Mapping[str, Any], shards: int) -> Split:
     )
 
 
+def limits_pushes(cfg: Mapping[str, Any]) -> bool:
+    """Whether the buffer of this config refuses pushes when its learner falls behind."""
+    merged = EasyDict(deep_merge_dicts(get_buffer_cls(cfg).default_config(), cfg))
+    limits = merged.get("thruput_controller")
+    return limits is not None and not math.isinf(limits.push_sample_rate_limit.max)
+
+
 def _check(cfg: EasyDict) -> None:
     if cfg.type == "deque" and cfg.priority:
         raise ConfigError(

@@ -1,10 +1,12 @@
-"""Samples on their way to shards: none is lost, none comes twice, and not too many are under way."""
+"""Samples on their way to shards: none is lost, none arrives twice, and not too many are under way."""
 
 import threading
 from concurrent.futures import Future
 
 import pytest
 
+from ding.utils.data.samples import Samples
+from ding.worker.collector.comm import push_channel
 from ding.worker.collector.comm.exchange import CollectorExchange
 from ding.worker.collector.comm.push_channel import PushChannel
 from ding.worker.collector.sample_sender import SampleSender
@@ -17,30 +19,38 @@ DEADLINE_S = 20
 
 
 class ScriptedShard:
-    """Keeps what is pushed; acknowledges it when it is told to, or at once."""
+    """Keeps the pushed samples; acknowledges them at once if it is prompt.
+
+    Attributes:
+        calls: of each call the size of its parts.
+        futures: of each call.
+        failures: the errors that the next calls end in.
+    """
 
     def __init__(self, is_prompt: bool = True) -> None:
         self.is_prompt = is_prompt
-        self.pushes, self.futures = [], []
+        self.calls, self.futures, self.failures = [], [], []
+        self.samples, self.rows = [], []
         self.arrived = threading.Semaphore(0)
-        self.failures = []  # what the next pushes end in
 
-    def call(self, method, data, rows, compressor):
+    def call(self, method, parts):
         assert method == "push"
         future = Future()
-        values = [sample["value"] for sample in decode_chunk(data, compressor)]
         if self.failures:
             future.set_exception(self.failures.pop(0))
             return future
-        self.pushes.append((values, list(decode_chunk(rows, "none"))))
+        decoded = [(decode_chunk(data, how), decode_chunk(rows, "none")) for data, rows, how in parts]
+        self.calls.append([len(samples) for samples, _ in decoded])
+        self.samples += [sample for samples, _ in decoded for sample in samples]
+        self.rows += [row for _, rows in decoded for row in rows]
         self.futures.append(future)
         if self.is_prompt:
-            future.set_result(len(values))
+            future.set_result(sum(self.calls[-1]))
         self.arrived.release()
         return future
 
     def values(self):
-        return [value for values, _ in self.pushes for value in values]
+        return [sample["value"] for sample in self.samples]
 
 
 @pytest.fixture
@@ -60,9 +70,16 @@ def open_channel():
 
 def send(channel, values, sender=None):
     sender = sender or SampleSender("env_a", channel.send_stepdata, channel.send_metadata, "lz4", 1, 0.0)
-    sender.add([{"value": value} for value in values], env_id=3, collect_iter=7)
+    sender.add(Samples.of([{"value": value} for value in values]), env_id=3, collect_iter=7)
     sender.send({"cur_step": 5})
     return sender
+
+
+def finish(channel):
+    """Wait until all samples are acknowledged; returns what is reported of them."""
+    channel.send_metadata(DONE)
+    (report,), _ = channel.exchange.take(1)
+    return report
 
 
 def test_samples_go_to_the_shards_in_turn_with_their_metadata(open_channel):
@@ -71,23 +88,100 @@ def test_samples_go_to_the_shards_in_turn_with_their_metadata(open_channel):
     sender = send(channel, [0, 1])
     send(channel, [2], sender)
     send(channel, [3], sender)
-    assert sorted([shards[0].values(), shards[1].values()]) == [[0, 1, 3], [2]]
-    (_, rows), *_ = next(shard for shard in shards if len(shard.pushes) == 2).pushes
-    assert [(row["data_index"], row["env_id"], row["collect_iter"], row["priority"]) for row in rows] == [
-        (0, 3, 7, 1.0),
-        (1, 3, 7, 1.0),
-    ]
-    assert not {"data_id", "compressor"} & rows[0].keys()
-    (told,), infos = channel.exchange.take(1)
-    assert (told["pushed"], told["dropped"], told["cur_step"], told["policy_iter"], infos) == (4, 0, 5, 7, [])
+    report = finish(channel)
+    assert [shard.values() for shard in shards] == [[0, 1, 3], [2]]
+    common = {"env_id": 3, "collect_iter": 7, "policy_iter": 7, "priority": 1.0, "unroll_len": 1, "cur_step": 5}
+    places = [(row.pop("data_index"), row.pop("cur_sample")) for row in shards[1].rows]
+    assert (places, shards[1].rows) == ([(0, 3)], [common])
+    assert [row["cur_sample"] for row in shards[0].rows] == [1, 2, 4]
+    assert [report[key] for key in ("pushed", "dropped", "cur_step", "policy_iter")] == [4, 0, 5, 7]
 
 
-def test_metadata_of_other_makes_may_lack_most_keys(open_channel):
+def test_what_gathers_during_a_call_goes_in_the_next_one_as_one_chunk(open_channel):
+    shard = ScriptedShard(is_prompt=False)
+    channel = open_channel(shard)
+    sender = send(channel, [0])
+    assert shard.arrived.acquire(timeout=DEADLINE_S)
+    for values in ([1, 2], [3], [4, 5, 6]):
+        send(channel, values, sender)
+    assert not shard.arrived.acquire(timeout=0.05)
+    shard.is_prompt = True
+    shard.futures[0].set_result(1)
+    assert finish(channel)["pushed"] == 7
+    assert shard.calls == [[1], [6]]
+    assert shard.values() == [0, 1, 2, 3, 4, 5, 6]
+    assert [(row["data_index"], row["cur_sample"]) for row in shard.rows[1:]] == [(i, i + 2) for i in range(6)]
+
+
+def test_a_call_is_not_larger_than_its_limit(open_channel, monkeypatch):
+    monkeypatch.setattr(push_channel, "_CALL_BYTES", 16)  # of two integers
+    shard = ScriptedShard(is_prompt=False)
+    channel = open_channel(shard)
+    sender = send(channel, [0])
+    assert shard.arrived.acquire(timeout=DEADLINE_S)
+    for values in ([1], [2], [3], [4, 5, 6], [7]):
+        send(channel, values, sender)
+    shard.is_prompt = True
+    shard.futures[0].set_result(1)
+    finish(channel)
+    assert shard.calls == [[1], [2], [1], [3], [1]]
+
+
+def test_chunks_that_are_not_alike_go_in_one_call_as_they_are(open_channel):
+    shard = ScriptedShard(is_prompt=False)
+    channel = open_channel(shard)
+    sender = send(channel, [0])
+    assert shard.arrived.acquire(timeout=DEADLINE_S)
+    send(channel, [1], sender)
+    send(channel, ["two"], sender)  # an object: encoded when it is sent
+    for samples in ([{"value": 3, "more": 1}], [{"value": 4}]):
+        sender.add(Samples.of(samples), env_id=3, collect_iter=7)
+        sender.send({"cur_step": 5})
+    channel.send_stepdata("five", {"value": 5})
+    channel.send_metadata({"data_id": "five", "policy_iter": 4})
+    shard.is_prompt = True
+    shard.futures[0].set_result(1)
+    assert finish(channel)["pushed"] == 6
+    assert shard.calls == [[1], [1, 1, 1, 1, 1]]
+    assert shard.samples[1:] == [{"value": 1}, {"value": "two"}, {"value": 3, "more": 1}, {"value": 4}, {"value": 5}]
+    assert [row.get("cur_sample") for row in shard.rows] == [1, 2, 3, 4, 5, None]
+
+
+def test_objects_are_sent_as_they_were_when_they_were_given(open_channel):
+    shard = ScriptedShard(is_prompt=False)
+    channel = open_channel(shard)
+    sender = send(channel, [0])
+    assert shard.arrived.acquire(timeout=DEADLINE_S)
+    info = {"told": [1], "other": "text"}
+    send(channel, [info, None], sender)
+    info["told"].append(2)
+    shard.is_prompt = True
+    shard.futures[0].set_result(1)
+    finish(channel)
+    assert shard.values() == [0, {"told": [1], "other": "text"}, None]
+
+
+def test_samples_that_cannot_be_encoded_are_an_error(open_channel):
+    channel = open_channel(ScriptedShard())
+    with pytest.raises(TypeError, match="cannot be packed"):
+        send(channel, [object()])
+
+
+def test_an_unknown_compressor_is_an_error(open_channel):
+    channel = open_channel(ScriptedShard())
+    sender = SampleSender("env_a", channel.send_stepdata, channel.send_metadata, "lzip", 1, 0.0)
+    send(channel, [1], sender)
+    with pytest.raises(KeyError, match="lzip"):
+        channel.send_metadata(DONE)
+
+
+def test_metadata_of_other_collectors_may_lack_most_keys(open_channel):
     shard = ScriptedShard()
     channel = open_channel(shard)
     channel.send_stepdata("folder/one", {"value": 1})
     channel.send_metadata({"data_id": "folder/one", "policy_iter": 4})
-    assert shard.pushes == [([1], [{"policy_iter": 4, "collect_iter": 4}])]
+    finish(channel)
+    assert (shard.values(), shard.rows) == ([1], [{"policy_iter": 4, "collect_iter": 4}])
 
 
 def test_metadata_without_samples_are_refused(open_channel):
@@ -102,9 +196,11 @@ def test_the_last_info_waits_until_all_samples_are_acknowledged(open_channel):
     telling = threading.Thread(target=channel.send_metadata, args=(DONE,))
     telling.start()
     assert channel.exchange.take(0.05) == ([], [])
+    assert shard.arrived.acquire(timeout=DEADLINE_S)
     shard.futures[0].set_result(1)
-    (told,), (info,) = channel.exchange.take(DEADLINE_S) if not telling.join(DEADLINE_S) else ((), ())
-    assert told["pushed"] == 1 and info["collector_done"]
+    telling.join(DEADLINE_S)
+    (report,), (info,) = channel.exchange.take(DEADLINE_S)
+    assert report["pushed"] == 1 and info["collector_done"]
 
 
 def test_not_too_many_bytes_are_under_way(open_channel):
@@ -139,54 +235,54 @@ def test_what_a_lost_shard_has_not_taken_goes_to_another_once(open_channel):
     channel = open_channel(*shards)
     sender = send(channel, [0])
     send(channel, [1], sender)
-    for future in shards[0].futures:
-        future.set_exception(ShardLost("it has gone"))
-    shards[0].pushes.clear()
-    channel.send_metadata(DONE)
+    assert shards[0].arrived.acquire(timeout=DEADLINE_S)
+    shards[0].futures[0].set_exception(ShardLost("it has gone"))
+    assert finish(channel)["pushed"] == 2
     assert sorted(shards[1].values()) == [0, 1]
-    assert shards[0].values() == []
-    (told,), _ = channel.exchange.take(1)
-    assert told["pushed"] == 2
 
 
-def test_a_shard_that_comes_back_after_some_time_gets_the_samples(open_channel):
+def test_a_shard_that_comes_back_after_some_time_gets_the_samples_in_order(open_channel):
     shard = ScriptedShard()
     shard.failures = [ShardLost("not there yet")] * 3
     channel = open_channel(shard)
-    send(channel, [5])
-    channel.send_metadata(DONE)
-    assert shard.values() == [5]
+    sender = send(channel, [5])
+    send(channel, [6], sender)
+    assert finish(channel)["pushed"] == 2
+    assert shard.values() == [5, 6]
 
 
-def test_samples_for_a_closed_buffer_are_dropped_and_told_of(open_channel):
-    shard = ScriptedShard()
-    shard.failures = [ShardClosed("closed")]
+def test_samples_for_a_closed_buffer_are_dropped_and_reported(open_channel):
+    shard = ScriptedShard(is_prompt=False)
     channel = open_channel(shard)
     sender = send(channel, [1, 2])
+    assert shard.arrived.acquire(timeout=DEADLINE_S)
     send(channel, [3], sender)
-    channel.send_metadata(DONE)
-    (told,), _ = channel.exchange.take(1)
-    assert (told["pushed"], told["dropped"]) == (1, 2)
+    shard.is_prompt = True
+    shard.futures[0].set_exception(ShardClosed("closed"))
+    report = finish(channel)
+    assert (report["pushed"], report["dropped"]) == (1, 2)
 
 
-def test_an_error_of_a_shard_comes_to_the_collector(open_channel):
+def test_an_error_of_a_shard_is_raised_in_the_collector(open_channel):
     shard = ScriptedShard()
     shard.failures = [ValueError("another shape than before")]
     channel = open_channel(shard)
-    sender = send(channel, [1])
+    send(channel, [1])
     with pytest.raises(ValueError, match="another shape"):
-        send(channel, [2], sender)
+        channel.send_metadata(DONE)
 
 
-def test_close_ends_the_waits_and_nothing_is_sent_after_it(open_channel):
+def test_close_ends_the_waits_and_the_thread_and_nothing_is_sent_after_it(open_channel):
     shard = ScriptedShard(is_prompt=False)
+    before = set(threading.enumerate())
     channel = open_channel(shard, limit_bytes=1)
     sender = send(channel, [0])
+    assert shard.arrived.acquire(timeout=DEADLINE_S)
     waiting = threading.Thread(target=send, args=(channel, [1], sender))
     waiting.start()
     channel.close()
     waiting.join(DEADLINE_S)
-    assert not waiting.is_alive()
+    assert set(threading.enumerate()) <= before
     send(channel, [2], sender)
     assert shard.values() == [0]
     assert channel.get_policy_update_info("any") is None

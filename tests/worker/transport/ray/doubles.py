@@ -76,7 +76,7 @@ def rows_of(count: int, **more: Any) -> list[dict[str, Any]]:
 
 def push(shard: LocalShard, values: list[Any], **more: Any) -> int:
     data = encode_chunk(samples_of(values), "lz4"), encode_chunk(rows_of(len(values), **more), "none")
-    taken: int = shard.call("push", *data, "lz4").result()
+    taken: int = shard.call("push", [(*data, "lz4")]).result()
     return taken
 
 

@@ -54,7 +54,7 @@ def replay_of(room, shards):
 
 def push(shard, values, **more):
     data = encode_chunk(samples_of(values)), encode_chunk(rows_of(len(values), **more), "none")
-    return shard.call("push", *data, "lz4").result(DEADLINE_S)
+    return shard.call("push", [(*data, "lz4")]).result(DEADLINE_S)
 
 
 def kill(shard):
@@ -133,8 +133,9 @@ def test_what_was_on_its_way_to_a_killed_shard_arrives(room, shards):
         channel.send_stepdata(name, {"value": value})
         channel.send_metadata({"data_id": name, "policy_iter": 0})
     channel.send_metadata({"collector_done": True, "cur_episode": 1, "cur_sample": 20, "cur_step": 20})
-    (told,), _ = channel.exchange.take(1)
-    assert told["pushed"] == 20
+    (report,), _ = channel.exchange.take(1)
+    channel.close()
+    assert report["pushed"] == 20
     assert sum(shard.call("plan", 0, 1.0, []).result(DEADLINE_S)["count"] for shard in shards) == 20
 
 

@@ -32,7 +32,7 @@ def make():
 
 
 def push(shard, samples, rows):
-    return shard.push(encode_chunk(samples), encode_chunk(rows, "none"), "lz4")
+    return shard.push([(encode_chunk(samples), encode_chunk(rows, "none"), "lz4")])
 
 
 def all_of(shard, count):
@@ -57,9 +57,9 @@ def test_rows_that_name_no_sample_are_refused_and_nothing_is_stored(make, rows):
 def test_what_is_no_chunk_is_refused(make):
     shard = make()
     with pytest.raises(ValueError):
-        shard.push(b"\x80\x04.", encode_chunk(rows_of(1), "none"), "lz4")
+        shard.push([(b"\x80\x04.", encode_chunk(rows_of(1), "none"), "lz4")])
     with pytest.raises(ValueError):
-        shard.push(encode_chunk(samples_of([1])), b"no rows", "lz4")
+        shard.push([(encode_chunk(samples_of([1])), b"no rows", "lz4")])
 
 
 def test_a_push_beyond_the_rate_takes_nothing_in(make):

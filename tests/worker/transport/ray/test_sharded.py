@@ -104,7 +104,7 @@ def test_a_batch_holds_what_that_of_one_buffer_holds(cfg, shards):
     replay = make_replay(made, cfg)
     meta = rows_of(4, env_id=3, unroll_len=1, collect_iter=[1, 2, 3, 4])
     for shard in made:
-        shard.call("push", encode_chunk(samples_of([0, 1, 2, 3])), encode_chunk(meta, "none"), "lz4").result()
+        shard.call("push", [(encode_chunk(samples_of([0, 1, 2, 3])), encode_chunk(meta, "none"), "lz4")]).result()
     with create_buffer(cfg, exp_name="one") if cfg["type"] != "deque" else _closing(create_buffer(cfg)) as one:
         rows = [{key: value for key, value in row.items() if key != "data_index"} for row in meta]
         one.push([{**sample, **row} for sample, row in zip(samples_of([0, 1, 2, 3]), rows, strict=True)], 0)
@@ -169,7 +169,7 @@ def test_samples_without_priority_get_the_largest_that_was_set_in_any_shard():
     replay.update({**{key: [item[key] for item in batch] for key in KEYS}, "priority": [7.0]})
     replay.batches(1, 1, 0)
     data = encode_chunk(samples_of([1]))
-    shards[1].call("push", data, encode_chunk([{"data_index": 0}], "none"), "lz4").result()
+    shards[1].call("push", [(data, encode_chunk([{"data_index": 0}], "none"), "lz4")]).result()
     values = {item["value"]: item["priority"] for batch in replay.batches(30, 2, 0) for item in batch}
     assert values == {0: 7.0 + 1e-5, 1: 7.0}
 
@@ -301,7 +301,7 @@ def test_samples_of_several_steps_come_back_with_their_metadata(shards):
     for shard in made:
         steps = [[{"value": 10 * i + step} for step in range(3)] for i in range(2)]
         meta = rows_of(2, env_id=4, collect_iter=[5, 6])
-        shard.call("push", encode_chunk(steps), encode_chunk(meta, "none"), "lz4").result()
+        shard.call("push", [(encode_chunk(steps), encode_chunk(meta, "none"), "lz4")]).result()
     (batch,) = replay.batches(1, 2, 7)
     for item in batch:
         first = item[0]["value"]
