@@ -68,6 +68,8 @@ setup(
         "atari": ["opencv-python-headless>=4.9"],
         "league": ["trueskill>=0.4.5"],
         "video": ["moviepy>=1.0", "pygame>=2.1.3"],
+        "wandb": ["wandb>=0.17"],
+        "mlflow": ["mlflow>=2.10"],
         "hdf5": ["h5py>=3.8"],
         "minari": ["minari[hdf5]>=0.5"],
         "ray": [RAY],

@@ -15,7 +15,7 @@ _Names = dict[str, Any]  # known key -> the known keys of the section under it; 
 
 # Keys that are known in every section.
 _EVERYWHERE = frozenset(("type", "import_names", "cfg_type", "name"))
-_TOP = ("exp_name", "env", "policy", "seed", "reward_model", "world_model")
+_TOP = ("exp_name", "env", "policy", "seed", "reward_model", "world_model", "logger", "run_state")
 _ENV = (
     "manager",
     "stop_value",

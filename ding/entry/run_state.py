@@ -55,6 +55,7 @@ _FREE = (
     "policy.learn.learner.train_iterations",
     "policy.learn.learner.hook.load_ckpt_before_run",
 )
+_FREE_SECTIONS = ("run_state.", "logger.")
 _WORKERS = (
     *("policy", "learner", "collector_env", "evaluator_env", "collector", "evaluator", "buffer", "commander"),
     "writer",
@@ -452,7 +453,7 @@ def mean_of(eval_info: Any) -> float | None:
 def flat_config(cfg: Mapping[str, Any]) -> dict[str, str]:
     """The values of a compiled config as text, by dotted key, without those that a run may go on with others of."""
     leaves = plain_tree(cfg).items()
-    return {key: _as_text(value) for key, value in leaves if key not in _FREE and not key.startswith("run_state.")}
+    return {key: _as_text(value) for key, value in leaves if key not in _FREE and not key.startswith(_FREE_SECTIONS)}
 
 
 def _as_text(value: Any) -> str:

@@ -22,7 +22,7 @@ from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.policy.base_policy import Policy, create_policy
 from ding.torch_utils.thread_count import fitting_threads
 from ding.utils.default_helper import derive_seed, set_pkg_seed
-from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.worker.collector.base_serial_collector import create_serial_collector
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
@@ -119,6 +119,8 @@ class SerialRun:
         stop, self.eval_info = self.evaluator.eval(self.learner.save_checkpoint, train_iter, envstep)
         if get_rank() == 0:
             append_evaluation(self.cfg.exp_name, self.cfg.seed, train_iter, envstep, self.evaluator, self.eval_info)
+        if self.writer is not None:
+            self.writer.flush()
         self.progress.evaluated(mean_return(self.eval_info), train_iter, envstep)
         self.stop = bool(stop)
         return self.stop
@@ -191,7 +193,7 @@ def build_run(
         states.enable(evaluator_env)
     policy = build_policy(cfg, model, ["learn", "collect", "eval", "command"])
     stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
-    common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg), "exp_name": cfg.exp_name}
+    common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg, "env_step"), "exp_name": cfg.exp_name}
     learner = closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
     collector = closing(
         stack,
@@ -223,7 +225,7 @@ def build_offline_run(
     states.enable(evaluator_env)
     policy = build_policy(cfg, model, ["learn", "eval"])
     stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
-    common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg), "exp_name": cfg.exp_name}
+    common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg, "train_iter"), "exp_name": cfg.exp_name}
     learner = closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
     evaluator = closing(
         stack, create_serial_evaluator(cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, **common)
@@ -317,10 +319,12 @@ def build_collector_env(
     return build_env(stack, cfg, env_fn, env_cfgs, seed, dynamic_seed)
 
 
-def _build_writer(stack: ExitStack, cfg: EasyDict) -> Any:
+def _build_writer(stack: ExitStack, cfg: EasyDict, axis: str) -> Any:
+    settings = check_logger(cfg.get("logger", {}))  # on every rank, so that all of them end
     if get_rank() != 0:
         return None
-    return closing(stack, DistributedWriter(os.path.join(".", cfg.exp_name, "log", "serial")))
+    folder = os.path.join(".", cfg.exp_name, "log", "serial")
+    return closing(stack, create_metric_writer(folder, RunInfo(cfg.exp_name, cfg, axis), settings))
 
 
 def closing(stack: ExitStack, worker: Any) -> Any:

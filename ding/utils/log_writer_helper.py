@@ -118,6 +118,9 @@ class DistributedWriter:
 
     def close(self) -> None:
         """Write all entries and close the event file; does nothing when none is open."""
+        self._close_file()
+
+    def _close_file(self) -> None:
         with self._lock:
             summary, is_open = self._summary, self._is_open()
             self._summary = None
@@ -130,7 +133,7 @@ class DistributedWriter:
 
     def state_dict(self) -> dict[str, Any]:
         """The event files and their sizes, by name; the open one is closed before, so all entries are in them."""
-        self.close()
+        self._close_file()
         return {"files": {name: os.path.getsize(os.path.join(self.logdir, name)) for name in self._event_files()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
@@ -139,7 +142,7 @@ class DistributedWriter:
         Returns:
             for each file that is missing or shorter than it was, a sentence that says so.
         """
-        self.close()
+        self._close_file()
         files, missing = dict(state["files"]), []
         for name in self._event_files():
             path, size = os.path.join(self.logdir, name), files.pop(name, None)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ding.utils.log_helper import FileLogger, build_logger
+from ding.utils.metric_sinks import MetricWriter, add_by_axis
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 
 
@@ -44,18 +45,22 @@ class WorkerLog:
         if is_monitor and tb_logger is not None:
             self.tb = tb_logger
 
-    def scalars(self, values: Mapping[str, float], train_iter: int | None = None, envstep: int | None = None) -> None:
+    def scalars(
+        self,
+        values: Mapping[str, float],
+        train_iter: int | None = None,
+        envstep: int | None = None,
+        step_values: Mapping[str, float] | None = None,
+    ) -> None:
         """Write each value under `<instance>_iter/<key>` at `train_iter` and `<instance>_step/<key>` at `envstep`.
 
-        An axis whose position is None is left out.
+        An axis whose position is None is left out. `step_values` replaces `values` on the axis of env steps. The sinks
+        of a `MetricWriter` get `values` once, with both positions.
         """
-        if self.tb is None:
-            return
-        for key, value in values.items():
-            if train_iter is not None:
-                self.tb.add_scalar(f"{self.instance_name}_iter/{key}", value, train_iter)
-            if envstep is not None:
-                self.tb.add_scalar(f"{self.instance_name}_step/{key}", value, envstep)
+        if isinstance(self.tb, MetricWriter):
+            self.tb.add_scalars_of(self.instance_name, values, train_iter, envstep, step_values)
+        elif self.tb is not None:
+            add_by_axis(self.tb.add_scalar, self.instance_name, values, train_iter, envstep, step_values)
 
     def close(self) -> None:
         """Flush the TensorBoard writer; close it when it was made here. May be called any number of times."""

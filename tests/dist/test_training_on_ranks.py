@@ -99,6 +99,8 @@ def test_rank_0_alone_writes_files(tmp_path):
         "eval.jsonl",
         "formatted_total_config.py",
         "log",
+        "metrics",
+        "metrics.jsonl",
         "result.json",
         "result.pkl",
         "total_config.py",

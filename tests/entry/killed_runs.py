@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 import os
@@ -143,6 +144,7 @@ class Outcome(NamedTuple):
     held: bytes
     evaluations: list[dict[str, Any]]
     scalars: list[tuple[str, int, float]]
+    metrics: dict[str, list[dict[str, Any]]]
     best: dict[str, torch.Tensor]
     checkpoints: list[str]
 
@@ -155,13 +157,26 @@ def outcome(folder: Path, exp_name: str = "exp") -> Outcome:
     best = torch.load(exp / "ckpt" / "ckpt_best.pth.tar", weights_only=True)["model"]
     names = sorted(path.name for path in (exp / "ckpt").glob("[!.]*"))
     evaluations = [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-    return Outcome((folder / "outcome").read_bytes(), evaluations, scalars, best, names)
+    return Outcome((folder / "outcome").read_bytes(), evaluations, scalars, metrics(exp), best, names)
+
+
+def metrics(exp: Path) -> dict[str, list[dict[str, Any]]]:
+    """The records in the files of metrics of a run, by file, without durations."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for path in [exp / "metrics.jsonl", *sorted((exp / "metrics").glob("*"))]:
+        text = path.read_text()
+        found = map(json.loads, text.splitlines()) if path.suffix == ".jsonl" else csv.DictReader(text.splitlines())
+        rows[path.name] = [
+            {name: value for name, value in row.items() if not any(word in name for word in _TIMES)} for row in found
+        ]
+    return rows
 
 
 def assert_same(one: Outcome, other: Outcome) -> None:
     """Both runs have left the same, bit for bit."""
     assert one.evaluations == other.evaluations
     assert one.scalars == other.scalars
+    assert one.metrics == other.metrics
     assert one.checkpoints == other.checkpoints
     assert one.best.keys() == other.best.keys()
     assert all(torch.equal(value, other.best[key]) for key, value in one.best.items())

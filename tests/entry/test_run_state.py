@@ -23,7 +23,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.log_writer_helper import DistributedWriter
 from ding.utils.state_folder import StateError, StateFolder
 from tests.entry.fakes import TinyEnv, pair, setting
-from tests.entry.killed_runs import play
+from tests.entry.killed_runs import metrics, play
 from tests.same_state import through_bytes
 from tests.utils.test_log_writer_helper import events
 
@@ -358,6 +358,34 @@ def test_entries_for_tensorboard_after_a_state_are_cut_off(tmp_path: Path) -> No
         ("loss", step, step / 2) for step in range(5)
     ]
     assert sorted(event[1] for event in events(tmp_path / "log") if event[0] == "several") == list(range(5))
+
+
+def test_a_run_that_goes_on_has_each_row_of_its_metrics_once() -> None:
+    log = {"learner": {"hook": {"log_show_after_iter": 3}}}
+    run(iterations=6, learn=log)
+    run(iterations=12, learn=log, resume=True)
+    found = metrics(Path("exp"))
+    assert sorted(found) == ["buffer.csv", "evaluator.csv", "learner.csv", "metrics.jsonl"]
+    assert [row["train_iter"] for row in found["learner.csv"]] == ["0", "3", "6", "9"]
+    assert [row["train_iter"] for row in found["evaluator.csv"]] == ["0", "6"]
+    workers = [row["worker"] for row in found["metrics.jsonl"]]
+    assert workers.count("learner") == 4 and workers.count("evaluator") == 2
+
+
+def test_sinks_may_change_when_a_run_goes_on() -> None:
+    run(iterations=6)
+    main, create = configs()
+    main.logger = {"sinks": []}
+    run_serial((main, create), env_setting=setting(), max_train_iter=12, resume=True)
+    assert [row["train_iter"] for row in metrics(Path("exp"))["evaluator.csv"]] == ["0", "6"]
+
+
+def test_a_wrong_choice_of_sinks_ends_a_run_before_it_has_a_folder() -> None:
+    main, create = configs()
+    main.logger = {"sinks": ["tensorbord"]}
+    with pytest.raises(ConfigError, match="unknown sink 'tensorbord'; did you mean 'tensorboard'"):
+        run_serial((main, create), env_setting=setting(), max_train_iter=12)
+    assert os.listdir() == []
 
 
 def test_event_files_that_have_lost_something_are_told_of(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ def test_a_run_leaves_config_logs_checkpoints_evaluations_and_result():
         "eval.jsonl",
         "formatted_total_config.py",
         "log",
+        "metrics",
+        "metrics.jsonl",
         "result.json",
         "result.pkl",
         "run_state",

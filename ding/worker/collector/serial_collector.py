@@ -292,9 +292,8 @@ class SerialCollector(SerialWorker, ISerialCollector):
         statistics.clear_summary()
         self._logger.info("collect end:\n%s", "\n".join(f"{key}: {value}" for key, value in values.items()))
         assert self._log is not None
-        self._log.scalars(values, train_iter=train_iter)
         by_step = {key: value for key, value in values.items() if key != "total_envstep_count"}
-        self._log.scalars(by_step, envstep=self._total_envstep_count)
+        self._log.scalars(values, train_iter, self._total_envstep_count, step_values=by_step)
 
     def _log_keys(self) -> Sequence[str]:
         """What is logged, in this order."""

@@ -1,0 +1,447 @@
+"""Where the scalars of a run are written: TensorBoard and files in the run folder; services by name."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import io
+import json
+import logging
+import math
+import numbers
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ding.utils.config_helper import ConfigError, Rule, check_config, edit_distance, instance_of
+from ding.utils.file_helper import atomic_write
+from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.registry import Registry
+
+# A sink gets the records in batches: when so many wait, or the oldest of them has waited so long, and at each `flush`.
+_BATCH = 256
+_BATCH_S = 10.0
+# So many records wait for a sink that cannot write them; the oldest are dropped.
+_MAX_WAITING = 100_000
+_TENSORBOARD = "tensorboard"
+# Sinks that every run has.
+_FILES = ("csv", "jsonl")
+# The section `logger` of the main config.
+DEFAULTS: dict[str, Any] = {"sinks": [_TENSORBOARD]}
+
+_logger = logging.getLogger("ding")
+
+
+class MetricRecord(NamedTuple):
+    """Scalars that one worker logs at one moment.
+
+    Attributes:
+        worker: the worker's instance name, such as `learner`.
+        axes: the moment: `train_iter` and `env_step`, or `step` for an entry of one's own.
+        values: the scalars by name.
+    """
+
+    worker: str
+    axes: dict[str, int]
+    values: dict[str, float]
+
+
+class RunInfo(NamedTuple):
+    """What a sink knows of the run.
+
+    Attributes:
+        folder: the folder of the run, `exp_name`.
+        config: the compiled config.
+        axis: the axis along which the run is usually looked at: `env_step`, or `train_iter` of offline training.
+    """
+
+    folder: str
+    config: Mapping[str, Any] = {}
+    axis: str = "env_step"
+
+
+class MetricSink(ABC):
+    """A place for the scalars of a run, constructed with `(run, settings)`.
+
+    `settings` is the section `logger.<name>` of the main config. To add a sink, register a subclass in
+    `METRIC_SINK_REGISTRY` and name it in `logger.sinks`.
+
+    Raises:
+        ImportError: on construction, if a package is missing.
+
+    Example:
+        >>> @METRIC_SINK_REGISTRY.register("doctest_list")
+        ... class ListSink(MetricSink):
+        ...     def __init__(self, run, settings):
+        ...         self.records = []
+        ...     def write(self, records):
+        ...         self.records += records
+    """
+
+    @abstractmethod
+    def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    def write(self, records: Sequence[MetricRecord]) -> None:
+        """Write `records`, all or none of them.
+
+        Raises:
+            OSError: they cannot be written now. The writer logs it and passes the records again later.
+        """
+
+    def close(self) -> None:  # noqa: B027 - optional for subclasses
+        """Release what the sink holds. Called once, after the last `write`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what `load_state_dict` needs to remove later records, in plain values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Remove, or do not write again, what was written after `state_dict` returned `state`.
+
+        Returns:
+            A sentence for each record or file that is missing.
+        """
+        return []
+
+
+METRIC_SINK_REGISTRY = Registry()
+
+
+@METRIC_SINK_REGISTRY.register("jsonl")
+class JsonLinesSink(MetricSink):
+    """Appends a line of JSON for each record to `metrics.jsonl` in the run folder.
+
+    The keys are `worker`, the axes and the names of the values. NaN and infinity are null.
+    """
+
+    def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
+        self._path = os.path.join(run.folder, "metrics.jsonl")
+
+    def write(self, records: Sequence[MetricRecord]) -> None:
+        lines = [json.dumps({"worker": r.worker, **r.axes, **_finite(r.values)}) for r in records]
+        _append(self._path, lines)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"size": _size(self._path)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        size = _size(self._path)
+        if size < state["size"]:
+            return [f"{self._path} is shorter than it was"]
+        if size > state["size"]:
+            os.truncate(self._path, state["size"])
+        return []
+
+
+@METRIC_SINK_REGISTRY.register("csv")
+class CsvSink(MetricSink):
+    """Appends a row for each record to `metrics/<worker>.csv` in the run folder.
+
+    The columns are the axes and the names of the values. A name that is new adds a column: the file is written again.
+    """
+
+    def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
+        self._folder = os.path.join(run.folder, "metrics")
+        self._columns: dict[str, list[str]] = {}  # by file
+        self._rows: dict[str, int] = {}
+
+    def write(self, records: Sequence[MetricRecord]) -> None:
+        tables: dict[str, list[dict[str, Any]]] = {}
+        for record in records:
+            name = re.sub(r"[^\w.-]+", "_", record.worker).lstrip(".") or "run"
+            tables.setdefault(f"{name}.csv", []).append({**record.axes, **record.values})
+        for file, rows in tables.items():
+            self._write_rows(file, rows)
+
+    def _write_rows(self, file: str, rows: list[dict[str, Any]]) -> None:
+        path = os.path.join(self._folder, file)
+        columns = self._known_columns(file)
+        names = list(dict.fromkeys([*columns, *(name for row in rows for name in row)]))
+        lines = [_csv_line([row.get(name, "") for name in names]) for row in rows]
+        if not columns:
+            _append(path, [_csv_line(names), *lines])
+        elif names == columns:
+            _append(path, lines)
+        else:
+            padding = "," * (len(names) - len(columns))
+            former = [line + padding for line in _lines(path)[1:]]
+            _replace(path, [_csv_line(names), *former, *lines])
+        self._columns[file] = names
+        self._rows[file] += len(rows)
+
+    def _known_columns(self, file: str) -> list[str]:
+        if file not in self._columns:
+            lines = _lines(os.path.join(self._folder, file))
+            self._columns[file] = next(csv.reader(lines[:1]), [])
+            self._rows[file] = max(len(lines) - 1, 0)
+        return self._columns[file]
+
+    def state_dict(self) -> dict[str, Any]:
+        for file in _csv_files(self._folder):
+            self._known_columns(file)
+        return {"rows": dict(self._rows)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        missing = []
+        self._columns.clear()
+        self._rows.clear()
+        for file in {*_csv_files(self._folder), *state["rows"]}:
+            path, rows = os.path.join(self._folder, file), state["rows"].get(file, 0)
+            lines = _lines(path)
+            if len(lines) - 1 < rows:
+                missing.append(f"{path} is shorter than it was")
+            elif not rows:
+                os.remove(path)
+            elif len(lines) - 1 > rows:
+                _replace(path, lines[: rows + 1])
+        return missing
+
+
+class MetricWriter(DistributedWriter):
+    """The writer of a run: a TensorBoard writer that hands every scalar to sinks, too.
+
+    A sink gets the records in batches, at `flush` and `close`, and at the latest with the first record after ten
+    seconds. One that cannot write is logged as an error, gets the records again with the next batch, and does not end
+    the run.
+
+    Args:
+        logdir: the folder of the TensorBoard files.
+        sinks: by name.
+        has_tensorboard: whether to write TensorBoard files.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sinks = {"jsonl": JsonLinesSink(RunInfo(folder), {})}
+        ...     with MetricWriter(folder, sinks, has_tensorboard=False) as writer:
+        ...         writer.add_scalars_of("learner", {"loss": 0.5}, train_iter=100, env_step=800)
+        ...     with open(os.path.join(folder, "metrics.jsonl")) as file:
+        ...         print(file.read(), end="")
+        {"worker": "learner", "train_iter": 100, "env_step": 800, "loss": 0.5}
+    """
+
+    def __init__(self, logdir: str, sinks: Mapping[str, MetricSink], has_tensorboard: bool = True) -> None:
+        super().__init__(logdir)
+        self._has_tensorboard = has_tensorboard
+        self._sinks = dict(sinks)
+        self._waiting_for: dict[str, list[MetricRecord]] = {name: [] for name in sinks}
+        self._failing: set[str] = set()
+        self._oldest_s: float | None = None
+
+    def add_scalars_of(
+        self,
+        worker: str,
+        values: Mapping[str, Any],
+        train_iter: int | None = None,
+        env_step: int | None = None,
+        step_values: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write what a worker logs; see `WorkerLog.scalars`."""
+        add_by_axis(functools.partial(self._add, "add_scalar"), worker, values, train_iter, env_step, step_values)
+        axes = {"train_iter": train_iter, "env_step": env_step}
+        self._record(worker, {name: step for name, step in axes.items() if step is not None}, values)
+
+    def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
+        """Write one value of one's own; sinks get it under the part of `tag` before the last `/`."""
+        super().add_scalar(tag, scalar_value, *args, **kwargs)
+        step = args[0] if args else kwargs.get("global_step")
+        worker, _, name = tag.rpartition("/")
+        self._record(worker or "run", {} if step is None else {"step": step}, {name: scalar_value})
+
+    def _add(self, method: str, *args: Any, **kwargs: Any) -> None:
+        if self._has_tensorboard:
+            super()._add(method, *args, **kwargs)
+
+    def _record(self, worker: str, axes: dict[str, int], values: Mapping[str, Any]) -> None:
+        if not self._sinks:
+            return
+        record = MetricRecord(worker, axes, {name: _plain(value) for name, value in values.items()})
+        now_s = time.monotonic()
+        with self._lock:
+            for waiting in self._waiting_for.values():
+                waiting.append(record)
+            if self._oldest_s is None:
+                self._oldest_s = now_s
+            longest = max(map(len, self._waiting_for.values()))
+            if now_s - self._oldest_s >= _BATCH_S or longest % _BATCH == 0:
+                self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        self._oldest_s = None
+        for name, waiting in self._waiting_for.items():
+            if not waiting:
+                continue
+            try:
+                self._sinks[name].write(waiting)
+            except OSError as e:
+                if name not in self._failing:
+                    _logger.error("metrics are not written to %s: %s; they are kept and written later", name, e)
+                self._failing.add(name)
+                del waiting[:-_MAX_WAITING]
+            else:
+                self._failing.discard(name)
+                self._waiting_for[name] = []
+
+    def flush(self) -> None:
+        """Write what waits to all sinks, and what tensorboardX's thread has written to disk."""
+        with self._lock:
+            self._write_waiting()
+        super().flush()
+
+    def close(self) -> None:
+        """Write everything, and close the event file and the sinks. Later calls do nothing."""
+        with self._lock:
+            self._write_waiting()
+            sinks, self._sinks, self._waiting_for = self._sinks, {}, {}
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close_file)
+            for sink in sinks.values():
+                stack.callback(sink.close)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the event files (see `DistributedWriter`) and, under `sinks`, of the sinks."""
+        with self._lock:
+            self._write_waiting()
+        return {**super().state_dict(), "sinks": {name: sink.state_dict() for name, sink in self._sinks.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Remove what was written after `state_dict` returned `state`; returns a sentence for all that is missing."""
+        missing = super().load_state_dict(state)
+        states = state.get("sinks", {})
+        for name, sink in self._sinks.items():
+            self._waiting_for[name].clear()
+            if name in states:
+                missing += sink.load_state_dict(states[name])
+        return missing
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy writes an event file of its own; the files of the sinks have one writer.
+        return functools.partial(DistributedWriter, *self._args, **self._kwargs), ()
+
+
+def add_by_axis(
+    add_scalar: Callable[[str, Any, int], Any],
+    worker: str,
+    values: Mapping[str, Any],
+    train_iter: int | None,
+    env_step: int | None,
+    step_values: Mapping[str, Any] | None = None,
+) -> None:
+    """Call `add_scalar` with `<worker>_iter/<name>` at `train_iter` and with `<worker>_step/<name>` at `env_step`.
+
+    An axis whose position is None is left out. `step_values` replaces `values` on the axis of env steps.
+    """
+    if train_iter is not None:
+        for name, value in values.items():
+            add_scalar(f"{worker}_iter/{name}", value, train_iter)
+    if env_step is not None:
+        for name, value in (values if step_values is None else step_values).items():
+            add_scalar(f"{worker}_step/{name}", value, env_step)
+
+
+def check_logger(section: Any) -> dict[str, Any]:
+    """The section `logger` of a main config with its defaults.
+
+    Its keys are `sinks`, a list of names, and for each sink the section with its settings.
+
+    Raises:
+        ConfigError: a name or value is not allowed.
+    """
+    _load_services()
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"logger = {section!r} is not allowed; it must be a dict, as in dict(sinks=['tensorboard'])")
+    known = sorted({_TENSORBOARD, *METRIC_SINK_REGISTRY})
+    rules: dict[str, Rule] = {"sinks": instance_of(list, tuple), **{name: instance_of(Mapping) for name in known}}
+    check_config({key: value for key, value in section.items() if key in rules}, "the section logger", rules)
+    for name in [key for key in section if key not in rules]:
+        raise ConfigError(f"the section logger: unknown key {name!r}; did you mean {_nearest(name, rules)!r}?")
+    settings = {**DEFAULTS, **section}
+    for name in settings["sinks"]:
+        if name not in known:
+            raise ConfigError(
+                f"logger.sinks: unknown sink {name!r}; did you mean {_nearest(str(name), known)!r}? "
+                f"Known are {', '.join(known)}"
+            )
+    return settings
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    return min(known, key=lambda other: edit_distance(name, other))
+
+
+def create_metric_writer(logdir: str, run: RunInfo, section: Mapping[str, Any]) -> MetricWriter:
+    """The writer of a run; `csv` and `jsonl` are among its sinks whether `section.sinks` names them or not.
+
+    Args:
+        logdir: the folder of the TensorBoard files.
+        section: the section `logger` of the main config.
+
+    Raises:
+        ConfigError: `section` is wrong.
+        ImportError: a sink needs a package that is not installed.
+    """
+    settings = check_logger(section)
+    names = dict.fromkeys([*_FILES, *settings["sinks"]])
+    sinks = {
+        name: METRIC_SINK_REGISTRY.get(name)(run, settings.get(name, {})) for name in names if name != _TENSORBOARD
+    }
+    return MetricWriter(logdir, sinks, has_tensorboard=_TENSORBOARD in names)
+
+
+def _load_services() -> None:
+    from ding.utils import metric_services  # noqa: F401 registers them
+
+
+def _plain(value: Any) -> float:
+    """A number of numpy or torch as Python's."""
+    item = value.item() if hasattr(value, "item") else value
+    return item if isinstance(item, numbers.Real) and not isinstance(item, bool) else float(item)  # type: ignore
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _csv_line(cells: Sequence[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(cells)
+    return text.getvalue()
+
+
+def _csv_files(folder: str) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if name.endswith(".csv")) if os.path.isdir(folder) else []
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _lines(path: str) -> list[str]:
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return file.read().split("\n")[:-1]
+
+
+def _append(path: str, lines: Sequence[str]) -> None:
+    """Append whole lines, or, where that fails, nothing."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "ab", buffering=0) as file:
+        size = file.tell()
+        data = memoryview("".join(f"{line}\n" for line in lines).encode())
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def _replace(path: str, lines: Sequence[str]) -> None:
+    with atomic_write(path, "w") as file:
+        file.writelines(f"{line}\n" for line in lines)
