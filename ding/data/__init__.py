@@ -1,4 +1,4 @@
-"""Storage of training data."""
+"""Buffers and data sets of training data."""
 
 from ding.data.buffer.buffer import Buffer, BufferedData, apply_middleware
 from ding.data.buffer.deque_buffer import DequeBuffer

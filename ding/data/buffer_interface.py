@@ -1,4 +1,4 @@
-"""The role every replay buffer of the worker layer fills."""
+"""The interface of replay buffers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ding.utils.config_helper import default_config_of
 
 
 class IBuffer(ABC):
-    """A bounded store of training data between collector and learner.
+    """A bounded store of training data between a collector and a learner.
 
     A subclass sets `config` to its default configuration.
     """
@@ -20,7 +20,7 @@ class IBuffer(ABC):
 
     @classmethod
     def default_config(cls) -> EasyDict:
-        """A fresh copy of the default configuration, with `cfg_type` = `<ClassName>Dict`."""
+        """Returns a copy of the default configuration, with `cfg_type` = `<ClassName>Dict`."""
         return default_config_of(cls)
 
     @abstractmethod
@@ -28,47 +28,47 @@ class IBuffer(ABC):
         """Store one item, or each item of a list.
 
         Args:
-            data: an item, or a list of items.
-            cur_collector_envstep: env steps collected so far, for the logs; -1 when unknown.
+            data: An item, or a list of items.
+            cur_collector_envstep: Env steps collected so far, for the logs; -1 if unknown.
         """
         raise NotImplementedError
 
     @abstractmethod
     def update(self, info: dict[str, list[Any]]) -> None:
-        """Take in what the learner found out about sampled items, such as new priorities."""
+        """Update sampled items with results of the learner, such as new priorities."""
         raise NotImplementedError
 
     @abstractmethod
     def sample(self, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
-        """Draw `batch_size` items; None when the buffer cannot serve them now."""
+        """Sample `batch_size` items. Returns None if this is currently not possible."""
         raise NotImplementedError
 
     @abstractmethod
     def clear(self) -> None:
-        """Drop all items."""
+        """Remove all items."""
         raise NotImplementedError
 
     @abstractmethod
     def count(self) -> int:
-        """How many items can be sampled."""
+        """Returns the number of items that can be sampled."""
         raise NotImplementedError
 
     @abstractmethod
     def save_data(self, file_name: str) -> None:
-        """Write the items to a file; parent folders are created."""
+        """Write the items to a file. Creates parent folders."""
         raise NotImplementedError
 
     @abstractmethod
     def load_data(self, file_name: str) -> None:
-        """Read back a file that `save_data` wrote."""
+        """Load the items of a file that `save_data` wrote."""
         raise NotImplementedError
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to rebuild the buffer, in plain containers and arrays."""
+        """Returns the full state of the buffer, in plain containers and arrays."""
         raise NotImplementedError
 
     @abstractmethod
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Rebuild the buffer from what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         raise NotImplementedError

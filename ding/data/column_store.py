@@ -1,4 +1,4 @@
-"""Where buffers keep their items: typed columns of the capacity, written round and round."""
+"""Column storage of buffers: a ring of slots backed by typed columns."""
 
 from __future__ import annotations
 
@@ -8,9 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ding.data.column_copies import own_column, own_item, own_node, own_objects, packed_columns, unpacked_columns
-from ding.data.column_fit import can_share, columns_of_items, described, fits, shape_of
-from ding.data.column_memory import LINE_BYTES, ColumnMemory
+from ding.data.columns import (
+    LINE_BYTES,
+    ColumnMemory,
+    can_share,
+    columns_of_items,
+    described,
+    fits,
+    own_column,
+    own_item,
+    own_node,
+    own_objects,
+    packed_columns,
+    shape_of,
+    unpacked_columns,
+)
 from ding.data.ring import Ring
 from ding.data.row_ring import RowRing
 from ding.utils.data.samples import (
@@ -27,26 +39,25 @@ from ding.utils.data.samples import (
 )
 from ding.utils.segment_tree import IntArray
 
-# Values of up to so many bytes lie in a record for each slot: a draw waits for memory once for all of them.
+# Values of up to this many bytes are stored in one record per slot: a draw has one cache miss for all of them.
 _RECORD_BYTES = 64
-# Records that nearly fill a line of the cache get one of their own; others would lie across two.
+# Records above this size are padded to a line of the cache, so that none spans two lines.
 _FULL_LINE = 52
 
 
 class ColumnStore(Ring):
-    """Slots of items that are dicts with the same keys, as typed columns; of any other items as they are.
+    """Stores dicts with the same keys in typed columns, and any other items as Python objects.
 
-    The columns are those of the first items. A `next_obs` that is the `obs` of another item is stored once. A value
-    that does not fit its column makes that a column of objects, an item with other keys makes all items objects; each
-    is told once in a warning. What is stored belongs to the store, and what is read to who reads it. Not thread-safe.
+    The first items define the columns. A `next_obs` that is the `obs` of another item is stored once. If a value does
+    not fit its column, this column stores objects after that; if the keys of an item differ, the whole store does.
+    Each change is logged once as a warning. Items are copied when they are written and read. Not thread-safe.
 
     Args:
-        size: number of slots.
-        logger: gets the warnings.
-        folder: of the files that the columns are mapped to; None for memory. Objects are always in memory.
-        share_frames: whether to store frames that successive image observations [C, ...] have in common once.
-        fields: name and dtype of what the owner keeps for each slot, beside the values: a draw waits for memory once
-            for all of them.
+        size: Number of slots.
+        logger: Logs the warnings.
+        folder: Folder of the files that the columns are mapped to; None for memory. Objects are always in memory.
+        share_frames: Whether to store frames that successive image observations [C, ...] have in common once.
+        fields: Name and dtype of the owner's metadata of each slot, stored next to small values.
     """
 
     def __init__(
@@ -60,27 +71,27 @@ class ColumnStore(Ring):
         super().__init__(size)
         self._logger, self._memory, self._share_frames = logger, ColumnMemory(folder), share_frames
         self._columns: dict[str, Node] | None = None
-        self._rings: list[tuple[str, RowRing]] = []  # by the field of their row numbers
+        self._rings: list[tuple[str, RowRing]] = []  # with the record field of their row numbers
         self._own_fields = list(fields)
-        self._records: Any = np.zeros(size, self._own_fields)  # those of the owner, small columns, row numbers
-        self._fields: dict[int, str] = {}  # the fields of the records that are columns, by the id of the column
-        self._objects: list[Any] | None = None  # the items by slot, where there are no columns
+        self._records: Any = np.zeros(size, self._own_fields)  # the owner's fields, small columns, row numbers
+        self._fields: dict[int, str] = {}  # record field of a small column, by the id of the column
+        self._objects: list[Any] | None = None  # the items by slot, if they are not in columns
 
     # ---- the contents
 
     @property
     def columns(self) -> dict[str, Node] | None:
-        """The columns [size] by key; None where there are none. Their contents are of meaning in `held` slots."""
+        """The columns [size] by key, undefined in empty slots; None without columns."""
         return self._columns
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was stored yet, so that neither columns nor objects are there."""
+        """Whether nothing was stored since construction or `reset`."""
         return self._columns is None and self._objects is None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns when all slots are in use, without what objects refer to."""
+        """Memory of all columns if all slots are in use, without the memory of objects."""
         rings = [ring for _, ring in self._rings]
         counted = {id(column) for ring in rings for column in (ring.obs, ring.next_obs)}
         counted.update(self._fields)
@@ -91,7 +102,7 @@ class ColumnStore(Ring):
         return int(apart + self._records.nbytes + self.held.nbytes)
 
     def put(self, items: Sequence[Any]) -> None:
-        """Write at most `size` items to the next slots, over what is there."""
+        """Write at most `size` items to the next slots; items there are overwritten."""
         count = len(items)
         slots = self.next_slots(count)
         self.held[slots] = False
@@ -99,7 +110,7 @@ class ColumnStore(Ring):
         self.advance(count)
 
     def replace(self, slot: int, item: Any) -> None:
-        """Write one item to `slot`, or empty it for None; the counters stay."""
+        """Write one item to `slot`, or empty it if None. Counters do not change."""
         self.held[slot] = False
         if item is None:
             self._forget_objects(np.array([slot]))
@@ -108,20 +119,20 @@ class ColumnStore(Ring):
             self.held[slot] = True
 
     def read(self, slots: IntArray) -> Sequence[Any]:
-        """The items in `slots` [n], all of which hold one: `Samples`, or a list of objects."""
+        """Returns the items in occupied `slots` [n]: `Samples`, or a list of objects."""
         if self._columns is not None:
             return Samples(self.gather(slots), size=len(slots))
         objects = self._objects or []
         return [own_item(objects[slot]) for slot in slots.tolist()]
 
     def gather(self, slots: IntArray) -> dict[str, Node]:
-        """The columns of the items in `slots` [n], copied. Needs `columns`."""
+        """Returns copies of the columns at `slots` [n]. Requires `columns`."""
         columns, _ = self.gather_with_fields(slots)
         assert columns is not None
         return columns
 
     def gather_with_fields(self, slots: IntArray) -> tuple[dict[str, Node] | None, np.ndarray]:
-        """The columns of the items in `slots` [n], None where there are none, and records with the fields; copied."""
+        """Returns copies of the columns at `slots` [n], None without columns, and of the records with the fields."""
         records = self._records.take(slots)
         if self._columns is None:
             return None, records
@@ -131,27 +142,27 @@ class ColumnStore(Ring):
         return self._gathered(slots, records, shared), records
 
     def gather_shared(self, slots: IntArray, is_copied: bool = True) -> dict[str, Node]:
-        """The columns of the items in `slots` [n]; observations that are stored once are so again.
+        """Returns the columns at `slots` [n], with shared observations still shared. Requires `columns`.
 
-        They are copied, unless `is_copied` is False and they lie in the store as they are wanted.
+        The arrays are copies. If `is_copied` is False, they may be views of the store.
         """
         assert self._columns is not None
         shared: dict[int, Column] = {}
         for _, ring in self._rings:
             shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.snapshot(slots, is_copied)
-        if not is_copied and len(slots) and slots[-1] == len(slots) - 1:  # the first ones, as they lie there
+        if not is_copied and len(slots) and slots[-1] == len(slots) - 1:  # the first slots, in order
             for column in columns_of(self._columns):
-                is_apart = id(column) not in shared and id(column) not in self._fields
-                if is_apart and column.kind is not Kind.OBJECT:
+                is_separate = id(column) not in shared and id(column) not in self._fields
+                if is_separate and column.kind is not Kind.OBJECT:
                     shared[id(column)] = Column(column.kind, column.data[: len(slots)], None, column.steps)
         return self._gathered(slots, self._records.take(slots), shared)
 
     def field(self, name: str) -> Any:
-        """What the owner keeps, [size]; it is another array after the first items, and after `reset`."""
+        """Returns a field [size] of the owner. The first items and `reset` replace the array."""
         return self._records[name]
 
     def _gathered(self, slots: IntArray, records: np.ndarray, shared: dict[int, Column]) -> dict[str, Node]:
-        """The columns at `slots`, of copied `records` and `shared` rows, by the id of their column, where they are."""
+        """Returns the columns at `slots`: from `records`, from `shared` (by the id of the column), else copied."""
         fields = self._fields
 
         def own(column: Column) -> Column:
@@ -169,7 +180,7 @@ class ColumnStore(Ring):
         self._forget_objects(slots)
 
     def reset(self) -> None:
-        """Empty all slots and forget the columns; `push_count` stays."""
+        """Empty all slots and remove the columns. `push_count` does not change."""
         super().reset()
         self._reset_columns()
 
@@ -181,7 +192,7 @@ class ColumnStore(Ring):
         self._memory.delete_files()
 
     def _with_own_fields(self, records: Any) -> Any:
-        """`records`, with what the owner keeps in those that are replaced."""
+        """Copy the owner's fields into new `records` and return them."""
         for name, _ in self._own_fields:
             records[name] = self._records[name]
         return records
@@ -217,7 +228,7 @@ class ColumnStore(Ring):
                 stored.data[slot] = value
 
     def _make_columns(self, columns: dict[str, Node]) -> None:
-        # Keys whose values are one column now may have others later.
+        # Keys that share a column now may differ later.
         columns = {
             key: map_node(lambda c: Column(c.kind, c.data, c.rows, c.steps), node) for key, node in columns.items()
         }
@@ -241,7 +252,7 @@ class ColumnStore(Ring):
         self._columns = {key: map_node(make, node) for key, node in columns.items()}
 
     def _pairs_to_share(self, columns: dict[str, Node]) -> list[tuple[tuple[Column, Column], bool]]:
-        """The columns of `obs` and `next_obs` that are stored once, and whether as frames."""
+        """Returns the pairs of `obs` and `next_obs` columns to store once, and whether as frames."""
         obs, next_obs = columns.get("obs"), columns.get("next_obs")
         if obs is None or next_obs is None or not is_same_structure(obs, next_obs):
             return []
@@ -261,7 +272,7 @@ class ColumnStore(Ring):
         fields += [(f"column {i}", column.data.dtype, column.data.shape[1:]) for i, column in enumerate(small)]
         for name, ((obs, _), has_frames) in zip(self._names_of_numbers(pairs), pairs, strict=True):
             fields.append((name, np.int32, (2, shape_of(obs)[0]) if has_frames else (2,)))
-        fields.sort(key=lambda field: -np.dtype(field[1]).itemsize)  # leaves no gaps between the fields
+        fields.sort(key=lambda field: -np.dtype(field[1]).itemsize)  # avoids gaps between the fields
         dtype = np.dtype(fields, align=True)
         if _FULL_LINE < dtype.itemsize < LINE_BYTES:
             fields.append(("padding", np.uint8, (LINE_BYTES - dtype.itemsize,)))
@@ -277,7 +288,7 @@ class ColumnStore(Ring):
     # ---- values that do not fit
 
     def accepts(self, columns: dict[str, Node]) -> bool:
-        """Whether items of these columns have their place in those of the store, of which none has to change."""
+        """Returns whether items with these columns fit the columns of the store as they are."""
         stored = self._columns
         if stored is None or not is_same_structure(stored, columns):
             return self.is_empty
@@ -286,7 +297,10 @@ class ColumnStore(Ring):
         return all(verdicts)
 
     def _conform(self, columns: dict[str, Node]) -> list[tuple[Column, Column]] | None:
-        """Each stored column with the one of `columns` that fits it; None where the keys are others."""
+        """Pair each stored column with the one of `columns` to write to it, changing kinds if necessary.
+
+        Returns None if the keys differ.
+        """
         stored = self._columns
         assert stored is not None
         if columns.keys() != stored.keys():
@@ -326,14 +340,14 @@ class ColumnStore(Ring):
         return pairs
 
     def _as_objects(self, node: Node) -> list[Any]:
-        """What is stored, by slot."""
+        """Returns the stored values by slot."""
         slots, objects = self.occupied(), [None] * self.size
         for slot, value in zip(slots.tolist(), node_items(own_node(node, slots)), strict=True):
             objects[slot] = value
         return objects
 
     def _unshare(self, columns: Iterable[Column]) -> None:
-        """Store `obs` and `next_obs` apart, where one of `columns` is among them."""
+        """Store the `obs` and `next_obs` that one of `columns` belongs to separately."""
         for column in columns:
             for name, ring in [named for named in self._rings if column in (named[1].obs, named[1].next_obs)]:
                 self._rings.remove((name, ring))
@@ -344,14 +358,14 @@ class ColumnStore(Ring):
                     each.data[slots] = values
 
     def _make_objects(self, items: Sequence[Any]) -> None:
-        """Keep whole items from now on, of which some of `items` have no place in the columns."""
+        """Store whole items as objects after this call, because some of `items` do not fit the columns."""
         keys: Any = self._columns.keys() if self._columns is not None else getattr(items[0], "keys", list)()
         other = next((item for item in items if isinstance(item, dict) and item.keys() != keys), None)
         if self._columns is not None or other is not None:
             got = items[0] if other is None else sorted(map(str, other))
             self._logger.warning(
                 "items of a buffer should be dicts with the same keys: expected %s, got %.200s; "
-                "from now on all items are stored as Python objects, which takes more memory and time",
+                "all items are stored as Python objects now, which takes more memory and time",
                 sorted(map(str, keys)),
                 got,
             )
@@ -365,8 +379,8 @@ class ColumnStore(Ring):
 
     def _warn(self, key: str, expected: str, got: str) -> None:
         self._logger.warning(
-            "the values of %r should be alike: expected %s, got %s; "
-            "from now on they are stored as Python objects, which takes more memory and time",
+            "the values of %r should have one type and shape: expected %s, got %s; "
+            "they are stored as Python objects now, which takes more memory and time",
             key,
             expected,
             got,
@@ -381,12 +395,12 @@ class ColumnStore(Ring):
     # ---- states
 
     def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
-        """The items in plain values and arrays: `slots` [n], ascending, and `columns` with `arrays`, or `items`.
+        """Returns plain values and arrays: ascending `slots` [n], and `columns` with `arrays`, or `items`.
 
-        What was not written in the meantime stands at the same place of the same array in the next snapshot.
+        Unchanged values have the same position in the same array in the next snapshot.
 
         Args:
-            is_copied: False for arrays that are, as far as can be, those of the store.
+            is_copied: If False, arrays may be views of the store.
         """
         slots = np.flatnonzero(self.held)
         if self._columns is not None:
@@ -398,10 +412,10 @@ class ColumnStore(Ring):
         return {"size": self.size, "slots": slots, "items": items, "packed": packed}
 
     def load(self, snapshot: dict[str, Any], counters: Mapping[str, Any]) -> None:
-        """Hold what `snapshot` has told, and nothing else; `counters` are as for `Ring.restore`.
+        """Replace the contents by a `snapshot`; `counters` are those of `Ring.restore`.
 
         Raises:
-            ValueError: it is of a store of another size.
+            ValueError: If it is of a store of another size.
         """
         size, tail = snapshot["size"], counters["tail"]
         if size != self.size or not 0 <= tail < self.size:

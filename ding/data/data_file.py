@@ -1,4 +1,4 @@
-"""Files that hold the items of a buffer: msgpack without code, written whole or not at all."""
+"""Files of buffer items: code-free msgpack, written atomically."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ _VERSION = 1
 
 
 def write_data_file(file_name: str, kind: str, items: list[Any], notes: dict[str, Any] | None = None) -> None:
-    """Write `items` to `file_name`; parent folders are created, an existing file is replaced in one step.
+    """Write `items` to `file_name`. Creates parent folders; an existing file is replaced atomically.
 
-    `kind` says what the items are; who reads the file has to expect the same. `notes` is what else is known of them.
+    Args:
+        kind: What the items are; `read_data_file` requires the same.
+        notes: Further data about the items as a whole.
     """
     from ding.utils.file_helper import atomic_write
     from ding.utils.msgpack_helper import pack
@@ -23,10 +25,10 @@ def write_data_file(file_name: str, kind: str, items: list[Any], notes: dict[str
 
 
 def read_data_file(file_name: str, kind: str) -> tuple[list[Any], dict[str, Any]]:
-    """The items, and the notes on them, of a file of that `kind` that `write_data_file` wrote.
+    """Returns the items and notes of a file that `write_data_file` wrote.
 
     Raises:
-        ValueError: the file is of another kind or of a newer version.
+        ValueError: If the file is of another kind or version, or cannot be decoded.
     """
     from ding.utils.msgpack_helper import unpack
 
@@ -38,5 +40,7 @@ def read_data_file(file_name: str, kind: str) -> tuple[list[Any], dict[str, Any]
     if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
         raise ValueError(f"{file_name!r} is not a buffer data file of version {_VERSION}; write it with save_data")
     if data["kind"] != kind:
-        raise ValueError(f"{file_name!r} holds {data['kind']}, not {kind}: it was saved by another type of buffer")
+        raise ValueError(
+            f"{file_name!r} holds {data['kind']}, not {kind}: it was saved by another type of buffer; load it there"
+        )
     return data["items"], data.get("notes", {})

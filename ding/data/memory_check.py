@@ -1,4 +1,4 @@
-"""A warning before a buffer outgrows the memory, not after."""
+"""A warning if a buffer will not fit into memory."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ import torch
 
 from ding.utils.data.samples import Kind, Samples, columns_of, part_of
 
-# What a tensor takes beside its elements: the Python object and what torch keeps about it. Measured.
+# Memory of a tensor without its elements: the Python object and torch's metadata. Measured.
 _TENSOR_BYTES = 400
-# Items that are looked at.
-_MAX_LOOKED_AT = 256
+# Maximum number of items that the estimate is based on.
+_MAX_ITEMS = 256
 
 
 class MemoryCheck:
-    """Estimates, when the first items come, how much memory a full buffer takes, and warns where that is not free.
+    """Estimates the memory of a full buffer from its first items, and warns if less is free.
 
-    Memory of GPUs is told apart. Arrays that several items share count for each of them, objects that are the same
-    once.
+    Each GPU is estimated separately. Views of one array count each, the same object counts once.
 
     Args:
-        logger: gets the estimate, and the warning.
+        logger: Logs the estimate and the warning.
 
     Attributes:
-        is_done: whether the estimate was made.
+        is_done: Whether the estimate was made.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -38,17 +37,17 @@ class MemoryCheck:
         self.is_done = False
 
     def estimate(self, items: Sequence[Any], capacity: int, column_bytes: int = 0) -> None:
-        """Estimate the memory of `capacity` items like `items`. Does nothing but at the first call with items.
+        """Log the estimated memory of `capacity` items like `items`. Only the first call with items does something.
 
         Args:
-            items: the first ones.
-            capacity: number of items.
-            column_bytes: what columns take when they are full. Of items in columns, objects alone count then.
+            items: The first items.
+            capacity: Number of items of a full buffer.
+            column_bytes: Memory of the full columns. For items in columns, only objects are added to it.
         """
         if self.is_done or not items:
             return
         self.is_done = True
-        known = part_of(items, 0, _MAX_LOOKED_AT)
+        known = part_of(items, 0, _MAX_ITEMS)
         sizes = {device: size * capacity // len(known) for device, size in memory_of(_objects_of(known)).items()}
         sizes["cpu"] += column_bytes
         for device, full_bytes in sizes.items():
@@ -57,7 +56,7 @@ class MemoryCheck:
                 capacity,
                 len(known),
                 _readable(full_bytes),
-                _kind(device),
+                _name_of(device),
             )
             free_bytes = _free_on(device)
             if free_bytes is not None and full_bytes > free_bytes:
@@ -66,8 +65,8 @@ class MemoryCheck:
     def _warn(self, device: str, full_bytes: float, free_bytes: int, capacity: int) -> None:
         self._logger.warning(
             "the buffer will not fit into %s: its %d items take up to about %s, but only %s are free; "
-            "lower replay_buffer_size, to about %d",
-            _kind(device),
+            "reduce replay_buffer_size to about %d",
+            _name_of(device),
             capacity,
             _readable(full_bytes),
             _readable(free_bytes),
@@ -76,7 +75,7 @@ class MemoryCheck:
 
 
 def memory_of(items: Iterable[Any]) -> dict[str, int]:
-    """About how many bytes `items` and what they contain take, by device ("cpu", "cuda:0", ...)."""
+    """Returns the approximate memory of `items` and their contents in bytes, by device ("cpu", "cuda:0", ...)."""
     todo, seen = list(items), set[int]()
     sizes = Counter({"cpu": 0})
     while todo:
@@ -116,7 +115,7 @@ def _free_on(device: str) -> int | None:
     return None
 
 
-def _kind(device: str) -> str:
+def _name_of(device: str) -> str:
     return "memory" if device == "cpu" else f"memory of {device}"
 
 

@@ -1,4 +1,4 @@
-"""Priorities of the slots of a buffer, and draws in proportion to priority ** alpha (arXiv:1511.05952)."""
+"""Draws of slots with probability proportional to priority ** alpha (arXiv:1511.05952)."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import torch
 
 from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
 
-# Added to updated priorities, and in place of a pushed 0: every stored item keeps a chance to be drawn.
+# Added to updated priorities, and used instead of a pushed 0, so that every stored item can be drawn.
 PRIORITY_EPS = 1e-5
-# Slots to a block, whose weights are two lines of the cache, and the most blocks whose sums are searched without
-# another level above them. Measured for draws and updates of 256: binary trees take three times as long.
+# Slots per block, whose weights fill two lines of the cache, and the maximum number of blocks that are searched
+# without another level above them. Measured for draws and updates of 256: binary trees take three times as long.
 _BLOCK = 16
 _BLOCK_BYTES = 128
 _MAX_TOP = 8192
-# After so many writes their sums are computed, read or not.
+# Number of writes after which sums are computed even if they are not read.
 _MAX_CHANGED = 256
-# A matrix product with it gives the running sums of blocks; several times faster than `cumsum` along rows.
+# The product with this matrix is the running sums of blocks, several times faster than `cumsum` along rows.
 _RUNNING = np.tril(np.ones((_BLOCK, _BLOCK)))
-# Within a block single precision takes half the time; not so where weights are close to its limits.
+# Single precision within a block takes half the time. It is used if the total is in this range.
 _RUNNING_SINGLE = _RUNNING.astype(np.float32)
 _SINGLE_TOTALS = (1e-16, 1e30)
 
 Range = tuple[int, int]
 BoolArray = npt.NDArray[np.bool_]
-# Slot numbers, or a run of them with start and stop.
+# Slot numbers, or a slice with start and stop.
 Slots = IntArray | slice
 
 
@@ -39,11 +39,11 @@ class PriorityError(ValueError, AssertionError):
 
 
 def as_priorities(values: Any) -> FloatArray:
-    """Numbers, arrays or tensors (on any device) as one float64 array [n].
+    """Convert numbers, arrays or tensors (on any device) to one float64 array [n].
 
     Raises:
-        PriorityError: a value is negative, NaN or infinite.
-        TypeError: a value is no number.
+        PriorityError: If a value is negative, NaN or infinite.
+        TypeError: If a value is not a number.
     """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
@@ -60,12 +60,12 @@ def as_priorities(values: Any) -> FloatArray:
 
 
 def _smallest(values: FloatArray) -> float:
-    """The smallest of at least one number; NaN where there is one."""
+    """Returns the smallest of at least one value; NaN if there is one."""
     return float(values[values.argmin()])
 
 
 def _largest(values: FloatArray) -> float:
-    """The largest of at least one number; NaN where there is one."""
+    """Returns the largest of at least one value; NaN if there is one."""
     return float(values[values.argmax()])
 
 
@@ -78,19 +78,19 @@ def _as_float(value: Any) -> float:
 
 
 class PriorityIndex:
-    """Weight (priority ** alpha) of each slot; a slot without an item has weight 0.
+    """The weight, priority ** alpha, of each slot. An empty slot has weight 0.
 
-    Weights are summed in blocks, and blocks in larger blocks, until a few thousand sums are left. A sum that changed is
-    computed anew from its parts when it is next read: sums never drift, and many small writes cost one pass. Not
-    thread-safe.
+    Weights are summed by block, and these sums again by block, until at most a few thousand sums are left. Changed
+    sums are recomputed from the level below when they are next read, so they never drift, and many small writes cost
+    one pass. Not thread-safe.
 
     Args:
-        size: number of slots.
-        alpha: exponent in [0, 1]; 0 draws uniformly.
+        size: Number of slots.
+        alpha: Exponent in [0, 1]; 0 draws uniformly.
 
     Attributes:
         weights: float64 [size]; read only.
-        max_priority: the largest priority seen by updates, the default for new items.
+        max_priority: The largest updated priority, at least 1: the default of new items.
 
     Example:
         >>> index = PriorityIndex(4, alpha=1.0)
@@ -107,25 +107,25 @@ class PriorityIndex:
         while len(self._sums) == 1 or len(self._sums[-1]) > _MAX_TOP:
             self._sums.append(_aligned_zeros(_padded(len(self._sums[-1]) // _BLOCK)))
         self.weights = self._sums[0][:size]
-        self._changed: list[IntArray] = []  # blocks whose sum is not computed yet
-        self._running = np.zeros(len(self._sums[-1]) + 1)  # sums of the highest level before each block
-        # The same memory for torch, whose running sums are those of numpy's `cumsum`, in a quarter of the time.
+        self._changed: list[IntArray] = []  # blocks whose sums are out of date
+        self._running = np.zeros(len(self._sums[-1]) + 1)  # running sums of the highest level
+        # Tensors of the same memory: torch's `cumsum` equals numpy's and takes a quarter of the time.
         self._highest, self._ends = torch.from_numpy(self._sums[-1]), torch.from_numpy(self._running[1:])
-        self._strata = np.zeros(0)  # the numbers of the strata of the newest draw
-        # The smallest weight above 0, None where it is not known, and a slot that has it.
+        self._strata = np.zeros(0)  # the indices of the strata of the last draw
+        # The smallest weight above 0, None if unknown, and a slot that has it.
         self._least: float | None = math.inf
         self._least_slot = -1
 
     @property
     def sum_tree(self) -> SumSegmentTree:
-        """A tree of the weights, made anew."""
+        """A new tree of the weights."""
         tree = SumSegmentTree(_power_of_two(len(self.weights)))
         tree.set_batch(np.arange(len(self.weights)), self.weights)
         return tree
 
     @property
     def min_tree(self) -> MinSegmentTree:
-        """A tree of the weights of the slots in use, made anew."""
+        """A new tree of the weights above 0."""
         tree = MinSegmentTree(_power_of_two(len(self.weights)))
         tree.set_batch(np.arange(len(self.weights)), np.where(self.weights > 0, self.weights, np.inf))
         return tree
@@ -137,8 +137,9 @@ class PriorityIndex:
         return float(self._running[-1])
 
     def update(self, slots: IntArray, priorities: FloatArray, eps: float = PRIORITY_EPS) -> FloatArray:
-        """Give `slots` [n] their (valid) `priorities` [n] + `eps`, and raise `max_priority` to the largest of
-        them, without it. Returns what counts.
+        """Set the priorities of `slots` [n] to valid `priorities` [n] + `eps`, and return these.
+
+        `max_priority` becomes at least the largest of `priorities`.
         """
         raised = priorities + eps
         self.set_weights(slots, raised**self.alpha)
@@ -146,7 +147,7 @@ class PriorityIndex:
         return raised
 
     def set(self, slots: Slots, priorities: FloatArray) -> FloatArray:
-        """Give `slots` [n] their (valid) `priorities` [n]; a 0 counts as `PRIORITY_EPS`. Returns what counts."""
+        """Set the priorities of `slots` [n] to valid `priorities` [n], with `PRIORITY_EPS` for 0, and return these."""
         if priorities.size:
             if _smallest(priorities) == 0.0:
                 priorities = np.where(priorities == 0.0, PRIORITY_EPS, priorities)
@@ -154,7 +155,7 @@ class PriorityIndex:
         return priorities
 
     def set_weights(self, slots: Slots, weights: FloatArray) -> None:
-        """Write weights [n] as they are; 0 takes a slot out of the draw."""
+        """Set weights [n]; 0 excludes a slot from the draw."""
         self.weights[slots] = weights
         if self._least is not None:
             if weights.size and _smallest(weights) < self._least:
@@ -169,7 +170,7 @@ class PriorityIndex:
             self._settle()
 
     def _note_least(self, slots: Slots) -> None:
-        """Keep the smallest weight above 0 in `slots` if it is smaller than that known so far."""
+        """Update the smallest weight above 0 by the weights of `slots`."""
         weights = self.weights[slots]
         place = int(np.where(weights > 0, weights, np.inf).argmin())
         if 0 < weights[place] < (math.inf if self._least is None else self._least):
@@ -177,11 +178,11 @@ class PriorityIndex:
             self._least_slot = slots.start + place if isinstance(slots, slice) else int(slots[place])
 
     def remove(self, slots: Slots) -> None:
-        """Take `slots` out of the draw."""
+        """Exclude `slots` from the draw."""
         self.set_weights(slots, np.zeros(len(self.weights[slots])))
 
     def clear(self) -> None:
-        """Take out all slots and forget the largest priority."""
+        """Exclude all slots from the draw and reset `max_priority` to 1."""
         for sums in self._sums:
             sums.fill(0.0)
         self._changed.clear()
@@ -189,17 +190,17 @@ class PriorityIndex:
         self._least, self._least_slot, self.max_priority = math.inf, -1, 1.0
 
     def note_max(self, priorities: FloatArray) -> None:
-        """Raise `max_priority` to the largest of `priorities`."""
+        """Raise `max_priority` to at least the largest of `priorities`."""
         if priorities.size:
             self.max_priority = max(self.max_priority, _largest(priorities))
 
     def draw(self, size: int, rng: np.random.Generator, ranges: Sequence[Range] | None = None) -> IntArray:
-        """`size` slots, one from each of `size` equal strata of the total weight, in ascending strata.
+        """Draw `size` slots, one from each of `size` equal strata of the total weight, in ascending order of strata.
 
-        `ranges` limits the draw to half-open slot ranges, taken in the given order; one slot may come up repeatedly.
+        A slot may be drawn several times. `ranges` restricts the draw to half-open slot ranges, in their order.
 
         Raises:
-            ValueError: no slot with weight is there, or lies in `ranges`.
+            ValueError: If no slot (in `ranges`) has a weight above 0.
         """
         if size != len(self._strata):
             self._strata = np.arange(float(size))
@@ -217,27 +218,27 @@ class PriorityIndex:
 
     @property
     def least_weight(self) -> float:
-        """The smallest weight above 0; infinite where there is none."""
+        """The smallest weight above 0; infinite if there is none."""
         if self._least is None:
             self._least = math.inf
             self._note_least(slice(0, len(self.weights)))
         return self._least
 
     def importance(self, slots: IntArray, beta: float, least_weight: float | None = None) -> FloatArray:
-        """Importance weights [n]: (N P_i) ** -beta over their maximum, so (smallest weight / weight_i) ** beta.
+        """Returns importance weights [n]: (N P_i) ** -beta / their maximum = (smallest weight / weight_i) ** beta.
 
         Args:
-            least_weight: the smallest weight, where other items count, too; by default `self.least_weight`.
+            least_weight: The smallest weight, if items of other buffers count too; by default `self.least_weight`.
         """
         least = self.least_weight if least_weight is None else least_weight
         result: FloatArray = (least / self.weights.take(slots)) ** beta
         return result
 
     def _settle(self) -> None:
-        """Compute the sums of blocks that changed."""
+        """Recompute the sums of changed blocks."""
         if not self._changed:
             return
-        # Sums that come up again are computed again, which is faster than to look for them.
+        # Duplicates are computed twice, which is faster than removing them.
         changed = self._changed[0] if len(self._changed) == 1 else np.concatenate(self._changed)
         if len(changed) > len(self._sums[1]):
             changed = np.arange(len(self._sums[0]) // _BLOCK)
@@ -245,7 +246,7 @@ class PriorityIndex:
         for level, (parts, sums) in enumerate(zip(self._sums, self._sums[1:], strict=False)):
             if level:
                 changed = changed // _BLOCK
-            # Each row is summed by itself, so a sum does not depend on which others are computed with it.
+            # Each row is summed separately, so that a sum does not depend on the other rows.
             sums[changed] = np.einsum("ij->i", parts.reshape(-1, _BLOCK).take(changed, axis=0))
         torch.cumsum(self._highest, 0, out=self._ends)
 
@@ -255,7 +256,7 @@ def _padded(count: int) -> int:
 
 
 def _aligned_zeros(count: int) -> FloatArray:
-    """Zeros whose blocks begin where lines of the cache do: a draw waits for memory once a block."""
+    """Returns zeros whose blocks are aligned to lines of the cache: a draw has one cache miss per block."""
     zeros = np.zeros(count + _BLOCK)
     start = -zeros.ctypes.data % _BLOCK_BYTES // zeros.itemsize
     return zeros[start : start + count]
@@ -266,9 +267,12 @@ def _power_of_two(count: int) -> int:
 
 
 def _search(running: FloatArray, strata: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Where the masses lie that end `strata` [n] of n equal parts of the total, and what of each mass is left there.
+    """Find the indices of the masses at `strata` [n], in units of the total / n, and the rest of each mass there.
 
-    `running` [m + 1] are the sums of the weights before each place, and the total.
+    `running` [m + 1] are the running sums of m weights, starting with 0.
+
+    Raises:
+        ValueError: If the total is 0.
     """
     total = running[-1]
     if total == 0.0:
@@ -281,7 +285,7 @@ def _search(running: FloatArray, strata: FloatArray) -> tuple[IntArray, FloatArr
 
 
 def _search_blocks(sums: FloatArray, blocks: IntArray, masses: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Where within `blocks` [n] of `sums` the masses [n] lie, and what of each mass is left there."""
+    """Find the indices of the masses [n] within `blocks` [n] of `sums`, and the rest of each mass there."""
     rows = sums.reshape(-1, _BLOCK).take(blocks, axis=0)
     running = _RUNNING @ rows.T
     place = _places(rows, running <= masses).astype(np.int64)
@@ -290,7 +294,7 @@ def _search_blocks(sums: FloatArray, blocks: IntArray, masses: FloatArray) -> tu
 
 
 def _search_last_blocks(weights: FloatArray, blocks: IntArray, masses: FloatArray, is_single: bool) -> IntArray:
-    """Where within `blocks` [n] of `weights` the masses [n] lie, in single or in double precision."""
+    """Find the indices of the masses [n] within `blocks` [n] of `weights`, in single or double precision."""
     rows = weights.reshape(-1, _BLOCK).take(blocks, axis=0)
     if is_single:
         is_passed = masses.astype(np.float32) >= _RUNNING_SINGLE @ rows.astype(np.float32).T
@@ -302,8 +306,9 @@ def _search_last_blocks(weights: FloatArray, blocks: IntArray, masses: FloatArra
 
 
 def _places(rows: FloatArray, is_passed: BoolArray) -> npt.NDArray[np.uint8]:
-    """How many weights of each of `rows` [n, _BLOCK] a mass has passed, by flags [_BLOCK, n]: operations along n take
-    half the time.
+    """Returns how many weights of each of `rows` [n, _BLOCK] a mass exceeds, from flags [_BLOCK, n].
+
+    The flags are transposed, because operations along n take half the time.
     """
     places: npt.NDArray[np.uint8] = np.add.reduce(is_passed.view(np.uint8), axis=0, dtype=np.uint8)
     is_over = is_passed[-1]

@@ -1,4 +1,4 @@
-"""Slots that are written round and round, and what is known about their order."""
+"""The order of the slots of a ring buffer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Ring:
-    """A fixed number of slots, written at `tail` and wrapping around: which hold an item, and in which order.
+    """Tracks which of `size` slots hold an item, and their order. Slots are written at `tail`, which wraps around.
 
-    Position 0 is the oldest slot that was written, the highest position the newest one. A slot that was emptied since
-    keeps its position. Not thread-safe.
+    Position 0 is the oldest written slot, the highest position the newest one. A slot that is emptied keeps its
+    position. Not thread-safe.
 
     Attributes:
         held: bool [size], whether a slot holds an item.
-        tail: the slot that is written next.
-        head: the oldest slot that holds an item (`tail` when none does).
-        filled: how many slots were written since the ring was empty, at most `size`.
-        valid_count: how many items can be sampled; kept by the owner.
-        push_count: how many items were written in all.
+        tail: The slot that is written next.
+        head: The oldest slot that holds an item; `tail` if the ring is empty.
+        filled: Number of slots written since the ring was empty, at most `size`.
+        valid_count: Number of items that can be sampled. Set by the owner.
+        push_count: Number of items written so far.
 
     Example:
         >>> ring = Ring(3)
@@ -41,13 +41,13 @@ class Ring:
         self.tail = self.head = self.filled = self.valid_count = self.push_count = 0
 
     def next_slots(self, count: int) -> IntArray | slice:
-        """The next `count` slots: one run, or slot numbers [count] where it wraps around."""
+        """Returns the next `count` slots: a slice, or slot numbers [count] if they wrap around."""
         if self.tail + count <= self.size:
             return slice(self.tail, self.tail + count)
         return (self.tail + np.arange(count)) % self.size
 
     def advance(self, count: int) -> None:
-        """Note that the next `count` slots, at most `size`, were written."""
+        """Mark the next `count` <= `size` slots as written."""
         head_position = (self.head - self.tail + self.filled) % self.size
         is_head_replaced = self.filled + count - self.size > head_position
         self.held[self.next_slots(count)] = True
@@ -59,28 +59,28 @@ class Ring:
             self.skip_empty_head()
 
     def release(self, slots: IntArray) -> None:
-        """Note that `slots` were emptied."""
+        """Mark `slots` as empty."""
         self.held[slots] = False
         self.skip_empty_head()
 
     def skip_empty_head(self) -> None:
-        """Move `head` on to the next slot that holds an item; when there is none, the ring starts anew at `tail`."""
+        """Advance `head` to the next slot that holds an item. Without one, the ring is empty and restarts at `tail`."""
         while self.filled and not self.held[self.head]:
             self.head = (self.head + 1) % self.size
             if self.head == self.tail:
                 self.filled = 0
 
     def positions_to_slots(self, positions: IntArray) -> IntArray:
-        """The slot numbers of `positions` in order of writing."""
+        """Returns the slots at `positions`."""
         return (self.tail - self.filled + positions) % self.size
 
     def occupied(self) -> IntArray:
-        """The slots that hold an item, in order of writing."""
+        """Returns the slots that hold an item, oldest first."""
         runs = [start + np.flatnonzero(self.held[start:stop]) for start, stop in self.ranges(slice(None))]
         return np.concatenate(runs) if runs else np.arange(0)
 
     def ranges(self, sample_range: slice) -> list[tuple[int, int]]:
-        """The half-open slot ranges, in order of writing, that a slice (of step 1) over the positions covers."""
+        """Returns the half-open slot ranges, oldest first, that a slice of positions covers. Its step is ignored."""
         start, stop, _ = sample_range.indices(self.filled)
         if start >= stop:
             return []
@@ -88,18 +88,18 @@ class Ring:
         return [(first, last + 1)] if first <= last else [(first, self.size), (0, last + 1)]
 
     def reset(self) -> None:
-        """Empty all slots; `push_count` stays."""
+        """Empty all slots. `push_count` does not change."""
         self.held.fill(False)
         self.tail = self.head = self.filled = self.valid_count = 0
 
     def counters(self) -> dict[str, int]:
-        """Where the ring stands, for `restore`."""
+        """Returns the counters for `restore`."""
         return {name: getattr(self, name) for name in ("tail", "head", "filled", "valid_count", "push_count")}
 
     def restore(self, occupied: IntArray, counters: Mapping[str, Any]) -> None:
-        """Take over the slots [n] that hold items, and the counters, of a ring of the same size.
+        """Set the occupied slots [n] and the counters to those of a ring of the same size.
 
-        Where `filled` or `head` is missing, it follows from the others.
+        `filled` and `head` are derived from the others if missing.
         """
         self.held.fill(False)
         self.held[occupied] = True

@@ -1,4 +1,4 @@
-"""Observations that several samples refer to, stored once."""
+"""Storage of observations that several samples refer to."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from ding.utils.data.samples import Column
 from ding.utils.segment_tree import IntArray
 
 Array = npt.NDArray[np.generic]
-# Makes an array of a shape and dtype, whose contents do not matter.
+# Returns an uninitialized array of a shape and dtype.
 Allocate = Callable[[tuple[int, ...], np.dtype], Array]
 
-# More room than the first push asks for, and how much is added when there is not enough.
+# Initial capacity relative to the estimate from the first push, and the factor by which it grows.
 _SPARE, _GROWTH = 1.03, 1.12
-# The newest frames, of which later pushes may share some, are so small a part of the ring, or those of the last push.
+# Frames that later pushes may share: this part of the ring, or at least those of the last push.
 _RECENT = 1 / 16
 
 
 class RowRing:
-    """Rows written round and round, which the columns `obs` and `next_obs` of a store refer to. Not thread-safe.
+    """A ring of rows that the columns `obs` and `next_obs` of a store refer to. Not thread-safe.
 
-    A row stays while a slot that holds an item refers to it. With `share_frames` a row is a frame: an observation
-    [C, ...] refers to C of them, and those that it has in common with the observation before it, or with a recent push,
-    are stored once: a fragment goes on where the fragment before it of the same env has ended.
+    A row is kept as long as an occupied slot refers to it. With `share_frames` a row is a frame, and an observation
+    [C, ...] refers to C rows. Frames in common with the previous observation or with a recent push are stored once: a
+    fragment begins with the observation that ends the previous fragment of its env.
 
     Args:
-        size: slots of the store.
-        first: the values of the first push, `obs` and `next_obs`; their number of rows for each item is expected of
-            later ones, too. Where there are more, the ring grows.
-        allocate: makes arrays.
-        share_frames: whether to store frames.
-        numbers: int32 [size, 2], or [size, 2, C] with `share_frames`: for each slot the rows of its obs and those of
-            its next_obs; written here.
+        size: Number of slots of the store.
+        first: The `obs` and `next_obs` of the first push. The capacity is estimated from their rows per item; the ring
+            grows if later pushes have more.
+        allocate: Allocates arrays.
+        share_frames: Whether rows are frames.
+        numbers: int32 [size, 2], or [size, 2, C] with `share_frames`: the rows of the obs and the next_obs of each
+            slot. The ring writes to it.
 
     Attributes:
-        obs, next_obs: the columns of the store; `rows` are int32 [size], or [size, C].
+        obs, next_obs: The columns of the store. `rows` are int32 [size], or [size, C].
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class RowRing:
         units, obs_rows, _ = _units_of(*first, share_frames)
         self._allocate, self._share_frames = allocate, share_frames
         each = len(units) / len(obs_rows)
-        # The fragments to come share the frames that they begin with.
+        # Later fragments share their first frames with earlier ones.
         needed = _SPARE * (min(each, 1.0) if share_frames else each) * size
         self._capacity = max(int(min(needed, 2 * size * obs_rows[0].size)), len(units))
         self._data = allocate((self._capacity, *units.shape[1:]), units.dtype)
         self._next = self._used = 0
-        self._recent: dict[int, int] = {}  # where frames are, by their checksum; the newest last
+        self._recent: dict[int, int] = {}  # row of a frame by its checksum, newest last
         self._numbers: Any = numbers
         self.obs, self.next_obs = (
             Column(column.kind, self._data, self._numbers[:, i]) for i, column in enumerate(first)
@@ -61,24 +61,24 @@ class RowRing:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows, when the ring is full."""
+        """Allocated bytes."""
         return int(self._data.nbytes)
 
     def write(self, slots: IntArray | slice, obs: Column, next_obs: Column, held: npt.NDArray[np.bool_]) -> None:
-        """Store values in `slots`, which are not among those that `held` [size] says to hold an item."""
+        """Store values in `slots`, which must be empty according to `held` [size]."""
         units, obs_rows, next_rows = _units_of(obs, next_obs, self._share_frames)
-        self._make_room(len(units), held)
+        self._ensure_free(len(units), held)
         places = self._put_frames(units) if self._share_frames else self._put(units)
         self._numbers[slots, 0] = places[obs_rows]
         self._numbers[slots, 1] = places[next_rows]
 
     def gather(self, numbers: npt.NDArray[np.int32]) -> tuple[Column, Column]:
-        """The values in the slots that have these row `numbers` [n, 2], or [n, 2, C]; copied."""
+        """Returns copies of the values of slots with these row `numbers` [n, 2], or [n, 2, C]."""
         values: Any = self._data.take(numbers, axis=0)
         return Column(self.obs.kind, values[:, 0]), Column(self.next_obs.kind, values[:, 1])
 
     def snapshot(self, slots: IntArray, is_copied: bool = True) -> tuple[Column, Column]:
-        """The values in `slots` as columns of one array, in which they are stored once and at the same place, too."""
+        """Returns the values in `slots` as columns of one array, which holds each row once, at its row number."""
         rows = self._numbers[slots]
         data = self._data[: int(rows.max(initial=-1)) + 1]
         data = data.copy() if is_copied else data
@@ -86,22 +86,22 @@ class RowRing:
 
     @property
     def _first(self) -> int:
-        """Where the oldest row is."""
+        """The oldest row."""
         return (self._next - self._used) % self._capacity
 
-    def _make_room(self, count: int, held: npt.NDArray[np.bool_]) -> None:
+    def _ensure_free(self, count: int, held: npt.NDArray[np.bool_]) -> None:
         if self._capacity - self._used < count:
             self._reclaim(held)
-            if self._capacity - self._used < max(count, self._capacity // 64):  # else it would be short again at once
+            if self._capacity - self._used < max(count, self._capacity // 64):  # avoids a reclaim at each write
                 self._grow(max(int(_GROWTH * self._capacity), self._used + count))
 
     def _put_frames(self, frames: Array) -> IntArray:
-        """Store those of `frames` that recent pushes have not brought; returns where each is."""
+        """Store the `frames` that are not among the recent ones. Returns the row of each frame."""
         checksums = [zlib.crc32(frame) for frame in frames]
         places = np.array([self._find(*pair) for pair in zip(checksums, frames, strict=True)], np.int64)
         new = np.flatnonzero(places < 0)
         places[new] = self._put(frames[new])
-        # A frame that is shared gets no younger: an item that refers to old rows would keep all newer ones, too.
+        # A shared frame does not become newer: an item that refers to an old row keeps all newer rows alive.
         for i in new.tolist():
             self._recent.pop(checksums[i], None)
             self._recent[checksums[i]] = int(places[i])
@@ -110,7 +110,7 @@ class RowRing:
         return places
 
     def _find(self, checksum: int, frame: Array) -> int:
-        """Where a recent push has put an equal frame; -1 where none has, or it is gone."""
+        """Returns the row of an equal frame of a recent push, or -1."""
         place = self._recent.get(checksum, -1)
         is_used = place >= 0 and (place - self._first) % self._capacity < self._used
         return place if is_used and np.array_equal(self._data[place], frame) else -1
@@ -124,7 +124,7 @@ class RowRing:
         return places
 
     def _reclaim(self, held: npt.NDArray[np.bool_]) -> None:
-        """Give up the rows before the first one that is referred to."""
+        """Free the rows before the oldest one that is referred to."""
         ages = (self._numbers[held] - self._first) % self._capacity
         self._used -= int(ages.min(initial=self._used))
 
@@ -139,7 +139,7 @@ class RowRing:
 
 
 def _units_of(obs: Column, next_obs: Column, share_frames: bool) -> tuple[Array, IntArray, IntArray]:
-    """What to store, and which of it each `obs` and each `next_obs` is: [N], or [N, C] frames."""
+    """Returns the distinct rows (or frames) to store, and their indices for `obs` and `next_obs`: [N], or [N, C]."""
     rows, obs_rows, next_rows = _rows_of(obs, next_obs)
     if not share_frames:
         return rows, obs_rows, next_rows
@@ -148,7 +148,7 @@ def _units_of(obs: Column, next_obs: Column, share_frames: bool) -> tuple[Array,
 
 
 def _rows_of(obs: Column, next_obs: Column) -> tuple[Array, IntArray, IntArray]:
-    """The different rows, in order, and which of them each `obs` and each `next_obs` is."""
+    """Returns the distinct rows in order, and their indices [N] for `obs` and `next_obs`."""
     if obs.data is not next_obs.data or obs.rows is None or next_obs.rows is None or obs.rows.ndim > 1:
         values = np.stack([obs.values(), next_obs.values()], axis=1)
         numbers = np.arange(0, 2 * len(values), 2)
@@ -163,26 +163,26 @@ def _rows_of(obs: Column, next_obs: Column) -> tuple[Array, IntArray, IntArray]:
 
 
 def shared_rows(obs: Column, next_obs: Column) -> tuple[Column, Column]:
-    """The same values, as rows of an array that holds nothing else."""
+    """Returns columns with the same values, as rows of a new array that holds nothing else."""
     rows, obs_rows, next_rows = _rows_of(obs, next_obs)
     data = rows.copy()
     return Column(obs.kind, data, obs_rows), Column(next_obs.kind, data, next_rows)
 
 
 def _frames_of(rows: Array) -> tuple[Array, IntArray]:
-    """The different frames of `rows` [M, C, ...], in order, and which of them each row has, [M, C].
+    """Returns the distinct frames of `rows` [M, C, ...] in order, and the frame indices [M, C] of each row.
 
-    A row that has all but its last frame in common with the row before it brings one frame, an equal one none.
+    A row that is the previous row shifted by one frame adds one frame, an equal row none.
     """
     stack = rows.shape[1]
     count = np.full(len(rows), stack)
     axes = tuple(range(1, rows.ndim))
     count[1:][(rows[1:, :-1] == rows[:-1, 1:]).all(axis=axes)] = 1
     count[1:][(rows[1:] == rows[:-1]).all(axis=axes)] = 0
-    is_brought = np.arange(stack) >= stack - count[:, None]
-    brought = rows[is_brought]
-    is_new = np.ones(len(brought), np.bool_)  # an episode begins with the same frame several times
-    is_new[1:] = (brought[1:] != brought[:-1]).any(axis=axes[:-1])
+    is_added = np.arange(stack) >= stack - count[:, None]
+    added = rows[is_added]
+    is_new = np.ones(len(added), np.bool_)  # an episode begins with the same frame several times
+    is_new[1:] = (added[1:] != added[:-1]).any(axis=axes[:-1])
     numbers = is_new.cumsum() - 1
     last = count.cumsum() - 1
-    return brought[is_new], numbers[last[:, None] + np.arange(1 - stack, 1)]
+    return added[is_new], numbers[last[:, None] + np.arange(1 - stack, 1)]

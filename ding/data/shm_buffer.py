@@ -1,4 +1,4 @@
-"""Arrays in shared memory, at the place where DI-engine has them."""
+"""Arrays in shared memory, importable from the same module as in DI-engine."""
 
 from ding.utils.shm_buffer import ShmBuffer, ShmBufferContainer
 

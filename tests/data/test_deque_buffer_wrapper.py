@@ -101,7 +101,7 @@ def test_updates_are_cut_off_and_used_once():
     buffer.sample(1)
     with pytest.raises(KeyError, match="priority"):
         buffer.update({})
-    with pytest.raises(ValueError, match="2 priorities are given for the 1 items"):
+    with pytest.raises(ValueError, match="give one for each of the 1 items"):
         buffer.update({"priority": [1.0, 2.0]})
     buffer.update({"priority": torch.tensor([9.0])})
     assert buffer.buffer[0].meta["priority"] == 5.0

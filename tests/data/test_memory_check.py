@@ -79,7 +79,7 @@ def test_the_warning_tells_sizes_and_a_capacity_that_fits(monkeypatch, caplog):
     MemoryCheck(logging.getLogger("ding")).estimate(transitions(20), capacity=100_000)
     estimate, warning = caplog.records
     assert "a full buffer, 100000 items like the first 20, takes up to about" in estimate.message
-    assert "only 10.0 MiB are free; lower replay_buffer_size, to about" in warning.message
+    assert "only 10.0 MiB are free; reduce replay_buffer_size to about" in warning.message
     fits = int(warning.message.rpartition(" ")[2])
     assert 4500 < fits < 7500
     assert fits * host(*transitions(20)) / 20 == pytest.approx(10 * 2**20, rel=0.01)
@@ -112,7 +112,7 @@ def test_memory_of_a_gpu_is_compared_with_what_is_free_there(monkeypatch, caplog
     (warning,) = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     assert warning == (
         "the buffer will not fit into memory of cuda:1: its 4194304 items take up to about 4.0 GiB, but only 3.0 MiB "
-        "are free; lower replay_buffer_size, to about 3072"
+        "are free; reduce replay_buffer_size to about 3072"
     )
 
 

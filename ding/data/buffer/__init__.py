@@ -1,4 +1,4 @@
-"""Buffers of records behind middleware."""
+"""Buffers of records with middleware."""
 
 from ding.data.buffer.buffer import Buffer, BufferedData, apply_middleware
 from ding.data.buffer.deque_buffer import DequeBuffer

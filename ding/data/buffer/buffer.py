@@ -1,4 +1,4 @@
-"""The buffer of the `ding.data` layer: a store whose operations pass through middleware."""
+"""The abstract buffer of records, whose operations pass through middleware."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ding.utils.fast_copy import fastcopy
 
-# f(action, chain, *args, **kwargs): calls chain(*args, **kwargs) to go on, or answers itself.
+# f(action, chain, *args, **kwargs): returns chain(*args, **kwargs), or a result of its own.
 Middleware = Callable[..., Any]
 Result = TypeVar("Result")
 SelfBuffer = TypeVar("SelfBuffer", bound="Buffer")
@@ -27,19 +27,19 @@ _data_slot: Any = vars(_Fields)["data"]
 
 
 class DataSource(Protocol):
-    """Where the data of records is until somebody looks at it."""
+    """Holds the data of records until it is accessed."""
 
     def make_data(self, record: BufferedData) -> None:
         """Set `record.data`, if this is still its source."""
 
     def copy_of(self, record: BufferedData) -> BufferedData:
-        """A copy of `record` that shares nothing with it."""
+        """Returns a copy of `record` that shares nothing with it."""
 
 
 class BufferedData(_Fields):
-    """A record of a buffer: what was pushed, its id, and what is known about it.
+    """A record of a buffer: the pushed data, its id and its metadata.
 
-    The data of a record that came in columns is made when somebody first looks at it, and is the record's own then.
+    Data that was pushed in columns is created on first access and then belongs to the record.
     """
 
     __slots__ = ("__weakref__", "_source")
@@ -48,7 +48,7 @@ class BufferedData(_Fields):
 
     @property
     def data(self) -> Any:
-        """What was pushed."""
+        """The pushed data."""
         if self._source is not None:
             self._source.make_data(self)
         return _data_slot.__get__(self)
@@ -60,19 +60,19 @@ class BufferedData(_Fields):
 
     @classmethod
     def deferred(cls, source: DataSource, place: Any, index: str, meta: dict[str, Any] | None) -> BufferedData:
-        """A record whose data `source` makes from `place`."""
+        """Returns a record whose data `source` creates from `place` on first access."""
         record = cls(place, index, meta)
         record._source = source
         return record
 
     @property
     def source(self) -> DataSource | None:
-        """Where its data still is; None once somebody has looked at it."""
+        """The source of the data; None after the first access."""
         return self._source
 
     @property
     def place(self) -> Any:
-        """Where in `source` its data is."""
+        """The position of the data in `source`."""
         return _data_slot.__get__(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,16 +91,25 @@ fastcopy.dispatch[BufferedData] = _copy_record
 
 @runtime_checkable
 class KeepsRecords(Protocol):
-    """Middleware that keeps something for each record of the buffer."""
+    """Middleware with state for each record of the buffer."""
 
     def rebuild(self) -> None:
-        """Begin anew with the records that the buffer holds now."""
+        """Reset the state to the current records of the buffer."""
+
+
+def each_record(sample: list[Any]) -> Iterator[BufferedData]:
+    """Yields all records of a sample, which is a list of records or of groups of records."""
+    for item in sample:
+        if isinstance(item, BufferedData):
+            yield item
+        else:
+            yield from item
 
 
 def apply_middleware(func_name: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Decorator of a buffer method: calls go through the buffer's middleware under the action `func_name`.
+    """Decorate a buffer method: calls pass through the buffer's middleware with the action `func_name`.
 
-    The middleware that was `use`d first is outermost.
+    The middleware that was added first is outermost.
     """
 
     def decorate(base_func: Callable[..., Result]) -> Callable[..., Result]:
@@ -117,10 +126,13 @@ def apply_middleware(func_name: str) -> Callable[[Callable[..., Result]], Callab
 
 
 class Buffer(ABC):
-    """An ordered store of records with a bounded size. Oldest records come first.
+    """An ordered store of records with a bounded size, oldest first.
 
     Args:
-        size: capacity, in records.
+        size: Capacity, in records.
+
+    Raises:
+        ValueError: If `size` is below 1.
     """
 
     def __init__(self, size: int) -> None:
@@ -131,7 +143,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def push(self, data: Any, meta: dict[str, Any] | None = None) -> BufferedData:
-        """Append `data`; returns its record. The oldest record leaves when the buffer is full."""
+        """Append `data` and return its record. A full buffer removes its oldest record."""
         raise NotImplementedError
 
     @abstractmethod
@@ -145,17 +157,17 @@ class Buffer(ABC):
         groupby: str | None = None,
         unroll_len: int | None = None,
     ) -> list[Any]:
-        """Draw records, or fetch those whose ids are `indices`."""
+        """Sample records, or return those with the ids `indices`."""
         raise NotImplementedError
 
     @abstractmethod
     def update(self, index: str, data: Any = None, meta: dict[str, Any] | None = None) -> bool:
-        """Replace what is not None of the record with that id; False when there is none."""
+        """Replace the `data` and `meta` of a record, unless None. Returns False if the id `index` is unknown."""
         raise NotImplementedError
 
     @abstractmethod
     def delete(self, index: str | Iterable[str]) -> None:
-        """Remove the record(s) with the id(s); unknown ids are ignored."""
+        """Remove the record(s) with the id(s) `index`. Ignores unknown ids."""
         raise NotImplementedError
 
     @abstractmethod
@@ -166,11 +178,12 @@ class Buffer(ABC):
     @abstractmethod
     def load_data(self, file_name: str) -> None:
         """Replace all records by those of a file that `save_data` wrote."""
+
         raise NotImplementedError
 
     @abstractmethod
     def count(self) -> int:
-        """Number of records."""
+        """Returns the number of records."""
         raise NotImplementedError
 
     @abstractmethod
@@ -180,11 +193,15 @@ class Buffer(ABC):
 
     @abstractmethod
     def get_by_index(self, index: str) -> BufferedData:
-        """The record with that id."""
+        """Returns the record with the id `index`.
+
+        Raises:
+            KeyError: If the id is unknown.
+        """
         raise NotImplementedError
 
     def find(self, indices: list[str]) -> list[BufferedData | None]:
-        """The records with the ids `indices`, None for an unknown id."""
+        """Returns the records with the ids `indices`, None for an unknown id."""
         found: list[BufferedData | None] = []
         for index in indices:
             try:
@@ -195,7 +212,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def get(self, idx: int) -> BufferedData:
-        """The record at that position, 0 being the oldest."""
+        """Returns the record at position `idx`; 0 is the oldest."""
         raise NotImplementedError
 
     @abstractmethod
@@ -204,11 +221,11 @@ class Buffer(ABC):
 
     @abstractmethod
     def view(self: SelfBuffer) -> SelfBuffer:
-        """A buffer on the same records, without the middleware."""
+        """Returns a buffer with the same records and without middleware."""
         raise NotImplementedError
 
     def use(self: SelfBuffer, func: Middleware) -> SelfBuffer:
-        """Add a middleware inside those added before; returns the buffer."""
+        """Add a middleware inside the existing ones. Returns the buffer."""
         self._middleware.append(func)
         return self
 

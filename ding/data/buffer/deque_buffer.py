@@ -18,16 +18,16 @@ from ding.utils.segment_tree import IntArray
 
 
 class DequeBuffer(Buffer):
-    """First in, first out: pushing to a full buffer drops the oldest record. Not thread-safe.
+    """Buffer of the newest records: pushing to a full buffer removes the oldest record. Not thread-safe.
 
     Args:
-        size: capacity, in records.
-        sliced: windows of a grouped sample start at multiples of `unroll_len`.
+        size: Capacity, in records.
+        sliced: Whether windows of a grouped sample start at multiples of `unroll_len`.
 
     Attributes:
-        storage: the records, oldest first.
-        indices: ids to positions in `storage`.
-        memory_check: looks at what is pushed first; who pushes several items may let it look at all of them before.
+        storage: The records, oldest first.
+        indices: Maps ids to positions in `storage`.
+        memory_check: Estimates the memory from the first push. To base it on more items, call its `estimate` before.
 
     Example:
         >>> buffer = DequeBuffer(size=2)
@@ -50,7 +50,7 @@ class DequeBuffer(Buffer):
 
     @property
     def size(self) -> int:
-        """Capacity, in records; that of the file after `load_data`."""
+        """Capacity, in records. `load_data` sets it to that of the file."""
         return self.storage.maxlen
 
     @size.setter
@@ -59,8 +59,10 @@ class DequeBuffer(Buffer):
 
     @property
     def meta_index(self) -> MetaIndex:
-        """For each key samples were grouped by, the values of all records. Of a mapping that is assigned, the keys are
-        taken over; the values are always those of the records."""
+        """The values of all records by each meta key that samples were grouped by.
+
+        Setting it to a mapping uses only its keys.
+        """
         return self._meta_index
 
     @meta_index.setter
@@ -69,7 +71,7 @@ class DequeBuffer(Buffer):
 
     @apply_middleware("push")
     def push(self, data: Any, meta: dict[str, Any] | None = None) -> BufferedData:
-        """Append `data` with `meta`; returns the record."""
+        """Append `data` with `meta` and return the record."""
         if not self.memory_check.is_done:
             self.memory_check.estimate([(data, meta)], self.size)
         return self.storage.append(data, meta)
@@ -85,24 +87,25 @@ class DequeBuffer(Buffer):
         groupby: str | None = None,
         unroll_len: int | None = None,
     ) -> list[Any]:
-        """Draw `size` records uniformly, or fetch those whose ids are `indices`.
+        """Sample `size` records uniformly, or return those with the ids `indices`.
 
-        A record that comes up again is a copy of its own. The first occurrence is the stored one.
+        The first occurrence of a record is the stored object, further ones are copies.
 
         Args:
-            size: number of records, or of groups with `groupby`.
-            indices: ids to fetch, in this order; None, False or an empty list for none.
-            replace: whether one may come up more than once.
-            sample_range: positions to draw from, counted from the oldest record; not negative.
-            ignore_insufficient: answer `[]` and warn, instead of raising, when there are too few.
-            groupby: draw groups of records that share this meta value; each is a list in order of arrival.
-            unroll_len: cut a window of that many consecutive records from each drawn group.
+            size: Number of records, or of groups with `groupby`.
+            indices: Ids of the records to return, in this order; None, False or an empty list to sample.
+            replace: Whether to sample with replacement.
+            sample_range: Positions to sample from; 0 is the oldest record. Bounds must not be negative.
+            ignore_insufficient: Return `[]` and log a warning, instead of raising, if there are too few.
+            groupby: Sample groups of records with the same value of this meta key. A group is a list in order of
+                arrival.
+            unroll_len: Return only a random window of this many consecutive records of each group.
 
         Raises:
-            AssertionError: the arguments contradict each other.
-            ValueError: there are too few records or groups, or `sample_range` has negative bounds.
-            IndexError: `replace` on an empty buffer.
-            KeyError: an id in `indices` is unknown.
+            AssertionError: If the arguments contradict each other.
+            ValueError: If there are too few records or groups, or `sample_range` has negative bounds.
+            IndexError: If there is nothing to sample from, with `replace`.
+            KeyError: If an id in `indices` is unknown.
         """
         size = _check_arguments(size, indices, groupby, unroll_len)
         if groupby is not None:
@@ -119,7 +122,11 @@ class DequeBuffer(Buffer):
         return _copy_repeats(self._choose(candidates, size, replace, ignore_insufficient))
 
     def draw(self, size: int) -> IntArray:
-        """The positions of `size` different records, drawn uniformly as by `sample`; there must be as many."""
+        """Returns the positions of `size` distinct records, drawn uniformly as by `sample`.
+
+        Raises:
+            ValueError: If there are fewer records.
+        """
         return self.rng.choice(len(self.storage), size, replace=False)
 
     def _choose(self, candidates: Any, size: int, replace: bool, ignore_insufficient: bool) -> list[Any]:
@@ -131,7 +138,7 @@ class DequeBuffer(Buffer):
         elif size <= count:
             chosen = self.rng.choice(count, size, replace=False)
         else:
-            message = f"there are {count} records or groups to sample from, less than the {size} asked for"
+            message = f"size = {size} is not allowed: there are {count} records or groups to sample from"
             if not ignore_insufficient:
                 raise ValueError(message)
             logging.getLogger("ding").warning(message)
@@ -165,7 +172,7 @@ class DequeBuffer(Buffer):
 
     @apply_middleware("update")
     def update(self, index: str, data: Any = None, meta: dict[str, Any] | None = None) -> bool:
-        """Replace what is not None of the record with the id `index`; False when there is none."""
+        """Replace the `data` and `meta` of a record, unless None. Returns False if the id `index` is unknown."""
         position = self.indices.get(index)
         if position is None:
             return False
@@ -179,7 +186,7 @@ class DequeBuffer(Buffer):
 
     @apply_middleware("delete")
     def delete(self, indices: str | Iterable[str]) -> None:
-        """Remove the record(s) with the id(s) `indices`; unknown ids are ignored."""
+        """Remove the record(s) with the id(s) `indices`. Ignores unknown ids."""
         ids = [indices] if isinstance(indices, str) else indices
         positions = {self.indices.get(index) for index in ids}
         self.storage.delete({position for position in positions if position is not None})
@@ -191,65 +198,67 @@ class DequeBuffer(Buffer):
         self._meta_index.clear()
 
     def count(self) -> int:
-        """Number of records."""
+        """Returns the number of records."""
         return len(self.storage)
 
     def get(self, idx: int) -> BufferedData:
-        """The record at position `idx`, 0 being the oldest."""
+        """Returns the record at position `idx`; 0 is the oldest."""
         return self.storage[idx]
 
     def get_by_index(self, index: str) -> BufferedData:
-        """The record with the id `index`.
+        """Returns the record with the id `index`.
 
         Raises:
-            KeyError: there is none.
+            KeyError: If the id is unknown.
         """
         position = self.indices.get(index)
         if position is None:
-            raise KeyError(f"no record has the id {index!r}; it was never pushed here, or has left the buffer")
+            raise KeyError(f"index = {index!r} is unknown: the record was not pushed here, or has left the buffer")
         return self.storage[position]
 
     def find(self, indices: list[str]) -> list[BufferedData | None]:
-        """The records with the ids `indices`, None for an unknown id."""
+        """Returns the records with the ids `indices`, None for an unknown id."""
         return self.storage.find(indices)
 
     def __iter__(self) -> Iterator[BufferedData]:
         return iter(self.storage)
 
     def view(self) -> DequeBuffer:
-        """A buffer on the same records, without the middleware; what either changes both see."""
+        """Returns a buffer without middleware that shares the records: changes of either affect both."""
         view = copy.copy(self)
         view._middleware = []
         return view
 
     def save_data(self, file_name: str) -> None:
-        """Write all records with id, data and meta to `file_name` as code-free msgpack; parent folders are created."""
+        """Write all records to `file_name` as code-free msgpack. Creates parent folders."""
         write_data_file(file_name, "records", [{"size": self.size}, *self.records_as_dicts()])
 
     def load_data(self, file_name: str) -> None:
         """Replace all records, and the capacity, by those of a file that `save_data` wrote.
 
         Raises:
-            ValueError: it is another kind of file.
+            ValueError: If it is another kind of file.
         """
         (header, *records), _ = read_data_file(file_name, "records")
         self.size = header["size"]
         self.replace_records(records)
 
     def records_as_dicts(self) -> list[dict[str, Any]]:
-        """The records as dicts of id, data (shared with the buffer, if not in columns) and meta (a shallow copy)."""
+        """Returns dicts of id, data (shared with the buffer, unless in columns) and meta (a shallow copy)."""
         storage = self.storage
         records = zip(storage.ids(), storage.data(), storage.metas(), strict=True)
         return [{"index": index, "data": data, "meta": copy.copy(meta)} for index, data, meta in records]
 
     def records_as_columns(self) -> dict[str, Any]:
-        """As `records_as_dicts`, but a list of each."""
+        """As `records_as_dicts`, but as a dict of lists."""
         metas = [copy.copy(meta) for meta in self.storage.metas()]
         return {"index": self.storage.ids(), "data": self.storage.data(), "meta": metas}
 
     def replace_records(self, records: Iterable[dict[str, Any]] | dict[str, list[Any]]) -> None:
-        """Hold these records, as `records_as_dicts` or `records_as_columns` gave them, and no others; middleware with a
-        `rebuild` is told."""
+        """Replace all records by those that `records_as_dicts` or `records_as_columns` returned.
+
+        Calls `rebuild` of each middleware that has it.
+        """
         if isinstance(records, dict):
             columns = (records[name] for name in ("data", "index", "meta"))
             held = [BufferedData(*record) for record in zip(*columns, strict=True)]
@@ -262,15 +271,15 @@ class DequeBuffer(Buffer):
 
 
 def _check_arguments(size: int | None, indices: list[str] | None, groupby: str | None, unroll_len: int | None) -> int:
-    """The number of records or groups to draw."""
+    """Check the arguments of `sample`; returns the number of records or groups to draw."""
     if not size and not indices:
-        raise AssertionError("a sample needs size (at least 1) or indices")
+        raise AssertionError(f"size = {size}, indices = {indices} is not allowed; give a size >= 1, or indices")
     if size and indices and len(indices) != size:
-        raise AssertionError(f"size = {size} is not the number of indices, {len(indices)}; give one of the two")
+        raise AssertionError(f"size = {size} is not the number of indices, {len(indices)}; give only one of the two")
     if groupby and indices:
-        raise AssertionError("groupby draws groups and cannot be combined with indices")
+        raise AssertionError("groupby and indices cannot be combined; give only one of the two")
     if unroll_len and not groupby:
-        raise AssertionError("unroll_len cuts windows from groups; it needs groupby")
+        raise AssertionError("unroll_len cuts windows from groups; give groupby too")
     return size or len(indices or ())
 
 

@@ -1,4 +1,4 @@
-"""The deque buffer behind the interface of the worker layer's buffers."""
+"""The deque buffer as a replay buffer (`IBuffer`)."""
 
 from __future__ import annotations
 
@@ -35,28 +35,31 @@ DEQUE_RULES = {
     "IS_weight_anneal_train_iter": integer(0),
     "priority_max_limit": number(0),
 }
-# What stands between a push here and the records; where one is replaced later, it is given dicts.
+# The methods between `push` here and the records. If one of them is patched, items are pushed as dicts, one by one.
 _OWN_PUSH = DequeBuffer.push, PriorityExperienceReplay.push, PriorityExperienceReplay.__call__
 _OWN_SAMPLE = DequeBuffer.sample
 
 
 @BUFFER_REGISTRY.register("deque")
 class DequeBufferWrapper(IBuffer):
-    """Replay buffer on a `DequeBuffer`; with `priority`, sampling is prioritized. Thread-safe.
+    """Replay buffer based on `DequeBuffer`, prioritized with `priority`. Thread-safe.
 
-    Items that are pushed in columns (`Samples`) stay there until somebody looks at their records, and `sample` hands
-    out copies of them, in columns. Of other items `sample` hands out the stored dicts. With `priority_IS_weight` they
-    are shallow copies that hold `IS` (float) and `priority_IS` (float32 tensor [1]). With `priority`, an item may come
-    up more than once, so `size` may exceed `count()`.
+    Items that are pushed in columns (`Samples`) stay in columns until their records are accessed, and `sample` returns
+    copies. Of other items, `sample` returns the stored dicts; with `priority_IS_weight`, shallow copies that hold `IS`
+    (float) and `priority_IS` (float32 tensor [1]). With `priority`, items are sampled with replacement, so `size` may
+    exceed `count()`.
 
     Args:
-        cfg: the configuration; keys that are missing take their default.
-        tb_logger: TensorBoard writer, stays the caller's; without one nothing is logged there.
-        exp_name: not used.
-        instance_name: name in the TensorBoard tags.
+        cfg: The configuration. Missing keys take their default.
+        tb_logger: TensorBoard writer, owned by the caller. If None, nothing is logged.
+        exp_name: Not used.
+        instance_name: Name in the TensorBoard tags.
 
     Attributes:
-        on_dropped: given the items that have left the buffer; called under the buffer's lock. May be set.
+        on_dropped: Called with a list of the items that left the buffer, under its lock. May be set.
+
+    Raises:
+        ConfigError: If `priority_IS_weight` is on without `priority`.
 
     Example:
         >>> cfg = DequeBufferWrapper.default_config()
@@ -72,15 +75,17 @@ class DequeBufferWrapper(IBuffer):
     config = {
         "replay_buffer_size": 10000,
         "max_use": math.inf,
-        # Distance of TensorBoard logs, in train iterations.
+        # Number of train iterations between two TensorBoard logs.
         "train_iter_per_log": 100,
         "priority": False,
         "priority_IS_weight": False,
+        # Exponent of the priorities.
         "priority_power_factor": 0.6,
+        # Initial exponent of the importance weights, which grows to 1.
         "IS_weight_power_factor": 0.4,
-        # Samples until the exponent of the importance weights reaches 1.
+        # Number of samples until the exponent of the importance weights is 1; 0 keeps it constant.
         "IS_weight_anneal_train_iter": int(1e5),
-        # Updated priorities are cut off here.
+        # Upper limit of updated priorities.
         "priority_max_limit": 1000,
     }
 
@@ -124,9 +129,9 @@ class DequeBufferWrapper(IBuffer):
     @on_dropped.setter
     def on_dropped(self, on_dropped: Callable[[list[Any]], None] | None) -> None:
         self._on_dropped = on_dropped
-        self.buffer.storage.on_dropped = None if on_dropped is None else self._tell_dropped
+        self.buffer.storage.on_dropped = None if on_dropped is None else self._report_dropped
 
-    def _tell_dropped(self, records: list[BufferedData]) -> None:
+    def _report_dropped(self, records: list[BufferedData]) -> None:
         if self._on_dropped is not None:
             self._on_dropped([record.data for record in records])
 
@@ -137,11 +142,11 @@ class DequeBufferWrapper(IBuffer):
 
     @property
     def push_count(self) -> int:
-        """Items pushed so far."""
+        """Number of items pushed so far."""
         return self._push_count
 
     def push(self, data: list[Any] | Any, cur_collector_envstep: int = -1) -> None:
-        """Store one item, or each item of a list; `cur_collector_envstep` is not used."""
+        """Store one item, or each item of a list. `cur_collector_envstep` is not used."""
         items = data if isinstance(data, list) else [data]
         with self._lock:
             if isinstance(items, Samples) and self._is_push_own() and items.columns is not None:
@@ -153,7 +158,7 @@ class DequeBufferWrapper(IBuffer):
             self._push_count += len(items)
 
     def _is_push_own(self) -> bool:
-        """Whether nobody has put anything of theirs, which may look at what is pushed, before the records."""
+        """Returns whether no user code, which may inspect pushed items, runs between `push` and the records."""
         buffer, per = self.buffer, self._per
         return (
             (DequeBuffer.push, PriorityExperienceReplay.push, PriorityExperienceReplay.__call__) == _OWN_PUSH
@@ -174,17 +179,17 @@ class DequeBufferWrapper(IBuffer):
             part = samples.take(slice(start, start + storage.max_rows))
             rows = storage.write(part)
             self.buffer.memory_check.estimate(part, self.buffer.size, storage.nbytes)
-            if not self._own_middleware:  # there is nothing in the chain, whose calls take most of the time of a push
+            if not self._own_middleware:  # without middleware, most of the time of a push would be spent on calls
                 storage.extend(rows)
                 continue
             for row, meta in zip(rows, metas[start:], strict=False):
                 self.buffer.push(row, meta)
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
-        """Draw `size` items; None (and a warning) when there are too few and `priority` is off.
+        """Sample `size` items. Returns None, and logs a warning, if there are too few and `priority` is off.
 
         Raises:
-            AssertionError: `priority` is on and the buffer is empty, or `size` is 0.
+            AssertionError: If `priority` is on and the buffer is empty, or `size` is 0.
         """
         with self._lock:
             count = self.buffer.count()
@@ -213,7 +218,7 @@ class DequeBufferWrapper(IBuffer):
         return [record.data for record in records]
 
     def _draw(self, size: int) -> IntArray | None:
-        """The positions to sample; None where somebody has put anything around it, or there is middleware."""
+        """Returns the positions to sample; None if the buffer's `sample` is patched or has middleware."""
         buffer = self.buffer
         is_own = type(buffer) is DequeBuffer and DequeBuffer.sample is _OWN_SAMPLE and "sample" not in vars(buffer)
         return buffer.draw(size) if is_own and size > 0 and not buffer._middleware else None
@@ -225,13 +230,14 @@ class DequeBufferWrapper(IBuffer):
         return samples
 
     def update(self, meta: dict[str, Any]) -> None:
-        """Set the priorities of the items of the newest sample: `meta['priority']`, in the order of that sample.
+        """Set the priorities of the items of the newest sample to `meta['priority']`, in the order of the sample.
 
-        Ignored without `priority`, and when that sample was updated already.
+        Does nothing without `priority`, or if this sample was already updated.
 
         Raises:
-            KeyError: `meta` has no priority.
-            ValueError: there is not one priority for each item.
+            KeyError: If `meta` has no key `priority`.
+            PriorityError: If a priority is negative or not finite.
+            ValueError: If the number of priorities is not that of the items.
         """
         with self._lock:
             if self._per is None or self._last_sample_ids is None:
@@ -239,7 +245,8 @@ class DequeBufferWrapper(IBuffer):
             ids, priorities = self._last_sample_ids, as_priorities(meta["priority"])
             if len(priorities) != len(ids):
                 raise ValueError(
-                    f"{len(priorities)} priorities are given for the {len(ids)} items of the newest sample"
+                    f"{len(priorities)} priorities are not allowed; give one for each of the {len(ids)} items of the "
+                    "newest sample"
                 )
             self._per.update_priorities(ids, np.minimum(priorities, self.cfg.priority_max_limit))
             self._last_sample_ids = None
@@ -261,20 +268,20 @@ class DequeBufferWrapper(IBuffer):
             self.tb_logger.add_scalar(f"{self.name}/{key}", value, train_iter)
 
     def count(self) -> int:
-        """Number of items."""
+        """Returns the number of items."""
         return self.buffer.count()
 
     def clear(self) -> None:
-        """Drop all items."""
+        """Remove all items."""
         with self._lock:
             self.buffer.clear()
             self._last_sample_ids = None
 
     def start(self) -> None:
-        """There is nothing to start; all buffers have this method."""
+        """Do nothing: this buffer has no thread."""
 
     def close(self) -> None:
-        """Drop all items and flush the TensorBoard writer. May be called any number of times."""
+        """Remove all items and flush the TensorBoard writer. May be called any number of times."""
         self.clear()
         if self.tb_logger is not None:
             self.tb_logger.flush()
@@ -291,7 +298,7 @@ class DequeBufferWrapper(IBuffer):
             self._last_sample_ids = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The items with their priorities, counters and random states, in plain values and arrays."""
+        """Returns the items with their priorities, the counters and random states, in plain values and arrays."""
         with self._lock:
             return {"data": self.buffer.records_as_dicts(), **self._own_state()}
 
@@ -304,18 +311,19 @@ class DequeBufferWrapper(IBuffer):
         }
 
     def freeze(self) -> dict[str, Any]:
-        """A state for `load_state_dict`, taken in a moment also from a large buffer: the items as they are stored. It
-        stays as it is while the buffer goes on, if nobody changes the items.
+        """Returns a state for `load_state_dict` that shares items which are not in columns with the buffer.
+
+        It is fast for large buffers, too. Later calls do not change it, unless items are modified in place.
         """
         with self._lock:
             return {"data": self.buffer.records_as_columns(), **self._own_state()}
 
     def live_state(self) -> dict[str, Any]:
-        """As `freeze`: to be written to a file before the buffer goes on."""
+        """As `freeze`. Use it before the buffer changes."""
         return self.freeze()
 
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
-        """Drop the items for which `is_unwanted` is true; returns how many."""
+        """Remove the items for which `is_unwanted` returns true. Returns their number."""
         with self._lock:
             storage = self.buffer.storage
             ids = [index for index, data in zip(storage.ids(), storage.data(), strict=True) if is_unwanted(data)]
@@ -323,10 +331,10 @@ class DequeBufferWrapper(IBuffer):
             return len(ids)
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Take over a state; one with `data` alone is a list of items to push.
+        """Replace the contents by a state. If it has only the key `data`, push this list of items instead.
 
         Raises:
-            AssertionError: `data` is missing.
+            AssertionError: If `data` is missing.
         """
         if "data" not in _state_dict:
             raise AssertionError(f"a buffer state needs the key 'data'; it has {sorted(_state_dict)}")

@@ -1,4 +1,4 @@
-"""The data of records in columns, until somebody looks at it."""
+"""Columns for the data of records."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ from ding.utils.data.samples import Column, Kind, Samples
 from ding.utils.fast_copy import fastcopy
 from ding.utils.segment_tree import IntArray
 
-# Rows beyond the capacity, at least: so many can be written before the oldest records leave.
+# Minimum number of rows beyond the capacity. So many can be written before the oldest records are removed.
 _SPARE_ROWS = 64
 
 
 class StoredRow(NamedTuple):
-    """A row of columns, to be pushed in place of the data."""
+    """A row of columns, which is pushed instead of data."""
 
     columns: RecordColumns
     row: int
 
 
 def max_rows_of(size: int) -> int:
-    """How many rows may be written at once to the columns of `size` records."""
+    """Returns how many rows may be written at once to the columns of `size` records."""
     return max(_SPARE_ROWS, size // 16)
 
 
 class RecordColumns:
-    """Columns for the data of the newest records, written round and round. Thread-safe.
+    """A ring of columns for the data of the newest records. Thread-safe.
 
-    A record refers to its row until somebody looks at its data, which is then made and kept by the record. Of a record
-    that still refers to a row when that is written again, the data is made before.
+    A record refers to its row until its data is accessed; then it owns a copy. A record that still refers to a row
+    when the row is overwritten gets its copy before.
 
     Args:
-        size: number of records.
+        size: Number of records.
 
     Attributes:
-        row_count: number of rows.
+        row_count: Number of rows.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.row_count = size + max_rows_of(size)
         self._store = ColumnStore(self.row_count, logging.getLogger("ding"))
-        self._owners: list[BufferedData | None] = []  # by row, once there is a record
+        self._owners: list[BufferedData | None] = []  # by row; empty before the first record object
         self._copies: weakref.WeakValueDictionary[int, BufferedData] = weakref.WeakValueDictionary()
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RecordColumns, (self.size,)  # copied and pickled records have data of their own
+        return RecordColumns, (self.size,)  # copied and pickled records own their data
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns."""
+        """Memory of the columns."""
         return self._store.nbytes
 
     def next_rows(self, count: int) -> IntArray:
-        """The rows that are written next."""
+        """Returns the next `count` rows to be written."""
         rows: IntArray = (self._store.tail + np.arange(count)) % self.row_count
         return rows
 
@@ -79,13 +79,13 @@ class RecordColumns:
         references = [weakref.ref(owner) for owner in map(owners.__getitem__, rows) if owner is not None]
         for row in rows:
             owners[row] = None
-        # Those that nobody else holds are gone by now.
+        # Only records with other references are still alive.
         held = [record for record in (reference() for reference in references) if record is not None]
         held += [record for record in list(self._copies.values()) if record.source is self and record.place in freed]
         self.make_data_of(held)
 
     def record(self, row: int, index: str, meta: dict[str, Any] | None) -> BufferedData:
-        """The record of a row that was written."""
+        """Returns a new record of a written row."""
         if not self._owners:
             self._owners = [None] * self.row_count
         record = self._owners[row] = BufferedData.deferred(self, row, index, meta)
@@ -95,7 +95,7 @@ class RecordColumns:
         self.make_data_of([record])
 
     def make_data_of(self, records: Sequence[BufferedData]) -> None:
-        """Make the data of those of `records` that still refer to a row."""
+        """Copy the data into those of `records` that still refer to a row."""
         with self._lock:
             stored = list({id(record): record for record in records if record.source is self}.values())
             if stored:
@@ -111,13 +111,13 @@ class RecordColumns:
         return copied
 
     def read(self, records: Sequence[Any]) -> Sequence[Any] | None:
-        """The data of records, none of which keeps it; None unless all refer to rows of these columns."""
+        """Returns the data of records without changing them; None unless all refer to rows of these columns."""
         with self._lock:
             is_stored = all(isinstance(record, BufferedData) and record.source is self for record in records)
             return self._read(records) if is_stored else None
 
     def read_rows(self, rows: IntArray) -> Sequence[Any]:
-        """What is in `rows`, copied."""
+        """Returns a copy of the data in `rows`."""
         with self._lock:
             return self._store.read(rows)
 
@@ -126,7 +126,7 @@ class RecordColumns:
 
 
 class WeightedData:
-    """The data of a record with its importance weight, as `priority_IS`."""
+    """Data source that adds the importance weight `priority_IS` to the data of a record."""
 
     __slots__ = ("record", "weights")
 
@@ -141,7 +141,7 @@ class WeightedData:
 
 
 def samples_of(records: Sequence[Any]) -> Samples | None:
-    """The data of `records`, gathered from columns; None when somebody has looked at one, or one came otherwise."""
+    """Returns the data of `records`, gathered from columns; None if some data is not, or no longer, in columns."""
     source = _source_of(records[0]) if records else None
     if isinstance(source, WeightedData):
         return _weighted_samples_of(records, source.weights)
@@ -164,7 +164,7 @@ def _weighted_samples_of(records: Sequence[Any], weights: torch.Tensor) -> Sampl
 
 
 def data_of(records: Sequence[BufferedData]) -> Sequence[Any]:
-    """The data of `records`; what is in columns is read from there, and the records do not keep it."""
+    """Returns the data of `records`. Data in columns stays there."""
     samples = samples_of(records)
     if samples is not None:
         return samples
@@ -178,7 +178,7 @@ def data_of(records: Sequence[BufferedData]) -> Sequence[Any]:
 
 
 def make_data_of(records: Sequence[Any]) -> None:
-    """Make the data of `records` that is in columns, at once: one by one would take several times as long."""
+    """Copy data in columns into its `records`, all at once, which is several times faster than one by one."""
     sources = [(record, _source_of(record)) for record in records]
     stored = [source.record if isinstance(source, WeightedData) else record for record, source in sources]
     for source, held in _by_columns(stored):

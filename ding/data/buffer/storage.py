@@ -1,4 +1,4 @@
-"""Records in order of arrival, found by position or by id without a table."""
+"""Storage of records in order of arrival, with access by position and by id."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ _NUMBER_DIGITS = 16
 
 
 class RecordRing(Sequence[BufferedData]):
-    """At most `maxlen` records; appending to a full ring drops the oldest. Any position is reached in constant time.
+    """At most `maxlen` records. Appending to a full ring removes the oldest one. Access by position is O(1).
 
-    Ids are numbered in order of arrival behind a random prefix, so a position follows from the number. Of a row of
-    columns that nobody has looked at there is no record, but two numbers; the record is made, and kept, when somebody
-    asks for it.
+    An id is a random prefix and a number that counts up, so that positions follow from ids without a table. Data in
+    columns takes two integers per record; the record object is created on first access and then kept.
 
     Attributes:
-        version: changes with every change of the contents.
-        on_dropped: given the records that have left the ring; may be set.
+        version: Changes with every change of the contents.
+        on_dropped: Called with the records that left the ring. May be set.
     """
 
     def __init__(self, maxlen: int) -> None:
@@ -36,11 +35,11 @@ class RecordRing(Sequence[BufferedData]):
         self.on_dropped: Callable[[list[BufferedData]], None] | None = None
         self._start = 0
         self._records: list[BufferedData | None] = []
-        # By place in the list: the number in the id, and the row of the columns, -1 for other data.
+        # By index in the list: the number in the id, and the row of the columns, -1 for other data.
         self._numbers: IntArray = np.empty(0, np.int64)
         self._rows: IntArray = np.empty(0, np.int64)
         self._columns: RecordColumns | None = None
-        self._owners: IntArray = np.empty(0, np.int64)  # the number of the record of each row; -1 for none
+        self._owners: IntArray = np.empty(0, np.int64)  # number of the record of each row; -1 for none
         self._prefix = secrets.token_hex(8)
         self._next_number = 0
 
@@ -56,7 +55,7 @@ class RecordRing(Sequence[BufferedData]):
         if isinstance(position, slice):
             return self.take(list(range(count)[position]))
         if not -count <= position < count:
-            raise IndexError(f"position {position} is not allowed; the buffer holds {count} records")
+            raise IndexError(f"position = {position} is not allowed; it must be in [-{count}, {count})")
         place = (position % count + self._start) % count
         return self._records[place] or self._record(place)
 
@@ -64,7 +63,7 @@ class RecordRing(Sequence[BufferedData]):
         return iter(self[:])
 
     def __getstate__(self) -> dict[str, Any]:
-        """The attributes, with records that have data of their own in place of rows."""
+        """Returns the attributes, with records that own their data instead of columns."""
         records = [held or self._new_record(place) for place, held in enumerate(self._records)]
         make_data_of(records)
         rows = np.full(len(records), -1)
@@ -72,12 +71,12 @@ class RecordRing(Sequence[BufferedData]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns, and of what the ring keeps about records in columns."""
-        kept = self._numbers.itemsize + self._rows.itemsize + 8
-        return kept * self.maxlen + self._owners.nbytes + (0 if self._columns is None else self._columns.nbytes)
+        """Memory of the columns and of the index of a full ring, without record objects."""
+        per_record = self._numbers.itemsize + self._rows.itemsize + 8
+        return per_record * self.maxlen + self._owners.nbytes + (0 if self._columns is None else self._columns.nbytes)
 
     def write(self, samples: Samples) -> list[StoredRow]:
-        """Store at most `max_rows` samples in columns, for records that are appended then."""
+        """Store at most `max_rows` samples in columns, and return their rows for `append` or `extend`."""
         columns = self._columns
         if columns is None or columns.size != self.maxlen:
             for place in range(len(self)):
@@ -86,12 +85,12 @@ class RecordRing(Sequence[BufferedData]):
             columns = self._columns = RecordColumns(self.maxlen)
             self._owners = np.full(columns.row_count, -1)
         rows = columns.next_rows(len(samples))
-        self._give_up(rows)
+        self._release_rows(rows)
         columns.write(samples)
         return [StoredRow(columns, row) for row in rows.tolist()]
 
-    def _give_up(self, rows: IntArray) -> None:
-        """Make the records that are still in `rows`, which then make their data."""
+    def _release_rows(self, rows: IntArray) -> None:
+        """Create the record objects of `rows`, which read their data before the rows are overwritten."""
         owners, oldest = self._owners[rows], self._numbers[self._start] if self._records else self._next_number
         self._owners[rows] = -1
         for i in np.flatnonzero(owners >= oldest).tolist():
@@ -102,11 +101,11 @@ class RecordRing(Sequence[BufferedData]):
 
     @property
     def max_rows(self) -> int:
-        """How many samples may be written at once."""
+        """Maximum number of samples of one `write`."""
         return max_rows_of(self.maxlen)
 
     def append(self, data: Any, meta: dict[str, Any] | None) -> BufferedData:
-        """Add a record of `data`, or of a row of columns, at the newest end and return it."""
+        """Append a record of `data`, which may be a `StoredRow`, and return it."""
         number, row = self._next_number, -1
         index = self._id(number)
         if type(data) is StoredRow:
@@ -118,7 +117,7 @@ class RecordRing(Sequence[BufferedData]):
             record = BufferedData(data, index, meta)
         place, replaced = self._start, None
         if len(self._records) < self.maxlen:
-            place = self._make_room(1)
+            place = self._reserve(1)
             self._records.append(record)
         else:
             if self.on_dropped is not None:
@@ -133,19 +132,19 @@ class RecordRing(Sequence[BufferedData]):
         return record
 
     def extend(self, rows: Sequence[StoredRow]) -> None:
-        """Add records of rows that were just written; they are made when somebody asks for them."""
+        """Append records of rows that were just written. The record objects are created on access."""
         numbers = np.array([stored.row for stored in rows])
         for start in range(0, len(rows), self.maxlen):
             self._extend(numbers[start : start + self.maxlen])
 
     def _extend(self, rows: IntArray) -> None:
-        room = min(max(self.maxlen - len(self._records), 0), len(rows))
+        free = min(max(self.maxlen - len(self._records), 0), len(rows))
         places: list[int] = []
-        if room:
-            first = self._make_room(room)
-            places += range(first, first + room)
-            self._records += [None] * room
-        replaced = [(self._start + i) % len(self._records) for i in range(len(rows) - room)]
+        if free:
+            first = self._reserve(free)
+            places += range(first, first + free)
+            self._records += [None] * free
+        replaced = [(self._start + i) % len(self._records) for i in range(len(rows) - free)]
         dropped = [] if self.on_dropped is None else [self._record(place) for place in replaced]
         for place in replaced:
             self._records[place] = None
@@ -158,8 +157,8 @@ class RecordRing(Sequence[BufferedData]):
         if dropped and self.on_dropped is not None:
             self.on_dropped(dropped)
 
-    def _make_room(self, added: int) -> int:
-        """Make room for records at the end of the lists; returns the first place."""
+    def _reserve(self, added: int) -> int:
+        """Extend the arrays for `added` records at the end of the list. Returns the index of the first."""
         if self._start:
             self._straighten()
         count = len(self._records)
@@ -172,7 +171,7 @@ class RecordRing(Sequence[BufferedData]):
         return f"{self._prefix}{number:0{_NUMBER_DIGITS}x}"
 
     def _record(self, place: int) -> BufferedData:
-        """The record at a place in the list, which is kept from now on."""
+        """Returns the record at index `place` of the list; creates it if necessary."""
         record = self._records[place]
         if record is None:
             assert self._columns is not None
@@ -181,17 +180,17 @@ class RecordRing(Sequence[BufferedData]):
         return record
 
     def _new_record(self, place: int) -> BufferedData:
-        """A record for a place without one, to be read at once."""
+        """Returns a temporary record for an index without a record object."""
         assert self._columns is not None
         index = self._id(int(self._numbers[place]))
         return BufferedData.deferred(self._columns, int(self._rows[place]), index, None)
 
     def _place_of(self, number: int) -> int | None:
-        """The place of the record of that number, None when there is none."""
+        """Returns the index in the list of the record with this number, or None."""
         count, start = len(self._records), self._start
         if not count:
             return None
-        # Without deletions the numbers follow each other.
+        # Without deletions, the numbers are consecutive.
         position = number - int(self._numbers[start])
         if not (0 <= position < count and self._numbers[(position + start) % count] == number):
             position = bisect_left(range(count), number, key=lambda i: int(self._numbers[(i + start) % count]))
@@ -199,7 +198,7 @@ class RecordRing(Sequence[BufferedData]):
         return place if position < count and self._numbers[place] == number else None
 
     def position(self, index: Any) -> int | None:
-        """The position of the record with the id `index`, None when there is none."""
+        """Returns the position of the record with the id `index`, or None."""
         number = _number_of(index)
         place = None if number is None else self._place_of(number)
         return None if place is None or self._id_at(place) != index else (place - self._start) % len(self._records)
@@ -209,12 +208,12 @@ class RecordRing(Sequence[BufferedData]):
         return self._id(int(self._numbers[place])) if record is None else record.index
 
     def take(self, positions: list[int]) -> list[BufferedData]:
-        """The records at `positions`, none of them negative."""
+        """Returns the records at `positions`, which must not be negative."""
         start, count = self._start, len(self._records)
         return [self._record((position + start) % count) for position in positions]
 
     def find(self, indices: Iterable[Any]) -> list[BufferedData | None]:
-        """The records with the ids `indices`, None for an unknown id."""
+        """Returns the records with the ids `indices`, None for an unknown id."""
         records, start, count = self._records, self._start, len(self._records)
         first = int(self._numbers[start]) if count else 0
         found: list[BufferedData | None] = []
@@ -227,10 +226,10 @@ class RecordRing(Sequence[BufferedData]):
             found.append(record)
         return found
 
-    # ---- without making records
+    # ---- without record objects
 
     def samples_at(self, positions: IntArray) -> Samples | None:
-        """The data at `positions`, from the columns; None when somebody has looked at one, or one came otherwise."""
+        """Returns the data at `positions` from the columns; None if some data is not, or no longer, in columns."""
         if not len(positions):
             return None
         places = (positions + self._start) % len(self._records)
@@ -244,18 +243,18 @@ class RecordRing(Sequence[BufferedData]):
         return data if isinstance(data, Samples) else None
 
     def data(self) -> Sequence[Any]:
-        """The data of all records, oldest first; the records do not keep what is in columns."""
+        """Returns the data of all records, oldest first. Data in columns stays there."""
         samples = self.samples_at(np.arange(len(self)))
         if samples is not None:
             return samples
         return data_of([self._records[place] or self._new_record(place) for place in self._places()])
 
     def ids(self) -> list[str]:
-        """The ids of all records, oldest first."""
+        """Returns the ids of all records, oldest first."""
         return [self._id_at(place) for place in self._places()]
 
     def metas(self) -> list[dict[str, Any] | None]:
-        """The metadata of all records, oldest first."""
+        """Returns the metadata of all records, oldest first."""
         return [None if record is None else record.meta for record in map(self._records.__getitem__, self._places())]
 
     def _places(self) -> list[int]:
@@ -281,7 +280,7 @@ class RecordRing(Sequence[BufferedData]):
             self.on_dropped(dropped)
 
     def replace(self, records: Sequence[BufferedData], maxlen: int) -> None:
-        """Hold `records`, whose ids must ascend, and no others."""
+        """Replace all records by `records`, whose ids must ascend."""
         self.clear()
         self.maxlen = maxlen
         self._records = list(records)
@@ -300,7 +299,7 @@ class RecordRing(Sequence[BufferedData]):
             self.on_dropped(dropped)
 
     def touch(self) -> None:
-        """Note that a record was changed in place."""
+        """Mark the contents as changed, after a record was changed in place."""
         self.version += 1
 
     def _straighten(self) -> None:
@@ -312,13 +311,13 @@ class RecordRing(Sequence[BufferedData]):
 
 
 class BufferIndex:
-    """Ids to positions, derived from the records."""
+    """Maps ids of records to positions."""
 
     def __init__(self, storage: RecordRing) -> None:
         self._storage = storage
 
     def get(self, index: str) -> int | None:
-        """The position of the record with that id, None when there is none."""
+        """Returns the position of the record with the id `index`, or None."""
         return self._storage.position(index)
 
     def __contains__(self, index: str) -> bool:
@@ -329,7 +328,7 @@ class BufferIndex:
 
 
 class MetaIndex(Mapping[str, Any]):
-    """For each meta key that was used for grouping: the values of all records in order, None where missing."""
+    """Maps each meta key that was used for grouping to the values of all records in order, None if missing."""
 
     def __init__(self, storage: RecordRing, used: Iterable[str] = ()) -> None:
         self._storage = storage
@@ -337,7 +336,7 @@ class MetaIndex(Mapping[str, Any]):
         self._groups: dict[str, tuple[int, dict[Any, list[int]]]] = {}
 
     def groups(self, key: str) -> dict[Any, list[int]]:
-        """The positions of the records of each value of `key`; records without the key are in no group."""
+        """Returns the positions of the records by their value of `key`. Records without the key are left out."""
         self._used.add(key)
         version, groups = self._groups.get(key, (None, {}))
         if version != self._storage.version:
@@ -350,7 +349,7 @@ class MetaIndex(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> deque[Any]:
         if key not in self._used:
-            raise KeyError(f"no sample was grouped by {key!r} yet")
+            raise KeyError(f"no sample was grouped by {key!r}; call sample with groupby={key!r} first")
         return deque((meta or {}).get(key) for meta in self._storage.metas())
 
     def __iter__(self) -> Iterator[str]:
@@ -360,7 +359,7 @@ class MetaIndex(Mapping[str, Any]):
         return len(self._used)
 
     def clear(self) -> None:
-        """Forget which keys were used."""
+        """Remove all keys."""
         self._used.clear()
         self._groups.clear()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ding.data.column_copies import own_samples
+from ding.data.columns import own_samples
 from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer

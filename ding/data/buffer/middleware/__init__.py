@@ -1,4 +1,4 @@
-"""Functions between a caller and a buffer: each sees a call, may change it, pass it on or answer it."""
+"""Middleware of buffers: functions that may change the calls of a buffer's methods and their results."""
 
 from ding.data.buffer.middleware.clone_object import clone_object
 from ding.data.buffer.middleware.group_sample import group_sample

@@ -1,4 +1,4 @@
-"""Records that share nothing with what was pushed."""
+"""Copies of pushed and sampled data."""
 
 from __future__ import annotations
 

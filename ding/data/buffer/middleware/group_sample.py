@@ -1,4 +1,4 @@
-"""A part of each sampled group."""
+"""Selection of records from each sampled group."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from ding.data.random_source import new_generator
 
 
 def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_group: bool = True) -> Middleware:
-    """Middleware that takes `size_in_group` records (fewer from smaller groups) out of each sampled group.
+    """Middleware that reduces each sampled group to `size_in_group` records, or all records of a smaller group.
+
+    `sample` must be called with the keyword `groupby`.
 
     Args:
-        size_in_group: number of records.
-        ordered_in_group: take consecutive records instead of any.
-        max_use_in_group: start early enough for a full window; else a window may be cut off by the end of the group.
+        size_in_group: Number of records.
+        ordered_in_group: Whether to select consecutive records instead of random ones.
+        max_use_in_group: Whether windows start early enough to be full; otherwise the end of the group may cut them.
     """
     rng = new_generator()
 
@@ -31,7 +33,7 @@ def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_g
         if action != "sample":
             return chain(*args, **kwargs)
         if not kwargs.get("groupby"):
-            raise ValueError("group_sample takes parts of groups: call sample with the keyword groupby")
+            raise ValueError("group_sample needs groups; call sample with the keyword groupby")
         return [take(group) for group in chain(*args, **kwargs)]
 
     return handle

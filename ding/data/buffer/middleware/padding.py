@@ -1,4 +1,4 @@
-"""Groups of one length."""
+"""Padding of sampled groups to one length."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ding.utils.fast_copy import fastcopy
 
 
 def padding(policy: str = "random") -> Middleware:
-    """Middleware that fills sampled groups up to the length of the longest one.
+    """Middleware that pads sampled groups to the length of the longest one.
 
     Args:
-        policy: `'random'` appends copies of records of the group, `'none'` appends records that hold None.
+        policy: `'random'` appends copies of random records of the group, `'none'` appends records of None.
 
     Raises:
-        ValueError: `policy` is something else.
+        ValueError: If `policy` has another value.
     """
     if policy not in ("random", "none"):
         raise ValueError(f"policy = {policy!r} is not allowed; it must be 'random' or 'none'")

@@ -1,4 +1,4 @@
-"""Prioritized sampling (arXiv:1511.05952) for the buffers of the `ding.data` layer."""
+"""Prioritized sampling (arXiv:1511.05952) of records."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ding.utils.segment_tree import IntArray
 
 
 class PriorityExperienceReplay:
-    """Middleware that samples records in proportion to priority ** alpha.
+    """Middleware that samples records with probability proportional to priority ** alpha.
 
-    A pushed record gets `meta['priority']` (its own, else the largest so far) and `meta['priority_idx']`, its slot in
-    the tree. A sampled one also gets `priority_IS`, a float32 tensor [1], in `meta` and in `data`: records that are
-    handed out are shallow copies then. Records that come or go through a view are noticed at the next call.
+    A pushed record gets `meta['priority']` (its own, or the largest so far) and `meta['priority_idx']`, its slot in
+    the priority index. With `IS_weight`, sampled records are shallow copies with the importance weight `priority_IS`, a
+    float32 tensor [1], in `meta` and `data`. Records that a view added or removed are detected by the next call.
 
     Args:
-        buffer: the buffer it is used on.
-        IS_weight: whether importance weights are worked out.
-        priority_power_factor: alpha.
-        IS_weight_power_factor: beta at the start.
-        IS_weight_anneal_train_iter: number of samples until beta reaches 1.
+        buffer: The buffer that the middleware is added to.
+        IS_weight: Whether to compute importance weights.
+        priority_power_factor: Exponent alpha.
+        IS_weight_power_factor: Initial exponent beta of the importance weights.
+        IS_weight_anneal_train_iter: Number of samples until beta is 1; 0 keeps it constant.
 
     Attributes:
-        buffer_idx: slot in the tree -> id of the record.
+        buffer_idx: Maps slots of the priority index to ids of records.
 
     Example:
         >>> from ding.data.buffer.deque_buffer import DequeBuffer
@@ -73,13 +73,17 @@ class PriorityExperienceReplay:
 
     @property
     def max_priority(self) -> float:
-        """The largest priority so far, the default of new records."""
+        """The largest updated priority, at least 1: the default of new records."""
         return self._index.max_priority
 
     def push(
         self, chain: Callable[..., Any], data: Any, meta: dict[str, Any] | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Push with a priority: `meta['priority']`, else (without `meta`) that of `data`, which is taken out of it."""
+        """Push with the priority `meta['priority']`. Without `meta`, the key `priority` is moved from `data` to it.
+
+        Raises:
+            PriorityError: If the priority is negative or not finite.
+        """
         if meta is None and isinstance(data, dict) and "priority" in data:
             data = dict(data)
             meta = {"priority": data.pop("priority")}
@@ -91,13 +95,13 @@ class PriorityExperienceReplay:
         if isinstance(record, BufferedData):
             self.buffer_idx[slot] = record.index
             self._pending.append((slot, priority))
-        elif leaving is None:  # an inner middleware kept the record out
+        elif leaving is None:  # inner middleware did not push the record
             self._free.append(slot)
         return record
 
     def _leaving_slot(self) -> int | None:
-        """The slot of the record that makes room for the next one on a full buffer."""
-        if not self._is_in_step():
+        """Returns the slot of the record that the next push removes; None if the buffer is not full."""
+        if not self._has_all_slots():
             self.rebuild()
         if self.buffer.count() < self.buffer.size:
             return None
@@ -108,14 +112,14 @@ class PriorityExperienceReplay:
         return slot
 
     def sample(self, chain: Callable[..., Any], size: int, *args: Any, **kwargs: Any) -> list[Any]:
-        """Draw `size` records by priority; a record may come up more than once.
+        """Sample `size` records by priority, with replacement.
 
         Raises:
-            AssertionError: the buffer is empty.
+            AssertionError: If the buffer is empty.
         """
         if self.buffer.count() == 0:
             raise AssertionError("an empty buffer cannot be sampled by priority; push first")
-        if not self._is_in_step():
+        if not self._has_all_slots():
             self.rebuild()
         self._settle()
         slots = self._index.draw(size, self.rng)
@@ -140,23 +144,25 @@ class PriorityExperienceReplay:
         return result
 
     def update(self, chain: Callable[..., Any], index: str, data: Any, meta: dict[str, Any]) -> None:
-        """Update a record; its new priority is `meta['priority']`.
+        """Update a record and set its priority to `meta['priority']`.
 
         Raises:
-            AssertionError: `meta` has no priority, or it is negative or not finite.
+            AssertionError: If `meta` has no priority.
+            PriorityError: If the priority is negative or not finite.
         """
         if meta is None or "priority" not in meta:
-            raise AssertionError(f"update needs meta['priority'], got meta = {meta!r}")
+            raise AssertionError(f"meta = {meta!r} is not allowed; update needs meta['priority']")
         priority = as_priorities([meta["priority"]])
         slot = self._slot_of_id(index)
         if slot is not None and chain(index, data, {**meta, "priority_idx": slot}):
             self._set(np.array([slot]), priority)
 
     def update_priorities(self, indices: list[str], priorities: Any) -> None:
-        """Set the priorities of many records at once; ids that are gone are skipped, of repeated ones the last counts.
+        """Set the priorities of many records at once. Skips unknown ids; the last priority of a repeated id counts.
 
         Raises:
-            PriorityError: a priority is negative or not finite.
+            PriorityError: If a priority is negative or not finite.
+            ValueError: If the number of priorities is not that of the ids.
         """
         slots, kept = [], []
         for record, priority in zip(self.buffer.find(indices), as_priorities(priorities).tolist(), strict=True):
@@ -168,7 +174,7 @@ class PriorityExperienceReplay:
         self._set(np.array(slots, dtype=np.int64), np.array(kept))
 
     def delete(self, chain: Callable[..., Any], indices: str | Iterable[str], *args: Any, **kwargs: Any) -> Any:
-        """Delete the record(s) with the id(s)."""
+        """Delete the record(s) with the id(s) `indices`."""
         ids = [indices] if isinstance(indices, str) else list(indices)
         found = [self._slot_of(record) for record in self.buffer.find(ids) if record is not None]
         slots = {slot for slot in found if slot is not None}
@@ -186,7 +192,7 @@ class PriorityExperienceReplay:
         return chain()
 
     def rebuild(self) -> None:
-        """Give all records of the buffer slots anew; their priorities are those in `meta`, else the largest so far."""
+        """Assign new slots to all records. Their priorities are those in `meta`, or the largest so far."""
         largest = self.max_priority
         self._forget()
         self._index = PriorityIndex(self.buffer.size, self._index.alpha)
@@ -201,7 +207,7 @@ class PriorityExperienceReplay:
             self._pending.append((slot, meta["priority"]))
 
     def state_dict(self) -> dict[str, Any]:
-        """What the records' `meta` does not hold, and which record has which slot of the priorities."""
+        """Returns the state that is not in the records' metadata, and the slots of the records."""
         self._settle()
         slots = np.array(list(self.buffer_idx), np.int64)
         return {
@@ -215,16 +221,16 @@ class PriorityExperienceReplay:
         }
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Take over a state, and the records that the buffer holds now."""
+        """Restore a state for the current records of the buffer."""
         self._index.max_priority = _state_dict["max_priority"]
         self.beta = _state_dict["beta"]
         set_generator_state(self.rng, _state_dict["rng"])
         self.rebuild()
         if "slots" in _state_dict:
-            self._take_slots(_state_dict)
+            self._restore_slots(_state_dict)
 
-    def _take_slots(self, state: dict[str, Any]) -> None:
-        """Give the records the slots that they had: which one is drawn depends on their order."""
+    def _restore_slots(self, state: dict[str, Any]) -> None:
+        """Assign the saved slots to the records: draws depend on their order."""
         slots: list[int] = state["slots"].tolist()
         slot_of = dict(zip(state["ids"], slots, strict=True))
         if {record.index for record in self.buffer} != slot_of.keys():
@@ -237,8 +243,8 @@ class PriorityExperienceReplay:
         self._index.set_weights(state["slots"], state["weights"])
         self._free = list(state["free"])
 
-    def _is_in_step(self) -> bool:
-        """Whether all records have slots. Others come in at the newest end, and are looked for at every call."""
+    def _has_all_slots(self) -> bool:
+        """Returns whether all records have slots. Records without one are the newest, so only the last is checked."""
         count = self.buffer.count()
         if count != len(self.buffer_idx) or self.buffer.size != len(self._index.weights):
             return False
@@ -258,7 +264,7 @@ class PriorityExperienceReplay:
         self._index.note_max(priorities + PRIORITY_EPS)
 
     def _settle(self) -> None:
-        """Bring pushed priorities into the tree."""
+        """Write the priorities of pushed records to the index."""
         if self._pending:
             slots, priorities = zip(*self._pending, strict=True)
             self._pending = []

@@ -1,4 +1,4 @@
-"""A fixed part of the buffer to sample from."""
+"""Sampling from a fixed range of positions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ding.data.buffer.buffer import Buffer, Middleware
 
 
 def sample_range_view(buffer_: Buffer, start: int | None = None, end: int | None = None) -> Middleware:
-    """Middleware that samples from positions [start, end); negative ones count back from the capacity.
+    """Middleware that samples from positions [start, end). Negative bounds count back from the capacity.
 
     Raises:
-        AssertionError: neither bound is given.
+        AssertionError: If neither bound is given.
     """
     if start is None and end is None:
-        raise AssertionError("sample_range_view needs start or end")
+        raise AssertionError("start = None, end = None is not allowed; give start or end")
 
     def from_front(bound: int | None) -> int | None:
         return bound if bound is None or bound >= 0 else buffer_.size + bound

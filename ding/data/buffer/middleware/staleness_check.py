@@ -1,4 +1,4 @@
-"""A bound on how old a record may be."""
+"""A limit on the staleness of records."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _COLLECTED = "train_iter_data_collected"
 def staleness_check(buffer_: Buffer, max_staleness: float = math.inf) -> Middleware:
     """Middleware that deletes records older than `max_staleness` training iterations before each sample.
 
-    `push` needs the keyword `meta={'train_iter_data_collected': n}`, `sample` the current iteration as its first
-    argument (or as `train_iter_sample_data`). The age of each record is in `meta['staleness']`.
+    `push` must be called with the keyword `meta={'train_iter_data_collected': n}`, `sample` with the current iteration
+    as its first argument (or as `train_iter_sample_data`). Sets `meta['staleness']` of each record.
     """
 
     def push(chain: Callable[..., Any], data: Any, *args: Any, **kwargs: Any) -> Any:

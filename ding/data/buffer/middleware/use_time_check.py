@@ -1,4 +1,4 @@
-"""A bound on how often a record is used."""
+"""A limit on how often a record is sampled."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ding.data.buffer.buffer import Buffer, BufferedData, Middleware
-from ding.data.buffer.middleware.flat import each_record
+from ding.data.buffer.buffer import Buffer, BufferedData, Middleware, each_record
 
 
 def use_time_check(buffer_: Buffer, max_use: float = math.inf) -> Middleware:
-    """Middleware that deletes a record once it was sampled `max_use` times.
+    """Middleware that deletes a record after it was sampled `max_use` times.
 
-    The number of uses so far is in `meta['use_count']` of what is sampled.
+    Sampled records have the number of uses so far in `meta['use_count']`.
     """
     return _UseTimeCheck(buffer_, max_use)
 
@@ -37,23 +36,23 @@ class _UseTimeCheck:
         return result
 
     def rebuild(self) -> None:
-        """Go by what the records of the buffer, which are others now, tell of their uses."""
-        told = {record.index: (record.meta or {}).get("use_count") for record in self._buffer}
+        """Read the counts from the metadata of the current records."""
+        counts = {record.index: (record.meta or {}).get("use_count") for record in self._buffer}
         self._uses.clear()
-        self._uses.update({index: count for index, count in told.items() if count})
+        self._uses.update({index: count for index, count in counts.items() if count})
 
 
 class _UseCounts(dict[str, int]):
-    """Id of a record -> how often it was sampled."""
+    """Maps ids of records to the number of times they were sampled."""
 
     def __init__(self, buffer: Buffer) -> None:
         super().__init__()
         self._buffer = buffer
 
     def add(self, records: list[BufferedData]) -> None:
-        """Count one use of each record and tell it the total.
+        """Count one use of each record and write the total to its metadata.
 
-        The stored record is told, too: what other middleware hands out may be a copy, but the count is saved with it.
+        The total is also written to the stored record, because other middleware may have returned a copy.
         """
         for record in records:
             self[record.index] = self.get(record.index, 0) + 1
@@ -64,7 +63,7 @@ class _UseCounts(dict[str, int]):
             record.meta["use_count"] = self[record.index]
 
     def forget(self, ids: set[str]) -> None:
-        """Drop `ids`, and now and then the records that left the buffer by themselves."""
+        """Remove `ids`, and periodically all records that left the buffer."""
         for index in ids:
             del self[index]
         if len(self) > 2 * self._buffer.size:
