@@ -1,9 +1,7 @@
 """The table "Differences from DI-engine" is held against the suite: each row names a test, and the test exists."""
 
-import ast
 import pathlib
-
-import pytest
+import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "differences.md"
@@ -16,8 +14,7 @@ def rows():
 
 
 def names_in(path):
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return set(re.findall(r"^ *def (\w+)\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def test_the_table_has_rows_of_three_cells():
@@ -25,10 +22,11 @@ def test_the_table_has_rows_of_three_cells():
     assert [row for row in rows() if len(row) != 3 or not all(row)] == []
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row[2].strip("`").split("::")[-1][:60])
-def test_each_row_names_a_test_that_exists(row):
-    path, _, name = row[2].strip("`").partition("::")
-    assert name.startswith("test_") and name in names_in(path)
+def test_each_row_names_a_test_that_exists():
+    tests = [row[2].strip("`").partition("::") for row in rows()]
+    known = {path: names_in(path) for path in {path for path, _, _ in tests}}
+    unknown = [(path, name) for path, _, name in tests if not name.startswith("test_") or name not in known[path]]
+    assert unknown == []
 
 
 def test_no_row_is_there_twice():

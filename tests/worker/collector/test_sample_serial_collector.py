@@ -788,7 +788,7 @@ def test_infinite_actions_are_no_nan():
 @pytest.mark.parametrize("unroll_len", [1, 4])
 def test_a_sample_of_many_envs_holds_and_pickles_its_own_bytes(asked, unroll_len):
     def observed(env):
-        return np.full((84, 84, 4), env.count, np.uint8), np.ones(1, np.float32)
+        return np.full((84, 84), env.count, np.uint8), np.ones(1, np.float32)
 
     def make():
         envs = FakeManager([50] * 16)
@@ -803,7 +803,7 @@ def test_a_sample_of_many_envs_holds_and_pickles_its_own_bytes(asked, unroll_len
 
     gc.collect()
     sample, held = held_bytes(make)
-    assert own_bytes(sample) >= 2 * unroll_len * 84 * 84 * 4
+    assert own_bytes(sample) >= 2 * unroll_len * 84 * 84
     assert held <= 1.5 * own_bytes(sample) + 65536  # a logger and the like are made along
     assert len(pickle.dumps(sample)) <= 1.5 * own_bytes(sample) + 8192
 

@@ -84,8 +84,14 @@ class Stateful(Gambler):
         return {"obs": obs, "action": output["action"], "prev_state": own, "reward": timestep.reward, "done": False}
 
 
-ALL = [Gambler, PlainGambler, Stateful]
-KINDS = [("told", Gambler), ("pickled", PlainGambler), *(("replayed", policy) for policy in ALL)]
+KINDS = [
+    (BaseEnvManager, "told", Gambler),
+    (BaseEnvManager, "pickled", PlainGambler),
+    (BaseEnvManager, "replayed", Stateful),
+    (SyncSubprocessEnvManager, "told", Stateful),
+    (SyncSubprocessEnvManager, "pickled", Gambler),
+    (SyncSubprocessEnvManager, "replayed", PlainGambler),
+]
 
 
 def _sum(obs):
@@ -132,7 +138,7 @@ def scalars(worker):
     return [entry for entry in written if not any(word in entry[0] for word in TIMES)]
 
 
-def check(make, before=5, after=9, **collect):
+def check(make, before=5, after=6, **collect):
     """A collector goes on as one that was put into its state, also from a state of that one."""
     torch.manual_seed(0)
     (one, its), (other, others), (third, thirds) = make(), make(), make()
@@ -162,8 +168,7 @@ def as_dicts(data):
     return tuple(map(as_dicts, data)) if isinstance(data, tuple) else data
 
 
-@in_both
-@pytest.mark.parametrize("way, policy", KINDS)
+@pytest.mark.parametrize("manager, way, policy", KINDS)
 def test_a_sample_collector_goes_on(manager, way, policy):
     make = WAYS[way]
     check(
@@ -171,15 +176,19 @@ def test_a_sample_collector_goes_on(manager, way, policy):
     )
 
 
-@in_both
-@pytest.mark.parametrize("way, policy", KINDS)
+@pytest.mark.parametrize("manager, way, policy", KINDS)
 def test_an_episode_collector_goes_on(manager, way, policy):
     check(lambda: built(EpisodeSerialCollector, manager, [WAYS[way]] * 3, policy(), way == "pickled"), n_episode=4)
 
 
-@in_both
-@pytest.mark.parametrize("way", ["replayed", "pickled"])
-@pytest.mark.parametrize("policy", [Gambler, PlainGambler])
+@pytest.mark.parametrize(
+    "manager, way, policy",
+    [
+        (BaseEnvManager, "replayed", Gambler),
+        (BaseEnvManager, "pickled", PlainGambler),
+        (SyncSubprocessEnvManager, "replayed", PlainGambler),
+    ],
+)
 @pytest.mark.parametrize("cls, amount", [
     (BattleSampleSerialCollector, {"n_sample": 13}),
     (BattleEpisodeSerialCollector, {"n_episode": 4}),
@@ -189,7 +198,7 @@ def test_collectors_of_battles_go_on(manager, way, policy, cls, amount):
     check(lambda: built(cls, manager, [env] * 3, [policy(unroll_len=7), policy()], way == "pickled"), **amount)
 
 
-@in_both
+@pytest.mark.parametrize("manager, policy", [(BaseEnvManager, Gambler), (SyncSubprocessEnvManager, PlainGambler)])
 @pytest.mark.parametrize("form", [
     lambda place: {"a": place, "b": {0: place[:1], "c": np.float64(place[1])}},
     lambda place: (place, [place.astype(np.float64)]),
@@ -197,7 +206,6 @@ def test_collectors_of_battles_go_on(manager, way, policy, cls, amount):
     lambda place: float(place[0]),
     torch.from_numpy,
 ], ids=["dict", "tuple", "bytes", "number", "tensor"])  # fmt: skip
-@pytest.mark.parametrize("policy", [Gambler, PlainGambler])
 def test_observations_of_any_form_are_collected_alike(manager, form, policy):
     envs = [functools.partial(Walk, form)] * 2
     check(lambda: built(SampleSerialCollector, manager, envs, policy(unroll_len=5)), n_sample=9)

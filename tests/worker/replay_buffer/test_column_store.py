@@ -54,8 +54,19 @@ def as_samples(items: list[dict]) -> list[dict]:
     return items if samples is None else samples
 
 
-def shown(items) -> list[str]:
-    return [repr(item) for item in items]
+def shown(items) -> list:
+    """The items with their types, dtypes and all numbers, so that two lists can be compared."""
+    return [exact(item) for item in items]
+
+
+def exact(item):
+    if isinstance(item, dict):
+        return dict, [(key, exact(value)) for key, value in item.items()]
+    if isinstance(item, list | tuple):
+        return type(item), [exact(value) for value in item]
+    if isinstance(item, torch.Tensor | np.ndarray | np.generic):
+        return type(item), item.dtype, tuple(item.shape), np.asarray(item).tobytes()
+    return type(item), item
 
 
 class Twin:
