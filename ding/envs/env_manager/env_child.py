@@ -1,4 +1,4 @@
-"""The process of one env: it makes the env, and answers one request after the other until it is told to close.
+"""The process of one env: it makes the env and answers one request after the other until the request `close`.
 
 A request is `(method, args)`, an answer `(is_good, value or Failure, reset_follows)`. Each request has one answer; with
 `reset_follows` that of a reset comes after it: a step has ended an episode.
@@ -169,10 +169,22 @@ class ChildPlan:
 
 
 def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: Iterable[Connection]) -> None:
-    """Be the process of an env.
+    """Run the process of an env until its manager closes it or ends.
 
     Args:
         source, sink: where requests come from and answers go to.
+        inherited: connections of the parent that a forked process must not hold open.
+    """
+    enter_child(plan, inherited)
+    # Without the manager's process there is nothing to answer to.
+    with contextlib.suppress(EOFError, ConnectionError):
+        EnvServer(plan, source, sink).serve()
+
+
+def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
+    """Make the present process, which was started for an env, independent of what it has from its parent.
+
+    Args:
         inherited: connections of the parent that a forked process must not hold open.
     """
     settle_in()
@@ -180,15 +192,12 @@ def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: 
         connection.close()
     for variable in SECRET_VARIABLES:
         os.environ.pop(variable, None)
-    _let_go_of_the_fork_server()
+    _release_fork_server()
     die_with(plan.parent_pid, farewell_s=_FAREWELL_S)
     seed_globals(plan.random_words)
-    # Without the manager's process nobody is left to answer.
-    with contextlib.suppress(EOFError, ConnectionError):
-        EnvServer(plan, source, sink).serve()
 
 
-def _let_go_of_the_fork_server() -> None:
+def _release_fork_server() -> None:
     """Have the fork server of `multiprocessing`, where it has forked this process, not live on for this one.
 
     It ends when no process holds a certain pipe, which each one that it forks is given.
@@ -202,35 +211,151 @@ def _let_go_of_the_fork_server() -> None:
         server._forkserver_alive_fd = None
 
 
-class EnvServer:
-    """Answers the requests of a manager, in order.
+class EnvHost:
+    """One env in the process that it runs in: makes it and does what the manager requests.
 
-    Where the process that has started this one dies while the env is at work, the kernel kills this one at once: code
-    of the env may hold the interpreter lock for good. An env that waits for a request is closed first. A fork server
-    ends with the manager's process too, once none of those that it has forked keeps it.
+    Args:
+        plan: what the process was started with.
+
+    Attributes:
+        env: the env; None before the request `make` and after `close`.
+        failed: the method of the env that was called last, for error messages.
+        reset_follows: whether the last step ended an episode that `begin_episode` is to follow.
     """
 
-    def __init__(self, plan: ChildPlan, source: Connection, sink: Connection) -> None:
+    def __init__(self, plan: ChildPlan) -> None:
         self._plan = plan
-        self._source = source
-        self._sink = sink
-        self._env: Any = None
+        self.env: Any = None
+        self.failed = ""
+        self.reset_follows = False
         self._reset_param: dict[str, Any] = {}
         self._seed: EnvSeed | None = None  # to be applied before the next reset
         self._seed_in_force: EnvSeed | None = None  # with the number of the next episode
         self._trust_pickle = plan.trust_pickle
         self._log = None if plan.trust_pickle is None else EpisodeLog()
-        self._reset_follows = False
-        self._failed = ""  # the method of the env that is called
-        self._parent_pid = os.getppid()  # a fork server, or the manager's process
         self._handlers: dict[str, Callable[..., Any]] = {
+            "make": self._make,
             "step": self._step,
             "reset": self._reset,
+            "begin_episode": self._begin_episode,
             "close": self._close,
             "enable_states": self._enable_states,
             "tell_state": self._tell_state,
             "restore": self._restore,
         }
+
+    def perform(self, method: str, *args: Any) -> Any:
+        """Return the result of a request; any other method than those of the managers is one of the env.
+
+        Raises:
+            Exception: what the env raised in the method `failed`.
+        """
+        self.failed = "reset" if method == "begin_episode" else method
+        handler = self._handlers.get(method)
+        return self._call(method, *args) if handler is None else handler(*args)
+
+    def _call(self, method: str, *args: Any) -> Any:
+        if method == "attribute":
+            return getattr(self.env, args[0], None)
+        if method in ENV_CALLS:
+            if self._log is not None:
+                self._log.call(method, args)
+            return ENV_CALLS[method](self.env, *args)
+        result = getattr(self.env, method)(*args)
+        if method == "reward_shaping" and result is None:
+            return args[0]  # which the env has changed
+        return result
+
+    def _close(self) -> None:
+        env, self.env = self.env, None
+        env.close()
+
+    def _make(self) -> None:
+        self.env = self._plan.make_env()
+        use_one_thread()
+
+    def _step(self, packed_action: Any, auto_reset: bool, seed: EnvSeed | None) -> tuple[ObsMessage, Any]:
+        """Step; return the observation as it is sent, and the rest of the timestep."""
+        if seed is not None:
+            self._seed = seed
+        action = unpack_array(packed_action)
+        if self._log is not None:
+            self._log.act(action)
+        timestep = call_with_timeout(self._plan.step_timeout, "step_timeout", self.env.step, action)
+        if not hasattr(timestep, "done"):
+            raise no_timestep(self.env, timestep)
+        self.reset_follows = not is_abnormal_timestep(timestep) and auto_reset and is_done(timestep.done)
+        obs = self._plan.shared_obs.write(timestep.obs)
+        if type(timestep) is BaseEnvTimestep:
+            return obs, (pack_array(timestep.reward), timestep.done, timestep.info)
+        return obs, timestep._replace(obs=None)
+
+    def _reset(self, param: dict[str, Any] | None, seed: EnvSeed | None) -> ObsMessage:
+        if seed is not None:
+            self._seed = seed
+        self._reset_param = param or {}
+        return self._begin_episode()
+
+    def _begin_episode(self) -> ObsMessage:
+        seed, self._seed = self._seed, None
+        if seed is not None:
+            self.failed = "seed"
+            seed.apply(self.env)
+            self._seed_in_force = seed
+            self.failed = "reset"
+        if self._log is not None:
+            seed = self._seed_in_force
+            self._log.prepare(self.env, seed and seed._replace(episode=0), 0 if seed is None else seed.episode)
+        obs = call_with_timeout(self._plan.reset_timeout, "reset_timeout", self.env.reset, **self._reset_param)
+        if self._log is not None:
+            self._log.begin(self.env, self._reset_param)
+        if self._seed_in_force is not None:
+            self._seed_in_force = self._seed_in_force._replace(episode=self._seed_in_force.episode + 1)
+        return self._plan.shared_obs.write(obs)
+
+    def _enable_states(self, trust_pickle: bool) -> None:
+        self._trust_pickle, self._log = trust_pickle, EpisodeLog()
+
+    def _tell_state(self) -> dict[str, Any]:
+        """The state of the env, and of what else is in this process."""
+        return {
+            **tell_env(self.env, self._log, bool(self._trust_pickle)),
+            "seed": None if self._seed is None else list(self._seed),
+            "generators": global_generators_state(),
+        }
+
+    def _restore(
+        self, state: Mapping[str, Any], seed: EnvSeed | None, param: dict[str, Any] | None
+    ) -> tuple[Restored, ObsMessage | None]:
+        """Put the env into a state of `_tell_state`.
+
+        Returns:
+            `(what became of it, without env, log and observation; the observation as it is sent, after a replay)`
+        """
+        restored = restore_env(self.env, state, seed, self._plan.make_env, bool(self._trust_pickle))
+        self.env = restored.env
+        if self._log is not None:
+            self._log = restored.log or EpisodeLog()
+        self._seed = None if state["seed"] is None else EnvSeed(*state["seed"])
+        self._seed_in_force, self._reset_param = seed, param or {}
+        obs = self._plan.shared_obs.write(restored.obs) if restored.is_replayed else None
+        load_global_generators_state(state["generators"])
+        return restored._replace(env=None, log=None, obs=None), obs
+
+
+class EnvServer:
+    """Answers the requests of a manager, in order.
+
+    If the process that has started this one dies while the env is working, the kernel kills this one at once: code of
+    the env may hold the interpreter lock for good. An env that waits for a request is closed first. A fork server
+    ends with the manager's process too, once none of the processes that it has forked keeps it.
+    """
+
+    def __init__(self, plan: ChildPlan, source: Connection, sink: Connection) -> None:
+        self._host = EnvHost(plan)
+        self._source = source
+        self._sink = sink
+        self._parent_pid = os.getppid()  # a fork server, or the manager's process
 
     def serve(self) -> None:
         """Make the env and answer until the request `close`, or until the env cannot be made.
@@ -239,13 +364,14 @@ class EnvServer:
             EOFError, OSError: the manager's process is gone.
         """
         use_one_thread()
+        host = self._host
         with self._at_work():
-            self._answer("make", self._make)
+            self._answer("make")
         try:
-            while self._env is not None:
+            while host.env is not None:
                 self._serve_one()
         finally:
-            env, self._env = self._env, None
+            env, host.env = host.env, None
             if env is not None:
                 env.close()
 
@@ -270,112 +396,20 @@ class EnvServer:
         except Exception as e:  # its class cannot be imported here
             self._sink.send_bytes(encode((False, Failure.of(e, "reading a request"), False)))
             return
-        handler = self._handlers.get(method)
-        if handler is not None:
-            self._answer(method, handler, *args)
-        else:
-            self._answer(method, self._call, method, *args)
-        if self._reset_follows:
-            self._reset_follows = False
-            self._answer("reset", self._begin_episode)
+        self._answer(method, *args)
+        if self._host.reset_follows:
+            self._host.reset_follows = False
+            self._answer("begin_episode")
 
-    def _answer(self, method: str, function: Callable[..., Any], *args: Any) -> None:
-        """Send what `function` returns, or how it fails."""
-        self._failed = method
+    def _answer(self, method: str, *args: Any) -> None:
+        """Send the result of a request, or how it failed."""
+        host = self._host
         try:
-            data = encode((True, function(*args), self._reset_follows))
+            data = encode((True, host.perform(method, *args), host.reset_follows))
         except BaseException as e:
-            self._reset_follows = False
-            data = encode((False, Failure.of(e, self._failed), False))
+            host.reset_follows = False
+            data = encode((False, Failure.of(e, host.failed), False))
         self._sink.send_bytes(data)
-
-    def _call(self, method: str, *args: Any) -> Any:
-        if method == "attribute":
-            return getattr(self._env, args[0], None)
-        if method in ENV_CALLS:
-            if self._log is not None:
-                self._log.call(method, args)
-            return ENV_CALLS[method](self._env, *args)
-        result = getattr(self._env, method)(*args)
-        if method == "reward_shaping" and result is None:
-            return args[0]  # which the env has changed
-        return result
-
-    def _close(self) -> None:
-        env, self._env = self._env, None
-        env.close()
-
-    def _make(self) -> None:
-        self._env = self._plan.make_env()
-        use_one_thread()
-
-    def _step(self, packed_action: Any, auto_reset: bool, seed: EnvSeed | None) -> tuple[ObsMessage, Any]:
-        """Step; return the observation as it is sent, and the rest of the timestep."""
-        if seed is not None:
-            self._seed = seed
-        action = unpack_array(packed_action)
-        if self._log is not None:
-            self._log.act(action)
-        timestep = call_with_timeout(self._plan.step_timeout, "step_timeout", self._env.step, action)
-        if not hasattr(timestep, "done"):
-            raise no_timestep(self._env, timestep)
-        self._reset_follows = not is_abnormal_timestep(timestep) and auto_reset and is_done(timestep.done)
-        obs = self._plan.shared_obs.write(timestep.obs)
-        if type(timestep) is BaseEnvTimestep:
-            return obs, (pack_array(timestep.reward), timestep.done, timestep.info)
-        return obs, timestep._replace(obs=None)
-
-    def _reset(self, param: dict[str, Any] | None, seed: EnvSeed | None) -> ObsMessage:
-        if seed is not None:
-            self._seed = seed
-        self._reset_param = param or {}
-        return self._begin_episode()
-
-    def _begin_episode(self) -> ObsMessage:
-        seed, self._seed = self._seed, None
-        if seed is not None:
-            self._failed = "seed"
-            seed.apply(self._env)
-            self._seed_in_force = seed
-            self._failed = "reset"
-        if self._log is not None:
-            seed = self._seed_in_force
-            self._log.prepare(self._env, seed and seed._replace(episode=0), 0 if seed is None else seed.episode)
-        obs = call_with_timeout(self._plan.reset_timeout, "reset_timeout", self._env.reset, **self._reset_param)
-        if self._log is not None:
-            self._log.begin(self._env, self._reset_param)
-        if self._seed_in_force is not None:
-            self._seed_in_force = self._seed_in_force._replace(episode=self._seed_in_force.episode + 1)
-        return self._plan.shared_obs.write(obs)
-
-    def _enable_states(self, trust_pickle: bool) -> None:
-        self._trust_pickle, self._log = trust_pickle, EpisodeLog()
-
-    def _tell_state(self) -> dict[str, Any]:
-        """The state of the env, and of what else is in this process."""
-        return {
-            **tell_env(self._env, self._log, bool(self._trust_pickle)),
-            "seed": None if self._seed is None else list(self._seed),
-            "generators": global_generators_state(),
-        }
-
-    def _restore(
-        self, state: Mapping[str, Any], seed: EnvSeed | None, param: dict[str, Any] | None
-    ) -> tuple[Restored, ObsMessage | None]:
-        """Put the env into a state of `_tell_state`.
-
-        Returns:
-            `(what became of it, without env, log and observation; the observation as it is sent, after a replay)`
-        """
-        restored = restore_env(self._env, state, seed, self._plan.make_env, bool(self._trust_pickle))
-        self._env = restored.env
-        if self._log is not None:
-            self._log = restored.log or EpisodeLog()
-        self._seed = None if state["seed"] is None else EnvSeed(*state["seed"])
-        self._seed_in_force, self._reset_param = seed, param or {}
-        obs = self._plan.shared_obs.write(restored.obs) if restored.is_replayed else None
-        load_global_generators_state(state["generators"])
-        return restored._replace(env=None, log=None, obs=None), obs
 
 
 def use_one_thread() -> None:

@@ -15,7 +15,7 @@ import pytest
 from ding.envs.env_manager import env_child
 from ding.envs.env_manager.base_env_manager import call_with_timeout
 from ding.envs.env_manager.data_formats import NOT_SHARED, SharedObs, pack_array
-from ding.envs.env_manager.env_child import ChildPlan, EnvServer, run_child, seed_globals, use_one_thread
+from ding.envs.env_manager.env_child import ChildPlan, EnvHost, EnvServer, run_child, seed_globals, use_one_thread
 from ding.envs.env_manager.env_process import portable, words_of_numpy
 from ding.envs.env_manager.env_seeds import EnvSeeds
 from tests.envs.env_manager.scripted_env import Make, Raise, ScriptedEnv, be_abnormal
@@ -173,14 +173,14 @@ def test_the_env_is_closed_when_the_connection_ends(talk):
 
 def test_time_limits_break_off_what_they_are_for():
     env = ScriptedEnv(deeds={(method, 0): lambda env: time.sleep(30) for method in ("reset", "step")})
-    server = EnvServer(plan_for(lambda: env, step_timeout=0.05, reset_timeout=0.06), None, None)
-    server._make()
+    host = EnvHost(plan_for(lambda: env, step_timeout=0.05, reset_timeout=0.06))
+    host.perform("make")
     with pytest.raises(TimeoutError, match="reset_timeout = 0.06 s"):
-        server._reset(None, None)
-    server._reset(None, None)
+        host.perform("reset", None, None)
+    host.perform("reset", None, None)
     with pytest.raises(TimeoutError, match="step_timeout = 0.05 s"):
-        server._step((0,), False, None)
-    assert server._step((0,), False, None)[0][1].tolist() == [0, 0, 1]
+        host.perform("step", (0,), False, None)
+    assert host.perform("step", (0,), False, None)[0][1].tolist() == [0, 0, 1]
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
