@@ -19,7 +19,12 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
-from ding.envs.env_manager import AsyncSubprocessEnvManager, SubprocessEnvManagerV2, SyncSubprocessEnvManager
+from ding.envs.env_manager import (
+    AsyncSubprocessEnvManager,
+    GymVectorEnvManager,
+    SubprocessEnvManagerV2,
+    SyncSubprocessEnvManager,
+)
 from tests.benchmarks.report import Report
 
 ENVS, STEP_S, ROUNDS, STEPS = 4, 0.001, 5, 1000
@@ -28,6 +33,7 @@ MANAGERS: dict[str, Any] = {
     "subprocess": SyncSubprocessEnvManager,
     "async_subprocess": AsyncSubprocessEnvManager,
     "subprocess_v2": SubprocessEnvManagerV2,
+    "gym_vector": GymVectorEnvManager,
 }
 
 

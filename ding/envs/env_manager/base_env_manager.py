@@ -557,17 +557,21 @@ class BaseEnvManager:
             raise UnknownEnvError(f"there are no envs {unknown}; the env ids are 0 to {self._env_num - 1}")
 
     def _end_episode(self, env_id: int, timestep: Any) -> Any:
-        self._env_episode_count[env_id] += 1
-        if self._env_episode_count[env_id] >= self._episode_num:
-            self._env_states[env_id] = EnvState.DONE
-        elif not self._auto_reset:
-            self._env_states[env_id] = EnvState.NEED_RESET
-        else:
+        if self._count_end(env_id):
             # What `_replace` does, at a third of its cost; obs and reward are the first two fields of a timestep.
             obs, reward, *rest = timestep
             timestep = tuple.__new__(type(timestep), (_copy(obs), _copy(reward), *rest))
             self._reset_env(env_id)
         return timestep
+
+    def _count_end(self, env_id: int) -> bool:
+        """Count the end of an episode and set the state of its env; return whether an auto reset follows."""
+        self._env_episode_count[env_id] += 1
+        if self._env_episode_count[env_id] >= self._episode_num:
+            self._env_states[env_id] = EnvState.DONE
+            return False
+        self._env_states[env_id] = EnvState.RESET if self._auto_reset else EnvState.NEED_RESET
+        return bool(self._auto_reset)
 
     def _reset_envs(self, env_ids: list[int]) -> None:
         for env_id in env_ids:

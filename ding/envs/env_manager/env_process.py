@@ -101,7 +101,7 @@ class EnvProcess:
         self._death = ""
         self._owner_pid = plan.parent_pid
         if context.get_start_method() == "forkserver":
-            _have_the_fork_server_import()
+            preload_fork_server()
         their_source, self._sink = context.Pipe(duplex=False)
         self._source, their_sink = context.Pipe(duplex=False)
         ours = self._source, self._sink
@@ -386,7 +386,7 @@ def words_of_numpy() -> tuple[int, ...]:
     return tuple(generator.randint(0, 2**32, 4, dtype=np.uint32).tolist())
 
 
-def _have_the_fork_server_import() -> None:
+def preload_fork_server() -> None:
     """Have the fork server import what each child needs: it does so once, while children would, one by one.
 
     A program that has told it what to import, or has started it, is left alone.

@@ -1,5 +1,6 @@
 """No test may leave a process behind, nor anything in shared memory."""
 
+import multiprocessing
 import os
 import pathlib
 
@@ -32,4 +33,5 @@ def nothing_is_left(monkeypatch):
     before = set(SHM.iterdir()) if SHM.exists() else set()
     yield pids
     assert [pid for pid in pids if exists(pid)] == []
+    assert [child.name for child in multiprocessing.active_children() if "VectorEnv" in child.name] == []
     assert (set(SHM.iterdir()) if SHM.exists() else set()) <= before

@@ -17,6 +17,7 @@ from ding.envs import (
     BaseEnvManager,
     BaseEnvManagerV2,
     GymnasiumEnv,
+    GymVectorEnvManager,
     SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
 )
@@ -29,6 +30,7 @@ PROCESSES = {
     "subprocess": SyncSubprocessEnvManager,
     "async_subprocess": AsyncSubprocessEnvManager,
     "subprocess_v2": SubprocessEnvManagerV2,
+    "gym_vector": GymVectorEnvManager,
 }
 CONTEXTS = ("fork", "forkserver", "spawn")
 LENGTHS = (2, 3, 5)
@@ -121,10 +123,10 @@ def test_a_collector_gets_every_transition_once_and_none_across_episodes(cls, cf
         assert found[env_id] == [divmod(k, length) for k in range(len(found[env_id]))]
 
 
-@pytest.mark.parametrize("cls", [SyncSubprocessEnvManager, AsyncSubprocessEnvManager])
+@pytest.mark.parametrize("cls", [SyncSubprocessEnvManager, AsyncSubprocessEnvManager, GymVectorEnvManager])
 def test_what_a_collector_stores_is_its_own_although_observations_are_shared_memory(cls, monkeypatch, tmp_path):
     envs = [Make(i, length=length, reuse=True) for i, length in enumerate(LENGTHS)]
-    manager = cls(envs, {"context": "fork", "copy_on_get": False, "step_wait_timeout": None})
+    manager = cls(envs, {"context": "fork", "shared_memory": True, "copy_on_get": False, "step_wait_timeout": None})
     collector, _ = collector_over(manager, monkeypatch, tmp_path, n_sample=60)
     samples = collector.collect()
     collector.close()

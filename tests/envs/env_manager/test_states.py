@@ -19,6 +19,7 @@ from ding.envs import (
     BaseEnvTimestep,
     DingEnvWrapper,
     GymnasiumEnv,
+    GymVectorEnvManager,
     SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
 )
@@ -34,9 +35,10 @@ MANAGERS = {
     "base_v2": BaseEnvManagerV2,
     "subprocess": SyncSubprocessEnvManager,
     "subprocess_v2": SubprocessEnvManagerV2,
+    "gym_vector": GymVectorEnvManager,
     "async_subprocess": AsyncSubprocessEnvManager,
 }
-in_repeatable = pytest.mark.parametrize("cls", list(MANAGERS.values())[:4], ids=list(MANAGERS)[:4])
+in_repeatable = pytest.mark.parametrize("cls", list(MANAGERS.values())[:5], ids=list(MANAGERS)[:5])
 in_both = pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager], ids=["base", "subprocess"])
 
 
