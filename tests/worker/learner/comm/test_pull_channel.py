@@ -110,9 +110,9 @@ def test_not_too_many_bytes_wait_for_the_learner(begin, limit_bytes, most):
 
 def test_a_lost_shard_is_told_of_with_the_infos(begin):
     channel, shards = begin(capacity=1)
-    push(shards[0], [0, 1])
     push(shards[1], [2, 3, 4])
-    channel.get_data(2)
+    channel.get_data(2)  # it was drawn when the shard had its samples
+    push(shards[0], [0, 1])
     shards[1].lose()
     for _ in range(4):
         channel.get_data(2)
