@@ -41,9 +41,10 @@ class Exchange:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """The thread has died of `error`; whoever waits, or asks later, is told."""
+        """The thread has failed with `error`; all waits raise it now and later. The first failure counts."""
         with self._changed:
-            self._failure = failure_of(error)  # as text: the error itself would keep alive what it went through
+            if self._failure is None:
+                self._failure = failure_of(error)  # as text: the error itself would keep alive what it went through
             self._changed.notify_all()
 
     @property
