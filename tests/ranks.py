@@ -42,9 +42,19 @@ class Rank:
 
 
 def run_ranks(
-    actor, *args, folder, n=2, deadline_s=60, env=None, own_store=False, folders=None, check=False, orphans=False
+    actor,
+    *args,
+    folder,
+    n=2,
+    deadline_s=60,
+    env=None,
+    own_store=False,
+    folders=None,
+    check=False,
+    orphans=False,
+    module=ACTORS,
 ):
-    """Run `tests.dist.actors.<actor>(*args)` as `n` ranks; return how each ended, in their order.
+    """Run `<module>.<actor>(*args)` as `n` ranks; return how each ended, in their order.
 
     Args:
         folder: where outputs go; also the current directory of the ranks, unless `folders` gives each its own.
@@ -67,7 +77,7 @@ def run_ranks(
         for rank in range(n):
             place = str(folders[rank] if folders else folder)
             output = (str(folder / f"{rank}.out"), str(folder / f"{rank}.err"))
-            processes.append(_start(actor, args, {**variables, "RANK": str(rank)}, place, output))
+            processes.append(_start((module, actor), args, {**variables, "RANK": str(rank)}, place, output))
         seconds = _wait(processes, deadline_s)
         left_over = [] if orphans else _left_over([process.pid for process in processes])
     finally:
@@ -110,7 +120,8 @@ def _be_rank(actor, args, env, folder, output):
     os.environ.update(env)
     torch.set_num_threads(1)  # the variable for it has no effect once torch is imported
     os.chdir(folder)
-    result = getattr(importlib.import_module(ACTORS), actor)(*args)
+    module, name = actor
+    result = getattr(importlib.import_module(module), name)(*args)
     sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
 

@@ -42,7 +42,7 @@ from ding.utils.file_helper import save_file
 from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.saved_run import STATE_FILE
 from ding.worker.transport.stores import EVALUATED
-from ding.worker.transport.transport import get_transport
+from ding.worker.transport.transport import Launch, get_transport
 
 # How often the terminal is told of the progress, and signals are looked for: one that comes just before a wait begins
 # does not end it.
@@ -272,14 +272,25 @@ def _compile(
     with StartFolder(main.get("exp_name", "default_experiment")) as folder:
         cfg = compile_config_parallel(main, create, system, seed=seed, renew_dir=renew, **ports)
         folder.taken = cfg.main.exp_name
-        if system.get("learner_gpu_num", 1) > 1:
-            raise ConfigError(
-                f"system_config.learner_gpu_num = {system['learner_gpu_num']} is not allowed here: parallel_pipeline "
-                "gives each learner one process; start the ranks of a learner one by one, or set it to 1"
-            )
+        _check_ranks(cfg, system.get("learner_gpu_num", 1))
         for key in ("path_data", "path_policy"):
             os.makedirs(cfg.system.learner0[key], exist_ok=True)  # where it cannot be, this says so at once
     return cfg
+
+
+def _check_ranks(cfg: EasyDict, ranks: int) -> None:
+    if ranks <= 1:
+        return
+    if get_transport(cfg.system.coordinator.transport).launch is not Launch.ACTOR:
+        raise ConfigError(
+            f"system_config.learner_gpu_num = {ranks} is not allowed here: parallel_pipeline starts several ranks of a "
+            "learner on Ray only; set transport = 'ray', start the ranks one by one, or set it to 1"
+        )
+    if not cfg.main.policy.get("multi_gpu"):
+        raise ConfigError(
+            f"policy.multi_gpu = False is not allowed with system_config.learner_gpu_num = {ranks}: the models of the "
+            "ranks would drift apart; set it to True"
+        )
 
 
 def _read_triple(input_cfg: Any) -> tuple[Any, Any, Any]:

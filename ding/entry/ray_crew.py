@@ -24,6 +24,7 @@ from ding.config.utils import workers_of
 from ding.entry.crew import COLLECTOR_NICE
 from ding.entry.dist_roles import be_worker
 from ding.entry.worker_process import CLOSE_S, WorkerDied, later_seed, quiet_flask
+from ding.utils.default_helper import derive_seed
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.coordinator.worker_table import RestartLimit
@@ -38,28 +39,46 @@ _CREATE: dict[str, Callable[[EasyDict], Any]] = {"learner": create_comm_learner,
 # Actors are told apart by the number of their life, over all runs of this process.
 _lives = itertools.count(1)
 _JOIN_S = 5.0
+# As for the ranks of serial pipelines, so that all have different seeds.
+_RANK_SEED = 2
 
 
 class _Worker:
-    """One worker, in all its lives.
+    """One worker over all its restarts: an actor, or one for each rank. They start and end together.
 
     Attributes:
-        life: the number of the actor that it is now.
-        lives: how many actors it has been before.
-        place: where that runs; None until it has started.
+        life: number of the actors that run now.
+        lives: how often it was started before.
+        actors: by rank.
+        places: where they run, by rank, of those that have started.
     """
 
-    def __init__(self, kind: str, name: str, make: Callable[[_Worker], Any]) -> None:
-        self.kind, self.name, self.make = kind, name, make
+    def __init__(self, kind: str, name: str, ranks: int, make: Callable[[_Worker, int], Any]) -> None:
+        self.kind, self.name, self.ranks, self.make = kind, name, ranks, make
         self.life = self.lives = 0
-        self.actor: Any = None
-        self.place: dict[str, Any] | None = None
+        self.actors: list[Any] = []
+        self.places: dict[int, dict[str, Any]] = {}
+
+    @property
+    def place(self) -> dict[str, Any] | None:
+        """Where the actor runs that the coordinator talks to; None until all have started."""
+        return self.places[0] if len(self.places) == self.ranks else None
+
+    def rank_name(self, rank: int) -> str:
+        """The name of the actor of a rank."""
+        return self.name if rank == 0 else f"{self.name}.rank{rank}"
 
     def start(self) -> None:
-        """Be a new actor."""
+        """Start new actors, and kill those before."""
+        self.kill()
         self.lives += self.life > 0
-        self.life, self.place = next(_lives), None
-        self.actor = self.make(self)
+        self.life, self.places = next(_lives), {}
+        self.actors = [self.make(self, rank) for rank in range(self.ranks)]
+
+    def kill(self) -> None:
+        """Kill the actors."""
+        for actor in self.actors:
+            ray.kill(actor)
 
 
 class RayCrew:
@@ -73,9 +92,13 @@ class RayCrew:
     def __init__(self, system: EasyDict, is_quiet: bool = True) -> None:
         self._system, self._section, self._is_quiet = system, system.ray, is_quiet
         self._workers = {
-            name: _Worker(kind, name, self._make_actor) for kind in _CREATE for name in workers_of(system, kind)
+            name: _Worker(kind, name, _ranks_of(system[name]), self._make_actor)
+            for kind in _CREATE
+            for name in workers_of(system, kind)
         }
-        self._bundles = [bundle(self._section, worker.kind) for worker in self._workers.values()]
+        # The place of each actor in these, as a worker and a rank.
+        self._order = [(worker.name, rank) for worker in self._workers.values() for rank in range(worker.ranks)]
+        self._bundles = [bundle(self._section, self._workers[name].kind) for name, _ in self._order]
         self._cluster = RayCluster(self._section, math.ceil(sum(wanted.get("CPU", 0) for wanted in self._bundles)))
         self._opened = contextlib.ExitStack()
         self._group: Any = None
@@ -97,39 +120,49 @@ class RayCrew:
             self._wait_until_up(monotonic() + self._section.start_timeout_s)
             self._opened = self._opened.pop_all()
 
-    def _make_actor(self, worker: _Worker) -> Any:
+    def _make_actor(self, worker: _Worker, rank: int) -> Any:
         options = actor_options(self._section, worker.kind)
         if self._group is not None:
-            index = list(self._workers).index(worker.name)
+            index = self._order.index((worker.name, rank))
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, index)
         section = EasyDict(self._system[worker.name])
         if worker.kind == "collector":
             section.setdefault("nice", COLLECTOR_NICE)
         seed = later_seed(section.get("seed", 0), worker.lives)
+        if worker.ranks > 1:
+            section.rank = rank
+            section.peers = [(worker.rank_name(peer), worker.life) for peer in range(1, worker.ranks)]
+            seed = seed if rank == 0 else derive_seed(seed, _RANK_SEED, rank)
         if "seed" in section:
             section.seed = seed
         folder = None if "working_dir" in self._section.runtime_env else os.getcwd()
         make = partial(_make_worker, worker.kind, section, seed, folder, self._is_quiet)
-        return actor_class().options(name=actor_name(worker.name, worker.life), **options).remote(make)
+        return actor_class().options(name=actor_name(worker.rank_name(rank), worker.life), **options).remote(make)
 
     def _wait_until_up(self, deadline: float) -> None:
-        for worker in self._workers.values():
+        for name, rank in self._order:
+            worker = self._workers[name]
             try:
-                place = ray.get(worker.actor.place.remote(), timeout=max(0.0, deadline - monotonic()))
+                place = ray.get(worker.actors[rank].place.remote(), timeout=max(0.0, deadline - monotonic()))
             except TimeoutError as e:
                 raise _lack(self._workers.values(), self._section) from e
             except RayError as e:
-                raise WorkerDied(worker.name, None, str(e)) from e
-            self._take_place(worker, place)
+                raise WorkerDied(worker.rank_name(rank), None, str(e)) from e
+            worker.places[rank] = place
+            if rank == 0:
+                self._take_place(worker, place)
 
     def _take_place(self, worker: _Worker, place: dict[str, Any]) -> None:
-        worker.place = place
         self._system[worker.name].update(host=place["host"], port=worker.life)
         self._system.coordinator[worker.kind][worker.name] = [worker.name, place["host"], worker.life]
 
     def pids(self) -> dict[str, int]:
-        """The process ids of the workers that run, each on its node."""
-        return {worker.name: worker.place["pid"] for worker in self._workers.values() if worker.place is not None}
+        """The process ids of the workers that run, each on its node; of later ranks as `<worker>.rank<i>`."""
+        return {
+            worker.rank_name(rank): place["pid"]
+            for worker in self._workers.values()
+            for rank, place in sorted(worker.places.items())
+        }
 
     def supervise(self, coordinator: Coordinator) -> None:
         own = {**Coordinator.config, **self._system.coordinator}
@@ -145,8 +178,9 @@ class RayCrew:
 
     def _end_actors(self) -> None:
         """Let the workers end by themselves, for a while."""
-        actors = [worker.actor for worker in self._workers.values() if worker.actor is not None]
-        ends = [worker.actor.close.remote() for worker in self._workers.values() if worker.place is not None]
+        workers = self._workers.values()
+        actors = [actor for worker in workers for actor in worker.actors]
+        ends = [worker.actors[rank].close.remote() for worker in workers for rank in worker.places]
         if ends:
             ray.wait(ends, num_returns=len(ends), timeout=CLOSE_S)
         for actor in [*actors, self._weights]:
@@ -190,7 +224,8 @@ class RaySupervisor:
 
     def _watch(self, worker: _Worker) -> None:
         tell = partial(self._tell_loss, worker, worker.life)
-        when_done(worker.actor.watch.remote(), tell, tell)
+        for actor in worker.actors:
+            when_done(actor.watch.remote(), tell, tell)
 
     def _tell_loss(self, worker: _Worker, life: int, reason: object) -> None:
         self._lost.put((worker, life, reason))
@@ -205,7 +240,7 @@ class RaySupervisor:
             if worker is None or self._is_closed:
                 return False
             if worker.place is not None and not isinstance(error, WorkerLetGo):
-                ray.kill(worker.actor)
+                worker.kill()
             return True
 
     def _supervise(self) -> None:
@@ -244,15 +279,19 @@ class RaySupervisor:
         self._run.deal_with_worker_gone(worker.kind, worker.name, error)
         if goes_on:
             life, self._due[worker.name] = worker.life, monotonic() + self._section["start_timeout_s"]
-            back, lost = partial(self._come_back, worker, life), partial(self._tell_loss, worker, life)
-            when_done(worker.actor.place.remote(), back, lost)
+            lost = partial(self._tell_loss, worker, life)
+            for rank, actor in enumerate(worker.actors):
+                when_done(actor.place.remote(), partial(self._come_back, worker, life, rank), lost)
 
-    def _come_back(self, worker: _Worker, life: int, place: dict[str, Any]) -> None:
+    def _come_back(self, worker: _Worker, life: int, rank: int, place: dict[str, Any]) -> None:
         with self._lock:
             if self._is_closed or life != worker.life:
                 return
-            worker.place = place
+            worker.places[rank] = place
+            if worker.place is None:
+                return
         self._watch(worker)
+        place = worker.places[0]
         address = worker.kind, worker.name, place["host"], life
         joining = partial(self._run.deal_with_worker_back, *address)
         threading.Thread(target=joining, name=f"join_{worker.name}", daemon=True).start()
@@ -266,9 +305,18 @@ class RaySupervisor:
             self._thread.join(_JOIN_S)
 
 
+def _ranks_of(section: Mapping[str, Any]) -> int:
+    return int(section["gpu_num"]) if section.get("multi_gpu") else 1
+
+
 def _lack(workers: Iterable[_Worker], section: Mapping[str, Any]) -> TimeoutError:
     """Says what the workers that have not started want, and what there is."""
-    late = {worker.name: bundle(section, worker.kind) for worker in workers if worker.place is None}
+    late = {
+        worker.rank_name(rank): bundle(section, worker.kind)
+        for worker in workers
+        for rank in range(worker.ranks)
+        if rank not in worker.places
+    }
     whole: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     resources = {key: amount for key, amount in whole.items() if ":" not in key}
     return TimeoutError(

@@ -15,6 +15,10 @@ import torch.distributed as dist
 pending: list[tuple[str, Any]] = []
 
 
+class BrokenCollective(RuntimeError):
+    """An operation of a process group has failed: another rank has ended, left the group, or not taken part in time."""
+
+
 def has_group() -> bool:
     """Whether this process is in a process group."""
     return dist.is_available() and dist.is_initialized()
@@ -38,14 +42,14 @@ def _explained(name: str) -> Iterator[None]:
             hint = "a rank hangs, or takes longer than the timeout of dist_init ($DING_DIST_TIMEOUT, in seconds)"
         else:
             hint = "another rank has ended or left the group; the first error in the outputs of the ranks says why"
-        raise RuntimeError(f"{name} broke: {e} ({hint})") from e
+        raise BrokenCollective(f"{name} broke: {e} ({hint})") from e
 
 
 def await_work(name: str, work: Any) -> None:
     """Wait for the result of an operation that `begin_sum` began; on CUDA only the current stream waits.
 
     Raises:
-        RuntimeError: another rank has ended or left the group, or did not take part within the group's timeout.
+        BrokenCollective: another rank has ended or left the group, or did not take part within the group's timeout.
     """
     with _explained(name):
         work.wait()
@@ -67,6 +71,14 @@ def sum_over_ranks(x: torch.Tensor) -> None:
     """Replace `x` by its sum over all ranks. Raises as `await_work`, like the next ones."""
     with _explained("all_reduce"):
         on_comm_device(dist.all_reduce, x)
+
+
+def smallest_over_ranks(number: int) -> int:
+    """The smallest of the numbers that the ranks pass. Raises as `await_work`."""
+    value = torch.tensor([number], dtype=torch.int64, device=comm_device())
+    with _explained("all_reduce"):
+        dist.all_reduce(value, op=dist.ReduceOp.MIN)
+    return int(value)
 
 
 def sum_on_rank(x: torch.Tensor, rank: int) -> None:

@@ -1,6 +1,7 @@
 """What a small parallel training is made of: counting envs, a DQN that fails when it is told to, the config triple."""
 
 import ctypes
+import hashlib
 import os
 import signal
 import threading
@@ -20,7 +21,8 @@ class FailingDQN(DQNCommandModePolicy):
     """Fails in the forward pass number `fail_at` of the mode `fail_in`, as `fail_how` says.
 
     'raise' raises, 'kill' kills the process, 'hang' never comes back.
-    Where `fail_once` is a path, that happens in one process only.
+    Where `fail_once` is a path, that happens in one process only. With `record_every` a learner writes a file
+    `<rank>_<n>` with a checksum of its weights into the folder `record`, after every so many updates.
     """
 
     config = {
@@ -29,12 +31,24 @@ class FailingDQN(DQNCommandModePolicy):
         "fail_at": 5,
         "fail_how": "raise",
         "fail_once": "",
+        "record_every": 0,
     }
-    _count = 0
+    _count = _updates = 0
 
     def _forward_learn(self, data):
         self._fail("learn")
-        return super()._forward_learn(data)
+        result = super()._forward_learn(data)
+        self._updates += 1
+        if self._cfg.record_every and self._updates % self._cfg.record_every == 0:
+            self._record()
+        return result
+
+    def _record(self):
+        weights = b"".join(value.numpy().tobytes() for value in self._model.state_dict().values())
+        os.makedirs("record", exist_ok=True)
+        with open(f"record/.{self._rank}", "w") as file:
+            file.write(hashlib.sha256(weights).hexdigest())
+        os.replace(f"record/.{self._rank}", f"record/{self._rank}_{self._updates}")
 
     def _forward_collect(self, *args, **kwargs):
         self._fail("collect")

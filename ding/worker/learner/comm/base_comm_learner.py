@@ -34,8 +34,12 @@ class BaseCommLearner(ABC):
         self._learner_uid = get_task_uid()
         self._timer = EasyTimer()
         self._multi_gpu = bool(cfg.get("multi_gpu", False))
-        self._rank, self._world_size = dist_init() if self._multi_gpu else (0, 1)
+        self._rank, self._world_size = self._place() if self._multi_gpu else (0, 1)
         self._end_flag = True
+
+    def _place(self) -> tuple[int, int]:
+        """Rank and world size of this process, in the process group that it joins."""
+        return dist_init()
 
     @abstractmethod
     def send_policy(self, state_dict: dict[str, Any]) -> None:

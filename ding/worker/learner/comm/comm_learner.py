@@ -16,6 +16,7 @@ from ding.worker.learner.comm.batch_loader import BatchLoader
 from ding.worker.learner.comm.channel import LearnerChannel, SendingChannel
 from ding.worker.learner.comm.exchange import LearnerExchange, Rows
 from ding.worker.learner.comm.pull_channel import PullChannel, open_replay
+from ding.worker.learner.comm.rank_group import RankGroup
 from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
 from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook, use_pauses
 from ding.worker.learner.learner_hook import LearnerHook
@@ -41,7 +42,8 @@ _RULES = {
     **WORKER_RULES,
     "port": anything,  # one, or a list of them by rank
     "multi_gpu": boolean,
-    **dict.fromkeys(("gpu_num", "aggregator"), anything),
+    **dict.fromkeys(("gpu_num", "aggregator", "rank", "peers"), anything),
+    "rank_timeout_s": number(0),
     "prefetch_batches": integer(1),
     "prefetch_s": number(0),
     "read_timeout_s": number(0),
@@ -68,6 +70,8 @@ _DEFAULTS = {
     "checkpoint_interval_s": 30.0,
     # So many batches in a row without one readable sample are an error.
     "max_bad_batches": 100,
+    # Of several ranks, where the transport connects them: limit for joining, and for each operation of all ranks.
+    "rank_timeout_s": 300.0,
 }
 
 
@@ -79,6 +83,7 @@ class LearnerRun(NamedTuple):
     thread: threading.Thread
     ids: dict[str, Any]
     saver: ResumeSaver
+    group: RankGroup | None
 
 
 class CommLearner(Hosted, BaseCommLearner):
@@ -107,6 +112,7 @@ class CommLearner(Hosted, BaseCommLearner):
         self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
         self._slot = TaskSlot[LearnerRun]("learner", self._end, cfg.close_timeout_s)
         self._channel = self._open_channel([], {})
+        self._group: RankGroup | None = None  # of the task
         self._send_policy_freq = 1
         address = {**cfg, "port": self._own_port()}
         self._station = transport.station(self.serve, address, self.deal_with_lost_coordinator)
@@ -210,23 +216,37 @@ class CommLearner(Hosted, BaseCommLearner):
         self._send_policy_freq = cfg.get("send_policy_freq", 1)
         hooks = self.hooks4call
         channel = self._channel = self._open_channel(names, task_info)
-        learner = self._create_learner(task_info)
+        group = self._group = self._join_group(task_info)
+        try:
+            learner = self._create_learner(task_info)
+        except BaseException:
+            if group is not None:
+                group.leave()
+            raise
         for hook in hooks:
             learner.register_hook(hook)
         saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
-        use_pauses(learner, channel.exchange, hooks, saver)
+        use_pauses(learner, channel.exchange, hooks, saver, group)
         channel.attach(learner)
-        thread = worker_thread("learner_start", learner.start, channel.exchange)
+        train = learner.start if group is None else partial(_train_in_group, learner, channel.exchange, group)
+        thread = worker_thread("learner_start", train, channel.exchange)
         thread.start()
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
-        return LearnerRun(learner, channel, thread, ids, saver)
+        return LearnerRun(learner, channel, thread, ids, saver, group)
+
+    def _join_group(self, task_info: Mapping[str, Any]) -> RankGroup | None:
+        """The process group of a task; None without one, or if it is that of this process, for all tasks."""
+        return None
 
     def _equip(self, learner: BaseLearner, task_info: Mapping[str, Any]) -> None:
         super()._equip(learner, task_info)
         learner.ckpt_extra = {"task_id": task_info.get("task_id"), "batches": 0, "iterations": 0}
-        if task_info.get("resume"):
+        group, trust_pickle = self._group, bool(self._cfg.get("trust_pickle", False))
+        if task_info.get("resume") and (group is None or group.rank == 0):
             weights = stored_weights(self._policy_store, task_info["policy_id"], learner.logger)
-            resume(learner, weights, bool(self._cfg.get("trust_pickle", False)))
+            resume(learner, weights, trust_pickle)
+        if group is not None:
+            group.share(learner, trust_pickle)
 
     def _connect(self, learner: BaseLearner) -> None:
         # Not the methods of this object: a learner that outlives its task must not reach into the next one.
@@ -259,11 +279,16 @@ class CommLearner(Hosted, BaseCommLearner):
         return self._slot.end()
 
     def _end(self, run: LearnerRun) -> dict[str, Any]:
-        run.learner.stop()
-        run.channel.stop()
+        if run.group is None:
+            run.learner.stop()
+            run.channel.stop()
+        else:  # all ranks stop after the same batch
+            run.channel.exchange.stop()
         run.thread.join(self._cfg.close_timeout_s)
         run.channel.close()
         run.learner.close()
+        if run.group is not None and not run.thread.is_alive():
+            run.group.leave()
         if run.thread.is_alive():
             raise TimeoutError(
                 f"the learner of the task {run.ids['task_id']} has not ended within {self._cfg.close_timeout_s:g} s "
@@ -314,6 +339,15 @@ class CommLearner(Hosted, BaseCommLearner):
             self._slot.close()
         finally:
             super().close()
+
+
+def _train_in_group(learner: BaseLearner, exchange: LearnerExchange, group: RankGroup) -> None:
+    try:
+        learner.start()
+    except BaseException as e:
+        exchange.fail(e)  # before the other ranks notice
+        group.leave()
+        raise
 
 
 def _demand(run: LearnerRun) -> dict[str, Any]:

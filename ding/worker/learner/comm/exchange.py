@@ -51,7 +51,7 @@ class LearnerExchange(Exchange):
         self._batches: deque[Rows] = deque()
         self._infos: list[Info] = []
         self._given = self._begun = self._loaded = self._dropped = 0
-        self._is_loading = self._is_resting = self._is_done = False
+        self._is_loading = self._is_resting = self._is_done = self._is_stopping = False
         self._is_awaited = False  # whether somebody waits for the next info
         self._told_s = -math.inf  # when `wait_for_infos` last found some
         self._moved_at = monotonic()  # when the learner last began or ended to train on a batch, or got one to train on
@@ -218,6 +218,23 @@ class LearnerExchange(Exchange):
         """Whether there is a batch that the learner has not begun, or one comes in time, or the end."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closed or self._given > self._begun, timeout_s)
+
+    def wait_for_batches(self, timeout_s: float) -> int | None:
+        """How many batches the learner was given and has not begun, after waiting for one; None after `stop`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._is_stopping or self._given > self._begun, timeout_s)
+            return None if self._is_closed or self._is_stopping else self._given - self._begun
+
+    def wait_for_ranks(self) -> None:
+        """The learner has waited for a batch of another rank, which counts as a sign of life."""
+        with self._changed:
+            self._moved_at = monotonic()
+
+    def stop(self) -> None:
+        """Have `wait_for_batches` return None; batches that are there stay."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
 
     def tell(self, info: Info) -> None:
         """Give an info to the coordinator; one with `learner_done` is the last."""

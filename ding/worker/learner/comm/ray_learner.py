@@ -1,15 +1,171 @@
 """The comm learner for runs on Ray."""
 
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ding.interaction.exception import TaskFail
+from ding.utils.collectives import BrokenCollective
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.learner.comm.rank_group import RankGroup, find_store, open_store
+from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.tasks import (
+    LEARNER_CLOSE,
+    LEARNER_GET_DATA,
+    LEARNER_START,
+    task_fail,
+)
+
+if TYPE_CHECKING:
+    from ding.worker.adapter.learner_group import LearnerSeat
+
+# The key of the task in which rank 0 says where the ranks meet: host and port.
+_MEETING = "meeting"
+# When rank 0 has failed, so long may the others take to answer: they may know better why.
+_GRACE_S = 20.0
 
 
 @COMM_LEARNER_REGISTRY.register("ray")
 class RayLearner(CommLearner):
     """Serves learner tasks in an actor of Ray, see `WorkerActor`; samples and weights pass through the object store.
 
+    With several ranks, each is a learner in an actor of its own. The coordinator talks to rank 0, which passes the
+    tasks on to the others: all begin, train and end together, each on batches that it draws itself. What rank 0 reports
+    counts; that another one has failed, or is lost, fails the task of rank 0.
+
     Args:
-        cfg: `path_data` and `path_policy`. See also `CommLearner`.
+        cfg: `path_data` and `path_policy`; with `multi_gpu` also `gpu_num`, the number of ranks, `rank`, and for rank 0
+            `peers`, the others as (name, life) of their actors. See also `CommLearner`.
     """
 
     transport = "ray"
+    _store: Any = None
+    _peers: Sequence[LearnerSeat] = ()
+
+    def _place(self) -> tuple[int, int]:
+        return int(self._cfg.get("rank", 0)), int(self._cfg.gpu_num)
+
+    @property
+    def _is_leading(self) -> bool:
+        return self._rank == 0 and self._world_size > 1
+
+    def _join_group(self, task_info: Mapping[str, Any]) -> RankGroup | None:
+        if self._world_size == 1:
+            return None
+        host, port = task_info[_MEETING]
+        timeout_s = self._cfg.rank_timeout_s
+        store = self._store if self._rank == 0 else find_store(host, port, timeout_s)
+        return RankGroup(store, self._rank, self._world_size, _own_host(), timeout_s)
+
+    def serve(self, task: dict[str, Any]) -> Any:
+        if self._is_leading and task.get("name") in (LEARNER_START, LEARNER_GET_DATA, LEARNER_CLOSE):
+            return self._lead(task)
+        return super().serve(task)
+
+    def _lead(self, task: dict[str, Any]) -> Any:
+        """Run a task on all ranks at the same time; returns what rank 0 answers.
+
+        Raises:
+            TaskFail: a rank has failed, which is told with its own traceback.
+            WorkerLost: a rank is lost, or ranks have lost the connection to each other: all are to be started again.
+        """
+        name = task["name"]
+        if name == LEARNER_START:
+            task = self._prepared(task)
+        futures = [seat.run(task, self._cfg.rank_timeout_s) for seat in self._peers]
+        own_error: Exception | None = None
+        try:
+            result = super().serve(task)
+        except Exception as e:
+            own_error = e
+        limit_s = _GRACE_S if own_error is not None else self._cfg.rank_timeout_s
+        concurrent.futures.wait(futures, limit_s)
+        errors = dict(enumerate([own_error, *(_error_of(future, limit_s) for future in futures)]))
+        found = _cause({rank: error for rank, error in errors.items() if error is not None})
+        if found is None or (name == LEARNER_CLOSE and own_error is None):
+            return result
+        if name == LEARNER_START:
+            self._end_all()
+        raise found
+
+    def _prepared(self, task: dict[str, Any]) -> dict[str, Any]:
+        self._connect_peers()
+        host = _own_host()
+        self._store = open_store(host, self._world_size, self._cfg.rank_timeout_s)
+        info = {**task["task_info"], _MEETING: [host, self._store.port]}
+        return {**task, "task_info": info}
+
+    def _connect_peers(self) -> None:
+        if self._peers:
+            return
+        from ding.worker.adapter.learner_group import LearnerSeat
+        from ding.worker.transport.ray.worker import RayLink
+
+        seats = []
+        for name, life in self._cfg.peers:
+            link = RayLink(name, life, set())
+            link.connect(self._cfg.rank_timeout_s)
+            seats.append(LearnerSeat(name, link, {"batched": True}))
+        self._peers = seats
+
+    def _end_all(self) -> None:
+        """After a task could not begin on all ranks: end it where it has begun."""
+        close = {"name": LEARNER_CLOSE}
+        futures = [seat.run(close, self._cfg.close_timeout_s) for seat in self._peers]
+        super().serve(close)
+        concurrent.futures.wait(futures, self._cfg.close_timeout_s)
+
+    def deal_with_lost_coordinator(self) -> None:
+        self._disconnect_peers()
+        super().deal_with_lost_coordinator()
+
+    def _disconnect_peers(self) -> None:
+        """Disconnect the other ranks, which end their task."""
+        peers, self._peers = self._peers, ()
+        for seat in peers:
+            seat.close()
+
+    def close(self) -> None:
+        """See `CommLearner.close`; the other ranks are closed by whoever closes this one, at the same time."""
+        try:
+            super().close()
+        finally:
+            self._disconnect_peers()
+            self._store = None
+
+
+def _own_host() -> str:
+    import ray
+
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
+
+def _error_of(future: concurrent.futures.Future[Any], limit_s: float) -> BaseException | None:
+    if not future.done():
+        return WorkerLost(f"it has not answered within {limit_s:g} s")
+    return future.exception()
+
+
+def _cause(errors: Mapping[int, BaseException]) -> Exception | None:
+    """The error to report for those of the ranks; None without any that counts.
+
+    A rank that has ended its task, since all have, is no error.
+    """
+    failures = {rank: dict(e.result) for rank, e in errors.items() if isinstance(e, (TaskFail, TaskFailed))}
+    failures = {rank: told for rank, told in failures.items() if rank == 0 or told.get("exception") != "LearnerClosed"}
+    others = {rank: error for rank, error in errors.items() if not isinstance(error, (TaskFail, TaskFailed))}
+    lost = [f"rank {rank}: {error}" for rank, error in others.items() if isinstance(error, WorkerLost)]
+    if lost:
+        return WorkerLost(f"the learner has lost {'; '.join(lost)}")
+    for error in others.values():
+        assert isinstance(error, Exception)
+        return error
+    for rank, told in sorted(failures.items()):
+        if told.get("exception") != BrokenCollective.__name__:
+            return task_fail({**told, "message": f"rank {rank}: {told.get('message')}"})
+    for rank, told in failures.items():
+        return WorkerLost(f"rank {rank} of the learner has lost the others: {told.get('message')}")
+    return None

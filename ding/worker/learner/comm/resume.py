@@ -112,7 +112,7 @@ def resume(learner: BaseLearner, weights: Any, trust_pickle: bool = False) -> No
         weights: what the collectors have, `{'model': ..., 'iter': ...}`; None if there is nothing.
         trust_pickle: see `read_file`.
     """
-    _load_what_comes_first(learner)
+    load_first_checkpoint(learner)
     first = learner.train_iter
     fresh = copy.deepcopy(learner.policy.state_dict())
     if weights is not None and not _fits(weights, fresh):
@@ -143,11 +143,16 @@ def stored_weights(store: PolicyStore, name: str, logger: logging.Logger) -> dic
     return None if version is None else version.state
 
 
-def _load_what_comes_first(learner: BaseLearner) -> None:
-    """Call the hooks that load a checkpoint now, rather than later, over what is resumed."""
+def load_first_checkpoint(learner: BaseLearner, is_loading: bool = True) -> None:
+    """Call the hooks that load a checkpoint before the run, and remove them: they would load it over a later state.
+
+    Args:
+        is_loading: False only removes the hooks.
+    """
     hooks = learner._hooks["before_run"]
     for hook in [hook for hook in hooks if isinstance(hook, LoadCkptHook)]:
-        hook(learner)
+        if is_loading:
+            hook(learner)
         hooks.remove(hook)
 
 

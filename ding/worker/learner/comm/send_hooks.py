@@ -10,14 +10,23 @@ from ding.torch_utils.training_guard import refuse_nan
 from ding.utils.config_helper import ConfigError, Rule, integer, number
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.exchange import LearnerExchange
+from ding.worker.learner.comm.rank_group import RankGroup
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
 
 
 def use_pauses(
-    learner: BaseLearner, exchange: LearnerExchange, hooks: Sequence[LearnerHook], saver: ResumeSaver
+    learner: BaseLearner,
+    exchange: LearnerExchange,
+    hooks: Sequence[LearnerHook],
+    saver: ResumeSaver,
+    group: RankGroup | None = None,
 ) -> None:
-    """Have checkpoints saved when it is time, and weights that were put off sent while there is nothing to train on."""
+    """Save checkpoints when they are due, and send delayed weights while there is nothing to train on.
+
+    Args:
+        group: the ranks that train each batch together.
+    """
     wait_for_data: Callable[[], Any] = learner._next_data
     sending = [hook for hook in hooks if isinstance(hook, SendPolicyHook)]
 
@@ -27,7 +36,11 @@ def use_pauses(
         for hook in sending:
             if hook.is_due and not exchange.wait_for_work(hook.put_off_s):
                 hook.flush(learner)
+        if group is not None and not group.next_batch(exchange):
+            return None
         data = wait_for_data()
+        if group is not None and data is None:
+            raise RuntimeError("this rank has lost a batch that all ranks were about to train")
         exchange.begin()
         return data
 

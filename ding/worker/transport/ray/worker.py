@@ -59,6 +59,8 @@ class WorkerActor:
         try:
             return json.dumps({"result": self._link.run(json.loads(task), timeout_s)})
         except TaskFailed as e:
+            if e.result.get("exception") == WorkerLost.__name__:  # it is one of several ranks, and others are lost
+                return json.dumps({"lost": e.result["message"]})
             return json.dumps({"failed": e.result})
         except WorkerLost as e:
             return json.dumps({"lost": str(e)})

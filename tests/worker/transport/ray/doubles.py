@@ -115,6 +115,13 @@ class LocalShards:
 SHARDS = LocalShards()
 
 
+def with_split(shards: LocalShards, cfg: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Where a task finds a shard of `shards` with these samples; see `ShardedRoom.where`."""
+    shard = shards.open("buffer", cfg, "exp", 0, 1)
+    shard.call("push", [(encode_chunk(samples, "lz4"), encode_chunk(rows_of(len(samples)), "none"), "lz4")]).result()
+    return {"shards": [shard.name], "split": split_of(cfg, 1)._asdict()}
+
+
 @TRANSPORT_REGISTRY.register("sharded")
 class ShardedTransport(LocalTransport):
     """Everything in this process, and samples in shards."""
