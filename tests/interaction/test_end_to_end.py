@@ -510,7 +510,7 @@ def test_a_master_needs_no_route_to_other_machines_and_tells_slaves_where_it_lis
     assert Master().my_address == Master("0.0.0.0").my_address == "http://127.0.0.1:7235"
     with pair() as (master, slave, connection):
         assert master.my_address == f"http://127.0.0.1:{master.port}"
-        assert slave._interaction.link.session.address == master.my_address
+        assert slave._Slave__link.session.address == master.my_address
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
 
 
@@ -533,14 +533,14 @@ def test_a_slave_on_this_machine_is_reached_under_any_of_its_names(host):
 
 def test_texts_about_connections_and_servers_hold_no_secret():
     with pair() as (master, slave, connection):
-        session = slave._interaction.link.session
+        session = slave._Slave__link.session
         texts = [repr(thing) for thing in (master, slave, connection)]
         assert texts == [
             f"<Watcher at 127.0.0.1:{master.port}, running>",
             f"<Adder at 127.0.0.1:{slave.port}, running>",
             f"<SlaveConnection 'conn' to http://127.0.0.1:{slave.port}, connected>",
         ]
-        assert not any(secret in text for text in texts for secret in (session.token, master._interaction.self_token))
+        assert not any(secret in text for text in texts for secret in (session.token, master._Role__self_token))
 
 
 def serve(connection):
@@ -592,13 +592,13 @@ def test_subclasses_may_name_their_attributes_and_methods_as_they_like():
 def test_times_and_counts_have_defaults_and_lower_bounds():
     for nothing in (None, 0):
         slave = Adder(heartbeat_span=nothing, request_retries=nothing, request_retry_waiting=nothing)
-        assert (slave._interaction._span_s, *slave._interaction.retry, slave.channel) == (3.0, 5, 1.0, 0)
+        peers = slave._Slave__peers
+        assert (slave._Slave__heartbeat.span_s, peers.retries, peers.retry_waiting_s, slave.channel) == (3.0, 5, 1.0, 0)
         master = Master(heartbeat_tolerance=nothing, heartbeat_check_span=nothing, channel=nothing)
-        inside = master._interaction
-        assert (inside._tolerance_s, inside._check_span_s, master.channel) == (17.0, 1.0, 0)
-    assert Adder(heartbeat_span=0.01)._interaction._span_s == 0.2
-    low = Master(heartbeat_tolerance=0.01, heartbeat_check_span=0.01)._interaction
-    assert (low._tolerance_s, low._check_span_s) == (0.2, 0.1)
+        assert (master._Master__tolerance_s, master._Master__check_span_s, master.channel) == (17.0, 1.0, 0)
+    assert Adder(heartbeat_span=0.01)._Slave__heartbeat.span_s == 0.2
+    low = Master(heartbeat_tolerance=0.01, heartbeat_check_span=0.01)
+    assert (low._Master__tolerance_s, low._Master__check_span_s) == (0.2, 0.1)
 
 
 @pytest.mark.parametrize("port", [-1, 65536, "7235", 1.5])
@@ -623,3 +623,28 @@ def test_the_classes_are_as_documented():
     assert (Master().port, Adder(port=None).port) == (7235, 7236)
     fail = TaskFail(result={"a": 1}, message="text")
     assert (fail.result, str(fail), TaskFail().result) == ({"a": 1}, "text", {})
+
+
+def test_subclasses_may_use_any_names_for_their_attributes():
+    names = ("link", "runner", "peers", "hosts", "turn", "table", "server", "state", "port", "host", "app", "lock")
+
+    class Named(Adder):
+        def __init__(self):
+            super().__init__()
+            vars(self).update(dict.fromkeys([f"_{name}" for name in names]))
+
+        def _connect(self):
+            raise AssertionError("it is no hook")
+
+        _lose = _routes = _session = _token = _wake = _new_task = _connect
+
+    class NamedMaster(Watcher):
+        def __init__(self):
+            super().__init__()
+            vars(self).update(dict.fromkeys([f"_{name}" for name in names]))
+
+        _watch = _routes = _end = Named._connect
+
+    with pair(Named(), NamedMaster()) as (_, _, connection):
+        assert connection.new_task({"a": 1, "b": 2}).start().join(DEADLINE_S).result == {"sum": 3}
+        connection.disconnect()

@@ -13,20 +13,21 @@ from ding.interaction.exception import (
     get_master_exception_by_error,
     get_slave_exception_by_error,
 )
-from ding.interaction.exception.master import get_master_exception_class_by_error_code, master_error
+from ding.interaction.exception.codes import MASTER_ERRORS, SLAVE_ERRORS
+from ding.interaction.exception.master import get_master_exception_class_by_error_code
 from ding.interaction.exception.refusal import failure_for, failure_of
-from ding.interaction.exception.slave import get_slave_exception_class_by_error_code, slave_error
+from ding.interaction.exception.slave import get_slave_exception_class_by_error_code
 
 SIDES = pytest.mark.parametrize(
     ("codes", "base", "class_of", "by_error", "any_error"),
     [
         (
             MasterErrorCode, MasterResponseException, get_master_exception_class_by_error_code,
-            get_master_exception_by_error, master_error,
+            get_master_exception_by_error, MASTER_ERRORS.from_any_error,
         ),
         (
             SlaveErrorCode, SlaveResponseException, get_slave_exception_class_by_error_code,
-            get_slave_exception_by_error, slave_error,
+            get_slave_exception_by_error, SLAVE_ERRORS.from_any_error,
         ),
     ],
     ids=["master", "slave"],

@@ -74,7 +74,7 @@ def test_a_result_survives_a_fault_and_counts_once(token, fault, kind):
             task.on_complete(lambda *_: calls.append("complete")).on_fail(lambda *_: calls.append("fail"))
             task.start().join(DEADLINE_S)
             assert task.result == ({"sum": 5} if kind == "complete" else {"x": 1}) and not task.is_lost
-            assert slave._interaction.link.wait_for(lambda: slave._interaction.link.is_quiet, DEADLINE_S)
+            assert slave._Slave__link.wait_for(lambda: slave._Slave__link.is_idle, DEADLINE_S)
         assert calls == [kind] and slave.seen == [data]
 
 
@@ -118,7 +118,7 @@ def test_the_late_result_of_a_task_that_failed_to_start_is_ignored():
         with pytest.raises(requests.ConnectionError):
             task.start()
         slave.go.set()
-        assert slave._interaction.link.wait_for(lambda: slave._interaction.link.is_quiet and slave.seen, DEADLINE_S)
+        assert slave._Slave__link.wait_for(lambda: slave._Slave__link.is_idle and slave.seen, DEADLINE_S)
         assert task.status is TaskStatus.START_FAILED
         assert connection.new_task(ADD).start().join(DEADLINE_S).result == {"sum": 5}
 
@@ -161,7 +161,7 @@ def test_a_slave_that_cannot_be_disconnected_counts_as_lost():
         assert task.join(DEADLINE_S).is_lost and "could not be disconnected" in task.result["message"]
         # It is reached again: asking once more lets the slave go.
         connection.disconnect()
-        assert slave._interaction.link.session is None
+        assert slave._Slave__link.session is None
         slave.go.set()
 
 
@@ -202,8 +202,8 @@ def test_a_slave_with_a_heart_is_not_lost_while_it_runs_a_long_task():
     slave = Gated(heartbeat_span=0.2)
     with pair(slave, Watcher(heartbeat_tolerance=1.0, heartbeat_check_span=0.1)) as (master, _, connection):
         task = connection.new_task(ADD).start()
-        session = master._interaction.table.get("conn")
-        beats, seen = [], master._interaction.table.seen
+        session = master._Master__table.get("conn")
+        beats, seen = [], master._Master__table.seen
         enough = threading.Event()
 
         def count(session):
@@ -212,7 +212,7 @@ def test_a_slave_with_a_heart_is_not_lost_while_it_runs_a_long_task():
             if len(beats) == 3:
                 enough.set()
 
-        master._interaction.table.seen = count
+        master._Master__table.seen = count
         assert enough.wait(DEADLINE_S) and beats == [session] * 3
         assert connection.is_connected and task.status is TaskStatus.STARTED
         slave.go.set()
@@ -222,7 +222,7 @@ def test_a_slave_with_a_heart_is_not_lost_while_it_runs_a_long_task():
 def test_a_slave_notices_that_its_master_has_dropped_it():
     slave = Gated(heartbeat_span=0.2)
     with pair(slave) as (master, _, connection):
-        connection.lose(master._interaction.table.get("conn"), "for a test")
+        connection.lose(master._Master__table.get("conn"), "for a test")
         assert slave.lost.wait(DEADLINE_S)
         address, error = slave.losses[0]
         assert address == master.my_address and isinstance(error, MasterSlaveTokenInvalid)
@@ -236,7 +236,7 @@ def test_a_slave_notices_that_its_master_is_gone_and_takes_the_next_one():
         with Watcher() as master:
             master.new_connection("conn", "127.0.0.1", slave.port).connect()
         assert slave.lost.wait(DEADLINE_S)
-        assert isinstance(slave.losses[0][1], requests.ConnectionError) and slave._interaction.link.session is None
+        assert isinstance(slave.losses[0][1], requests.ConnectionError) and slave._Slave__link.session is None
         with Watcher() as master, master.new_connection("conn", "127.0.0.1", slave.port) as connection:
             assert connection.new_task(ADD).start().join(DEADLINE_S).result == {"sum": 5}
 
@@ -250,7 +250,7 @@ def test_a_hook_that_fails_on_a_loss_does_not_end_the_heart(caplog):
     with pair(Weak(heartbeat_span=0.2)) as (master, slave, connection):
         for _ in range(2):
             slave.lost.clear()
-            connection.lose(master._interaction.table.get("conn"), "for a test")
+            connection.lose(master._Master__table.get("conn"), "for a test")
             assert slave.lost.wait(DEADLINE_S)
             connection.connect()
     assert caplog.text.count("RuntimeError: in the hook") == 2
@@ -262,7 +262,7 @@ def test_a_hook_of_the_master_that_fails_on_a_loss_is_logged_and_tasks_still_end
             raise RuntimeError("in the hook")
 
     with pair(master=Weak()) as (master, _, connection):
-        connection.lose(master._interaction.table.get("conn"), "for a test")
+        connection.lose(master._Master__table.get("conn"), "for a test")
         connection.disconnect()
         connection.connect()
         assert connection.new_task(ADD).start().join(DEADLINE_S).result == {"sum": 5}
@@ -286,14 +286,14 @@ def test_results_for_a_master_that_is_gone_are_dropped_and_the_slave_goes_on():
 
 
 def test_a_slave_that_cannot_deliver_a_result_falls_silent_so_that_its_master_notices(monkeypatch):
-    monkeypatch.setattr("ding.interaction.slave.reporter._DELIVERY_DEADLINE_S", 0.5)
+    monkeypatch.setattr("ding.interaction.slave.link._DELIVERY_DEADLINE_S", 0.5)
     with through(slave_side=True, slave=Adder(heartbeat_span=DEADLINE_S), **SOON) as (master, slave, connection, proxy):
         connection.connect()
         proxy.rule("/slave/task", "lose")
         task = connection.new_task(ADD).start()
         assert slave.lost.wait(DEADLINE_S) and isinstance(slave.losses[0][1], requests.ConnectionError)
         assert len(proxy.requests) > 1 and set(proxy.requests) == {"PUT /slave/task/complete HTTP/1.1"}
-        assert slave._interaction.link.session is None
+        assert slave._Slave__link.session is None
         assert task.join(DEADLINE_S).is_lost
         # The thread that could not deliver it runs the tasks of the next master.
         with Watcher() as other, other.new_connection("conn", "127.0.0.1", slave.port) as second:
@@ -335,10 +335,10 @@ def test_a_result_that_the_master_refuses_is_dropped_with_a_log_line(caplog):
     with pair(Gated()) as (master, slave, connection):
         task = connection.new_task(ADD).start()
         assert slave.running.wait(DEADLINE_S)
-        session = master._interaction.table.get("conn")
+        session = master._Master__table.get("conn")
         session._tasks.clear()  # it has forgotten what it asked for
         slave.go.set()
-        assert slave._interaction.link.wait_for(lambda: slave._interaction.link.is_quiet, DEADLINE_S)
+        assert slave._Slave__link.wait_for(lambda: slave._Slave__link.is_idle, DEADLINE_S)
         assert "the master does not know the task whose result it gets: The slave has no such task." in caplog.text
         assert not slave.losses
         assert task.status is TaskStatus.STARTED
@@ -377,20 +377,20 @@ def test_a_task_that_ends_while_its_slave_is_closed_still_reports_its_result():
 def test_a_slave_that_shuts_down_is_lost_when_that_is_noticed(monkeypatch):
     with pair(Gated()) as (master, slave, connection):
         running = connection.new_task(ADD).start()
-        monkeypatch.setattr(slave._interaction._server, "stop", lambda grace_s: None)  # it goes on answering
+        monkeypatch.setattr(slave._Role__server, "stop", lambda grace_s: None)  # it goes on answering
         slave.shutdown()
         with pytest.raises(SlaveSystemShuttingDown):
             connection.new_task(ADD).start()
         assert not connection.is_connected
         assert running.join(DEADLINE_S).status is TaskStatus.FAILED
         monkeypatch.undo()
-        slave._interaction._server.stop(0.0)
+        slave._Role__server.stop(0.0)
         slave.go.set()
 
 
 def test_a_slave_that_forgot_its_master_is_lost_when_that_is_noticed():
     with pair(Adder(heartbeat_span=DEADLINE_S)) as (master, slave, connection):
-        slave._interaction.link.end(slave._interaction.link.session)
+        slave._Slave__link.end(slave._Slave__link.session)
         task = connection.new_task(ADD)
         with pytest.raises(SlaveMasterTokenInvalid):
             task.start()
@@ -404,11 +404,11 @@ def test_connecting_anew_to_a_slave_that_forgot_its_master_fails_the_old_tasks()
     with pair(Gated(heartbeat_span=DEADLINE_S)) as (_, slave, connection):
         task = connection.new_task(ADD).start()
         assert slave.running.wait(DEADLINE_S)
-        slave._interaction.link.end(slave._interaction.link.session)
+        slave._Slave__link.end(slave._Slave__link.session)
         connection.connect()
         assert task.join(DEADLINE_S).is_lost and "it was connected anew" in task.result["message"]
         slave.go.set()
-        assert slave._interaction.link.wait_for(lambda: slave._interaction.link.is_quiet, DEADLINE_S)
+        assert slave._Slave__link.wait_for(lambda: slave._Slave__link.is_idle, DEADLINE_S)
         assert connection.new_task(ADD).start().join(DEADLINE_S).result == {"sum": 5}
 
 
@@ -423,10 +423,11 @@ def test_a_master_that_was_itself_stopped_does_not_blame_its_slaves():
             def monotonic():
                 return real() + clock["jump"]
 
-        from ding.interaction.master import service, session
+        from ding.interaction.master import master as master_module
+        from ding.interaction.master import session
 
         checked = threading.Event()
-        silent = master._interaction.table.silent
+        silent = master._Master__table.silent
 
         def tell(now, tolerance_s):
             found = silent(now, tolerance_s)
@@ -434,9 +435,9 @@ def test_a_master_that_was_itself_stopped_does_not_blame_its_slaves():
                 checked.set()
             return found
 
-        master._interaction.table.silent = tell
+        master._Master__table.silent = tell
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(service, "time", Clock)
+            patch.setattr(master_module, "time", Clock)
             patch.setattr(session, "time", Clock)
             clock["jump"] = 100.0
             assert checked.wait(DEADLINE_S)
@@ -537,7 +538,7 @@ def test_a_with_block_whose_slave_was_lost_ends_quietly():
     with pair() as (master, _, connection):
         connection.disconnect()
         with connection:
-            connection.lose(master._interaction.table.get("conn"), "for a test")
+            connection.lose(master._Master__table.get("conn"), "for a test")
         assert not connection.is_connected
 
 
@@ -555,15 +556,15 @@ def test_a_slave_that_is_let_go_need_not_hear_of_it():
 
 def test_a_slave_that_has_lost_its_master_does_not_lose_it_twice():
     with pair() as (_, slave, _):
-        session = slave._interaction.link.session
+        session = slave._Slave__link.session
         for _ in range(2):
-            slave._interaction.lose(session, KeyError("for a test"))
+            slave._Slave__lose(session, KeyError("for a test"))
         assert len(slave.losses) == 1
 
 
 def test_losing_a_connection_that_was_replaced_changes_nothing():
     with pair() as (master, _, connection):
-        old = master._interaction.table.get("conn")
+        old = master._Master__table.get("conn")
         connection.disconnect()
         connection.connect()
         connection.lose(old, "for a test")
@@ -572,7 +573,7 @@ def test_losing_a_connection_that_was_replaced_changes_nothing():
 
 def test_a_heart_that_cannot_beat_gives_its_connection_up(monkeypatch):
     with pair(Adder(heartbeat_span=0.2)) as (_, slave, _):
-        monkeypatch.setattr(slave._interaction, "beat", lambda session: {}["no beat"])
+        monkeypatch.setattr(slave._Slave__heartbeat, "beat", lambda session: {}["no beat"])
         assert slave.lost.wait(DEADLINE_S) and isinstance(slave.losses[0][1], KeyError)
 
 
@@ -585,7 +586,7 @@ def test_a_master_that_is_closed_while_it_connects_says_so():
         connection = master.new_connection("conn", "127.0.0.1", slave.port)
         with pytest.raises(RuntimeError, match="does not run"):
             connection.connect()
-        assert not connection.is_connected and slave._interaction.link.session is None
+        assert not connection.is_connected and slave._Slave__link.session is None
         with pytest.raises(requests.ConnectionError, match="was taken back"):
             connection.new_task({}).start()
 
@@ -601,7 +602,7 @@ def test_a_slave_whose_master_is_gone_is_closed_all_the_same(caplog):
             assert slave.running.wait(DEADLINE_S)
         closing = threading.Thread(target=slave.close)
         closing.start()
-        assert slave._interaction.link.wait_for(lambda: slave._interaction.link.session is None, DEADLINE_S)
+        assert slave._Slave__link.wait_for(lambda: slave._Slave__link.session is None, DEADLINE_S)
         slave.go.set()
         closing.join(DEADLINE_S)
         assert not closing.is_alive() and "was not told that its task has ended" in caplog.text

@@ -1,21 +1,19 @@
-"""Everything that a peer or a hook refuses with; each code of either side has an exception, made from its table."""
+"""What peers and hooks refuse with. Each code of a master or slave has an exception, made from the table of codes."""
 
 from typing import TYPE_CHECKING
 
 from ding.interaction.exception.base import ResponseException
-from ding.interaction.exception.master import (
-    MASTER_EXCEPTIONS,
+from ding.interaction.exception.codes import (
+    MASTER_ERRORS,
+    SLAVE_ERRORS,
     MasterErrorCode,
     MasterResponseException,
-    get_master_exception_by_error,
-)
-from ding.interaction.exception.refusal import ConnectionRefuse, DisconnectionRefuse, TaskFail, TaskRefuse
-from ding.interaction.exception.slave import (
-    SLAVE_EXCEPTIONS,
     SlaveErrorCode,
     SlaveResponseException,
-    get_slave_exception_by_error,
 )
+from ding.interaction.exception.master import get_master_exception_by_error
+from ding.interaction.exception.refusal import ConnectionRefuse, DisconnectionRefuse, TaskFail, TaskRefuse
+from ding.interaction.exception.slave import get_slave_exception_by_error
 
 __all__ = [
     "ConnectionRefuse",
@@ -30,8 +28,8 @@ __all__ = [
     "get_master_exception_by_error",
     "get_slave_exception_by_error",
 ]
-__all__ += [*MASTER_EXCEPTIONS, *SLAVE_EXCEPTIONS]
-globals().update(MASTER_EXCEPTIONS, **SLAVE_EXCEPTIONS)
+__all__ += [*MASTER_ERRORS.classes, *SLAVE_ERRORS.classes]
+globals().update(MASTER_ERRORS.classes, **SLAVE_ERRORS.classes)
 
 if TYPE_CHECKING:
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from ding.interaction.base.app import get_values_from_response
 from ding.interaction.base.common import ControllableContext, random_token
 from ding.interaction.base.network import url_host
-from ding.interaction.exception.slave import SlaveMasterTokenInvalid, SlaveSystemShuttingDown
-from ding.interaction.master.session import SlaveSession
+from ding.interaction.exception.codes import SlaveMasterTokenInvalid, SlaveSystemShuttingDown
+from ding.interaction.master.session import SlaveSession, SlaveTable
 from ding.interaction.master.task import Task
 
 if TYPE_CHECKING:
     from ding.interaction.base.engine import Timeout
-    from ding.interaction.master.service import MasterService
+    from ding.interaction.master.master import Master
     from ding.interaction.server.client import Received
-    from ding.interaction.server.peer import PeerEngine
+    from ding.interaction.server.peer import PeerEngine, Peers
 
 _log = logging.getLogger("ding.interaction")
 _DISCONNECT_RETRIES = 1
@@ -33,11 +33,30 @@ class SlaveConnection(ControllableContext):
     """A connection to the slave at an address, made by `Master.new_connection`. It can be connected again and again.
 
     Leaving its `with` block disconnects, unless the slave was lost.
+
+    Args:
+        master: its hooks are called.
+        table: the sessions of the master.
+        peers: makes the requests.
+        name: of the connection.
+        address: host, port, and whether https.
+        task_timeout: how long one try to start a task may take.
     """
 
-    def __init__(self, service: MasterService, name: str, host: str, port: int, https: bool) -> None:
-        self._service = service
-        self._hooks = service.master
+    def __init__(
+        self,
+        master: Master,
+        table: SlaveTable,
+        peers: Peers,
+        name: str,
+        address: tuple[str, int, bool],
+        task_timeout: Timeout,
+    ) -> None:
+        host, port, https = address
+        self._master = master
+        self._table = table
+        self._peers = peers
+        self._task_timeout = task_timeout
         self._name = name
         self._address = f"{'https' if https else 'http'}://{url_host(host)}:{port}"
         self._parts = (host, port, https, "")
@@ -49,8 +68,8 @@ class SlaveConnection(ControllableContext):
         self._last_token = random_token()
 
     @cached_property
-    def _engine(self) -> PeerEngine:  # the token of the run is known when the master has started
-        return self._service.engine(self._parts, self._last_token)
+    def _engine(self) -> PeerEngine:  # made late: the token of the run is known when the master has started
+        return self._peers.engine(self._parts, self._last_token)
 
     @property
     def name(self) -> str:
@@ -81,22 +100,22 @@ class SlaveConnection(ControllableContext):
             SlaveResponseException: the slave does not want to.
         """
         with self._turn:
-            hooks, service = self._hooks, self._service
-            service.check_runs()
-            data = hooks._before_connect()
+            master = self._master
+            self._table.check_is_open()
+            data = master._before_connect()
             session = SlaveSession(self)
-            service.table.reserve(session)
+            self._table.reserve(session)
             try:
-                body = {"master": {"address": service.my_address}, "data": {} if data is None else data}
+                body = {"master": {"address": master.my_address}, "data": {} if data is None else data}
                 response = self._request("POST", "connect", body, session.token, deadline=time.monotonic() + timeout_s)
             except BaseException as error:
                 self._end(session, "")
-                return _decide(error, hooks._error_connect)
+                return _decide(error, master._error_connect)
             try:
                 self._activate(session)
-                return hooks._after_connect(*get_values_from_response(response))
+                return master._after_connect(*get_values_from_response(response))
             except BaseException:
-                self._let_go(session)
+                self._take_back(session)
                 raise
 
     def start(self) -> Any:
@@ -118,8 +137,8 @@ class SlaveConnection(ControllableContext):
             SlaveMasterTokenInvalid: the slave was not connected.
         """
         with self._turn:
-            hooks, session = self._hooks, self._session
-            data = hooks._before_disconnect()
+            master, session = self._master, self._session
+            data = master._before_disconnect()
             try:
                 body = {"data": {} if data is None else data}
                 response = self._request(
@@ -128,9 +147,9 @@ class SlaveConnection(ControllableContext):
             except BaseException as error:
                 if _is_end(error):
                     self._end(session, f"it could not be disconnected: {error}")
-                return _decide(error, hooks._error_disconnect)
+                return _decide(error, master._error_disconnect)
             self._end(session, "")
-            return hooks._after_disconnect(*get_values_from_response(response))
+            return master._after_disconnect(*get_values_from_response(response))
 
     def close(self) -> Any:
         """`disconnect`."""
@@ -174,9 +193,9 @@ class SlaveConnection(ControllableContext):
         """Give up a connection that does not work any more."""
         if self.drop(session, reason):
             _log.warning("%r was lost: %s", self, reason)
-            self._service.results.submit(lambda: self._hooks._lost_connection(self._name, reason))
+            self._table.results.submit(lambda: self._master._lost_connection(self._name, reason))
             if self._on_lost is not None:
-                self._service.results.submit(partial(self._on_lost, reason))
+                self._table.results.submit(partial(self._on_lost, reason))
 
     def drop(self, session: SlaveSession, reason: str) -> bool:
         """End a connection, or the attempt to connect, without telling the slave; False where it has ended before."""
@@ -187,15 +206,15 @@ class SlaveConnection(ControllableContext):
 
     def _launch(self, timeout_s: float, task: Task) -> None:
         deadline = time.monotonic() + timeout_s
-        hooks, session, task_id = self._hooks, self._session, str(uuid.uuid4())
-        data = hooks._before_new_task(task.task)
+        master, session, task_id = self._master, self._session, str(uuid.uuid4())
+        data = master._before_new_task(task.task)
         is_expected = session is not None and session.add(task_id, task)
         try:
             if not is_expected:
                 self._check_was_not_lost()
             body = {"task": {"id": task_id}, "data": {} if data is None else data}
             token = random_token() if session is None or not is_expected else session.token
-            response = self._request("POST", "task/new", body, token, self._service.task_timeout, deadline)
+            response = self._request("POST", "task/new", body, token, self._task_timeout, deadline)
         except BaseException as error:
             if session is not None and is_expected:
                 if session.take(task_id) is None:
@@ -203,10 +222,10 @@ class SlaveConnection(ControllableContext):
                 if _is_end(error) and not _is_transport_error(error):
                     self.lose(session, f"the slave does not know the master any more: {error}")
             task.mark_start_failed()
-            _decide(error, hooks._error_new_task)
+            _decide(error, master._error_new_task)
             return
         task.mark_started()
-        hooks._after_new_task(*get_values_from_response(response))
+        master._after_new_task(*get_values_from_response(response))
 
     def _check_was_not_lost(self) -> None:
         # A slave that was not connected, or was disconnected, says so itself; one that was lost might take the task,
@@ -227,18 +246,15 @@ class SlaveConnection(ControllableContext):
     ) -> Received:
         # The slave knows a request that it gets twice by its id; tasks have their own.
         headers = {"Token": token, "Request-Id": str(uuid.uuid4())} if path != "task/new" else {"Token": token}
-        retries, waiting = self._service.retry
-        if path == "disconnect":  # a slave that does not hear of it notices by itself
-            retries = min(retries, _DISCONNECT_RETRIES)
-        return self._engine.request(
-            method, path, body, headers, retries=retries, retry_waiting=waiting, timeout=timeout, deadline=deadline
-        )
+        # A slave that misses its disconnection notices by itself.
+        most_retries = _DISCONNECT_RETRIES if path == "disconnect" else math.inf
+        return self._engine.request(method, path, body, headers, timeout, deadline, most_retries)
 
     def _activate(self, session: SlaveSession) -> None:
         self._end(self._session, "it was connected anew")
         self._session, self._last_token, self._loss = session, session.token, ""
         self._last_session = session
-        self._service.activate(session)
+        self._table.activate(session)
 
     def _end(self, session: SlaveSession | None, reason: str) -> bool:
         """Fail the tasks that have not ended; False where there was no such connection any more.
@@ -247,12 +263,12 @@ class SlaveConnection(ControllableContext):
         """
         if session is None:
             return False
-        has_ended = self._service.end(session, reason or "it was disconnected")
+        has_ended = self._table.end(session, reason or "it was disconnected")
         if self._session is session:
             self._session, self._loss = None, reason
         return has_ended
 
-    def _let_go(self, session: SlaveSession) -> None:
+    def _take_back(self, session: SlaveSession) -> None:
         """Take back a connection that the slave has accepted, but the master or its hook has not."""
         self._end(session, "it was taken back")
         try:

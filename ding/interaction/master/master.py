@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ding.interaction.config import DEFAULT_MASTER_PORT
+from ding.interaction.base.app import Codes, ProtocolError
+from ding.interaction.base.common import checked_port, number_or
+from ding.interaction.base.network import get_host_ip, is_wildcard, url_host
+from ding.interaction.config import (
+    DEFAULT_HEARTBEAT_CHECK_SPAN,
+    DEFAULT_HEARTBEAT_TOLERANCE,
+    DEFAULT_MASTER_PORT,
+    DEFAULT_REQUEST_TIMEOUT,
+    DEFAULT_SLAVE_PORT,
+    LOCAL_HOST,
+    MIN_HEARTBEAT_CHECK_SPAN,
+    MIN_HEARTBEAT_TOLERANCE,
+)
+from ding.interaction.exception.codes import MasterErrorCode
 from ding.interaction.master.connection import SlaveConnection
-from ding.interaction.master.service import MasterService
+from ding.interaction.master.session import SlaveSession, SlaveTable
+from ding.interaction.master.task import TaskResultType
+from ding.interaction.server.app import Route, Routes, check_channel, field, header_token, read_body, uuid_field
 from ding.interaction.server.credentials import RunToken
-from ding.interaction.server.service import Role
+from ding.interaction.server.hosts import HostList, parse_address
+from ding.interaction.server.messages import Request
+from ding.interaction.server.role import Parts, Role
 
 if TYPE_CHECKING:
     import requests
 
-    from ding.utils.page import Page
+_BAD_BODY = MasterErrorCode.TASK_DATA_INVALID
+_CODES = Codes(
+    shutting_down=MasterErrorCode.SYSTEM_SHUTTING_DOWN,
+    channel_missing=MasterErrorCode.CHANNEL_NOT_GIVEN,
+    channel_wrong=MasterErrorCode.CHANNEL_INVALID,
+    self_token_missing=MasterErrorCode.SELF_TOKEN_NOT_GIVEN,
+    self_token_wrong=MasterErrorCode.SELF_TOKEN_INVALID,
+)
 
 
 class Master(Role):
@@ -46,8 +73,6 @@ class Master(Role):
     Example: see `ding.interaction.Slave`.
     """
 
-    _interaction: MasterService
-
     def __init__(
         self,
         host: str | None = None,
@@ -63,57 +88,104 @@ class Master(Role):
         allowed_hosts: Iterable[str] | None = None,
         run_token: RunToken | None = None,
     ) -> None:
-        super().__init__(
-            MasterService(
-                self,
-                heartbeat_tolerance,
-                heartbeat_check_span,
-                my_address,
-                host,
-                DEFAULT_MASTER_PORT if port is None else port,
-                channel=channel,
-                request_retries=request_retries,
-                request_retry_waiting=request_retry_waiting,
-                body_limit=body_limit,
-                allowed_hosts=allowed_hosts,
-                run_token=run_token,
-            )
+        from ding.interaction.server.peer import Peers
+
+        self.__tolerance_s = number_or(
+            DEFAULT_HEARTBEAT_TOLERANCE, "heartbeat_tolerance", heartbeat_tolerance, MIN_HEARTBEAT_TOLERANCE
         )
+        self.__check_span_s = number_or(
+            DEFAULT_HEARTBEAT_CHECK_SPAN, "heartbeat_check_span", heartbeat_check_span, MIN_HEARTBEAT_CHECK_SPAN
+        )
+        if my_address is not None:
+            try:
+                parse_address(my_address)
+            except ValueError as error:
+                raise ValueError(f"my_address = {my_address!r} is not allowed; {error}") from None
+        self.__given_address = my_address
+        self.__table = table = SlaveTable()
+        self.__peers = Peers("slave", channel, request_retries, request_retry_waiting, run_token)
+        parts = Parts(
+            "master",
+            _CODES,
+            self.__routes(),
+            {"heartbeat": self.__watch, "task_result": lambda closing: table.results.run()},
+            on_start=table.open,
+            on_shutdown=table.close,
+            advertised=lambda: parse_address(self.my_address)[:2],
+        )
+        port = DEFAULT_MASTER_PORT if port is None else port
+        super().__init__(parts, self.__peers, host, port, body_limit, HostList(allowed_hosts))
 
     @property
     def my_address(self) -> str:
-        """The URL at which slaves reach the master; its port is known from `start` on."""
-        return self._interaction.my_address
+        """The URL at which slaves reach the master; its port is known after `start`."""
+        if self.__given_address is not None:
+            return self.__given_address
+        host = get_host_ip() if is_wildcard(self.host) else self.host
+        return f"http://{url_host(host)}:{self.port}"
 
     def new_connection(self, name: str, host: str, port: int | None = None, https: bool = False) -> SlaveConnection:
-        """A connection, not connected yet, to the slave at `host` and `port` (7236 by default).
+        """Return a connection, not connected yet, to the slave at `host` and `port` (7236 by default).
 
         Raises:
             KeyError: the name belongs to an active connection.
-            ValueError: the port is none.
+            ValueError: the port is not an integer in [0, 65535].
         """
-        return self._interaction.new_connection(name, host, port, https)
-
-    def serve_page(self, path: str, page: Page) -> None:
-        """Answer GET requests at `path`, too. They pass the same checks as all requests, see `Page`.
-
-        Raises:
-            RuntimeError: it was started or closed before.
-            ValueError: the path is none, or something is served there.
-        """
-        self._interaction.serve_page(path, page)
+        if self.__table.get(name) is not None:
+            raise KeyError(f"{name!r} is the name of an active connection")
+        if is_wildcard(host):  # as an address to connect to it means this machine
+            host = "::1" if ":" in host else LOCAL_HOST
+        address = (host, DEFAULT_SLAVE_PORT if port is None else checked_port(port), https)
+        # One try to start a task takes not much longer than it takes to notice that the slave is lost.
+        task_timeout = (DEFAULT_REQUEST_TIMEOUT[0], max(1.0, self.__tolerance_s / 5))
+        return SlaveConnection(self, self.__table, self.__peers, name, address, task_timeout)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._interaction.table.get(name) is not None
+        return isinstance(name, str) and self.__table.get(name) is not None
 
     def __getitem__(self, name: str) -> SlaveConnection:
-        session = self._interaction.table.get(name)
+        session = self.__table.get(name)
         if session is None:
             raise KeyError(name)
         return session.connection
 
     def __delitem__(self, name: str) -> None:
         self[name].disconnect()
+
+    def __routes(self) -> Routes:
+        """Return what the master serves to its slaves."""
+        table = self.__table
+
+        def session(request: Request) -> SlaveSession:
+            check_channel(request, self.__peers.channel, _CODES)
+            found = table.matches(header_token(request, MasterErrorCode.SLAVE_TOKEN_NOT_GIVEN))
+            if found is None:
+                code = MasterErrorCode.SLAVE_TOKEN_INVALID
+                raise ProtocolError(403, code, "The token is not that of a connected slave.")
+            return found
+
+        def finish(kind: TaskResultType, current: SlaveSession, request: Request, body: bytes) -> None:
+            values = read_body(body, _BAD_BODY)
+            task_id = uuid_field(values, "task.id", _BAD_BODY)
+            table.finish(current, task_id, kind, field(values, "result", object, _BAD_BODY))
+
+        return {
+            "/slave/heartbeat": {"GET": Route(session, lambda current, *_: table.seen(current), is_quick=True)},
+            "/slave/task/complete": {"PUT": Route(session, partial(finish, TaskResultType.COMPLETED), is_quick=True)},
+            "/slave/task/fail": {"PUT": Route(session, partial(finish, TaskResultType.FAILED), is_quick=True)},
+        }
+
+    def __watch(self, closing: threading.Event) -> None:
+        """Look for lost slaves until the master is closed."""
+        checked = time.monotonic()
+        while not closing.wait(self.__check_span_s):
+            now = time.monotonic()
+            late_s = now - checked - self.__check_span_s
+            if late_s > self.__tolerance_s / 2:  # the master itself was stopped and received nothing in this time
+                self.__table.excuse(late_s)
+            checked = now
+            for session in self.__table.silent(now, self.__tolerance_s):
+                session.connection.lose(session, f"there was no sign of life for {self.__tolerance_s:g} s")
 
     def _before_connect(self) -> Any:
         """Called before a slave is asked to connect; what it returns is handed to the slave's `_before_connection`."""

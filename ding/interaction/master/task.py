@@ -1,8 +1,9 @@
-"""A task as its master sees it."""
+"""A task of a master, and the thread that finishes tasks."""
 
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from enum import IntEnum, unique
@@ -154,3 +155,40 @@ class Task:
             if self._status is TaskStatus.STARTING:
                 self._status = status
                 self._changed.notify_all()
+
+
+class ResultThread:
+    """Runs jobs in the order of their submission; after `stop`, at once in the thread that submits them."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_stopped = False
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run `job` in the thread."""
+        with self._lock:
+            if not self._is_stopped:
+                self._jobs.put(job)
+                return
+        _run(job)
+
+    def stop(self) -> None:
+        """Let `run` return after the jobs that were submitted."""
+        with self._lock:
+            if not self._is_stopped:
+                self._is_stopped = True
+                self._jobs.put(None)
+
+    def run(self) -> None:
+        """The body of the thread."""
+        while (job := self._jobs.get()) is not None:
+            _run(job)
+            del job  # do not keep a finished task alive while waiting for the next result
+
+
+def _run(job: Callable[[], None]) -> None:
+    try:
+        job()
+    except BaseException:  # of any kind: further tasks must still end
+        logging.getLogger("ding.interaction").exception("ending a task or a connection has failed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,6 @@ from ding.interaction.server.messages import Reply, Request, failure, success
 from ding.interaction.server.signing import SCHEME, SESSION_PATH, Signed, Verifier, parse_fields
 
 if TYPE_CHECKING:
-    from ding.interaction.server.service import Service
     from ding.utils.page import Page
 
 # The largest body of a request that is admitted without anything that only a peer knows.
@@ -62,19 +62,33 @@ class ProtocolApp:
     (401); a body must be JSON (415); the server must not be shutting down (401). Then come the checks of the route.
 
     Args:
-        codes: of what goes wrong.
+        codes: the error codes of the server.
         routes: by path, then by method.
+        body_limit: the largest body of a request in bytes.
+        self_token: the token of the server's requests to itself.
+        closing: set when the server shuts down; requests are refused then.
+        shutdown: begins that.
     """
 
-    def __init__(self, service: Service, codes: Codes, routes: Routes, body_limit: int) -> None:
+    def __init__(
+        self,
+        codes: Codes,
+        routes: Routes,
+        *,
+        body_limit: int,
+        self_token: str,
+        closing: threading.Event,
+        shutdown: Callable[[], None],
+    ) -> None:
         own = Route(self._check_self_token, lambda *_: None, True, _NO_BODY)
-        self._service = service
         self._codes = codes
         self._body_limit = body_limit
+        self._self_token = self_token
+        self._closing = closing
         self._routes: dict[str, dict[str, Route]] = {
             **{path: dict(methods) for path, methods in routes.items()},
             "/ping": {"GET": own},
-            "/shutdown": {"DELETE": own._replace(answer=lambda *_: service.shutdown(), is_quick=False)},
+            "/shutdown": {"DELETE": own._replace(answer=lambda *_: shutdown(), is_quick=False)},
         }
         self._pages: dict[str, Page] = {}
         self._names: OwnNames | None = None
@@ -148,7 +162,7 @@ class ProtocolApp:
         content_type = request.header("content-type") or "application/json"
         if content_type.partition(";")[0].strip().lower() != "application/json":
             raise ProtocolError(415, 1, "The body must be application/json.")
-        if self._service.is_closing:
+        if self._closing.is_set():
             raise ProtocolError(401, self._codes.shutting_down, "The server is shutting down.")
         page = self._pages.get(request.path)
         if page is not None:
@@ -165,7 +179,7 @@ class ProtocolApp:
         return Admission(self, request, signed, route, route.admit(request))
 
     def _check_self_token(self, request: Request) -> None:
-        if not same_secret(header_token(request, self._codes.self_token_missing), self._service.self_token):
+        if not same_secret(header_token(request, self._codes.self_token_missing), self._self_token):
             raise ProtocolError(403, self._codes.self_token_wrong, "The token is wrong.")
 
     def limit_of(self, route: Route) -> int:

@@ -67,9 +67,18 @@ class OwnNames:
         self._listed = listed
         self._is_local = is_loopback(self._bound_host)
         self._machine = socket.gethostname().lower() or "localhost"
+        self._accepted: str | None = None  # the last header: clients send the same one each time
 
     def accept(self, header: str | None) -> bool:
-        """Whether a request with this `Host` header is meant for the server."""
+        """Return whether a request with this `Host` header is meant for the server."""
+        if header is not None and header == self._accepted:
+            return True
+        is_accepted = self._judge(header)
+        if is_accepted:
+            self._accepted = header
+        return is_accepted
+
+    def _judge(self, header: str | None) -> bool:
         parts = split_host(header or "")
         if parts is None:
             return False

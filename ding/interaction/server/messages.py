@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -15,20 +15,20 @@ class Request:
     """The head of a request.
 
     Attributes:
-        target: the path with its query, as it was sent.
+        target: the path with its query, as sent.
         headers: by their names in lower case.
         peer: the address of the client.
+        path: the target without its query.
     """
 
     method: str
     target: str
     headers: Mapping[str, str]
     peer: str
+    path: str = field(init=False)
 
-    @property
-    def path(self) -> str:
-        """The target without its query."""
-        return self.target.partition("?")[0]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", self.target.partition("?")[0])
 
     def header(self, name: str) -> str:
         """The value of a header; empty for none."""

@@ -7,12 +7,19 @@ import math
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ding.interaction.base.app import envelope, get_values_from_response
+from ding.interaction.base.common import number_or
 from ding.interaction.base.engine import Timeout, retry
 from ding.interaction.base.network import url_host
-from ding.interaction.config import DEFAULT_REQUEST_TIMEOUT
+from ding.interaction.config import (
+    DEFAULT_CHANNEL,
+    DEFAULT_REQUEST_RETRIES,
+    DEFAULT_REQUEST_RETRY_WAITING,
+    DEFAULT_REQUEST_TIMEOUT,
+)
+from ding.interaction.exception.codes import MASTER_ERRORS, SLAVE_ERRORS
 from ding.interaction.server.client import Connection, ConnectionPool, Limits, Received
 from ding.interaction.server.credentials import RunToken, same_secret
 from ding.interaction.server.signing import (
@@ -26,9 +33,7 @@ from ding.interaction.server.signing import (
     proof_of_server,
 )
 
-if TYPE_CHECKING:
-    import requests
-
+_ERRORS = {"master": MASTER_ERRORS, "slave": SLAVE_ERRORS}
 # Sends method, path, headers and body.
 _Send = Callable[[str, str, Mapping[str, str], bytes], Received]
 
@@ -53,7 +58,8 @@ class PeerEngine:
         channel: the channel of the caller, None for requests to itself.
         token: the protocol's token; headers given to a request win.
         run_token: the token of the run, if it has one.
-        error: makes the exception for a status error.
+        retries: how often a request is retried after a transport error.
+        retry_waiting_s: seconds between tries.
     """
 
     def __init__(
@@ -64,14 +70,15 @@ class PeerEngine:
         channel: int | None,
         token: str,
         run_token: RunToken | None,
-        error: Callable[[requests.HTTPError], Exception],
+        retries: int,
+        retry_waiting_s: float,
     ) -> None:
         host, port, https, path = address
         self._host = f"{url_host(host)}:{port}"
         self._prefix = f"/{path.strip('/')}" if path.strip("/") else ""
         self._url = f"{'https' if https else 'http'}://{self._host}{self._prefix}"
         self._kind = kind
-        self._error = error
+        self._retries, self._retry_waiting_s = retries, retry_waiting_s
         self._headers = {"Token": token}
         if channel is not None:
             self._headers["Channel"] = str(channel)
@@ -85,12 +92,16 @@ class PeerEngine:
         path: str,
         data: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        retries: int | None = None,
-        retry_waiting: float | None = None,
         timeout: Timeout | None = None,
         deadline: float = math.inf,
+        most_retries: float = math.inf,
     ) -> Received:
-        """Send `data` as JSON and return the reply. See `HttpEngine.request`.
+        """Send `data` as JSON and return the reply.
+
+        Args:
+            timeout: seconds (until the connection is open, until the reply begins) of each try.
+            deadline: when to give up, on the clock `time.monotonic`.
+            most_retries: a limit for this request.
 
         Raises:
             requests.ConnectionError, requests.Timeout: the request, or its reply, got lost.
@@ -100,8 +111,8 @@ class PeerEngine:
         body = _encode(data)
         return retry(
             lambda: self._exchange(method, path, body, headers, timeout, deadline),
-            retries,
-            retry_waiting,
+            int(min(self._retries, most_retries)),
+            self._retry_waiting_s,
             deadline,
             self._closing,
         )
@@ -215,7 +226,52 @@ class PeerEngine:
         if 300 <= reply.status_code < 400:
             text += ": redirects are not followed"
         error = requests.HTTPError(text, response=reply.to_response(self._url))
-        raise self._error(error) from error
+        raise _ERRORS[self._kind].from_any_error(error) from error
+
+
+class Peers:
+    """How a master or slave sends requests: to its peers, and to itself.
+
+    Args:
+        kind: of the peers, `master` or `slave`.
+        channel: of the caller.
+        request_retries: how often a request is retried after a transport error.
+        request_retry_waiting: seconds between tries.
+        run_token: the token of the run; None for none, or one that is set later.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        channel: int | None,
+        request_retries: int | None,
+        request_retry_waiting: float | None,
+        run_token: RunToken | None,
+    ) -> None:
+        self._kind = kind
+        self.channel = channel or DEFAULT_CHANNEL
+        self.retries = int(number_or(DEFAULT_REQUEST_RETRIES, "request_retries", request_retries))
+        self.retry_waiting_s = number_or(DEFAULT_REQUEST_RETRY_WAITING, "request_retry_waiting", request_retry_waiting)
+        self.run_token = run_token
+
+    def engine(self, address: tuple[str, int, bool, str], token: str) -> PeerEngine:
+        """Return an engine for requests with `token` to a peer."""
+        return self._engine(address, self._kind, self.channel, token)
+
+    def engine_to_itself(self, address: tuple[str, int, bool, str], kind: str, self_token: str) -> PeerEngine:
+        """Return an engine for requests of a server of `kind` to itself."""
+        return self._engine(address, kind, None, self_token)
+
+    def _engine(self, address: tuple[str, int, bool, str], kind: str, channel: int | None, token: str) -> PeerEngine:
+        return PeerEngine(
+            address,
+            kind,
+            channel=channel,
+            token=token,
+            run_token=self.run_token,
+            retries=self.retries,
+            retry_waiting_s=self.retry_waiting_s,
+        )
 
 
 def _is_envelope(reply: Received) -> bool:

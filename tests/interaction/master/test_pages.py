@@ -108,7 +108,7 @@ def test_a_page_that_fails_is_a_500_which_names_the_error(serve, caplog):
 
 
 def test_pages_come_before_the_start():
-    text = "'/' comes too late: pages are added before the master starts"
+    text = "'/' comes too late: add pages before the master starts"
     with Watcher() as master, pytest.raises(RuntimeError, match=text):
         master.serve_page("/", Page(str))
     with pytest.raises(RuntimeError, match="comes too late"):
@@ -134,10 +134,10 @@ def test_a_connection_tells_how_long_its_slave_has_been_silent():
     with pair(master=master) as (_, slave, connection):
         new = master.new_connection("another", "127.0.0.1", slave.port)
         assert new.silence_s is None
-        session = master._interaction.table.get("conn")
+        session = master._Master__table.get("conn")
         session.last_seen = time.monotonic() - 100
         assert 100 <= connection.silence_s < 100 + DEADLINE_S
-        master._interaction.table.seen(session)
+        master._Master__table.seen(session)
         assert 0 <= connection.silence_s < DEADLINE_S
         connection.give_up("it is gone")
         assert 0 <= connection.silence_s < DEADLINE_S and not connection.is_connected

@@ -2,9 +2,8 @@ import threading
 
 import pytest
 
-from ding.interaction.master.results import ResultThread
 from ding.interaction.master.session import SlaveSession, SlaveTable
-from ding.interaction.master.task import Task, TaskResultType, TaskStatus
+from ding.interaction.master.task import ResultThread, Task, TaskResultType, TaskStatus
 
 DEADLINE_S = 20
 
@@ -90,6 +89,12 @@ class FakeConnection:
         self.name = name
 
 
+def open_table():
+    table = SlaveTable()
+    table.open()
+    return table
+
+
 def test_a_session_that_has_ended_takes_no_task_and_ends_once():
     session = SlaveSession(FakeConnection("a"))
     task = Task(None, lambda task: None)
@@ -102,38 +107,39 @@ def test_a_session_that_has_ended_takes_no_task_and_ends_once():
 
 
 def test_a_token_counts_from_the_reservation_and_a_name_from_the_activation():
-    table, session = SlaveTable(), SlaveSession(FakeConnection("a"))
+    table, session = open_table(), SlaveSession(FakeConnection("a"))
     table.reserve(session)
-    assert table.matches(session.token) is session and table.get("a") is None and table.active() == []
-    assert table.activate(session) == 1
-    assert table.get("a") is session and table.active() == table.all() == [session]
-    table.remove(session)
-    assert table.matches(session.token) is None and table.all() == []
-    assert table.activate(session) == 0 and table.get("a") is None
+    assert table.matches(session.token) is session and table.get("a") is None
+    table.activate(session)
+    assert table.get("a") is session
+    assert table.end(session, "for a test") and not table.end(session, "for a test")
+    assert table.matches(session.token) is None and table.get("a") is None
+    table.activate(session)
+    assert table.get("a") is None
 
 
 def test_a_name_that_is_being_connected_cannot_be_reserved_by_another_connection():
-    table, one, two = SlaveTable(), SlaveSession(FakeConnection("a")), SlaveSession(FakeConnection("a"))
+    table, one, two = open_table(), SlaveSession(FakeConnection("a")), SlaveSession(FakeConnection("a"))
     table.reserve(one)
     with pytest.raises(KeyError):
         table.reserve(two)
-    table.remove(one)
+    table.end(one, "for a test")
     table.reserve(two)
 
 
 def test_a_session_is_not_removed_for_its_successor():
     connection = FakeConnection("a")
-    table, old, new = SlaveTable(), SlaveSession(connection), SlaveSession(connection)
+    table, old, new = open_table(), SlaveSession(connection), SlaveSession(connection)
     table.reserve(old)
     table.activate(old)
     table.reserve(new)
-    assert table.activate(new) == 1
-    table.remove(old)
+    table.activate(new)
+    table.end(old, "for a test")
     assert table.get("a") is new
 
 
 def test_silence_is_counted_from_the_last_sign_of_life():
-    table, session = SlaveTable(), SlaveSession(FakeConnection("a"))
+    table, session = open_table(), SlaveSession(FakeConnection("a"))
     table.reserve(session)
     session.last_seen = 0.0
     assert table.silent(100.0, 10.0) == []  # not connected yet
@@ -145,3 +151,21 @@ def test_silence_is_counted_from_the_last_sign_of_life():
     assert table.silent(start + 10.5, 10.0) == []
     table.seen(session)
     assert session.last_seen >= start
+
+
+def test_a_table_that_is_not_open_admits_no_session_and_ends_those_it_has():
+    dropped = []
+    table, connection = SlaveTable(), FakeConnection("a")
+    connection.drop = lambda session, reason: dropped.append((session, reason))
+    pending, active = SlaveSession(FakeConnection("b")), SlaveSession(connection)
+    pending.connection.drop = connection.drop
+    with pytest.raises(RuntimeError, match="the master does not run"):
+        table.reserve(active)
+    table.open()
+    for session in (active, pending):
+        table.reserve(session)
+    table.activate(active)
+    table.close()
+    assert dropped == [(active, "the master was closed"), (pending, "the master was closed")]
+    with pytest.raises(RuntimeError, match="the master does not run"):
+        table.activate(pending)

@@ -25,7 +25,7 @@ def server(request):
 
 
 def ping(server, **headers):
-    return outcome(raw(server.port, "GET", "/ping", headers={"Token": server._interaction.self_token, **headers}))
+    return outcome(raw(server.port, "GET", "/ping", headers={"Token": server._Role__self_token, **headers}))
 
 
 def test_a_host_that_is_not_this_server_is_a_403(server):
@@ -108,7 +108,7 @@ def test_what_is_no_http_gets_the_envelope_too(server, message):
 
 def test_a_request_without_host_is_a_403(server):
     with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as connection:
-        connection.sendall(b"GET /ping HTTP/1.0\r\nToken: " + server._interaction.self_token.encode() + b"\r\n\r\n")
+        connection.sendall(b"GET /ping HTTP/1.0\r\nToken: " + server._Role__self_token.encode() + b"\r\n\r\n")
         assert b" 403 Forbidden" in connection.makefile("rb").read()
 
 
@@ -127,7 +127,7 @@ def test_with_a_token_every_request_is_signed_with_it(monkeypatch, kind):
         ):
             headers = {} if value is None else {"Authorization": value}
             assert ping(server, **headers) == (401, 1), value
-        signer, own = Signer(server.port, kind, SECRET), {"Token": server._interaction.self_token}
+        signer, own = Signer(server.port, kind, SECRET), {"Token": server._Role__self_token}
         assert outcome(raw(server.port, "GET", "/ping", headers=signer.sign("GET", "/ping", headers=own))) == (200, 0)
         foreign = {**signer.sign("GET", "/ping", headers=own), "Host": "evil.example"}
         assert outcome(raw(server.port, "GET", "/ping", headers=foreign)) == (403, 1)
@@ -139,7 +139,7 @@ def test_with_a_token_every_request_is_signed_with_it(monkeypatch, kind):
 def test_every_secret_is_compared_in_a_time_that_does_not_tell_where_it_differs(monkeypatch):
     monkeypatch.setenv("DING_TOKEN", SECRET)
     with pair(Adder(heartbeat_span=DEADLINE_S)) as (master, slave, _):
-        session_token = slave._interaction.link.session.token
+        session_token = slave._Slave__link.session.token
         signers = {server: Signer(server.port, kind, SECRET) for server, kind in ((master, "master"), (slave, "slave"))}
         compared, compare = [], hmac.compare_digest
 
@@ -148,11 +148,11 @@ def test_every_secret_is_compared_in_a_time_that_does_not_tell_where_it_differs(
             return compare(one, other)
 
         for server, method, path, own in (
-            (master, "GET", "/ping", master._interaction.self_token),
-            (master, "DELETE", "/shutdown", master._interaction.self_token),
+            (master, "GET", "/ping", master._Role__self_token),
+            (master, "DELETE", "/shutdown", master._Role__self_token),
             (master, "GET", "/slave/heartbeat", None),  # looked up by its digest
             (master, "PUT", "/slave/task/complete", None),
-            (slave, "GET", "/ping", slave._interaction.self_token),
+            (slave, "GET", "/ping", slave._Role__self_token),
             (slave, "POST", "/task/new", session_token),
             (slave, "DELETE", "/disconnect", session_token),
         ):
@@ -168,9 +168,9 @@ def test_every_secret_is_compared_in_a_time_that_does_not_tell_where_it_differs(
 def test_masters_and_slaves_use_the_token_on_their_own(monkeypatch):
     monkeypatch.setenv("DING_TOKEN", SECRET)
     with pair(Adder(heartbeat_span=0.2)) as (master, slave, connection):
-        session = master._interaction.table.get("conn")
+        session = master._Master__table.get("conn")
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
-        slave._interaction.beat(slave._interaction.link.session)
+        slave._Slave__heartbeat.beat(slave._Slave__link.session)
         assert session.connection is connection and connection.is_connected
 
 
@@ -208,7 +208,7 @@ def test_off_loopback_both_ends_work_with_a_token(monkeypatch):
             with master.new_connection("conn", host, slave.port) as connection:
                 assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
         assert slave.ping() and master.ping()
-        signer, own = Signer(slave.port, "slave", SECRET), {"Token": slave._interaction.self_token}
+        signer, own = Signer(slave.port, "slave", SECRET), {"Token": slave._Role__self_token}
 
         def status(name):
             headers = {**signer.sign("GET", "/ping", headers=own), "Host": f"{name}:{slave.port}"}
@@ -240,26 +240,26 @@ def test_tokens_stand_in_no_log_and_no_text(monkeypatch, caplog):
     texts = []
     with Adder(heartbeat_span=0.2) as slave, Watcher(request_retries=1) as master:
         connection = master.new_connection("conn", "127.0.0.1", slave.port)
-        secrets += [master._interaction.self_token, slave._interaction.self_token]
+        secrets += [master._Role__self_token, slave._Role__self_token]
         for data in ({"a": 1, "b": 1}, {"raise": "x"}):
             with connection:
-                secrets.append(slave._interaction.link.session.token)
+                secrets.append(slave._Slave__link.session.token)
                 task = connection.new_task(data).start().join(DEADLINE_S)
                 texts += [
                     repr(task.result),
                     repr(vars(connection)),
                     repr(vars(master)),
-                    repr(vars(slave._interaction.link.session)),
+                    repr(vars(slave._Slave__link.session)),
                 ]
         with pytest.raises(SlaveResponseException) as refused:
             connection.disconnect()
         connection.connect()
-        secrets.append(slave._interaction.link.session.token)
+        secrets.append(slave._Slave__link.session.token)
         slave.close()
         with pytest.raises(requests.ConnectionError) as unreached:
             connection.disconnect()
         texts += [f"{e.value!r} {e.value}" for e in (refused, unreached)]
-        assert "DING" not in repr(master._interaction._run_token) and SECRET not in repr(master._interaction._run_token)
+        assert "DING" not in repr(master._Role__peers.run_token) and SECRET not in repr(master._Role__peers.run_token)
     assert caplog.text
     assert not [secret for secret in secrets if secret in caplog.text]
     # The objects' own attributes hold the protocol's tokens; the run's token shows nowhere.
@@ -275,7 +275,7 @@ def test_a_token_for_this_machine_only_is_none_off_loopback(monkeypatch):
 
 
 def tell_key(slave, connection):
-    connection.send(slave._interaction._run_token.key)
+    connection.send(slave._Role__peers.run_token.key)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

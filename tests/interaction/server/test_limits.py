@@ -23,7 +23,7 @@ if limit:
 from tests.interaction.fakes import Adder
 with Adder() as slave:
     assert slave.ping()
-    print(slave.port, slave._interaction.self_token, flush=True)
+    print(slave.port, slave._Role__self_token, flush=True)
     sys.stdin.read()
 """
 
@@ -108,7 +108,7 @@ def is_closed(client):
 def test_of_the_connections_that_ask_for_nothing_the_oldest_give_way(monkeypatch):
     monkeypatch.setattr(http_server, "_MOST_STRANGERS", 5)
     with Adder() as slave, contextlib.ExitStack() as stack:
-        own = {"Token": slave._interaction.self_token}
+        own = {"Token": slave._Role__self_token}
         keeps = stack.enter_context(opened(slave.port))
         head = f"GET /ping HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\nToken: {own['Token']}\r\n\r\n"
         keeps.sendall(head.encode())
@@ -184,7 +184,7 @@ def test_a_header_that_comes_twice_is_a_400(extra):
 
 def test_requests_that_come_together_are_answered_in_their_order():
     with Adder() as slave:
-        own = f"Host: 127.0.0.1:{slave.port}\r\nToken: {slave._interaction.self_token}\r\n\r\n"
+        own = f"Host: 127.0.0.1:{slave.port}\r\nToken: {slave._Role__self_token}\r\n\r\n"
         connect = json.dumps({"master": {"address": "http://127.0.0.1:9"}, "data": {}})
         slow = f"POST /connect HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\nChannel: 0\r\nToken: T\r\n"
         slow += f"Content-Length: {len(connect)}\r\n\r\n{connect}"

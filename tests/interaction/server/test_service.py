@@ -13,7 +13,7 @@ import requests
 from ding.interaction.exception import MasterSelfTokenInvalid, SlaveSelfTokenInvalid
 from ding.interaction.server import http_server
 from ding.interaction.server.request_threads import RequestThreads
-from ding.interaction.slave.session import Order
+from ding.interaction.slave.link import Order
 from tests.interaction.fakes import (
     DEADLINE_S,
     Adder,
@@ -200,15 +200,14 @@ def test_ping_is_false_without_a_server(kind):
 @pytest.mark.parametrize(("kind", "error"), [(Adder, SlaveSelfTokenInvalid), (Watcher, MasterSelfTokenInvalid)])
 def test_ping_raises_what_the_server_refuses_with(monkeypatch, kind, error):
     with kind() as server:
-        make = server._interaction.engine
-        monkeypatch.setattr(server._interaction, "engine", lambda address, token, **kw: make(address, "wrong", **kw))
+        monkeypatch.setattr(server, "_Role__self_token", "wrong")
         with pytest.raises(error):
             server.ping()
 
 
 def test_ping_is_false_where_nothing_arrives(monkeypatch):
     with Adder() as slave:
-        monkeypatch.setattr(slave._interaction, "_port", free_port())
+        monkeypatch.setattr(slave, "_Role__port", free_port())
         assert not slave.ping()
 
 
@@ -250,8 +249,8 @@ def test_a_request_in_flight_may_end_before_the_server_does():
 
 
 def test_a_request_that_does_not_end_does_not_keep_the_server(caplog, monkeypatch):
-    monkeypatch.setattr("ding.interaction.server.service.GRACE_S", 0.1)
-    monkeypatch.setattr("ding.interaction.server.service._JOIN_S", 0.4)
+    monkeypatch.setattr("ding.interaction.server.role.GRACE_S", 0.1)
+    monkeypatch.setattr("ding.interaction.server.role._JOIN_S", 0.4)
     slave, replies = Slow(), []
     slave.start()
     thread = connecting(slave, replies)
@@ -270,8 +269,8 @@ def test_a_request_that_does_not_end_does_not_keep_the_server(caplog, monkeypatc
 
 
 def test_a_task_that_does_not_end_does_not_keep_the_slave(caplog, monkeypatch):
-    monkeypatch.setattr("ding.interaction.slave.reporter.GRACE_S", 0.1)
-    monkeypatch.setattr("ding.interaction.server.service._JOIN_S", 0.4)
+    monkeypatch.setattr("ding.interaction.slave.link.GRACE_S", 0.1)
+    monkeypatch.setattr("ding.interaction.server.role._JOIN_S", 0.4)
     slave = Gated()
     with pair(slave) as (_, _, connection):
         task = connection.new_task({"a": 1, "b": 1}).start()
@@ -287,12 +286,12 @@ def test_a_task_that_does_not_end_does_not_keep_the_slave(caplog, monkeypatch):
 
 def test_a_task_that_waits_when_the_slave_is_closed_is_not_begun():
     with pair() as (_, slave, _):
-        order = Order(slave._interaction.link.session, task_id(), {"a": 1, "b": 1})
-        slave._interaction._closing.set()
-        kind, result = slave._interaction.runner._outcome(order)
+        order = Order(slave._Slave__link.session, task_id(), {"a": 1, "b": 1})
+        closing = threading.Event()
+        closing.set()
+        kind, result = slave._Slave__runner._run_one(order, closing)
         assert (kind, result["message"]) == ("fail", "the slave was closed before it ran the task")
         assert slave.seen == []
-        slave._interaction._closing.clear()
 
 
 def test_a_callback_may_close_its_master():
@@ -300,7 +299,7 @@ def test_a_callback_may_close_its_master():
         task = connection.new_task({"a": 1, "b": 1}).on_complete(lambda *_: master.close())
         assert task.start().join(DEADLINE_S).result == {"sum": 2}
         master.join()
-        assert master._interaction.state == "closed" and task.errors == ()
+        assert "closed" in repr(master) and task.errors == ()
 
 
 def test_a_hook_may_close_its_own_slave():
@@ -324,11 +323,11 @@ def test_closing_a_master_fails_its_tasks_and_leaves_its_slaves_alone():
         assert task.join(DEADLINE_S).is_lost and len(lost) == 1
         assert task.result["message"] == "the connection to the slave 'conn' has ended: the master was closed"
         assert not connection.is_connected and "conn" not in master and master.losses == []
-        assert slave._interaction.link.session is not None
+        assert slave._Slave__link.session is not None
         with pytest.raises(requests.ConnectionError, match="was lost: the master was closed"):
             connection.new_task({}).start()
         connection.disconnect()  # works all the same, and lets the slave go
-        assert slave._interaction.link.session is None
+        assert slave._Slave__link.session is None
         slave.go.set()
 
 
@@ -369,7 +368,7 @@ def test_a_loop_that_fails_is_told_and_ends_in_order(caplog, monkeypatch):
 
     monkeypatch.setattr("asyncio.BaseEventLoop.create_server", fail)
     with Adder() as slave:
-        slave._interaction._server._thread.join(DEADLINE_S)
+        slave._Role__server._thread.join(DEADLINE_S)
         assert "its loop has failed" in caplog.text and "ValueError: in the loop" in caplog.text
         with pytest.raises(ConnectionRefusedError):
             raw(slave.port, "GET", "/ping")
@@ -407,7 +406,7 @@ def test_one_connection_carries_all_requests_to_a_peer():
             connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S)
         assert len(slave.seen) == 20
         for server in (master, slave):
-            assert server._interaction._server.connection_count == 1
+            assert server._Role__server.connection_count == 1
 
 
 def test_large_tasks_and_results_pass():
@@ -425,7 +424,7 @@ def test_requests_from_many_threads_are_all_answered():
         replies = []
 
         def ask():
-            headers = {"Token": slave._interaction.self_token}
+            headers = {"Token": slave._Role__self_token}
             replies.extend(outcome(raw(slave.port, "GET", "/ping", headers=headers)) for _ in range(10))
 
         threads = [threading.Thread(target=ask) for _ in range(12)]

@@ -86,7 +86,7 @@ def test_the_token_is_never_sent_and_a_run_works_all_the_same(monkeypatch):
         with connection:
             for i in range(3):
                 assert connection.new_task({"a": i, "b": 1}).start().join(DEADLINE_S).result == {"sum": i + 1}
-            slave._interaction.beat(slave._interaction.link.session)
+            slave._Slave__heartbeat.beat(slave._Slave__link.session)
         captured = b"".join(to_slave.seen + to_master.seen)
     assert b"POST /task/new" in captured and b"PUT /slave/task/complete" in captured and b"GET /slave/heart" in captured
     assert SECRET.encode() not in captured and SECRET[:12].encode() not in captured
@@ -105,10 +105,10 @@ def test_what_was_recorded_gets_the_recorded_reply_and_later_none_and_does_nothi
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
         recorded, replies = to_slave.seen[::2], to_slave.seen[1::2]
         assert [message.split(b" ")[1] for message in recorded] == [b"/session", b"/connect", b"/task/new"]
-        session = slave._interaction.link.session
+        session = slave._Slave__link.session
         for message, reply in zip(recorded, replies, strict=True):
             assert reply.startswith(b"HTTP/1.1 200 OK") and send(slave.port, message) == reply
-        assert slave.seen == [{"a": 1, "b": 1}] and slave._interaction.link.session is session
+        assert slave.seen == [{"a": 1, "b": 1}] and slave._Slave__link.session is session
         for i in range(4):
             assert connection.new_task({"a": i, "b": 1}).start().join(DEADLINE_S).result == {"sum": i + 1}
         for message in recorded[1:]:
@@ -338,7 +338,7 @@ def test_without_the_token_nothing_can_be_asked_of_either(monkeypatch):
     monkeypatch.setenv("DING_TOKEN", SECRET)
     with pair() as (master, slave, _):
         monkeypatch.delenv("DING_TOKEN")
-        head = {"Channel": "0", "Token": slave._interaction.link.session.token}
+        head = {"Channel": "0", "Token": slave._Slave__link.session.token}
         for port, method, path in (
             (slave.port, "POST", "/task/new"), (slave.port, "DELETE", "/disconnect"), (slave.port, "POST", "/session"),
             (master.port, "PUT", "/slave/task/complete"), (master.port, "GET", "/slave/heartbeat"),
@@ -355,7 +355,7 @@ def test_a_server_without_the_token_is_none_to_those_who_have_it(monkeypatch):
         monkeypatch.setenv("DING_TOKEN", SECRET)
         with Watcher() as master, pytest.raises(SlaveResponseException, match="has not proved") as error:
             master.new_connection("conn", "127.0.0.1", slave.port).connect()
-        assert error.value.status_code == 404 and slave._interaction.link.session is None
+        assert error.value.status_code == 404 and slave._Slave__link.session is None
 
 
 def test_a_server_that_was_started_again_is_asked_for_another_session(monkeypatch):
@@ -445,10 +445,10 @@ def test_a_signed_request_whose_body_is_another_does_nothing(monkeypatch):
         body = '{"master": {"address": "http://127.0.0.1:9"}, "data": {}}'
         headers = signer.sign("POST", "/connect", body, head)
         assert outcome(raw(slave.port, "POST", "/connect", body.replace("9", "8"), headers)) == (401, 1)
-        assert slave._interaction.link.session is None
+        assert slave._Slave__link.session is None
         assert outcome(raw(slave.port, "POST", "/connect", body, headers)) == (200, 0)
-        session = slave._interaction.link.session
+        session = slave._Slave__link.session
         assert session.address == "http://127.0.0.1:9"
         assert outcome(raw(slave.port, "POST", "/connect", body.replace("9", "8"), headers)) == (401, 1)
         assert outcome(raw(slave.port, "POST", "/connect", body, headers)) == (200, 0)
-        assert slave._interaction.link.session is session
+        assert slave._Slave__link.session is session

@@ -36,11 +36,11 @@ def new_task(slave, number, data='{"a": 1, "b": 2}', **headers):
 
 def test_connecting_adopts_the_token(slave):
     assert connect(slave) == (200, 0)
-    assert slave._interaction.link.session.token == HEAD["Token"] and slave._interaction.link.session.address == MASTER
+    assert slave._Slave__link.session.token == HEAD["Token"] and slave._Slave__link.session.address == MASTER
 
 
 def test_replies_on_success_are_as_documented(slave):
-    status, reply = raw(slave.port, "GET", "/ping", headers={"Token": slave._interaction.self_token})
+    status, reply = raw(slave.port, "GET", "/ping", headers={"Token": slave._Role__self_token})
     assert (status, reply) == (200, {"success": True, "code": 0, "message": "Success.", "data": None})
 
 
@@ -73,8 +73,8 @@ def test_ping_and_shutdown_need_the_self_token_and_no_channel(slave):
     for route in (("GET", "/ping"), ("DELETE", "/shutdown")):
         assert outcome(raw(slave.port, *route)) == (400, 401)
         assert outcome(raw(slave.port, *route, headers={"Token": "other"})) == (403, 402)
-    assert outcome(raw(slave.port, "GET", "/ping", headers={"Token": slave._interaction.self_token})) == (200, 0)
-    assert outcome(raw(slave.port, "DELETE", "/shutdown", headers={"Token": slave._interaction.self_token})) == (200, 0)
+    assert outcome(raw(slave.port, "GET", "/ping", headers={"Token": slave._Role__self_token})) == (200, 0)
+    assert outcome(raw(slave.port, "DELETE", "/shutdown", headers={"Token": slave._Role__self_token})) == (200, 0)
     slave.join()
     assert not slave.ping()
 
@@ -104,7 +104,7 @@ def test_a_second_master_is_told_that_there_is_one(slave):
     assert connect(slave) == (200, 0)
     assert connect(slave, Token="other") == (400, 501)
     assert connect(slave) == (400, 501)
-    assert slave._interaction.link.session.token == HEAD["Token"]
+    assert slave._Slave__link.session.token == HEAD["Token"]
 
 
 def test_the_same_request_to_connect_may_come_twice(slave):
@@ -121,7 +121,7 @@ def test_the_same_request_to_disconnect_may_come_twice(slave):
     connect(slave)
     body, headers = '{"data": {}}', {"Request-Id": "1"}
     assert send(slave, "DELETE", "/disconnect", body, **headers) == (200, 0)
-    assert slave._interaction.link.session is None
+    assert slave._Slave__link.session is None
     assert send(slave, "DELETE", "/disconnect", body, **headers) == (200, 0)
     assert send(slave, "DELETE", "/disconnect", body, **{"Request-Id": "2"}) == (403, 302)
     assert send(slave, "DELETE", "/disconnect", body) == (403, 302)
@@ -137,7 +137,7 @@ def test_the_same_task_may_come_twice_and_runs_once(slave):
     assert new_task(slave, first) == new_task(slave, first.upper()) == (200, 0)
     assert new_task(slave, task_id()) == (400, 601)
     slave.go.set()
-    assert slave._interaction.link.wait_for(lambda: slave._interaction.link.order is None, DEADLINE_S)
+    assert slave._Slave__link.wait_for(lambda: slave._Slave__link.order is None, DEADLINE_S)
     assert new_task(slave, first) == (200, 0)
     assert len(slave.seen) == len(calls) == 1
 
@@ -202,14 +202,14 @@ def test_other_routes_and_methods_are_told_in_the_envelope(slave):
 )  # fmt: skip
 def test_an_address_that_is_no_plain_url_is_a_400(slave, address):
     assert send(slave, "POST", "/connect", request_body(address)) == (400, 1)
-    assert slave._interaction.link.session is None
+    assert slave._Slave__link.session is None
 
 
 @pytest.mark.parametrize("host", ["198.51.100.7", "169.254.169.254", "unknown.invalid", "[2001:db8::1]"])
 def test_a_slave_reports_to_no_other_machine_than_the_one_that_called(slave, host):
     status, reply = raw(slave.port, "POST", "/connect", request_body(f"http://{host}:80/prefix"), HEAD)
     assert (status, reply["code"], reply["data"]) == (403, 503, None)
-    assert "DING_HOSTS" in reply["message"] and slave._interaction.link.session is None
+    assert "DING_HOSTS" in reply["message"] and slave._Slave__link.session is None
 
 
 def test_a_slave_reports_to_hosts_that_are_listed(monkeypatch):
@@ -240,14 +240,14 @@ def test_requests_that_wait_for_their_turn_find_what_changed_meanwhile(slave):
     leaving.start()
     assert entered.wait(DEADLINE_S)
     matched = threading.Event()
-    matches = slave._interaction.link.matches
+    matches = slave._Slave__link.matches
 
     def tell(token):
         found = matches(token)
         matched.set()
         return found
 
-    slave._interaction.link.matches = tell
+    slave._Slave__link.matches = tell
     working = threading.Thread(target=lambda: replies.append(new_task(slave, task_id())))
     working.start()
     assert matched.wait(DEADLINE_S)

@@ -346,7 +346,7 @@ def test_foreign_hosts_and_other_web_pages_get_neither_status_nor_page(make):
 def test_with_a_token_the_page_is_for_everybody_and_the_status_is_not(make, monkeypatch, host):
     monkeypatch.setenv("DING_TOKEN", SECRET)
     coordinator = make(transport="http")
-    coordinator._comm_coordinator._hub._master._interaction._host = host
+    coordinator._comm_coordinator._hub._master._Role__host = host
     coordinator.start()
     page = get(coordinator.url)
     assert page.status_code == 200 and page.text.startswith("<!doctype html>")

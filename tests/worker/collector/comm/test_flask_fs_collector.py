@@ -88,8 +88,8 @@ def test_a_late_notice_of_a_lost_coordinator_leaves_the_task_of_the_next_one_alo
         tell(*args)
 
     monkeypatch.setattr(worker._station, "_lost_connection", late)
-    service = worker._station._interaction
-    loss = threading.Thread(target=service.lose, args=(service.link.session, ConnectionError("no sign of life")))
+    station, error = worker._station, ConnectionError("no sign of life")
+    loss = threading.Thread(target=station._Slave__lose, args=(station._Slave__link.session, error))
     loss.start()
     assert noticed.wait(DEADLINE_S)
     driver.link.drop("for a test")
