@@ -1,4 +1,4 @@
-"""Checks a user's config when it is compiled: names of keys, their places, and values that would fail much later."""
+"""Checks of a user's config at compilation: names and sections of keys, and values that would fail only later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ding.utils.default_helper import one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import MODEL_REGISTRY
 
-_Names = dict[str, Any]  # known key -> the known keys of the section under it; {} where there is none, or any may be
+_Names = dict[str, Any]  # known key -> known keys of its section; {} if it is not a section, or takes any key
 
 # Keys that are known in every section.
 _EVERYWHERE = frozenset(("type", "import_names", "cfg_type", "name"))
@@ -28,7 +28,7 @@ _ENV = (
     "norm_obs",
     "eval_opponent",
 )
-# What entries, workers and data sets read of a policy section, whether the policy's class has a default for it or not.
+# Keys that entries, workers and data sets read from a policy section, with or without a default in the policy's class.
 _POLICY = (
     "load_path",
     "random_collect_size",
@@ -63,13 +63,13 @@ _POLICY = (
     "other.eps",
     "other.eps.collect",
 )
-# What workers accept in their sections without having a default for it, and users may look for elsewhere.
+# Keys without a default that workers accept in their sections, and that users may write to other sections.
 _WORKER_EXTRAS = {
     "policy.learn.learner": ("learner_num", "send_policy_freq"),
     "policy.collect.collector": ("collector_num",),
 }
 _FIELDS = ("learn", "collect", "eval", "other")
-# Sections whose readers check the names of their keys themselves, when they are constructed.
+# Sections whose keys are checked by the class that reads them, at construction.
 _WORKERS = (
     "env.manager",
     "policy.learn.learner",
@@ -78,12 +78,12 @@ _WORKERS = (
     "policy.other.replay_buffer",
     "policy.other.commander",
 )
-# Keys that some worker reads from its own section, and that also are keys of a policy.
+# Keys of a policy that some worker also reads from its own section.
 _WORKER_KEYS = frozenset(("n_episode", "multi_gpu", "load_path", "priority", "priority_IS_weight"))
-# Sections that must be dicts where users have them.
+# Sections that must be dicts, if present.
 _SECTIONS = ("env", "env.manager", "policy", *(f"policy.{name}" for name in _FIELDS), *_WORKERS[1:4])
 _OWN = ("policy", *(f"policy.{name}" for name in _FIELDS))
-# The smallest value of what must be an int, or None.
+# Smallest value of keys that must be an int or None.
 _COUNTS = {
     "env.collector_env_num": 1,
     "env.evaluator_env_num": 1,
@@ -103,24 +103,24 @@ _MAX_SEED = 2**32 - 1
 def check_key_names(
     user: Mapping[str, Any], defaults: Mapping[str, Any], compiled: Mapping[str, Any], policy: Any, env: Any = None
 ) -> None:
-    """Refuse keys in `user` that are misspelt or belong elsewhere.
+    """Raise if a key in `user` is misspelt or in the wrong section.
 
-    A key is known if it has a default, if a rule of the policy's class or the signature of its model names it, if an
-    env class lists it in `config_keys` or `config`, or if an entry reads it. A key within edit distance 2 of a known
-    key of its section is misspelt, though a known name of up to four letters must be nearer. A key that belongs
-    elsewhere is refused, unless `user` has the same value there. Any other unknown key passes in `env`, `model` and at
-    the top, and warns once in the sections of the policy. Those of the workers check their own names; here they are
-    searched for keys of the policy only.
+    A key is known if it has a default, a rule of the policy's class or the signature of its model names it, an env
+    class lists it in `config_keys` or `config`, or an entry reads it. An unknown key within edit distance 2 of a known
+    key of its section is misspelt; for known names of up to four letters the distance must be smaller. An unknown key
+    that is known in another section is in the wrong section, unless `user` has the same value there. Other unknown
+    keys are accepted in `env`, `model` and the top level, and log one warning in the sections of the policy. In the
+    sections of workers, which check their own keys, only keys of the policy are searched for.
 
     Args:
-        user: the user's main config.
-        defaults: what the classes and the create config make of it, before `user` is merged in.
-        compiled: after that.
-        policy: the policy's class.
-        env: the env's class, or a function that makes envs.
+        user: The user's main config.
+        defaults: The config before `user` is merged: class defaults and create config.
+        compiled: The config after `user` is merged.
+        policy: The policy's class.
+        env: The env's class, or a function that creates envs.
 
     Raises:
-        ConfigError: it names the key, and the one that is meant or the place where it belongs.
+        ConfigError: Names the key, and the nearest known key or the right section.
     """
     declared = _names_of(defaults)
     known = _names_of(defaults)
@@ -139,14 +139,14 @@ def check_key_names(
     for key in arguments:
         _add(known, f"policy.model.{key}")
         _add(declared, f"policy.model.{key}")
-    if not arguments:  # defaults alone do not tell what a model takes
+    if not arguments:  # the defaults need not be all arguments of the model
         known["policy"]["model"] = {}
     is_env_open = not env_keys and not hasattr(env, "default_config")
     _KeyNames(known, declared, is_env_open, is_model_open).check(user)
 
 
 class _KeyNames:
-    """The walk through a user's config; see `check_key_names`."""
+    """Checks the keys of a user's config; see `check_key_names`."""
 
     def __init__(self, known: _Names, declared: _Names, is_env_open: bool, is_model_open: bool) -> None:
         self._known, self._declared = known, declared
@@ -162,13 +162,13 @@ class _KeyNames:
     def _check(self, path: str, section: Mapping[str, Any], names: _Names) -> None:
         unknown = _unknown(section, names)
         for key in unknown:
-            self._check_place(path, key, section[key])
+            self._check_section(path, key, section[key])
         if path in _WORKERS:
             return
         self._check_near(path, unknown, names)
         if path.startswith("policy") and path != "policy.model":
             for key in unknown:
-                one_time_warning(f"config key {path}.{key} is unknown; it has an effect only if your own code reads it")
+                one_time_warning(f"config key {path}.{key} is unknown; it has an effect only if your code reads it")
         for key, value in section.items():
             if isinstance(value, Mapping) and names.get(key):
                 self._check(f"{path}.{key}", value, names[key])
@@ -179,26 +179,26 @@ class _KeyNames:
             meant = _similar(key, (*names, *_EVERYWHERE))
             if meant is not None:
                 raise ConfigError(
-                    f"unknown config key {where + key!r}; did you mean {where + meant!r}? A key of your own with "
-                    f"such a name goes into {_own_place(path)}"
+                    f"unknown config key {where + key!r}; did you mean {where + meant!r}? If your code reads "
+                    f"this key, add it to {_declaration(path)}"
                 )
 
-    def _check_place(self, path: str, key: str, value: Any) -> None:
-        # What has a default comes first: of several places it is the usual one.
-        places = list(self._places(path, key, self._declared)) or list(self._places(path, key, self._known))
+    def _check_section(self, path: str, key: str, value: Any) -> None:
+        # Keys with a default come first: they are the usual ones.
+        others = list(self._matches(path, key, self._declared)) or list(self._matches(path, key, self._known))
         is_repeated = isinstance(value, (str, int, float)) and any(
-            value_at(self._user, place) == value for place in places
+            value_at(self._user, other) == value for other in others
         )
-        if not places or is_repeated:
+        if not others or is_repeated:
             return
-        message = f"config key '{path}.{key}' has no effect there; it belongs to {' or '.join(map(repr, places))}"
+        message = f"config key '{path}.{key}' has no effect; it belongs to {' or '.join(map(repr, others))}"
         if path == "env" and self._is_env_open:  # the env may read it
             one_time_warning(f"{message}, unless the env reads it")
         else:
             raise ConfigError(message)
 
-    def _places(self, path: str, key: str, names: _Names) -> Iterator[str]:
-        """Where else `key` is known."""
+    def _matches(self, path: str, key: str, names: _Names) -> Iterator[str]:
+        """Yields the known keys of other sections that `key` may stand for."""
         if path == "policy.model" and self._is_model_open:
             return
         for section, keys in _sections(names):
@@ -211,17 +211,17 @@ def _unknown(section: Mapping[str, Any], names: _Names) -> list[str]:
 
 
 def _may_mean(path: str, key: str, section: str) -> bool:
-    """Whether `key` in the section `path` may well be the key of that name in `section`."""
+    """Returns whether `key` in the section `path` may be meant as that of `section`."""
     if path.startswith("env"):
         return {path, section} == {"env", "env.manager"}
     if path in _WORKERS:
         return section in _OWN and key not in _WORKER_KEYS
-    # Short names, such as alpha, stand for different things in different sections.
+    # Short names, such as alpha, have different meanings in different sections.
     return section in _OWN or section.startswith(f"{path}.") or "_" in key
 
 
 def _sections(names: _Names, path: str = "") -> Iterator[tuple[str, _Names]]:
-    """All sections and their keys, from the outside in; of those in a worker's section only the hooks."""
+    """Yields all sections and their keys, outer ones first. Of a worker's sub-sections, only `hook`."""
     for key, under in names.items():
         here = f"{path}.{key}" if path else key
         if under and here.startswith(("env", "policy")):
@@ -233,14 +233,14 @@ def _sections(names: _Names, path: str = "") -> Iterator[tuple[str, _Names]]:
 
 
 def _similar(name: str, known: tuple[str, ...]) -> str | None:
-    """The known name that `name` is a misspelling of, or None."""
+    """Returns the known name that `name` is a misspelling of, or None."""
     distance, similar = min((edit_distance(name, key), key) for key in known)
-    # Two letters make another word of a short one; two that have changed places do not.
+    # Two other letters make a short name a different one, unless they are swapped.
     is_near = 2 * distance < len(similar) or sorted(name) == sorted(similar)
     return similar if distance <= 2 and is_near else None
 
 
-def _own_place(path: str) -> str:
+def _declaration(path: str) -> str:
     if path.startswith("env"):
         return "`config_keys` of the env's class"
     return "the constructor of the model" if path == "policy.model" else "`config` of the policy's class"
@@ -256,14 +256,14 @@ def _add(names: _Names, path: str) -> None:
 
 
 def _model_arguments(policy: Any, cfg: Mapping[str, Any]) -> tuple[list[str], bool]:
-    """The names of the arguments of the policy's model, and whether it may take others."""
+    """Returns the argument names of the policy's model, and whether it may take others."""
     section = cfg.get("model") or {}
     kind, modules = section.get("type"), section.get("import_names")
     if kind is None:
         kind, modules = _default_model(policy, cfg)
     try:
         import_module(modules)
-    except ImportError:  # reported when the model is made, if it ever is: the user may pass a model instead
+    except ImportError:  # raised later, if the model is created: the user may pass a model instead
         return [], True
     if kind not in MODEL_REGISTRY:
         return [], True
@@ -279,31 +279,31 @@ def _default_model(policy: Any, cfg: Mapping[str, Any]) -> tuple[Any, Any]:
     blank._cfg = cfg
     try:
         kind, modules = blank.default_model()
-    except (AttributeError, NotImplementedError, ConfigError):  # there is none, or it depends on what is not there yet
+    except (AttributeError, NotImplementedError, ConfigError):  # no default model, or it depends on missing keys
         return None, None
     return kind, modules
 
 
 def check_sections(user: Mapping[str, Any]) -> None:
-    """Refuse sections of a user's main config that are no dicts, such as None.
+    """Raise if a section of a user's main config is not a dict.
 
     Raises:
-        ConfigError: it names the section.
+        ConfigError: Names the section.
     """
     for path in _SECTIONS:
         *above, key = path.rsplit(".", 1)
         section = value_at(user, above[0]) if above else user
         if key in (section or {}) and not isinstance(section[key], Mapping):
             raise ConfigError(
-                f"{path} = {section[key]!r} is not allowed; it must be a section (a dict), or left out for the defaults"
+                f"{path} = {section[key]!r} is not allowed; it must be a dict; leave it out for the defaults"
             )
 
 
 def check_seed(seed: Any) -> int:
-    """`seed` as a Python int, which all generators take; numpy's ints they do not.
+    """Returns `seed` as a Python int, because some generators do not take numpy's ints.
 
     Raises:
-        ConfigError: it cannot seed a run, as it is no int in [0, 2**32 - 1].
+        ConfigError: If it is not an int in [0, 2**32 - 1].
     """
     if count(0)(seed) is not None or seed > _MAX_SEED:
         raise ConfigError(f"seed = {seed!r} is not allowed; it must be an int in [0, {_MAX_SEED}], such as seed=0")
@@ -311,10 +311,10 @@ def check_seed(seed: Any) -> int:
 
 
 def check_import_names(tree: Mapping[str, Any], where: str) -> None:
-    """Refuse `import_names` that are no list, or misspelt, in all sections of the config called `where`.
+    """Raise if `import_names` is not a list, or misspelt, in any section of the config `where`.
 
     Raises:
-        ConfigError: it names the section.
+        ConfigError: Names the section.
     """
     for key, value in tree.items():
         if key != "import_names" and nearest(str(key), ["import_names"]):
@@ -329,18 +329,19 @@ def check_import_names(tree: Mapping[str, Any], where: str) -> None:
 
 
 def check_values(main: Mapping[str, Any], has_buffer: bool) -> None:
-    """Refuse values of a compiled main config that would fail only in the midst of a run.
+    """Raise for values of a compiled main config that would fail only during the run.
 
     Args:
-        has_buffer: whether `policy.other.replay_buffer` is the section of a buffer that is made.
+        main: The compiled main config.
+        has_buffer: Whether `policy.other.replay_buffer` is the section of a buffer.
 
     Raises:
-        ConfigError: a count is no int, `exp_name` is empty, or a batch does not fit into the buffer.
+        ConfigError: If a count is not an int, `exp_name` is empty, or a batch does not fit into the buffer.
     """
     exp_name = main["exp_name"]
     if not isinstance(exp_name, str) or not exp_name:
         raise ConfigError(
-            f"exp_name = {exp_name!r} is not allowed; it must be the name of the folder of the experiment, or left out"
+            f"exp_name = {exp_name!r} is not allowed; it must be a folder name; leave it out for the default"
         )
     for path, minimum in _COUNTS.items():
         value = value_at(main, path)
@@ -358,13 +359,13 @@ def _check_batch_fits(main: Mapping[str, Any]) -> None:
     is_known = isinstance(batch_size, int) and isinstance(size, (int, float))
     if is_known and batch_size > size:
         raise ConfigError(
-            f"policy.other.replay_buffer.replay_buffer_size = {size!r} is less than {where} = {batch_size!r}, so the "
-            "buffer could never give a batch; raise the first or lower the second"
+            f"policy.other.replay_buffer.replay_buffer_size = {size!r} is not allowed; it must be at least {where} = "
+            f"{batch_size!r}; increase the size or reduce the batch"
         )
 
 
 def value_at(tree: Any, path: str) -> Any:
-    """The value under the dotted path, None where a part of it is missing."""
+    """Returns the value at the dotted path, None if it is missing."""
     for key in path.split("."):
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree

@@ -1,4 +1,4 @@
-"""Compiling configurations: class defaults, create config and user config merged into one tree."""
+"""Compilation of configurations: merges class defaults, the create config and the user's config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from easydict import EasyDict
 from ding.config.checks import check_import_names, check_key_names, check_sections, check_seed, check_values
 from ding.config.experiment import StartFolder, claim_experiment, save_project_state
 from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml
-from ding.config.resolve import Parts, complete_create_config, resolve_class, resolve_parts
+from ding.config.resolve import ConfigClasses, complete_create_config, resolve_class, resolve_classes
 from ding.config.save import formatted_path, save_config, save_config_formatted, save_config_py, save_config_yaml
 from ding.config.utils import Several, parallel_transform, parallel_transform_k8s, parallel_transform_slurm
 from ding.utils.config_helper import ConfigError, integer
@@ -40,7 +40,7 @@ __all__ = [
 
 PLATFORMS = ("local", "slurm", "k8s", "ray")
 
-# Types that the create config of a parallel training may leave out.
+# Default types of the create config of parallel training.
 _TYPES = {
     "learner": "base",
     "collector": "zergling",
@@ -78,48 +78,53 @@ def compile_config(
     save_path: str = "total_config.py",
     renew_dir: bool = True,
 ) -> EasyDict:
-    """The whole configuration of an experiment: class defaults, under the create config, under the user's `cfg`.
+    """Merge the class defaults, the create config and the user's `cfg` into the full configuration of an experiment.
 
-    A value in `cfg` always wins, with three exceptions: `seed` is the argument; the evaluator's `stop_value` and
-    `n_episode` are `env.stop_value` and `env.n_evaluator_episode`; a taken `exp_name` is renewed. Neither `cfg` nor
-    `create_cfg` is changed.
+    `cfg` overrides the create config, which overrides the defaults, with three exceptions: `seed` is the argument; the
+    evaluator's `stop_value` and `n_episode` are `env.stop_value` and `env.n_evaluator_episode`; `exp_name` gets a time
+    stamp if the folder exists. Neither `cfg` nor `create_cfg` is changed.
 
     Args:
-        env_manager: the class, as all the next ones; with `auto`, the create config names what is None here.
-        buffer: a class, or a dict from buffer name to class for policies with several buffers.
-        auto: look classes up by the types in `create_cfg`.
-        save_cfg: create the folder `exp_name` and write there the tree (`save_path`), the runnable pair
-            (`formatted_<save_path>`) and the git state.
-        renew_dir: append a time stamp to `exp_name` where that folder exists, rather than use it.
+        cfg: The user's main config.
+        env_manager, policy, learner, collector, evaluator, env, reward_model, world_model: Classes. With `auto`, those
+            that are None are looked up by the types in `create_cfg`.
+        buffer: A class, or a dict from buffer name to class for policies with several buffers.
+        seed: Seed of the experiment.
+        auto: Whether to look classes up by the types in `create_cfg`.
+        create_cfg: The create config; required by `auto`.
+        save_cfg: Whether to create the folder `exp_name` and write the full config (`save_path`), the runnable pair
+            (`formatted_<save_path>`) and the git state to it.
+        save_path: Name of the file of the full config.
+        renew_dir: Whether to append a time stamp to `exp_name` if the folder exists, instead of using it.
 
     Raises:
-        TypeError: `cfg` or `create_cfg` is not a dict.
-        ConfigError: a part of the config that is needed is missing or contradicts the policy; a key is misspelt or in
-            the wrong section; or a value is not allowed.
-        KeyError: a type is not registered.
-        OSError: the folder cannot be created or written to.
+        TypeError: If `cfg` or `create_cfg` is not a dict.
+        ConfigError: If a required entry is missing or contradicts the policy, a key is misspelt or in the wrong
+            section, or a value is not allowed.
+        KeyError: If a type is not registered.
+        OSError: If the folder cannot be created or written to.
     """
     seed = check_seed(seed)
     user = _as_easydict(cfg, "cfg")
     create = None if create_cfg is None else _as_easydict(create_cfg, "create_cfg")
     check_sections(user)
     check_import_names(user, "main_config")
-    parts = Parts(env, env_manager, policy, learner, collector, evaluator, buffer, reward_model, world_model)
+    classes = ConfigClasses(env, env_manager, policy, learner, collector, evaluator, buffer, reward_model, world_model)
     if auto:
         if create is None:
-            raise ConfigError("auto=True needs create_cfg, the types of what the config is made for")
-        parts = resolve_parts(parts, create, complete_create_config(create))
+            raise ConfigError("create_cfg = None is not allowed with auto=True; pass the create config")
+        classes = resolve_classes(classes, create, complete_create_config(create))
     elif policy is None:
-        raise ConfigError("without auto=True, compile_config needs policy=<the policy class>")
+        raise ConfigError("policy = None is not allowed without auto=True; pass policy=<the policy class>")
     types = create if auto and create is not None else EasyDict()
-    tree = _class_defaults(parts, types, auto, create)
-    has_buffer = _add_workers(tree.policy, parts, user, has_types=create is not None)
+    tree = _class_defaults(classes, types, auto, create)
+    has_buffer = _add_workers(tree.policy, classes, user, has_types=create is not None)
     compiled = _merge(tree, user)
-    check_key_names(user, tree, compiled, parts.policy, parts.env)
+    check_key_names(user, tree, compiled, classes.policy, classes.env)
     if "unroll_len" in compiled.policy:
         compiled.policy.collect.unroll_len = compiled.policy.unroll_len
     compiled.seed = seed
-    if _takes_episodes(parts.evaluator):
+    if _takes_episodes(classes.evaluator):
         compiled.policy.eval.evaluator.stop_value = compiled.env.stop_value
         compiled.policy.eval.evaluator.n_episode = compiled.env.n_evaluator_episode
     if "exp_name" not in compiled:
@@ -147,29 +152,37 @@ def compile_config_parallel(
     *,
     renew_dir: bool = True,
 ) -> EasyDict:
-    """The configuration of all roles: `main` (as of `compile_config`), `system` (see `set_system_cfg`) and `seed`.
+    """Compile the configuration of parallel training.
 
-    A value in `cfg` wins over those of the create config and of the classes. None of the arguments is changed. The
-    policy's type must be that of a command mode policy, such as `dqn_command`. What the create config may leave out:
-    `learner` (base), `collector` (zergling), `commander` (solo), `comm_learner` and `comm_collector` (flask_fs),
-    `replay_buffer` (advanced). `env.evaluator_episode_num` follows from `env.n_evaluator_episode` where it is missing;
-    `env.collector_episode_num` is 1.
+    Returns the sections `main` (see `compile_config`), `system` (see `set_system_cfg`) and `seed`. `cfg` overrides the
+    create config, which overrides the class defaults. No argument is changed. The policy's type must be that of a
+    command mode policy, such as `dqn_command`.
+
+    Defaults of the create config: `learner` (base), `collector` (zergling), `commander` (solo), `comm_learner` and
+    `comm_collector` (flask_fs), `replay_buffer` (advanced). `env.evaluator_episode_num` defaults to
+    `env.n_evaluator_episode` / `env.evaluator_env_num`, rounded up, and `env.collector_episode_num` to 1.
 
     Args:
+        cfg: The user's main config.
+        create_cfg: The create config.
         system_cfg: `coordinator`, `path_data`, `path_policy`, `communication_mode` ('auto'), `learner_gpu_num`. The two
-            folders are `data` and `policy` in that of the experiment where they are missing; they become absolute, and
-            move along when the experiment gets another name.
-        save_cfg: create the folder `exp_name` and write there the tree (`save_path`) and the git state.
-        platform: 'local', 'k8s', or 'ray', which is `transport = 'ray'` in the system config.
-        coordinator_host: all hosts and ports as for `set_host_port`.
-        renew_dir: append a time stamp to `exp_name` where that folder exists, rather than use it.
+            folders default to `data` and `policy` in the folder of the experiment. They become absolute, and follow a
+            change of `exp_name`.
+        seed: Seed of the experiment.
+        save_cfg: Whether to create the folder `exp_name` and write the full config (`save_path`) and the git state to
+            it.
+        save_path: Name of the file of the full config.
+        platform: 'local', 'k8s' or 'ray', which sets `transport = 'ray'` in the system config.
+        coordinator_host, learner_host, collector_host: See `set_host_port`.
+        coordinator_port, learner_port, collector_port: See `set_host_port`.
+        renew_dir: Whether to append a time stamp to `exp_name` if the folder exists, instead of using it.
 
     Raises:
-        TypeError: a config is not a dict.
-        ConfigError: a part of the config that is needed is missing, or a value is not allowed.
-        KeyError: a type is not registered, or there is no such platform.
-        NotImplementedError: `platform` is 'slurm'.
-        OSError: the folder cannot be created or written to.
+        TypeError: If a config is not a dict.
+        ConfigError: If a required entry is missing, or a value is not allowed.
+        KeyError: If a type is not registered, or the platform is unknown.
+        NotImplementedError: If `platform` is 'slurm'.
+        OSError: If the folder cannot be created or written to.
     """
     if platform not in PLATFORMS:
         raise KeyError(f"not support platform type: {platform!r}; it must be one of {', '.join(PLATFORMS)}")
@@ -187,7 +200,7 @@ def compile_config_parallel(
         if save_cfg:
             main.exp_name = started.taken = claim_experiment(exp_name, renew_dir)
         for key, folder in (("path_data", "data"), ("path_policy", "policy")):
-            system[key] = _place(system.get(key) or os.path.join(exp_name, folder), exp_name, main.exp_name)
+            system[key] = _absolute(system.get(key) or os.path.join(exp_name, folder), exp_name, main.exp_name)
         main.policy.other.commander.path_policy = system.path_policy
         for name in ("comm_learner", "comm_collector"):
             system[name] = EasyDict({**create[name], **system.get(name, {})})
@@ -207,36 +220,33 @@ def compile_config_parallel(
     return result
 
 
-# What both share.
-
-
 def _as_easydict(cfg: Any, what: str) -> EasyDict:
-    """A copy of the argument called `what`; a TypeError where it is no dict."""
+    """Returns a copy of the argument `what`. Raises a TypeError if it is not a dict."""
     if not isinstance(cfg, Mapping):
         raise TypeError(f"{what} must be an EasyDict or a dict, got {type(cfg).__name__}: {cfg!r}")
     return EasyDict(copy.deepcopy(cfg))
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> EasyDict:
-    """`base` with the values of `over` in it, at all depths."""
+    """Returns `base` updated by `over`, at all depths."""
     return EasyDict(deep_merge_dicts(dict(base), dict(over)))
 
 
 def _defaults_of(cls: Any) -> Mapping[str, Any]:
-    """The default config of a class; {} where it has none."""
+    """Returns the default config of a class, {} if it has none."""
     return cls.default_config() if hasattr(cls, "default_config") else {}
 
 
 def _under(tree: Mapping[str, Any], *path: str) -> Any:
-    """The value under `path`, {} where the path ends early."""
+    """Returns the value at `path`, {} if it is missing."""
     for key in path:
         tree = tree.get(key) or {}
     return tree
 
 
-def _class_defaults(parts: Parts, types: EasyDict, auto: bool, create: EasyDict | None) -> EasyDict:
-    """The sections env, policy, reward_model and world_model as the classes and the create config make them."""
-    tree = EasyDict(env=_env_section(parts, types), policy=_merge(_POLICY_TEMPLATE, _defaults_of(parts.policy)))
+def _class_defaults(classes: ConfigClasses, types: EasyDict, auto: bool, create: EasyDict | None) -> EasyDict:
+    """Returns the sections env, policy, reward_model and world_model from class defaults and the create config."""
+    tree = EasyDict(env=_env_section(classes, types), policy=_merge(_POLICY_TEMPLATE, _defaults_of(classes.policy)))
     policy = tree.policy
     policy.update(copy.deepcopy(types.get("policy", {})))
     for name, section in (
@@ -248,8 +258,8 @@ def _class_defaults(parts: Parts, types: EasyDict, auto: bool, create: EasyDict 
     if auto:
         policy.other.commander = BaseSerialCommander.default_config()
     for name, cls, entry in (
-        ("reward_model", parts.reward_model, {}),
-        ("world_model", parts.world_model, _under(create or {}, "world_model")),
+        ("reward_model", classes.reward_model, {}),
+        ("world_model", classes.world_model, _under(create or {}, "world_model")),
     ):
         section = EasyDict(_defaults_of(cls))
         if cls is not None:
@@ -259,50 +269,49 @@ def _class_defaults(parts: Parts, types: EasyDict, auto: bool, create: EasyDict 
     return tree
 
 
-def _env_section(parts: Parts, types: EasyDict) -> EasyDict:
-    """The env section as the classes of env and manager, and the create config, make it."""
-    section = _merge(_ENV_TEMPLATE, _defaults_of(parts.env))
+def _env_section(classes: ConfigClasses, types: EasyDict) -> EasyDict:
+    """Returns the env section from the defaults of env and manager and the create config."""
+    section = _merge(_ENV_TEMPLATE, _defaults_of(classes.env))
     section.update(copy.deepcopy(types.get("env", {})))
-    manager = parts.env_manager or resolve_class("env_manager", {"type": "base"})
+    manager = classes.env_manager or resolve_class("env_manager", {"type": "base"})
     section.manager = _merge(_defaults_of(manager), section.manager)
     section.manager.update(copy.deepcopy(types.get("env_manager", {})))
     return section
 
 
-def _add_workers(policy: EasyDict, parts: Parts, user: EasyDict, has_types: bool) -> bool:
-    """Put the defaults of learner, collector, evaluator and buffers under what the policy section says of them.
+def _add_workers(policy: EasyDict, classes: ConfigClasses, user: EasyDict, has_types: bool) -> bool:
+    """Merge the defaults of learner, collector, evaluator and buffers into the policy section.
 
-    Returns:
-        whether the section of the buffer has the defaults of a buffer's class.
+    Returns whether the section of the buffer has the defaults of a buffer class.
     """
-    policy.learn.learner = _merge(_defaults_of(parts.learner), policy.learn.learner)
-    if has_types or parts.collector is not None:
+    policy.learn.learner = _merge(_defaults_of(classes.learner), policy.learn.learner)
+    if has_types or classes.collector is not None:
         section = policy.collect.collector
-        cls = parts.collector or resolve_class(
+        cls = classes.collector or resolve_class(
             "collector", section, "policy.collect.collector (or create_config.collector)"
         )
         policy.collect.collector = _merge(_defaults_of(cls), section)
-    if parts.evaluator is not None:
-        policy.eval.evaluator = _merge(_defaults_of(parts.evaluator), policy.eval.evaluator)
-    has_buffer = has_types or parts.buffer is not None
+    if classes.evaluator is not None:
+        policy.eval.evaluator = _merge(_defaults_of(classes.evaluator), policy.eval.evaluator)
+    has_buffer = has_types or classes.buffer is not None
     if has_buffer:
         own = _under(user, "policy", "other", "replay_buffer")
-        policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, parts.buffer, own)
+        policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, classes.buffer, own)
     return has_buffer
 
 
 def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> EasyDict:
-    """The buffer section; with the policy's flag `multi_buffer`, one sub-section for each of its buffer names.
+    """Returns the buffer section. With the policy's flag `multi_buffer`, it has a sub-section for each buffer name.
 
     Args:
-        own: the user's section, which names types; it is not merged in.
+        own: The user's section. Only its types are used; it is not merged.
     """
     where = "policy.other.replay_buffer"
     if not section.get(_FLAG, False):
         if own.get(_FLAG, False):
-            raise ConfigError(f"{where}.{_FLAG} is True, but this policy uses one buffer; leave the key out")
+            raise ConfigError(f"{where}.{_FLAG} = True is not allowed: this policy uses one buffer; leave the key out")
         if isinstance(given, Mapping):
-            raise ConfigError(f"buffer={given!r} names several buffers, but this policy uses one; pass one class")
+            raise ConfigError(f"buffer = {given!r} is not allowed: this policy uses one buffer; pass one class")
         cls = given or resolve_class("replay_buffer", section, f"{where} (or create_config.replay_buffer)")
         return _merge(_defaults_of(cls), section)
     result = EasyDict({_FLAG: True})
@@ -318,7 +327,7 @@ def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> Ea
 
 
 def _takes_episodes(evaluator: Any) -> bool:
-    """Whether this evaluator class gets its episode count and stop value from the env section."""
+    """Returns whether this evaluator class takes its number of episodes and stop value from the env section."""
     names = ("interaction", "battle_interaction")
     takers = tuple(SERIAL_EVALUATOR_REGISTRY.get(name) for name in names if name in SERIAL_EVALUATOR_REGISTRY)
     return isinstance(evaluator, type) and issubclass(evaluator, takers)
@@ -334,13 +343,10 @@ def _save(cfg: EasyDict, create: EasyDict | None, save_path: str, renew_dir: boo
             save_config_formatted(cfg, formatted_path(path), create)
 
 
-# Parallel training.
-
-
 def _complete(create: EasyDict) -> EasyDict:
-    """Fill in the entries that may be left out."""
+    """Add the default types of parallel training to `create` and return it."""
     if "env" not in create:
-        raise ConfigError("create_config lacks the entry 'env': workers make their envs themselves, by its type")
+        raise ConfigError("create_config.env is missing; give its type, from which workers create their envs")
     for name, kind in _TYPES.items():
         create.setdefault(name, {"type": kind})
     complete_create_config(create)
@@ -349,7 +355,7 @@ def _complete(create: EasyDict) -> EasyDict:
 
 def _main_section(user: EasyDict, create: EasyDict) -> EasyDict:
     env_cls, manager_cls = resolve_class("env", create.env), resolve_class("env_manager", create.env_manager)
-    env = _env_section(Parts(env=env_cls, env_manager=manager_cls), create)
+    env = _env_section(ConfigClasses(env=env_cls, env_manager=manager_cls), create)
     policy_cls = resolve_class("policy", create.policy)
     policy = _merge(_POLICY_TEMPLATE, _defaults_of(policy_cls))
     policy.update(create.policy)
@@ -374,7 +380,7 @@ def _main_section(user: EasyDict, create: EasyDict) -> EasyDict:
 
 
 def _count_episodes(main: EasyDict) -> None:
-    """Say how many episodes each env plays in one task, and tell the evaluator's section of it and of the goal."""
+    """Set the number of episodes of each env in one task, and the evaluator's `n_episode` and `stop_value`."""
     env = main.env
     env_num = env.get("evaluator_env_num", 1)
     for key in ("n_evaluator_episode", "evaluator_env_num"):
@@ -386,8 +392,8 @@ def _count_episodes(main: EasyDict) -> None:
     main.policy.eval.evaluator.update(stop_value=env.stop_value, n_episode=env_num * env.evaluator_episode_num)
 
 
-def _place(path: str, exp_name: str, new_name: str) -> str:
-    """The absolute form of `path`, which moves along with the experiment if it lies in its folder."""
+def _absolute(path: str, exp_name: str, new_name: str) -> str:
+    """Returns the absolute form of `path`, with the folder `exp_name` replaced by `new_name`."""
     path, folder = os.path.abspath(path), os.path.abspath(exp_name)
     if path == folder or path.startswith(folder + os.sep):
         path = os.path.abspath(new_name) + path[len(folder) :]

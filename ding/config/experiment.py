@@ -1,4 +1,4 @@
-"""The folder of an experiment: claiming it, and what is written there about the project."""
+"""The folder of an experiment: its creation, and the git state saved in it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ GIT_TIMEOUT_S = 1.0
 
 
 def claim_experiment(exp_name: str, renew: bool = True) -> str:
-    """Create the folder `exp_name` (relative to the current directory) and return the name that was taken.
+    """Create the folder `exp_name` (relative to the current directory) and return its final name.
 
-    Where the folder exists and `renew` is true, a time stamp is appended, and a counter if that exists too: no two
-    runs ever get the same name, even when they start at the same moment. With `renew` false an existing folder is used.
-    Rank 0 decides, the other ranks of a process group get its answer.
+    If the folder exists and `renew` is true, a time stamp is appended, and a counter if necessary: two runs never get
+    the same name, even if they start at the same time. If `renew` is false, an existing folder is used. Rank 0 chooses
+    the name and sends it to the other ranks.
 
     Raises:
-        OSError: the folder cannot be created or written to; on every rank.
+        OSError: On every rank, if the folder cannot be created or written to.
     """
     answer: list[object] = [None]
     if get_rank() == 0:
@@ -60,25 +60,25 @@ def _claim(exp_name: str, renew: bool) -> str:
 
 
 class StartFolder:
-    """Deletes the folder of an experiment on leaving a `with` block by an exception, unless `keep` was called.
+    """Context manager that deletes the folder of an experiment on an exception, unless `keep` was called.
 
-    What existed before the block stays, and so do parents that hold something else.
+    Folders that existed before, and parents with other contents, are not deleted.
 
     Args:
-        exp_name: the folder as the config names it.
+        exp_name: The folder in the config.
 
     Attributes:
-        taken: the name that was taken for it; None as long as there is none.
+        taken: The final name of the folder; None before it is created.
     """
 
     def __init__(self, exp_name: str) -> None:
-        path = Path(str(exp_name)).absolute()  # what is no name is refused when the config is compiled
+        path = Path(str(exp_name)).absolute()  # compilation refuses values that are not names
         self._known = {folder for folder in (path, *path.parents) if folder.exists()}
         self._is_kept = False
         self.taken: str | None = None
 
     def keep(self) -> None:
-        """The start has succeeded."""
+        """Do not delete the folder."""
         self._is_kept = True
 
     def __enter__(self) -> StartFolder:
@@ -91,7 +91,7 @@ class StartFolder:
         if path in self._known:
             return
         shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another run has put something there
+        with contextlib.suppress(OSError):  # another run has written to a parent
             for parent in path.parents:
                 if parent in self._known:
                     break
@@ -101,8 +101,8 @@ class StartFolder:
 def save_project_state(exp_name: str) -> None:
     """Write the git state of the current directory to `<exp_name>/git_log.txt` and `git_diff.txt`.
 
-    The log holds `git describe` and the last five commits with their statistics. Outside a git working tree, or without
-    git, nothing is written; work that takes longer than GIT_TIMEOUT_S is given up and logged.
+    The log holds `git describe` and the last five commits with their statistics. Nothing is written outside a git
+    working tree. If git fails or takes longer than GIT_TIMEOUT_S, a warning is logged instead.
     """
     if not _in_working_tree(Path.cwd()):
         return
@@ -119,12 +119,12 @@ def save_project_state(exp_name: str) -> None:
 
 
 def _in_working_tree(folder: Path) -> bool:
-    # A look at the file system, so that runs outside a repository pay for no process.
+    # Checked without git, so that no process is started outside a repository.
     return any((parent / ".git").exists() for parent in (folder, *folder.parents))
 
 
 def _git(deadline: float, *arguments: str) -> bytes:
-    """What git prints; a failure (a repository without commits, for one) is part of the text."""
+    """Returns the output of git, including its error messages, such as that of a repository without commits."""
     done = subprocess.run(
         ["git", "--no-pager", "--no-optional-locks", *arguments],
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Reading configurations: Python files, YAML, and compiled ones that `save_packed_config` has written."""
+"""Reading of configurations: Python files, YAML files and packed compiled configs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from ding.utils.msgpack_helper import unpack
 
 
 class Config:
-    """A configuration dict and the text it came from.
+    """A configuration dict and its source text.
 
     Args:
-        cfg_dict: the configuration; None for an empty one.
-        cfg_text: its source text; read from `filename` when None, "." without either.
+        cfg_dict: The configuration; None for an empty one.
+        cfg_text: Its source text. If None, it is read from `filename`, or "." without one.
+        filename: Path of its file.
 
     Raises:
-        TypeError: `cfg_dict` is not a mapping.
+        TypeError: If `cfg_dict` is not a mapping.
 
     Example:
         >>> Config({"seed": 3}).cfg_dict
@@ -44,19 +45,19 @@ class Config:
 
     @staticmethod
     def file_to_dict(filename: str) -> Config:
-        """Run a Python file; its globals that do not start with `_` are the configuration.
+        """Execute a Python file and return its globals that do not start with `_`.
 
-        The file runs under a private module name, so its `if __name__ == "__main__"` part does not, and no byte code
-        is written or reused. What it raises passes through.
+        The module has a private name, so its `if __name__ == "__main__"` block is not executed. No byte code is
+        written or reused. Exceptions of the file propagate.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: If the file does not exist.
         """
         path = os.path.abspath(os.path.expanduser(filename))
         source = _source_of(path)
         module = types.ModuleType(f"ding_config_{uuid.uuid4().hex}")
         module.__file__ = path
-        sys.modules[module.__name__] = module  # dataclasses and pickle look their module up while the file runs
+        sys.modules[module.__name__] = module  # dataclasses and pickle look their module up during execution
         try:
             exec(compile(source, path, "exec"), module.__dict__)
         finally:
@@ -76,10 +77,10 @@ def _source_of(path: str) -> str:
 
 
 def read_config_directly(path: str) -> dict[str, Any]:
-    """Every public global of the Python file `path`.
+    """Returns the public globals of the Python file `path`.
 
     Raises:
-        KeyError: the suffix is not `.py`.
+        KeyError: If the suffix is not `.py`.
     """
     suffix = path.split(".")[-1]
     if suffix != "py":
@@ -88,13 +89,13 @@ def read_config_directly(path: str) -> dict[str, Any]:
 
 
 def read_config(path: str) -> tuple[EasyDict, EasyDict]:
-    """The pair `(main_config, create_config)` of the Python file `path`.
+    """Returns `(main_config, create_config)` of the Python file `path`.
 
-    A compiled config of one process, such as `total_config.py` in the folder of an experiment, is split into a pair.
+    A compiled config of a serial experiment, such as its `total_config.py`, is split into such a pair.
 
     Raises:
-        KeyError: the suffix is not `.py`.
-        AssertionError: the file defines neither both names nor a compiled config, `exp_config`.
+        KeyError: If the suffix is not `.py`.
+        AssertionError: If the file defines neither both names nor a compiled config `exp_config`.
     """
     cfg = read_config_directly(path)
     compiled = cfg.get("exp_config")
@@ -108,7 +109,12 @@ def read_config(path: str) -> tuple[EasyDict, EasyDict]:
 
 
 def read_config_with_system(path: str) -> tuple[EasyDict, EasyDict, EasyDict]:
-    """The triple `(main_config, create_config, system_config)` of the Python file `path`; raises as `read_config`."""
+    """Returns `(main_config, create_config, system_config)` of the Python file `path`.
+
+    Raises:
+        KeyError: If the suffix is not `.py`.
+        AssertionError: If the file does not define all three names.
+    """
     main, create, system = _named(read_config_directly(path), path, "main_config", "create_config", "system_config")
     return main, create, system
 
@@ -117,12 +123,12 @@ def _named(cfg: Mapping[str, Any], path: str, *names: str) -> list[Any]:
     missing = [name for name in names if name not in cfg]
     if missing:
         found = ", ".join(sorted(cfg)) or "nothing"
-        raise AssertionError(f"{path} must define {' and '.join(missing)}; it defines: {found}")
+        raise AssertionError(f"{path} must define {' and '.join(missing)}; it defines {found}")
     return [cfg[name] for name in names]
 
 
 def read_config_yaml(path: str) -> EasyDict:
-    """The mapping in the YAML file `path`; only plain YAML types are built from it."""
+    """Returns the mapping in the YAML file `path`. Only plain YAML types are loaded."""
     import yaml
 
     with open(path, encoding="utf-8") as f:
@@ -130,11 +136,11 @@ def read_config_yaml(path: str) -> EasyDict:
 
 
 def read_packed_config(path: str) -> EasyDict:
-    """The compiled config in the file `path`; nothing in the file is executed.
+    """Returns the compiled config in the file `path`. No code in the file is executed.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ConfigError: it was not written by `save_packed_config`; a pickle, perhaps.
+        FileNotFoundError: If the file does not exist.
+        ConfigError: If it was not written by `save_packed_config`, such as a pickle.
     """
     with open(path, "rb") as f:
         data = f.read()
@@ -144,7 +150,6 @@ def read_packed_config(path: str) -> EasyDict:
         cfg = e
     if not isinstance(cfg, dict) or not {"main", "system"} <= cfg.keys():
         raise ConfigError(
-            f"{os.path.abspath(path)} is not a config that dist_prepare_config has written; pickles are not read: "
-            "write it again"
+            f"{os.path.abspath(path)} was not written by dist_prepare_config; pickles are not read, so write it again"
         )
     return EasyDict(cfg)

@@ -1,4 +1,4 @@
-"""From a `{type, import_names}` entry to the class registered under that type."""
+"""Lookup of the classes that a create config names by type."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ding.config.checks import check_import_names
 from ding.utils.config_helper import ConfigError, check_config, instance_of
 from ding.utils.registry_factory import registries
 
-# Entry of a create config -> (registry, package whose import fills it with our own classes).
+# Entry of a create config -> (registry, package whose import registers our classes).
 _SOURCES = {
     "env": ("env", "ding.envs"),
     "env_manager": ("env_manager", "ding.envs"),
@@ -22,20 +22,20 @@ _SOURCES = {
     "reward_model": ("reward_model", None),
     "world_model": ("world_model", None),
 }
-# Those of parallel training; its collectors have a registry of their own.
+# As above, for parallel training, whose collectors have their own registry.
 _PARALLEL_SOURCES = {
     "learner": ("learner", "ding.worker.learner"),
     "parallel_collector": ("parallel_collector", "ding.worker.collector.parallel_collectors"),
     "commander": ("commander", "ding.worker.coordinator.one_vs_one_parallel_commander"),
 }
 _ENTRIES = (*_SOURCES, "learner", "commander", "comm_learner", "comm_collector", "league", "dataset")
-# Type of the env section when the envs are built by hand; never registered.
+# Type of the env section if the user creates the envs. Never registered.
 GENERATED_ENV_TYPE = "ding_env_wrapper_generated"
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The classes whose default configs make a config; None for what is not there.
+class ConfigClasses:
+    """The classes whose defaults a config is compiled from; None if not given.
 
     `buffer` may also be a dict from buffer name to class.
     """
@@ -52,18 +52,20 @@ class Parts:
 
 
 def resolve_class(name: str, entry: Mapping[str, Any], where: str = "") -> Any:
-    """The class registered as `entry['type']` for the create config's entry `name`; `import_names` are imported first.
+    """Import `entry['import_names']`, then return the class registered as `entry['type']`.
 
     Args:
-        where: what to call the section in errors; `create_config.<name>` when empty.
+        name: Entry of the create config, which determines the registry.
+        entry: A dict with `type` and, optionally, `import_names`.
+        where: Name of the section in errors; by default `create_config.<name>`.
 
     Raises:
-        AssertionError: there is no `type`.
-        KeyError: the type is not registered; the message names the section and what is registered.
+        ConfigError: If there is no `type`.
+        KeyError: If the type is not registered. The message names the section and the registered types.
     """
     where = where or f"create_config.{name}"
     if not isinstance(entry, Mapping) or "type" not in entry:
-        raise ConfigError(f"{where} must name its type, as in {where}=dict(type=...); it is {entry!r}")
+        raise ConfigError(f"{where} = {entry!r} is not allowed; it must name a type, as in {where}=dict(type=...)")
     registry, package = {**_SOURCES, **_PARALLEL_SOURCES}[name]
     for module in (package, *entry.get("import_names", ())):
         if module is not None:
@@ -76,16 +78,16 @@ def resolve_class(name: str, entry: Mapping[str, Any], where: str = "") -> Any:
 
 
 def complete_create_config(create: dict[str, Any]) -> bool:
-    """Fill in the entries that may be left out; return whether the replay buffer was one of them.
+    """Add the default entries to `create`. Returns whether the entry of the replay buffer was missing.
 
     Raises:
-        ConfigError: a required entry is missing, or a name is misspelt.
+        ConfigError: If a required entry is missing, or a name is misspelt.
     """
     check_config(create, "create_config", dict.fromkeys(_ENTRIES, instance_of(Mapping, optional=True)))
     check_import_names(create, "create_config")
     for name in ("env_manager", "policy"):
         if name not in create:
-            raise ConfigError(f"create_config lacks the entry {name!r}; it has: {', '.join(create) or 'nothing'}")
+            raise ConfigError(f"create_config.{name} is missing; the config has {', '.join(create) or 'nothing'}")
     create.setdefault("env", {"type": GENERATED_ENV_TYPE})
     create.setdefault("collector", {"type": "sample"})
     buffer_is_missing = "replay_buffer" not in create
@@ -93,15 +95,15 @@ def complete_create_config(create: dict[str, Any]) -> bool:
     return buffer_is_missing
 
 
-def resolve_parts(given: Parts, create: Mapping[str, Any], force_default_buffer: bool) -> Parts:
-    """The parts that a complete create config names; a class in `given` wins, but for the evaluator.
+def resolve_classes(given: ConfigClasses, create: Mapping[str, Any], force_default_buffer: bool) -> ConfigClasses:
+    """Add the classes that a complete create config names to the `given` ones, which have precedence.
 
-    The default evaluator cannot be told from a given one, so there the type in the create config wins.
+    For the evaluator, the type in the create config has precedence, because `given` always has the default one.
     Collector and buffer are looked up later, when the policy's defaults are known.
     """
     found = {}
-    for part in fields(Parts):
-        name = part.name
+    for field in fields(ConfigClasses):
+        name = field.name
         if getattr(given, name) is None and name in ("env_manager", "policy", "reward_model", "world_model"):
             found[name] = resolve_class(name, create[name]) if create.get(name) else None
     if given.env is None and create["env"].get("type") != GENERATED_ENV_TYPE:

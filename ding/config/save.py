@@ -1,4 +1,4 @@
-"""Writing configurations and the state of the project beside an experiment."""
+"""Writing of configurations."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack
 
 INDENT = "    "
-MAX_INLINE = 100  # characters of a sequence that still goes on one line
+MAX_INLINE = 100  # maximum length of a sequence on one line
 _PLAIN = (str, bytes, bool, int, type(None), type(Ellipsis))
 
 
 def to_source(value: Any, depth: int = 0) -> str:
-    """An expression, over several lines where it nests, that evaluates to `value` in a module without imports.
+    """Returns an expression that evaluates to `value` in a module without imports.
 
-    Literals come back exactly: infinities and NaN as `float('inf')`, `float('nan')`, numpy scalars as Python numbers,
-    any mapping as a `dict`, an array as nested lists. What has no literal form (a class, a function, an `nn.Module`)
-    becomes its repr in quotes, with a comment beside it.
+    Literals are exact. Infinities and NaN become `float('inf')` and `float('nan')`, numpy scalars Python numbers,
+    mappings `dict`s, arrays nested lists. An object without a literal form (a class, a function, an `nn.Module`)
+    becomes its quoted repr with a comment.
 
     Args:
-        depth: how many levels the first line is already indented.
+        value: The object.
+        depth: Indentation level of the first line.
 
     Example:
         >>> to_source((1, float("inf"), "it's"))
@@ -39,7 +40,7 @@ def to_source(value: Any, depth: int = 0) -> str:
 
 
 def is_literal(value: Any) -> bool:
-    """Whether `to_source(value)` evaluates to an equal value, rather than to the repr of something in it."""
+    """Returns whether `to_source(value)` evaluates to an equal value, without a repr in it."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
@@ -50,7 +51,7 @@ def is_literal(value: Any) -> bool:
 
 
 def _render(value: Any, depth: int) -> tuple[str, str]:
-    """The expression and the comment that belongs behind it."""
+    """Returns the expression and its comment."""
     kind = type(value)
     if isinstance(value, np.generic):
         return _render(value.item(), depth) if type(value.item()) is not kind else _quoted(value)
@@ -78,7 +79,7 @@ def _float(value: float) -> str:
 
 def _quoted(value: Any) -> tuple[str, str]:
     kind = "class" if isinstance(value, type) else type(value).__name__
-    return repr(repr(value)), f"was a {kind}; put the real one here"
+    return repr(repr(value)), f"was a {kind}; insert it here"
 
 
 def _mapping(value: Mapping[Any, Any], depth: int) -> str:
@@ -122,7 +123,7 @@ def _is_argument_name(key: Any) -> bool:
     return type(key) is str and key.isascii() and key.isidentifier() and not keyword.iskeyword(key)
 
 
-# Name in the create config -> path of the section that holds its `type` and `import_names` in a compiled config.
+# Entry of the create config -> section of a compiled config that holds its `type` and `import_names`.
 CREATE_SECTIONS = {
     "env": ("env",),
     "env_manager": ("env", "manager"),
@@ -138,12 +139,12 @@ _TYPE_KEYS = ("type", "import_names")
 
 
 def save_config(cfg: Mapping[str, Any], path: str, type_: str = "py", save_formatted: bool = False) -> None:
-    """Write `cfg` to `path` as Python (`save_config_py`) or YAML.
+    """Write `cfg` to `path` as Python (`save_config_py`) or YAML (`save_config_yaml`).
 
     With `save_formatted`, a Python config is also written as a runnable pair to `formatted_<name>` in the same folder.
 
     Raises:
-        AssertionError: `type_` is neither 'py' nor 'yaml'.
+        AssertionError: If `type_` is neither 'py' nor 'yaml'.
     """
     if type_ not in ("py", "yaml"):
         raise AssertionError(f"type_ = {type_!r} is not allowed; it must be 'py' or 'yaml'")
@@ -156,18 +157,18 @@ def save_config(cfg: Mapping[str, Any], path: str, type_: str = "py", save_forma
 
 
 def formatted_path(path: str) -> str:
-    """Where the runnable pair of the config file `path` goes."""
+    """Returns the path of the runnable pair of the config file `path`."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f"formatted_{name}")
 
 
 def save_config_py(cfg: Mapping[str, Any], path: str) -> None:
-    """Write `exp_config = <cfg>` as Python; `read_config_directly(path)["exp_config"]` gives it back as a dict."""
+    """Write `exp_config = <cfg>` as Python. `read_config_directly(path)["exp_config"]` returns it as a dict."""
     _write(path, f"exp_config = {to_source(cfg)}\n")
 
 
 def save_config_yaml(cfg: Mapping[str, Any], path: str) -> None:
-    """Write `cfg` as YAML: tuples and sets as lists, what YAML cannot hold as its repr."""
+    """Write `cfg` as YAML: tuples, sets and arrays as lists, objects without a YAML type as their repr."""
     import yaml
 
     _write(path, yaml.safe_dump(_plain(cfg), sort_keys=False, allow_unicode=True))
@@ -177,7 +178,7 @@ def save_packed_config(cfg: Mapping[str, Any], path: str) -> None:
     """Write a compiled config to `path`, for roles that are started one by one.
 
     Raises:
-        TypeError: it holds something besides numbers, strings, containers, arrays and tensors.
+        TypeError: If it holds anything but numbers, strings, containers, arrays and tensors.
     """
     _write(path, pack(EasyDict(cfg)))
 
@@ -187,22 +188,24 @@ def save_config_formatted(
 ) -> None:
     """Write a compiled config as a runnable file with `main_config` and `create_config`.
 
-    Every section of `cfg` is there; compiling the pair again gives the same tree. The policy type in the create config
-    has no `_command` suffix, because the entries append it.
+    The pair has all sections of `cfg` and compiles to it again. The policy type in the create config has no suffix
+    `_command`, because the entries append it.
 
     Args:
-        create_cfg: the create config that `cfg` was compiled with; derived from the types in `cfg` when None.
+        cfg: The compiled config.
+        path: Path of the file.
+        create_cfg: The create config that `cfg` was compiled with. If None, it is derived from the types in `cfg`.
 
     Raises:
-        ConfigError: `cfg` has no `exp_name` or no `policy`.
+        ConfigError: If `cfg` has no `exp_name` or no `policy`.
     """
     for key in ("exp_name", "policy"):
         if key not in cfg:
-            raise ConfigError(f"a formatted config needs the key {key!r}; compile the config with compile_config first")
+            raise ConfigError(f"the config has no key {key!r}; compile it with compile_config first")
     main, create = split_config(cfg, create_cfg)
     lines = ["from easydict import EasyDict", ""]
     if not (is_literal(main) and is_literal(create)):
-        lines += ["# Values with a comment beside them could not be written as Python literals.", ""]
+        lines += ["# Values with a comment cannot be written as Python literals.", ""]
     for name, section in (("main_config", main), ("create_config", create)):
         lines += [f"{name} = {to_source(section)}", f"{name} = EasyDict({name})"]
     _write(path, "\n".join(lines) + "\n")
@@ -211,11 +214,11 @@ def save_config_formatted(
 def split_config(
     cfg: Mapping[str, Any], create_cfg: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A compiled config as the pair (main, create) that compiles to it; both are fresh plain dicts."""
+    """Returns the pair (main, create), as new plain dicts, that compiles to the compiled config `cfg`."""
     main = _as_dict(cfg)
     create = _create_of(main) if create_cfg is None else _as_dict(create_cfg)
     for name, section_path in CREATE_SECTIONS.items():
-        # A compiled reward model does not take its type from the create config, so it keeps its own.
+        # The type of a compiled reward model does not come from the create config, so it is kept.
         if name != "reward_model":
             _strip(_section(main, section_path), create.get(name))
     policy_type = create.get("policy", {}).get("type")
@@ -241,7 +244,7 @@ def _create_of(main: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _strip(section: dict[str, Any] | None, entry: Any) -> None:
-    """Take out of a main section the type keys that the create config says again."""
+    """Remove the type keys from a section of the main config that equal those of the create config's `entry`."""
     if section is None or not isinstance(entry, Mapping):
         return
     for key in _TYPE_KEYS:
@@ -258,7 +261,7 @@ def _section(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] |
 
 
 def _as_dict(value: Any) -> Any:
-    """A copy of the mappings and sequences of a tree, with plain dicts; leaves are shared."""
+    """Returns a copy of the mappings, lists and tuples of a tree, with plain dicts. Leaves are shared."""
     if isinstance(value, Mapping):
         return {key: _as_dict(item) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -281,6 +284,6 @@ def _plain(value: Any) -> Any:
 
 
 def _write(path: str, data: str | bytes) -> None:
-    """Make `data` the content of the file `path`, whole or not at all."""
+    """Write `data` to the file `path` atomically."""
     with atomic_write(path, "wb") as f:
         f.write(data.encode("utf-8") if isinstance(data, str) else data)

@@ -1,7 +1,4 @@
-"""Where the roles of a parallel training run, and a small experiment for trying them.
-
-The roles' hosts, ports and folders are the `system` part of a compiled config.
-"""
+"""The system section of parallel training: hosts, ports and folders of its roles; and a small example config."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ _RULES = {
     "comm_learner": instance_of(Mapping),
     "comm_collector": instance_of(Mapping),
     "trust_pickle": boolean,
-    "dist": instance_of(Mapping),  # for runs whose roles are started one by one
+    "dist": instance_of(Mapping),  # of runs whose roles are started one by one
     "start_method": one_of("fork", "spawn", "forkserver"),
     "transport": transport_name,
     "ray": instance_of(Mapping),
@@ -68,7 +65,7 @@ Several = str | int | Sequence[str | int] | None
 
 
 class Addresses(NamedTuple):
-    """Where the roles are to listen, as for `set_host_port`."""
+    """Hosts and ports of the roles; see `set_host_port`."""
 
     coordinator_host: str | None = None
     learner_host: Several = None
@@ -79,17 +76,16 @@ class Addresses(NamedTuple):
 
 
 def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
-    """The system section in full: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
+    """Returns the full system section: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
 
-    Hosts and ports that nobody gave are 'auto'. Each worker gets as `seed` that of the whole plus its number, and as
-    `task_import_names` and `task_load_paths` all modules and files to load that the main config names, and its
-    `exp_name`.
+    Hosts and ports default to 'auto'. Each worker has a `seed`, the seed of the run plus its index; `task_import_names`
+    and `task_load_paths`, all modules and files that the main config names; and the `exp_name`.
 
     Args:
-        cfg: the user's system config as `system`, the compiled one as `main`, and `seed`.
+        cfg: The user's system config as `system`, the compiled main config as `main`, and `seed`.
 
     Raises:
-        ConfigError: a value is not allowed or missing, or a name misspelt.
+        ConfigError: If a value is missing or not allowed, or a key is misspelt.
     """
     main, given = cfg["main"], cfg["system"]
     check_config(given, "system_config", _RULES, required=_REQUIRED)
@@ -117,7 +113,7 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
             "task_load_paths": named_load_paths(main),
             **({"exp_name": main["exp_name"]} if "exp_name" in main else {}),
         }
-        if own.get("type") == DEFAULT_TRANSPORT:  # perhaps the config says nothing but `transport`
+        if own.get("type") == DEFAULT_TRANSPORT:  # the config may set only `transport`
             own["type"] = transport
         for index in range(count):
             system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**own, "seed": cfg.get("seed", 0) + index}))
@@ -137,7 +133,7 @@ def _worker_count(main: Mapping[str, Any], kind: str) -> int:
 
 
 def workers_of(system: Mapping[str, Any], kind: str) -> list[str]:
-    """The names of the workers of this kind, in their order."""
+    """Returns the names of the workers of this kind, in order."""
     return [name for name in system if name.startswith(kind) and name[len(kind) :].isdigit()]
 
 
@@ -150,15 +146,15 @@ def set_host_port(
     learner_port: Several = None,
     collector_port: Several = None,
 ) -> EasyDict:
-    """Replace each 'auto' in `cfg.system`, in place: hosts by the given ones or 127.0.0.1, ports by those or free ones.
+    """Replace each 'auto' in `cfg.system`, in place, and return `cfg`.
 
-    A free port is one that nothing uses on this machine at the moment, a different one for each role; it is not
-    reserved. With the given port 0 a role listens at any free port and reports it; whoever starts it tells the
-    coordinator. One value is for all workers of a kind, a list has one for each.
+    Hosts default to 127.0.0.1 and ports to free ones of this machine, a different one for each role. Free ports are
+    not reserved. With port 0, a role chooses a free port when it starts and reports it to the process that started it.
+    A single value applies to all workers of a kind; a list has one value for each.
 
     Raises:
-        TypeError: a host or port is neither a value nor a list.
-        ConfigError: a list is too short.
+        TypeError: If a host or port is neither a value nor a list.
+        ConfigError: If a list is too short.
     """
     given = {"learner": (learner_host, learner_port), "collector": (collector_host, collector_port)}
     _resolve(cfg.system.coordinator, iter([coordinator_host or LOCAL_HOST]), iter([coordinator_port]))
@@ -179,8 +175,8 @@ def set_host_port(
 
 
 def _free_ports(taken: Set[int | None], count: int) -> Iterator[int]:
-    """`count` ports that are free on all interfaces of this machine and not in `taken`."""
-    with ExitStack() as stack:  # all are open at once, so that none comes twice
+    """Returns `count` distinct ports that are free on all interfaces of this machine and not in `taken`."""
+    with ExitStack() as stack:  # all sockets are open at once, so that the ports are distinct
         probes = [stack.enter_context(socket.socket()) for _ in range(count + len(taken))]
         for probe in probes:
             probe.bind(("", 0))
@@ -194,9 +190,9 @@ def _each(what: str, given: Several, kind: type, default: Any, count: int) -> It
     if isinstance(given, kind):
         return iter([given] * count)
     if not isinstance(given, (list, tuple)):
-        raise TypeError(f"{what} must be of type {kind.__name__} or a list of such, got {given!r}")
+        raise TypeError(f"{what} = {given!r} is not allowed; it must be {kind.__name__} or a list of {kind.__name__}")
     if len(given) < count:
-        raise ConfigError(f"{what} = {given!r} is not allowed; it must have one for each of the {count} workers")
+        raise ConfigError(f"{what} = {given!r} is not allowed; it must have a value for each of the {count} workers")
     return iter(given)
 
 
@@ -208,16 +204,16 @@ def _resolve(section: EasyDict, hosts: Iterator[Any], ports: Iterator[Any]) -> N
 
 
 def set_learner_interaction_for_coordinator(cfg: EasyDict) -> EasyDict:
-    """Tell the coordinator the learners' addresses, in place: `{name: [name, host, port]}`."""
-    return _introduce(cfg, "learner")
+    """Set the learners' addresses in the coordinator's section, in place: `{name: [name, host, port]}`."""
+    return _set_addresses(cfg, "learner")
 
 
 def set_collector_interaction_for_coordinator(cfg: EasyDict) -> EasyDict:
-    """Tell the coordinator the collectors' addresses, in place: `{name: [name, host, port]}`."""
-    return _introduce(cfg, "collector")
+    """Set the collectors' addresses in the coordinator's section, in place: `{name: [name, host, port]}`."""
+    return _set_addresses(cfg, "collector")
 
 
-def _introduce(cfg: EasyDict, kind: str) -> EasyDict:
+def _set_addresses(cfg: EasyDict, kind: str) -> EasyDict:
     system = cfg.system
     addresses = {name: [name, system[name].host, system[name].port] for name in workers_of(system, kind)}
     system.coordinator[kind] = EasyDict(addresses)
@@ -233,9 +229,9 @@ def parallel_transform(
     learner_port: Several = None,
     collector_port: Several = None,
 ) -> EasyDict:
-    """A copy of `cfg` whose system section is complete for a run on this machine; see `set_system_cfg`.
+    """Returns a copy of `cfg` with the full system section of a run on this machine; see `set_system_cfg`.
 
-    Hosts and ports as for `set_host_port`; all raises too.
+    Hosts, ports and errors are those of `set_host_port`.
     """
     result = _with_system(cfg)
     hosts = coordinator_host, learner_host, collector_host
@@ -255,10 +251,10 @@ def parallel_transform_k8s(
     learner_port: int | None = None,
     collector_port: int | None = None,
 ) -> EasyDict:
-    """A copy of `cfg` whose system section is complete for Kubernetes, where workers get their hosts later.
+    """Returns a copy of `cfg` with the full system section of a run on Kubernetes, where workers get hosts later.
 
-    `system.learner` and `system.collector` are what further workers begin with. The ports are 22270 for collectors,
-    22271 for learners and 22273 for the coordinator, unless others are given.
+    `system.learner` and `system.collector` are templates of further workers. The default ports are 22270 for
+    collectors, 22271 for learners and 22273 for the coordinator.
     """
     result = _with_system(cfg)
     system = result.system
@@ -273,14 +269,14 @@ def parallel_transform_k8s(
 
 
 def parallel_transform_slurm(*args: Any, **kwargs: Any) -> EasyDict:
-    """Not there: how to run on a slurm cluster is said in the error.
+    """Not supported; the error says how to run on a slurm cluster.
 
     Raises:
-        NotImplementedError: always.
+        NotImplementedError: Always.
     """
     raise NotImplementedError(
-        "platform 'slurm' is not supported; within one allocated node use platform 'local', or start the roles one by "
-        "one with hosts and ports of your own"
+        "platform 'slurm' is not supported; use platform 'local' on one allocated node, or start the roles one by one "
+        "with your hosts and ports"
     )
 
 

@@ -12,7 +12,7 @@ from easydict import EasyDict
 
 from ding.config.config import compile_config, compile_config_parallel
 from ding.config.read import read_config_directly
-from ding.config.resolve import Parts, complete_create_config, resolve_class, resolve_parts
+from ding.config.resolve import ConfigClasses, complete_create_config, resolve_class, resolve_classes
 from ding.config.save import CREATE_SECTIONS
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.run_folder import Path, plain_tree
@@ -83,18 +83,18 @@ def _types(create: Mapping[str, Any]) -> dict[str, Any]:
 def _defaults(create: EasyDict, compiled: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Class names with the leaves of their defaults, where they stand in the config."""
     create = copy.deepcopy(create)
-    empty = Parts(None, None, None, BaseLearner, None, InteractionSerialEvaluator, None, None, None)
-    parts = resolve_parts(empty, create, complete_create_config(create))
+    empty = ConfigClasses(None, None, None, BaseLearner, None, InteractionSerialEvaluator, None, None, None)
+    found = resolve_classes(empty, create, complete_create_config(create))
     collector = resolve_class("collector", compiled["policy"]["collect"]["collector"])
     buffer = compiled["policy"]["other"]["replay_buffer"]
     buffer_class = None if buffer.get("multi_buffer") else resolve_class("replay_buffer", buffer)
     classes: tuple[tuple[Any, str], ...] = (
-        (parts.policy, "policy."),
-        (parts.env, "env."),
-        (parts.env_manager, "env.manager."),
-        (parts.learner, "policy.learn.learner."),
+        (found.policy, "policy."),
+        (found.env, "env."),
+        (found.env_manager, "env.manager."),
+        (found.learner, "policy.learn.learner."),
         (collector, "policy.collect.collector."),
-        (parts.evaluator, "policy.eval.evaluator."),
+        (found.evaluator, "policy.eval.evaluator."),
         (buffer_class, "policy.other.replay_buffer."),
         (BaseSerialCommander, "policy.other.commander."),
     )

@@ -112,9 +112,9 @@ def test_a_misspelt_key_is_named_with_the_one_that_is_meant(path, meant):
 
 
 def test_the_message_says_where_a_key_of_ones_own_goes():
-    assert "goes into `config` of the policy's class" in refusal("policy.learn.learning_rate2")
-    assert "goes into `config_keys` of the env's class" in refusal("env.stop_values")
-    assert "goes into the constructor of the model" in refusal("policy.model.noises")
+    assert "add it to `config` of the policy's class" in refusal("policy.learn.learning_rate2")
+    assert "add it to `config_keys` of the env's class" in refusal("env.stop_values")
+    assert "add it to the constructor of the model" in refusal("policy.model.noises")
 
 
 def test_settings_that_only_rules_name_are_known():
@@ -177,7 +177,7 @@ def test_a_parallel_config_is_checked_in_the_same_way():
     ],
 )
 def test_a_key_in_the_wrong_section_is_sent_to_the_right_one(path, places):
-    assert refusal(path) == f"config key '{path}' has no effect there; it belongs to {places}"
+    assert refusal(path) == f"config key '{path}' has no effect; it belongs to {places}"
 
 
 def test_a_key_in_the_wrong_section_may_repeat_what_the_right_one_says(caplog):
@@ -185,7 +185,7 @@ def test_a_key_in_the_wrong_section_may_repeat_what_the_right_one_says(caplog):
     policy = compiled(with_value(main, "policy.collect.discount_factor", 0.9)).policy
     assert policy.discount_factor == policy.collect.discount_factor == 0.9
     assert caplog.messages == [
-        "config key policy.collect.discount_factor is unknown; it has an effect only if your own code reads it"
+        "config key policy.collect.discount_factor is unknown; it has an effect only if your code reads it"
     ]
     with pytest.raises(ConfigError, match="it belongs to 'policy.discount_factor'"):
         compiled(with_value(main, "policy.collect.discount_factor", 0.8))
@@ -233,7 +233,7 @@ def test_other_keys_of_a_policy_warn_once(caplog):
         with_value(main, path, 1)
     for _ in range(2):
         compiled(main)
-    text = "config key {} is unknown; it has an effect only if your own code reads it"
+    text = "config key {} is unknown; it has an effect only if your code reads it"
     keys = ["policy.my_key", "policy.learn.my_section", "policy.other.eps.my_key"]
     assert caplog.messages == [text.format(key) for key in keys]
 
@@ -277,8 +277,7 @@ def test_an_env_that_does_not_say_what_it_reads_may_read_keys_of_its_manager(cap
     for _ in range(2):
         compiled(main, env=OutsideEnv)
     assert caplog.messages == [
-        "config key 'env.step_timeout' has no effect there; it belongs to 'env.manager.step_timeout', unless the env "
-        "reads it"
+        "config key 'env.step_timeout' has no effect; it belongs to 'env.manager.step_timeout', unless the env reads it"
     ]
 
 
@@ -290,7 +289,7 @@ def test_keys_that_an_env_class_lists_are_its_own(caplog, attribute):
     assert compiled(main, env=env).env.stop_values == 1 and caplog.messages == []
     with pytest.raises(ConfigError, match=r"'env.stop_valuess'; did you mean 'env.stop_values'"):
         compiled(with_value(main, "env.stop_valuess", 1), env=env)
-    with pytest.raises(ConfigError, match=r"'env.reset_timeout' has no effect there; it belongs to 'env.manager"):
+    with pytest.raises(ConfigError, match=r"'env.reset_timeout' has no effect; it belongs to 'env.manager"):
         compiled(with_value(main_cfg(), "env.reset_timeout", 1), env=env)
 
 
@@ -300,7 +299,7 @@ def test_an_env_with_a_default_config_says_what_it_reads():
         def default_config(cls):
             return EasyDict(length=3)
 
-    with pytest.raises(ConfigError, match=r"'env.step_timeout' has no effect there"):
+    with pytest.raises(ConfigError, match=r"'env.step_timeout' has no effect"):
         compiled(with_value(main_cfg(), "env.step_timeout", 3), env=OwnEnv)
 
 
@@ -315,9 +314,7 @@ def test_keys_of_an_envs_default_config_are_known():
     given = {"policy": FakePolicy, "env": FakeEnv, "env_manager": FakeManager, "save_cfg": False}
     with pytest.raises(ConfigError, match=r"'env.lenght'; did you mean 'env.length'"):
         compile_config(main, **given)
-    with pytest.raises(
-        ConfigError, match=r"'env.max_retry' has no effect there; it belongs to 'env.manager.max_retry'"
-    ):
+    with pytest.raises(ConfigError, match=r"'env.max_retry' has no effect; it belongs to 'env.manager.max_retry'"):
         compile_config(EasyDict(env={"max_retry": 3}, policy={}), **given)
 
 
@@ -453,7 +450,7 @@ def test_sizes_that_are_read_as_numbers_may_be_integral_floats():
 
 def test_a_buffer_smaller_than_a_batch_is_refused():
     path = "policy.other.replay_buffer.replay_buffer_size"
-    text = f"{path} = 63 is less than policy.learn.batch_size = 64, so the buffer could never give a batch"
+    text = f"{path} = 63 is not allowed; it must be at least policy.learn.batch_size = 64"
     assert refusal(path, 63).startswith(text)
     compiled(with_value(main_cfg(), path, 64))
     whole = with_value(with_value(main_cfg(), path, 63), "policy.batch_size", 63)
@@ -512,7 +509,7 @@ def test_import_names_are_spelt_so():
 
 @pytest.mark.parametrize("name", ["", 3, None])
 def test_the_name_of_an_experiment_is_that_of_a_folder(name):
-    text = f"exp_name = {name!r} is not allowed; it must be the name of the folder of the experiment, or left out"
+    text = f"exp_name = {name!r} is not allowed; it must be a folder name; leave it out for the default"
     assert refusal("exp_name", name, save_cfg=True) == text
     assert os.listdir() == []
 

@@ -26,7 +26,7 @@ class Trap:
 def test_another_file_is_refused_and_not_executed(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "exp.pkl").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"exp\.pkl is not a config that dist_prepare_config has written"):
+    with pytest.raises(ConfigError, match=r"exp\.pkl was not written by dist_prepare_config"):
         read_packed_config("exp.pkl")
     assert not (tmp_path / "executed").exists()
 

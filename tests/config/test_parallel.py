@@ -361,7 +361,7 @@ def test_numbers_of_episodes_are_checked(key):
 def test_an_env_is_needed():
     types = create()
     del types["env"]
-    with pytest.raises(ConfigError, match="lacks the entry 'env'"):
+    with pytest.raises(ConfigError, match="create_config.env is missing"):
         compiled(create=types)
 
 
@@ -374,9 +374,9 @@ def test_a_type_that_is_not_registered_is_an_error(entry):
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ({"learner_host": 7}, TypeError, "learner_host must be of type str"),
-        ({"collector_port": "x"}, TypeError, "collector_port must be of type int"),
-        ({"collector_host": ["one"]}, ConfigError, "one for each of the 2 workers"),
+        ({"learner_host": 7}, TypeError, "learner_host = 7 is not allowed; it must be str"),
+        ({"collector_port": "x"}, TypeError, "collector_port = 'x' is not allowed; it must be int"),
+        ({"collector_host": ["one"]}, ConfigError, "a value for each of the 2 workers"),
     ],
 )
 def test_hosts_and_ports_are_checked(given, error, text):

@@ -104,7 +104,7 @@ def test_several_buffers_keep_their_types_by_name(path):
 def test_formatted_needs_a_compiled_config(path, missing):
     cfg = tree()
     cfg.pop(missing)
-    with pytest.raises(ValueError, match=f"needs the key '{missing}'"):
+    with pytest.raises(ValueError, match=f"the config has no key '{missing}'"):
         save_config_formatted(cfg, path)
 
 
