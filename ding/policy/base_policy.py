@@ -15,7 +15,8 @@ from ding.model.common.utils import create_model
 from ding.policy import modes
 from ding.policy.settings import check_settings, setting
 from ding.policy.steps import PolicySteps
-from ding.utils.config_helper import Rule, boolean, integer
+from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
+from ding.utils.config_helper import Rule, boolean, integer, one_of
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
@@ -81,7 +82,13 @@ class Policy(PolicySteps, ABC):
         "bp_update_sync": True,
         "traj_len_inf": False,
         "model": {},
-        "learn": {"resume_training": False},
+        "learn": {
+            "resume_training": False,
+            # Compute forward passes and losses of learning in 16 bits: 'bf16', or 'fp16' with a scaled loss.
+            "autocast": None,
+            # Compile the model: True, or the name of a backend of torch.compile.
+            "compile": False,
+        },
     }
     total_field: ClassVar[set[str]] = {"learn", "collect", "eval"}
 
@@ -100,6 +107,8 @@ class Policy(PolicySteps, ABC):
         "multi_gpu": boolean,
         "priority": boolean,
         "collect.unroll_len": integer(1),
+        "learn.autocast": one_of(*AUTOCAST_TYPES),
+        "learn.compile": compile_option,
     }
 
     learn_function: ClassVar[type] = modes.learn_function
@@ -155,6 +164,10 @@ class Policy(PolicySteps, ABC):
             self._set_up_model(self._create_model(cfg, model), "learn" in requested)
         for field in self._enable_field:
             getattr(self, "_init_" + field)()
+        if "learn" in requested and (autocast := setting(cfg, "learn.autocast")):
+            self._mixed_precision = MixedPrecision(autocast, self._device)
+        if requested & {"learn", "collect", "eval"} and (backend := setting(cfg, "learn.compile", False)):
+            compile_model(self._model, backend)
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         self._cuda = bool(self._cfg.cuda) and self._has_gpu()
@@ -200,8 +213,9 @@ class Policy(PolicySteps, ABC):
     @property
     def learn_mode(self) -> modes.learn_function:
         """The functions a learner uses."""
+        forward, mixed = self._forward_learn, self._mixed_precision
         return modes.learn_function(
-            self._forward_learn,
+            forward if mixed is None else mixed.wrap(forward),
             self._reset_learn,
             self.__repr__,
             self._monitor_vars_learn,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ding.policy.env_forward import model_input, split_output, stack_observations
 from ding.policy.grad_sync import GradientSynchronizer
 from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.mixed_precision import MixedPrecision
 from ding.torch_utils.module_mode import ModuleMode
 from ding.torch_utils.thread_count import flushed_denormals
 from ding.utils.data.env_batch import EnvBatch
@@ -26,6 +27,7 @@ class PolicySteps:
     _cuda: bool
     _device: str
     _modes: dict[int, ModuleMode]
+    _mixed_precision: MixedPrecision | None = None
 
     def _get_attribute(self, name: str) -> Any:
         getter = getattr(self, "_get_" + name, None)
@@ -70,6 +72,21 @@ class PolicySteps:
         for the critic's parameters. With a finite `max_grad_norm` the gradients are then scaled so that their norm is
         not above it. Returns the norm before that, 0-d; 0 without a maximum.
         """
+        mixed = self._mixed_precision
+        if mixed is None:
+            return self._step(loss, optimizer, model, inputs, max_grad_norm)
+        with mixed.paused():
+            return self._step(mixed.scale(loss), optimizer, model, inputs, max_grad_norm)
+
+    def _step(
+        self,
+        loss: Tensor,
+        optimizer: torch.optim.Optimizer,
+        model: Any,
+        inputs: Sequence[Tensor] | None,
+        max_grad_norm: float,
+    ) -> Tensor:
+        mixed = self._mixed_precision
         optimizer.zero_grad()
         if inputs is None:
             loss.backward()  # type: ignore[no-untyped-call]
@@ -78,11 +95,13 @@ class PolicySteps:
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if self._cfg.multi_gpu:
             self.sync_gradients(own if model is None else model)
+        if mixed is not None:
+            mixed.unscale(optimizer)
         norm = torch.zeros(())
         if max_grad_norm < math.inf:
             norm = nn.utils.clip_grad_norm_(own, max_grad_norm)
         with flushed_denormals():
-            optimizer.step()
+            optimizer.step() if mixed is None else mixed.step(optimizer)
         return norm
 
     def _mode_of(self, module: nn.Module) -> ModuleMode:

@@ -1,0 +1,134 @@
+"""Switches for faster learning: autocast to 16 bits, and compiled models."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ding.utils.config_helper import ConfigError
+
+_Result = TypeVar("_Result")
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST_TYPES = (None, *_DTYPES)
+
+
+class MixedPrecision:
+    """Runs forward passes and losses under `torch.autocast`; the parameters and the optimizer stay in float32.
+
+    With `fp16` the loss is scaled, so that small gradients do not vanish, and a step whose gradients overflow is left
+    out. `bf16` has the range of float32 and needs neither.
+
+    Args:
+        kind: `bf16` or `fp16`.
+        device: where the model is, such as `cpu` or `cuda:0`.
+
+    Raises:
+        ConfigError: the device or this version of torch does not support `kind`.
+
+    Example:
+        >>> net = nn.Linear(2, 1)
+        >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        >>> precision = MixedPrecision("bf16", "cpu")
+        >>> loss = precision.run(lambda: net(torch.ones(1, 2)).sum())
+        >>> precision.scale(loss).backward()
+        >>> precision.unscale(optimizer)
+        >>> precision.step(optimizer)
+        >>> loss.dtype
+        torch.bfloat16
+    """
+
+    def __init__(self, kind: str, device: str) -> None:
+        self._device_type = torch.device(device).type
+        self._dtype = _DTYPES[kind]
+        _check_support(kind, self._device_type)
+        self._scaler = torch.amp.GradScaler(self._device_type) if kind == "fp16" else None
+
+    def run(self, function: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
+        """Returns `function(*args, **kwargs)`, called under autocast."""
+        # Without the cache of cast weights: a policy may take a step and use the new weights in one call.
+        with torch.autocast(self._device_type, self._dtype, cache_enabled=False):
+            return function(*args, **kwargs)
+
+    def wrap(self, function: Callable[..., _Result]) -> Callable[..., _Result]:
+        """Returns a function that runs `function` under autocast."""
+        return functools.wraps(function)(functools.partial(self.run, function))
+
+    def paused(self) -> Any:
+        """Returns a context without autocast, for the backward pass and the step."""
+        return torch.autocast(self._device_type, enabled=False)
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """Returns the loss to call `backward` of."""
+        return loss if self._scaler is None else self._scaler.scale(loss)
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients of `optimizer` by the scale of the loss."""
+        if self._scaler is not None:
+            self._scaler.unscale_(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take a step, unless gradients have overflowed."""
+        if self._scaler is None:
+            optimizer.step()
+        else:
+            self._scaler.step(optimizer)
+            self._scaler.update()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state of the scale of the loss."""
+        return {} if self._scaler is None else dict(self._scaler.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with the scale in `state`."""
+        if self._scaler is not None and state:
+            self._scaler.load_state_dict(dict(state))
+
+
+def _check_support(kind: str, device_type: str) -> None:
+    """Raises ConfigError if `device_type` cannot compute in `kind`."""
+    if device_type == "cuda" and kind == "bf16" and not torch.cuda.is_bf16_supported():
+        raise ConfigError("learn.autocast = 'bf16' is not supported by this GPU; set 'fp16', or None")
+    try:
+        with torch.autocast(device_type, _DTYPES[kind]):
+            ones = torch.ones(2, 2, device=device_type)
+            torch.mm(ones, ones)
+    except RuntimeError as e:
+        raise ConfigError(
+            f"learn.autocast = {kind!r} is not supported on the device {device_type!r} by torch {torch.__version__}: "
+            f"{e}; set 'bf16', or None"
+        ) from e
+
+
+def compile_option(value: Any) -> str | None:
+    """A rule for `learn.compile`."""
+    return None if isinstance(value, bool | str) else "True, False or the name of a backend of torch.compile"
+
+
+def compile_model(model: nn.Module, backend: bool | str) -> None:
+    """Have calls of `model` run compiled; its parameters, their names and copies of it stay as they are.
+
+    Args:
+        backend: of `torch.compile`; True is torch's default.
+
+    Raises:
+        ConfigError: nothing can be compiled here, as without a C++ compiler.
+    """
+    name = "inductor" if backend is True else str(backend)
+    try:
+        # The model is compiled at its first call, in the middle of a run: find out before.
+        torch.compile(_double, backend=name)(torch.ones(2))
+    except Exception as e:
+        raise ConfigError(
+            f"learn.compile = {backend!r}: torch.compile does not work here: {e}; install what it asks for, choose "
+            f"another backend ({', '.join(torch.compiler.list_backends())}), or set learn.compile = False"
+        ) from e
+    model.compile(backend=name)
+
+
+def _double(values: Tensor) -> Tensor:
+    return values * 2
