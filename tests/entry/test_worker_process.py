@@ -184,7 +184,8 @@ def save_at_the_end(config, seed, start_event, close_event, report):
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_worker_ends_in_order_when_the_process_group_of_who_started_it_is_ended(signum, tmp_path):
     code = """
-        import sys
+        import signal, sys
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what nohup has started ignores it
         from tests.entry.test_worker_process import WorkerPlan, WorkerProcess, EasyDict, save_at_the_end, wait_until_up
         worker = WorkerProcess(WorkerPlan("worker", save_at_the_end, EasyDict(saved=sys.argv[1]), 0), "fork")
         worker.start()
@@ -196,8 +197,11 @@ def test_a_worker_ends_in_order_when_the_process_group_of_who_started_it_is_ende
     command = [sys.executable, "-c", textwrap.dedent(code), str(saved)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as starter:
         worker = os.pidfd_open(int(starter.stdout.readline()))
-        os.killpg(starter.pid, signum)
-        assert starter.wait(DEADLINE_S) == -signum
+        try:
+            os.killpg(starter.pid, signum)
+            assert starter.wait(DEADLINE_S) == -signum
+        finally:
+            starter.kill()
         assert wait([worker], DEADLINE_S) == [worker]
     os.close(worker)
     assert saved.read_text() == "saved"
