@@ -70,6 +70,7 @@ setup(
         "video": ["moviepy>=1.0", "pygame>=2.1.3"],
         "wandb": ["wandb>=0.17"],
         "mlflow": ["mlflow>=2.10"],
+        "envpool": ["envpool>=1.2"],
         "hdf5": ["h5py>=3.8"],
         "minari": ["minari[hdf5]>=0.5"],
         "ray": [RAY],

@@ -11,6 +11,7 @@ from ding.envs.env_manager.base_env_manager import (
     get_env_manager_cls,
 )
 from ding.envs.env_manager.env_child import EnvDiedError, EnvProcessError
+from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
 from ding.envs.env_manager.gym_vector_env_manager import GymVectorEnvManager
 from ding.envs.env_manager.subprocess_env_manager import (
     AsyncSubprocessEnvManager,
@@ -29,6 +30,7 @@ __all__ = [
     "EnvState",
     "GymVectorEnvManager",
     "ManagerStateError",
+    "PoolEnvManager",
     "SubprocessEnvManagerV2",
     "SyncSubprocessEnvManager",
     "UnknownEnvError",

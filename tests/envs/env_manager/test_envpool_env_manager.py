@@ -1,0 +1,283 @@
+"""Envs of EnvPool: exact contents with a fake of its module, and training with EnvPool itself where it is installed."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+from easydict import EasyDict
+
+from ding.entry import serial_pipeline
+from ding.envs import GymnasiumEnv, PoolEnvManager, create_env_manager
+from ding.example.cartpole_dqn import cartpole_dqn_config, cartpole_dqn_create_config
+from ding.utils.config_helper import ConfigError
+from ding.worker import InteractionSerialEvaluator, SampleSerialCollector
+from tests.envs.env_manager.fake_envpool import FakeEnvpool
+from tests.fakes import FakeWriter, ScriptedPolicy
+
+
+@pytest.fixture
+def library(monkeypatch):
+    library = FakeEnvpool()
+    monkeypatch.setitem(sys.modules, "envpool", library)
+    return library
+
+
+def launched(env_num=3, **cfg):
+    manager = PoolEnvManager({"env_id": "Three-v0", "env_num": env_num, "batch_size": env_num, **cfg})
+    manager.seed(10)
+    manager.launch()
+    return manager
+
+
+def act(manager, *env_ids):
+    timesteps = manager.step({env_id: np.array([env_id]) for env_id in env_ids or manager.ready_obs_id})
+    return {env_id: (timestep.obs.tolist(), timestep.done) for env_id, timestep in timesteps.items()}
+
+
+def shown(manager):
+    return {env_id: obs.tolist() for env_id, obs in manager.ready_obs.items()}
+
+
+def test_the_config_alone_makes_a_manager_of_eight_envs(library):
+    manager = PoolEnvManager(EasyDict(env_id="Three-v0"))
+    assert (manager.env_num, manager.closed, manager.ready_obs) == (8, True, {})
+    manager.launch()
+    assert (library.pools[0].num_envs, library.pools[0].batch_size) == (8, 8)
+    manager.close()
+    assert library.pools[0].is_closed
+
+
+def test_a_config_names_it_as_env_pool_and_the_env_section_names_the_env(library):
+    env_fn = [partial(GymnasiumEnv, cfg=EasyDict(env_id="Three-v0", max_episode_steps=2))] * 3
+    manager = create_env_manager({"type": "env_pool", "frame_skip": 4, "kwargs": {"num_threads": 2}}, env_fn)
+    assert type(manager) is PoolEnvManager
+    with manager:
+        manager.launch()
+        assert (manager.env_num, library.pools[0].limit) == (3, 2)
+        assert library.pools[0].options == {"frame_skip": 4, "num_threads": 2}
+        assert manager.observation_space.dtype == np.float32
+
+
+def test_a_timestep_has_what_envpool_returned_of_its_own_env(library):
+    with launched() as manager:
+        assert shown(manager) == {0: [10, 0, 0], 1: [11, 0, 0], 2: [12, 0, 0]}
+        timesteps = manager.step({2: np.array([3]), 0: 1})
+        assert list(timesteps) == [2, 0]
+        obs, reward, done, info = timesteps[2]
+        assert (obs.tolist(), obs.dtype, reward.tolist(), reward.dtype) == ([12, 0, 1], np.float32, [1], np.float32)
+        assert done is False
+        assert info.pop("place")["xy"].tolist() == [12, 0]
+        assert info == {"env_id": 2, "elapsed_step": 1, "terminated": False, "truncated": False}
+        assert shown(manager) == {0: [10, 0, 1], 1: [11, 0, 0], 2: [12, 0, 1]}
+        assert library.pools[0].actions == [[1], [], [3]]
+
+
+def test_an_episode_that_ends_is_followed_by_the_next_without_a_step_in_between(library):
+    with launched() as manager:
+        act(manager), act(manager, 0, 1)
+        timesteps = manager.step({0: 0, 2: 0})
+        assert [(i, t.obs.tolist(), t.done) for i, t in timesteps.items()] == [
+            (0, [10, 0, 3], True),
+            (2, [12, 0, 2], False),
+        ]
+        assert timesteps[0].info["eval_episode_return"] == 6.0
+        assert shown(manager) == {0: [10, 1, 0], 1: [11, 0, 2], 2: [12, 0, 2]}
+        assert act(manager, 0) == {0: ([10, 1, 1], False)}
+        assert manager.step({1: 0})[1].info["eval_episode_return"] == 6.0
+
+
+def test_a_time_limit_is_told_from_a_true_end(library):
+    with launched(1, env_id="Five-v0", kwargs={"max_episode_steps": 2}) as manager:
+        infos = [manager.step({0: 0})[0].info for _ in range(2)]
+        assert [(info["terminated"], info["truncated"]) for info in infos] == [(False, False), (False, True)]
+
+
+def test_envs_without_episodes_left_and_without_auto_reset_wait(library):
+    with launched(2, episode_num=1) as manager:
+        for _ in range(3):
+            act(manager, 0)
+        assert (shown(manager), manager.done) == ({1: [11, 0, 0]}, False)
+    with launched(2, auto_reset=False) as manager:
+        for _ in range(3):
+            act(manager, 0)
+        with pytest.raises(AssertionError, match=r"actions are for envs \[0\], but only \[1\] are ready.*NEED_RESET"):
+            act(manager, 0)
+        manager.reset({0: None})
+        assert shown(manager) == {0: [10, 1, 0], 1: [11, 0, 0]}
+        assert (manager.reset_count, manager.reset_counts) == (2, {0: 2, 1: 1})
+
+
+def test_seeds_are_for_the_pool_that_is_made_next(library):
+    with launched(2) as manager:
+        manager.reset()
+        assert shown(manager) == {0: [10, 1, 0], 1: [11, 1, 0]}
+        manager.seed([7, 3])
+        assert shown(manager) == {0: [10, 1, 0], 1: [11, 1, 0]}
+        manager.reset()
+        assert shown(manager) == {0: [7, 0, 0], 1: [3, 0, 0]}
+        manager.close()
+        manager.launch()
+        assert shown(manager) == {0: [7, 0, 0], 1: [3, 0, 0]}
+    assert [pool.is_closed for pool in library.pools] == [True, True, True]
+
+
+def test_with_a_smaller_batch_a_step_returns_the_envs_that_are_ready_first(library):
+    with launched(4, batch_size=2) as manager:
+        assert shown(manager) == {i: [10 + i, 0, 0] for i in range(4)}
+        assert act(manager) == {0: ([10, 0, 1], False), 1: ([11, 0, 1], False)}
+        assert manager.ready_obs_id == [0, 1]
+        with pytest.raises(AssertionError, match=r"only \[0, 1\] are ready"):
+            act(manager, 2)
+        assert act(manager) == {2: ([12, 0, 1], False), 3: ([13, 0, 1], False)}
+        assert {i: t.obs.tolist() for i, t in manager.step({}).items()} == {0: [10, 0, 2], 1: [11, 0, 2]}
+
+
+def test_with_a_smaller_batch_a_collector_gets_every_step_once(library, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    manager = PoolEnvManager({"env_id": "Three-v0", "env_num": 5, "batch_size": 2})
+    policy = ScriptedPolicy(n_sample=20)
+    collector = SampleSerialCollector(SampleSerialCollector.default_config(), manager, policy, FakeWriter(), "exp")
+    samples = [sample for _ in range(3) for sample in collector.collect(drop_extra=False)]
+    collector.close()
+    steps = {seed: [] for seed in range(5)}
+    for sample in samples:
+        seed, episode, step = map(int, sample["obs"].tolist())
+        assert sample["next_obs"].tolist() == [seed, episode, step + 1]
+        assert sample["done"] is (step == 2)
+        steps[seed].append((episode, step))
+    assert all(of_env == [divmod(k, 3) for k in range(len(of_env))] for of_env in steps.values())
+    assert min(map(len, steps.values())) >= 9
+
+
+def test_with_a_smaller_batch_a_reset_of_all_envs_drops_the_steps_under_way(library):
+    with launched(4, batch_size=2) as manager:
+        act(manager)
+        manager.reset()
+        assert shown(manager) == {i: [10 + i, 1, 0] for i in range(4)}
+        with pytest.raises(RuntimeError, match=r"cannot reset only the envs \[1\] with env.manager.batch_size = 2"):
+            manager.reset({1: None})
+
+
+def test_with_a_smaller_batch_too_few_working_envs_are_an_error(library):
+    with launched(4, batch_size=3) as manager:
+        act(manager)
+        with pytest.raises(RuntimeError, match=r"batch_size = 3, but only the envs \[0, 2\] are working"):
+            act(manager, 0)
+
+
+def test_waiting_for_another_env_takes_in_the_resets_under_way(library):
+    with launched(2, batch_size=1) as manager:
+        for _ in range(3):
+            assert list(act(manager, 0)) == [0]
+        assert manager.ready_obs_id == [1]
+        assert manager.wait_another() is True
+        assert shown(manager) == {0: [10, 1, 0], 1: [11, 0, 0]}
+        assert manager.wait_another() is False
+
+
+def test_an_evaluator_counts_the_episodes_it_asks_for(library, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    cfg = InteractionSerialEvaluator.default_config()
+    cfg.update(n_episode=5, stop_value=100)
+    manager = PoolEnvManager({"env_id": "Three-v0", "env_num": 2})
+    evaluator = InteractionSerialEvaluator(cfg, manager, ScriptedPolicy(), FakeWriter(), exp_name="exp")
+    _, info = evaluator.eval()
+    evaluator.close()
+    assert info["eval_episode_return"] == [6.0] * 5
+
+
+def test_actions_outside_of_the_space_are_refused_before_any_env_steps(library):
+    with launched(2) as manager, pytest.raises(ValueError, match=r"\{1: 1000\} are outside of .*: \[0, 999\]"):
+        manager.step({0: 3, 1: np.array([1000])})
+    assert library.pools[0].actions == [[], []]
+
+
+def test_a_state_keeps_counts_and_seeds_and_begins_new_episodes(library):
+    with launched(2) as manager, launched(2) as other:
+        act(manager)
+        problems = other.load_state_dict(manager.state_dict())
+        assert problems == [f"env {i}: EnvPool saves no states of envs; its running episode is dropped" for i in (0, 1)]
+        assert shown(other) == {0: [10, 1, 0], 1: [11, 1, 0]}
+        assert other.reset_counts == {0: 2, 1: 2}
+    with launched(3, batch_size=2) as manager, launched(3, batch_size=2) as other:
+        other.load_state_dict(manager.state_dict())
+        assert other.reset_counts == {0: 2, 1: 2, 2: 2}
+
+
+@pytest.mark.parametrize(
+    "cfg, env_cfg, text",
+    [
+        ({}, None, "env.manager.env_id = None is not allowed"),
+        ({}, {"env_id": "Three-v0", "wrappers": [str]}, "env.wrappers has no meaning for the env manager env_pool"),
+        ({"env_id": "Three-v0", "batch_size": 0}, None, "batch_size = 0"),
+    ],
+)
+def test_a_config_that_envpool_cannot_follow_is_refused(library, cfg, env_cfg, text):
+    env_fn = None if env_cfg is None else [partial(GymnasiumEnv, cfg=env_cfg)]
+    with pytest.raises(ConfigError, match=text):
+        PoolEnvManager(cfg, env_fn)
+
+
+def test_what_envpool_cannot_do_is_refused(library):
+    with launched(2) as manager:
+        with pytest.raises(NotImplementedError, match="EnvPool records no videos"):
+            manager.enable_save_replay("videos")
+        with pytest.raises(ValueError, match="takes no parameters of a reset"):
+            manager.reset({0: {"level": 1}})
+
+
+def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(ImportError, match="which is not installed: pip install envpool"):
+        PoolEnvManager({"env_id": "Three-v0"})
+
+
+# -- EnvPool itself
+
+
+def needs_envpool():
+    pytest.importorskip("envpool", reason="envpool is not installed: pip install envpool")
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
+@pytest.mark.parametrize("batch_size", [4, 2])
+def test_equal_seeds_play_equal_episodes_of_cartpole(batch_size):
+    needs_envpool()
+
+    def play():
+        seen = {env_id: [] for env_id in range(4)}
+        with PoolEnvManager({"env_id": "CartPole-v1", "env_num": 4, "batch_size": batch_size}) as manager:
+            manager.seed(3)
+            manager.launch()
+            while min(map(len, seen.values())) < 60:
+                obs = manager.ready_obs
+                for env_id, row in obs.items():
+                    seen[env_id].append(row.tolist())
+                timesteps = manager.step({env_id: np.array([int(row[2] > 0.2)]) for env_id, row in obs.items()})
+                for env_id, (after, reward, done, info) in timesteps.items():
+                    assert (after.shape, reward.tolist(), info["env_id"]) == ((4,), [1.0], env_id)
+                    if done:
+                        seen[env_id].append(info["eval_episode_return"])
+        return {env_id: rows[:60] for env_id, rows in seen.items()}
+
+    first = play()
+    assert first == play()
+    returns = [row for rows in first.values() for row in rows if isinstance(row, float)]
+    assert min(returns) >= 5 and len(returns) >= 4
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
+def test_a_serial_run_trains_on_cartpole(tmp_path, monkeypatch):
+    needs_envpool()
+    monkeypatch.chdir(tmp_path)
+    main, create = copy.deepcopy(cartpole_dqn_config), copy.deepcopy(cartpole_dqn_create_config)
+    main.exp_name, create.env_manager.type = "exp", "env_pool"
+    main.env.update(collector_env_num=4, evaluator_env_num=2, n_evaluator_episode=3)
+    main.policy.collect.n_sample = 32
+    policy = serial_pipeline([main, create], seed=0, max_train_iter=20)
+    assert policy is not None
+    assert (tmp_path / "exp" / "ckpt" / "ckpt_best.pth.tar").exists()
