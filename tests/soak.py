@@ -154,7 +154,7 @@ class Soak:
         self._shared.append(len(os.listdir("/dev/shm")))
         progress = coordinator.progress()
         cells = "  ".join(f"{use.rss_mib:6.1f} {use.files:3d} {use.threads:3d}" for use in uses.values())
-        restarts = sum(getattr(coordinator.worker_keeper, "restarts", {}).values())
+        restarts = sum(getattr(coordinator.supervisor, "restarts", {}).values())
         numbers = progress.samples, progress.train_iter, progress.last_return, restarts
         found = coordinator.doubled, len(coordinator.lost_tasks()), self._shared[-1]
         print(f"{minute:6d} | {cells} | " + " | ".join(str(number) for number in (*numbers, *found)), flush=True)

@@ -10,13 +10,12 @@ from typing import Any, Protocol
 from easydict import EasyDict
 
 from ding.config.utils import workers_of
-from ding.entry.supervisor import Supervisor
+from ding.entry.supervisor import RestartLimit, Supervisor
 from ding.entry.worker_process import WorkerPlan, WorkerProcess, close_all, run_worker, wait_until_up
 from ding.interaction.server.credentials import draw_run_token
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.coordinator.worker_table import RestartLimit
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.link import WorkerLetGo
 from ding.worker.transport.stores import forget_memory_stores
@@ -47,9 +46,9 @@ def run_collector(
 _logger = logging.getLogger("ding")
 
 
-def _limits(system: EasyDict) -> tuple[int, float]:
+def _restart_limit(system: EasyDict) -> RestartLimit:
     cfg = {**Coordinator.config, **system.coordinator}
-    return cfg["max_restarts"], cfg["restart_window_s"]
+    return RestartLimit(cfg["max_restarts"], cfg["restart_window_s"])
 
 
 _RUN = {"learner": run_learner, "collector": run_collector}
@@ -99,15 +98,11 @@ class ProcessCrew:
         return {worker.name: worker.pid for worker in self._workers if worker.pid is not None}
 
     def supervise(self, coordinator: Coordinator) -> None:
-        kinds = {name: kind for kind in _CREATE for name in workers_of(self._system, kind)}
-        self._supervisor = Supervisor(
-            self._workers,
-            kinds.__getitem__,
-            lambda name: str(self._system[name].host),
-            coordinator,
-            *_limits(self._system),
-        )
-        coordinator.worker_keeper = self._supervisor
+        places = {
+            name: (kind, str(self._system[name].host)) for kind in _CREATE for name in workers_of(self._system, kind)
+        }
+        self._supervisor = Supervisor(self._workers, places, coordinator, _restart_limit(self._system))
+        coordinator.supervisor = self._supervisor
         self._supervisor.start()
 
     def close(self) -> None:
@@ -123,7 +118,7 @@ class LocalCrew:
     def __init__(self, system: EasyDict) -> None:
         self._system = system
         self._workers: dict[str, Any] = {}
-        self._replaced: Replacements | None = None
+        self._replaced: ThreadSupervisor | None = None
 
     def start(self) -> None:
         for kind in _CREATE:
@@ -142,8 +137,8 @@ class LocalCrew:
         return str(self._system[name].host), int(self._workers[name].port)
 
     def supervise(self, coordinator: Coordinator) -> None:
-        limit = RestartLimit(*_limits(self._system))
-        self._replaced = coordinator.worker_keeper = Replacements(self._replace, coordinator, limit)
+        limit = _restart_limit(self._system)
+        self._replaced = coordinator.supervisor = ThreadSupervisor(self._replace, coordinator, limit)
 
     def close(self) -> None:
         if self._replaced is not None:
@@ -164,8 +159,8 @@ def _close(worker: Any) -> None:
         _logger.error("%s", e)
 
 
-class Replacements:
-    """Puts others in the place of workers that were lost because their tasks hang; see `WorkerKeeper`.
+class ThreadSupervisor:
+    """Puts others in the place of workers that were lost because their tasks hang; see `WorkerSupervisor`.
 
     Args:
         replace: makes another worker, of a kind and name, that takes tasks; returns its host and port.

@@ -23,11 +23,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from ding.config.utils import workers_of
 from ding.entry.crew import COLLECTOR_NICE
 from ding.entry.dist_roles import be_worker
+from ding.entry.supervisor import RestartLimit
 from ding.entry.worker_process import CLOSE_S, WorkerDied, later_seed, quiet_flask
 from ding.utils.default_helper import derive_seed
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.coordinator.worker_table import RestartLimit
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.link import WorkerLetGo
 from ding.worker.transport.ray.cluster import RayCluster
@@ -168,7 +168,7 @@ class RayCrew:
         own = {**Coordinator.config, **self._system.coordinator}
         limit = RestartLimit(own["max_restarts"], own["restart_window_s"])
         self._supervisor = RaySupervisor(self._workers, self._section, coordinator, limit)
-        coordinator.worker_keeper = self._supervisor
+        coordinator.supervisor = self._supervisor
         self._supervisor.start()
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ class RayCrew:
 
 
 class RaySupervisor:
-    """Starts a worker again whose actor has died; see `WorkerKeeper`.
+    """Starts a worker again whose actor has died; see `WorkerSupervisor`.
 
     Args:
         workers: by name; they have started.

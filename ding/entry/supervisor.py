@@ -1,69 +1,84 @@
-"""Watches over the processes of workers, and starts those again that have died."""
+"""Monitoring the processes of workers, and restarting those that have died."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from ding.entry.worker_process import KILL_S, WorkerDied, WorkerProcess
-from ding.worker.coordinator.worker_table import RestartLimit
 from ding.worker.transport.link import WorkerLetGo
 
-# How long the end waits for the threads, all of which should be through soon.
+if TYPE_CHECKING:
+    from ding.worker.coordinator.coordinator import Coordinator
+
+# How long `end` waits for the threads, which should end soon.
 _JOIN_S = 5.0
-# How long it may take until it is known that a process has died that was killed.
+# How long the death of a killed process may take to be reported.
 _DEATH_S = 2 * KILL_S
 
 
-class RunSide(Protocol):
-    """Who is told of workers that go and come back; see `Coordinator`."""
+class RestartLimit:
+    """Allows each worker `max_restarts` restarts within `window_s` seconds. Thread-safe.
 
-    def deal_with_worker_gone(self, kind: str, name: str, error: Exception) -> None: ...
+    A worker that fails immediately after each restart is given up; a long run survives any number of losses.
 
-    def deal_with_worker_back(self, kind: str, name: str, host: str, port: Any) -> None: ...
+    Example:
+        >>> limit = RestartLimit(max_restarts=1, window_s=600)
+        >>> limit.take("collector0"), limit.take("collector0"), limit.take("collector1")
+        (True, False, True)
+    """
 
-    def deal_with_error(self, error: Exception) -> None: ...
+    def __init__(self, max_restarts: int, window_s: float) -> None:
+        self._max_restarts, self._window_s = max_restarts, window_s
+        self._restarted_at: defaultdict[str, deque[float]] = defaultdict(partial(deque, maxlen=max_restarts))
+        self._lock = threading.Lock()
+
+    def take(self, name: str) -> bool:
+        """Whether the worker of that name may be restarted; if so, the restart counts."""
+        with self._lock:
+            last = self._restarted_at[name]  # as many as are allowed within the window
+            if len(last) == self._max_restarts and (not last or monotonic() - last[0] < self._window_s):
+                return False
+            last.append(monotonic())
+            return True
 
 
 class Supervisor:
-    """Starts a worker again when its process has died; see `WorkerKeeper`.
+    """Restarts a worker when its process has died; see `WorkerSupervisor`.
 
-    One that dies more often than `RestartLimit` allows ends the run. One thread waits for news of all of them, nothing
-    is polled. What is to happen has a deadline: the death of a worker that was killed, and that it takes tasks after it
-    was started again.
+    A worker that dies more often than `limit` allows ends the run. One thread waits for the messages of all workers,
+    without polling. A killed worker must die, and a restarted one must accept tasks, within a deadline.
 
     Args:
-        workers: those that have started.
-        kind_of, host_of: what a worker is, and where it takes tasks, by its name.
-        start_s: how long a worker may take to start again.
+        workers: started workers.
+        places: the kind and host of each worker, by name.
+        run: is informed of workers that die and return.
+        start_s: how long a worker may take to restart.
 
     Attributes:
-        restarts: how often each was started again.
+        restarts: the number of restarts of each worker.
     """
 
     def __init__(
         self,
         workers: Sequence[WorkerProcess],
-        kind_of: Callable[[str], str],
-        host_of: Callable[[str], str],
-        run: RunSide,
-        max_restarts: int,
-        restart_window_s: float,
+        places: Mapping[str, tuple[str, str]],
+        run: Coordinator,
+        limit: RestartLimit,
         start_s: float = 120.0,
     ) -> None:
         self.restarts: Counter[str] = Counter()
         self._workers = {worker.name: worker for worker in workers}
-        self._kind_of, self._host_of, self._run = kind_of, host_of, run
-        self._limit, self._start_s = RestartLimit(max_restarts, restart_window_s), start_s
+        self._places, self._run, self._limit, self._start_s = places, run, limit, start_s
         self._watched = dict(self._workers)
-        self._due: dict[str, float] = {}  # when, at the latest, there must be news of a worker
-        self._killed: set[str] = set()  # those whose death is such news
+        self._due: dict[str, float] = {}  # by when a worker must report
+        self._killed: set[str] = set()  # workers whose death is expected by then
         self._lock = threading.Lock()
         self._is_closed = self._is_ended = False
         self._woken, self._wake = Pipe(duplex=False)
@@ -71,14 +86,14 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="worker_supervisor", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         self._thread.start()
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
-        """The coordinator has lost a worker. True: it will be started again, or its death will end the run.
+        """Take note of a worker that the coordinator has lost; returns True: it will be restarted, or end the run.
 
-        One whose process still runs hangs, or was stopped: it is killed. Not so where the coordinator had let go of it
-        before, for then it has died, and the process is that of its next life.
+        A process that still runs hangs or was stopped, and is killed, unless the coordinator had released the worker
+        before: then it has died, and the process is its successor.
         """
         with self._lock:
             worker = self._workers.get(name)
@@ -96,14 +111,14 @@ class Supervisor:
             self._due[worker.name] = monotonic() + _DEATH_S
 
     def close(self) -> None:
-        """Start no worker again, and connect none. Who dies is still told of: the tasks that end now need not wait."""
+        """Stop restarting and connecting workers. Deaths are still reported: no ending task waits for a dead worker."""
         with self._lock:
             self._is_closed = True
             joining = list(self._joining)
         _join(joining)
 
     def end(self) -> None:
-        """Watch no longer. Idempotent."""
+        """Stop monitoring. Idempotent."""
         with self._lock:
             if self._is_ended:
                 return
@@ -125,24 +140,25 @@ class Supervisor:
                     ready.remove(self._woken)
                     self._woken.recv_bytes()
                 for worker in {sources[source] for source in ready}:
-                    self._take_news(worker)
-                self._deal_with_silence()
+                    self._read(worker)
+                self._check_deadlines()
         except Exception as e:
             self._run.deal_with_error(e)
 
-    def _take_news(self, worker: WorkerProcess) -> None:
-        kind, name = self._kind_of(worker.name), worker.name
+    def _read(self, worker: WorkerProcess) -> None:
+        name, (kind, host) = worker.name, self._places[worker.name]
         try:
             with self._lock:
                 if not worker.read():
                     return
                 self._forget_deadline(name)
         except WorkerDied as e:
-            if not (worker.is_alive() and self._start_again(worker)):
+            if not (worker.is_alive() and self._restart(worker)):
                 self._give_up(worker, e)
             self._run.deal_with_worker_gone(kind, name, e)
             return
-        joining = partial(self._run.deal_with_worker_back, kind, name, self._host_of(name), worker.port)
+        assert worker.port is not None  # it has just reported it
+        joining = partial(self._run.deal_with_worker_back, kind, name, host, worker.port)
         thread = threading.Thread(target=joining, name=f"join_{name}", daemon=True)
         with self._lock:
             if self._is_closed:
@@ -150,16 +166,16 @@ class Supervisor:
             self._joining = [*(thread for thread in self._joining if thread.is_alive()), thread]
             thread.start()
 
-    def _deal_with_silence(self) -> None:
+    def _check_deadlines(self) -> None:
         with self._lock:
             silent = [self._workers[name] for name, due in self._due.items() if due <= monotonic()]
             lost = [worker for worker in silent if worker.name in self._killed]
             for worker in silent:
-                self._kill(worker)  # or it would start for ever
+                self._kill(worker)  # otherwise it could start forever
         for worker in lost:
             error = TimeoutError(f"the process of {worker.name} was killed, but has not ended within {_DEATH_S:g} s")
             self._give_up(worker, error)
-            self._run.deal_with_worker_gone(self._kind_of(worker.name), worker.name, error)
+            self._run.deal_with_worker_gone(self._places[worker.name][0], worker.name, error)
 
     def _give_up(self, worker: WorkerProcess, error: Exception) -> None:
         with self._lock:
@@ -173,7 +189,7 @@ class Supervisor:
         self._due.pop(name, None)
         self._killed.discard(name)
 
-    def _start_again(self, worker: WorkerProcess) -> bool:
+    def _restart(self, worker: WorkerProcess) -> bool:
         with self._lock:
             if self._is_closed or not self._limit.take(worker.name):
                 return False

@@ -71,7 +71,7 @@ class Observed(parallel_run.ParallelRun):
         coordinator.deal_with_worker_back = back
 
     def _observe_info(self, coordinator):
-        original, begin = coordinator.deal_with_learner_send_info, coordinator._tasks.begin_task
+        original, begin = coordinator.deal_with_learner_send_info, coordinator._scheduler.begin_task
 
         def send_info(task_id, buffer_id, info):
             self.learnt.append((monotonic(), info["learner_step"]))
@@ -84,7 +84,7 @@ class Observed(parallel_run.ParallelRun):
                 self.learner_tasks.append(dict(task))
             return begin(kind, task)
 
-        coordinator.deal_with_learner_send_info, coordinator._tasks.begin_task = send_info, begin_task
+        coordinator.deal_with_learner_send_info, coordinator._scheduler.begin_task = send_info, begin_task
 
     def train(self, deadline):
         def work():

@@ -62,7 +62,7 @@ def test_a_killed_collector_is_noticed_replaced_and_leaves_no_partial_trajectory
     run, _ = train(damage, endless)
     name, killed = seen["name"], seen["killed"]
     assert run.gone[name][0] - killed < NOTICED_S and seen["back"] - killed < NOTICED_S
-    assert run.coordinator.worker_keeper.restarts == {name: 1}
+    assert run.coordinator.supervisor.restarts == {name: 1}
     assert seen["heir"] != name and run.senders[seen["task"]] < run.gone[name][0] + NOTICED_S
     assert run.is_whole() and chunks() == []
     # The learner went on all the time, in the same task.
@@ -83,7 +83,7 @@ def test_a_collector_that_is_killed_is_started_again_three_times_and_not_a_fourt
 
     run, error = train(damage)
     assert isinstance(error, WorkerDied) and f"the process of {names[0]} was ended by SIGKILL" in str(error)
-    assert run.coordinator.worker_keeper.restarts == {names[0]: 3}
+    assert run.coordinator.supervisor.restarts == {names[0]: 3}
     assert run.is_whole() and chunks() == []
 
 
@@ -248,7 +248,7 @@ def test_tasks_that_hang_are_abandoned_their_workers_restarted_and_the_run_goes_
     assert isinstance(outcome, ParallelOutcome) and outcome.progress.last_return is not None
     status = run.coordinator.status()
     assert sum("made no env step for" in note.text for note in status.errors) == status.stalled_tasks == 2
-    assert sum(run.coordinator.worker_keeper.restarts.values()) == 2
+    assert sum(run.coordinator.supervisor.restarts.values()) == 2
 
 
 def test_a_learner_that_hangs_is_restarted_and_goes_on_where_it_was(train):
@@ -264,6 +264,6 @@ def test_a_learner_that_hangs_is_restarted_and_goes_on_where_it_was(train):
     assert isinstance(outcome, ParallelOutcome) and os.path.exists("hangs")
     first, second = run.learner_tasks
     assert first["task_id"] == second["task_id"] and second["resume"] is True
-    assert run.coordinator.worker_keeper.restarts == {"learner0": 1}
+    assert run.coordinator.supervisor.restarts == {"learner0": 1}
     [told] = [note.text for note in run.coordinator.status().errors if "is lost" in note.text]
     assert "learner learner0 has made no iteration, though it has data, for" in told

@@ -185,7 +185,7 @@ def test_a_killed_worker_is_replaced_and_the_run_goes_on(train, name):
 
     run, outcome = train(damage, long_episodes(comm="ray", policy__learn__learner={"send_policy_freq": 1}))
     assert not isinstance(outcome, Exception)
-    assert run.gone[name] and run.coordinator.worker_keeper.restarts == {name: 1}
+    assert run.gone[name] and run.coordinator.supervisor.restarts == {name: 1}
     assert [task.get("resume") for task in run.learner_tasks] == ([None, True] if name == "learner0" else [None])
 
 
@@ -200,4 +200,4 @@ def test_a_worker_that_is_killed_again_and_again_ends_the_run(train):
     configs = long_episodes(comm="ray", system={"coordinator": {"max_restarts": 1}})
     run, error = train(damage, configs)
     assert isinstance(error, WorkerDied) and "collector0" in str(error)
-    assert run.coordinator.worker_keeper.restarts == {"collector0": 1}
+    assert run.coordinator.supervisor.restarts == {"collector0": 1}

@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 import pytest
 from easydict import EasyDict
 
-from ding.entry.supervisor import Supervisor
+from ding.entry.supervisor import RestartLimit, Supervisor
 from ding.entry.worker_process import WorkerDied, WorkerPlan, WorkerProcess, close_all, wait_until_up
 from ding.worker.transport.link import WorkerLetGo
 from tests.entry.test_worker_process import serve
@@ -48,8 +48,8 @@ def supervise():
         for worker in workers:
             worker.start()
         wait_until_up(workers, PATIENCE_S)
-        places = [lambda name: "collector", lambda name: "host"]
-        made.append(Supervisor(workers, *places, Run(), max_restarts, window_s, **limits))
+        places = dict.fromkeys(names, ("collector", "host"))
+        made.append(Supervisor(workers, places, Run(), RestartLimit(max_restarts, window_s), **limits))
         made[-1].start()
         return made[-1], made[-1]._run, workers
 
@@ -90,7 +90,7 @@ def test_the_death_after_the_last_restart_is_an_error(supervise):
 
 def test_restarts_that_are_long_past_do_not_count(supervise, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("ding.worker.coordinator.worker_table.monotonic", lambda: now[0])
+    monkeypatch.setattr("ding.entry.supervisor.monotonic", lambda: now[0])
     supervisor, run, workers = supervise(max_restarts=2, window_s=100)
     for now[0] in (10.0, 60.0, 110.0, 160.0):  # two within each 100 s
         kill(workers[0])
@@ -196,4 +196,4 @@ def test_who_dies_while_the_run_ends_is_told_of_and_not_started_again(supervise)
 
 
 def test_a_supervisor_that_was_not_started_ends():
-    Supervisor([], str, str, Run(), 3, 600).end()
+    Supervisor([], {}, Run(), RestartLimit(3, 600)).end()

@@ -1,4 +1,4 @@
-"""What directs the other workers."""
+"""The workers that direct the others: coordinator and commanders."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ __all__ = [
     "get_parallel_commander_cls",
 ]
 
-# What parallel training is made of loads when it is first used.
+# The parts of parallel training are imported when they are first used.
 __getattr__ = lazy_names(
     __name__,
     {

@@ -17,11 +17,14 @@ from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.worker.coordinator.run_state import EnvSteps
 from ding.worker.transport.transport import transport_name
 
+Task = dict[str, Any]
+# Importing this module registers all commanders of the package.
+_OWN = "ding.worker.coordinator.one_vs_one_parallel_commander"
 _EPISODES = ("collector_episode_num", "evaluator_episode_num")
 
 
-class TaskForms:
-    """Fills in tasks from the main config of an experiment, which it leaves alone.
+class TaskConfigs:
+    """Creates the configs of tasks from the main config of an experiment, which stays unchanged.
 
     Args:
         cfg: the compiled main config.
@@ -36,7 +39,7 @@ class TaskForms:
         self._env_cfgs = {is_eval: self._env_cfg(is_eval) for is_eval in (False, True)}
 
     def _env_cfg(self, is_eval: bool) -> EasyDict:
-        """The env section for one kind of task: its episode number becomes that of the env manager."""
+        """The env section for one kind of task: its number of episodes goes to the env manager."""
         env = copy.deepcopy(self._cfg.env)
         key = _EPISODES[is_eval]
         episodes = env.get(key)
@@ -85,17 +88,10 @@ class TaskForms:
         }
 
 
-Task = dict[str, Any]
-
-
-# Importing this module registers all commanders of the package.
-_OWN = "ding.worker.coordinator.one_vs_one_parallel_commander"
-
-
 class BaseCommander(ABC):
-    """What a coordinator asks and tells. Only `get_collector_task` must be there; the rest have defaults.
+    """Decides which tasks a coordinator runs. Only `get_collector_task` is required; the other methods have defaults.
 
-    The coordinator calls all methods under one lock, and asks for a task when a worker is free.
+    The coordinator calls all methods under one lock, and requests a task when a worker is free.
 
     Example:
         >>> class EndsAtOnce(BaseCommander):
@@ -112,7 +108,7 @@ class BaseCommander(ABC):
 
     # Whether an evaluation has reached the goal of the run.
     is_solved = False
-    # Those of the run's collecting tasks, which the coordinator counts.
+    # The env steps of the run's collecting tasks, which the coordinator counts.
     env_steps: EnvSteps
 
     config: dict[str, Any] = {
@@ -137,7 +133,7 @@ class BaseCommander(ABC):
         return default_config_of(cls)
 
     def _open_spaces(self, cfg: Mapping[str, Any]) -> EasyDict:
-        """Check the commander section, and make the containers of running tasks."""
+        """Check the commander section, and create the counters of running tasks."""
         check_config(cfg, type(self).__name__, self.config_rules)
         own = EasyDict({**self.config, **cfg})
         self.env_steps = EnvSteps()
@@ -147,91 +143,91 @@ class BaseCommander(ABC):
 
     @abstractmethod
     def get_collector_task(self) -> Task | None:
-        """The next task for a collector, or None while there is none to give."""
+        """The next task for a collector, or None if there is none at present."""
 
     def get_learner_task(self) -> Task | None:
-        """The next task for a learner, or None while there is none to give."""
+        """The next task for a learner, or None if there is none at present."""
         return None
 
     def judge_collector_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
-        """Whether the collector that sent `info` is through with its task."""
+        """Whether the collector that sent `info` is done with its task."""
         return bool(info.get("collector_done", False))
 
     def judge_learner_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
-        """Whether the learner that sent `info` is through with its task."""
+        """Whether the learner that sent `info` is done with its task."""
         return bool(info.get("learner_done", False))
 
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool | None:
-        """Take the result of a collector task; True when the whole run may end."""
+        """Take the result of a collector task; returns True if the whole run may end."""
         self._collector_task_space.release_space()
         return None
 
     def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str | None:
-        """Take the result of a learner task; return the id of the buffer that is of no use any more."""
+        """Take the result of a learner task; returns the id of the buffer to close."""
         self._learner_task_space.release_space()
         buffer_id: str | None = finished_task.get("buffer_id")
         return buffer_id
 
     def notify_fail_collector_task(self, task: Mapping[str, Any]) -> None:
-        """A task was not run, or was broken off."""
+        """A task was not run, or was aborted."""
         self._collector_task_space.release_space()
 
     def notify_fail_learner_task(self, task: Mapping[str, Any]) -> None:
-        """A task was not run, or was broken off."""
+        """A task was not run, or was aborted."""
         self._learner_task_space.release_space()
 
     def update_learner_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Take what a learner tells after each of its iterations."""
+        """Take the report of a learner about an iteration."""
         return
 
     def update_collector_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Take what a collector tells while it runs: `cur_episode`, `cur_step` and `cur_sample` of its task."""
+        """Take the progress of a running collector task: `cur_episode`, `cur_step` and `cur_sample`."""
         return
 
     def is_collector_task_useless(self, task_id: str) -> bool:
-        """Whether nobody needs what a running collector task would still bring; then it is ended at once, as if done.
+        """Whether further results of a running collector task are useless; then it ends at once, as if it were done.
 
-        Asked after each of its messages.
+        Called after each of its messages.
         """
         return False
 
     @property
     def collector_task_places(self) -> int | None:
-        """How many collector tasks may run at a time; None for a commander that keeps no count."""
+        """The number of collector tasks that may run at a time; None if the commander does not count them."""
         space: LimitedSpaceContainer | None = getattr(self, "_collector_task_space", None)
         return None if space is None else space.max_val
 
     def increase_collector_task_space(self) -> None:
-        """A collector has come."""
+        """A collector has joined."""
         self._collector_task_space.increase_space()
 
     def decrease_collector_task_space(self) -> None:
-        """A collector has gone."""
+        """A collector has left."""
         self._collector_task_space.decrease_space()
 
     def state_dict(self) -> dict[str, Any]:
-        """What another commander of this type needs to go on with the run, in plain values and arrays, which nobody
-        changes afterwards.
+        """The state from which another commander of this type resumes the run, in plain values and arrays that do not
+        change afterwards.
 
-        `{}`, the default, is for commanders that cannot: their runs begin anew, but for their counters.
+        The default is `{}`: the run of such a commander begins anew, except for the counters.
         """
         return {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, before anything else is asked or told.
+        """Resume from a `state_dict`, before any other method is called.
 
-        The learner tasks that ran, or were still to run, come back to the coordinator and are not to be given again.
-        Collector tasks that ran are gone.
+        The coordinator restores the learner tasks that ran or waited, so they must not be given again. Collector tasks
+        that ran are lost.
         """
         return
 
     def close(self) -> None:  # noqa: B027 overriding it is optional
-        """The run is over; nothing else is called after this."""
+        """End; no other method is called afterwards."""
 
 
 @COMMANDER_REGISTRY.register("naive")
 class NaiveCommander(BaseCommander):
-    """Gives collectors and learners one task after the other, for tests: it never evaluates and never ends a run.
+    """Gives one task after another, for tests: it never evaluates and never ends a run.
 
     Args:
         cfg: the compiled main config.
@@ -240,7 +236,7 @@ class NaiveCommander(BaseCommander):
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = EasyDict(cfg)
         self._open_spaces(self._cfg.policy.other.commander)
-        self._forms = TaskForms(cfg)
+        self._task_configs = TaskConfigs(cfg)
         self._collector_task_count = 0
         self._learner_task_count = 0
         self._collector_task_finish_count = 0
@@ -251,7 +247,9 @@ class NaiveCommander(BaseCommander):
         if not self._collector_task_space.acquire_space():
             return None
         self._collector_task_count += 1
-        collector_cfg = self._forms.collector_cfg(False, {"eps": 0.9}, self._forms.policy_cfg(), "test.pth")
+        collector_cfg = self._task_configs.collector_cfg(
+            False, {"eps": 0.9}, self._task_configs.policy_cfg(), "test.pth"
+        )
         return {
             "task_id": f"collector_task_id{self._collector_task_count}",
             "buffer_id": "test",
@@ -262,7 +260,7 @@ class NaiveCommander(BaseCommander):
         if not self._learner_task_space.acquire_space():
             return None
         self._learner_task_count += 1
-        return self._forms.learner_task(f"learner_task_id{self._learner_task_count}", "test.pth", "test")
+        return self._task_configs.learner_task(f"learner_task_id{self._learner_task_count}", "test.pth", "test")
 
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
         super().finish_collector_task(task_id, finished_task)

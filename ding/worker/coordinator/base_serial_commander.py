@@ -1,4 +1,4 @@
-"""The commander of a serial pipeline: tells the collector how to collect next."""
+"""The commander of a serial pipeline, which gives the settings of each collection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORKERS = ("_cfg", "_learner", "_collector", "_evaluator", "_replay_buffer", "_
 
 
 class BaseSerialCommander:
-    """Asks the policy's command mode for the settings of each collection.
+    """Gets the settings of each collection from the policy's command mode.
 
     Args:
         cfg: the commander section; no key has an effect here.
@@ -65,11 +65,11 @@ class BaseSerialCommander:
         return self._policy.get_setting_collect({**self._learner.learn_info, "envstep": self._collector.envstep})
 
     def state_dict(self) -> dict[str, Any]:
-        """What a subclass counts; the workers tell their own states."""
+        """The attributes of a subclass; the workers have states of their own."""
         return attributes_state(self, _WORKERS)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` has told."""
+        """Resume from a `state_dict`."""
         load_attributes_state(self, state)
 
     @property

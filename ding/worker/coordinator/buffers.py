@@ -1,4 +1,4 @@
-"""The replay buffers of a coordinator, and which chunks of samples are still needed for them."""
+"""The replay buffers of a coordinator, and which chunks of samples they still need."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from ding.worker.replay_buffer.base_buffer import create_buffer
 from ding.worker.transport.ledger import DATA_ID, ChunkLedger, chunks_of
 from ding.worker.transport.stores import SampleStore
 
-Rows = list[dict[str, Any]]
+SampleList = list[dict[str, Any]]  # samples, or their metadata
+# The names of our collectors' chunks: this prefix, the rest of the collector's name, a number.
+_CHUNK_PREFIX = "env_"
 
 
-class BufferRoom:
-    """Buffers by id, filled with the metadata of samples. Thread-safe.
+class BufferSet:
+    """Replay buffers by id, filled with the metadata of samples. Thread-safe.
 
-    A chunk of samples is deleted when no stored sample and no batch on its way to a learner needs it.
+    A chunk of samples is deleted when no stored sample and no batch on its way to a learner needs it. The content of
+    the buffers can be saved, and restored in another set (`freeze`, `restore`).
 
     Args:
         exp_name: folder of the experiment, for the logs of the buffers.
-        store: where the chunks lie; None to leave them alone.
+        store: where the chunks lie; None leaves them alone.
         logger: a text logger.
 
     Attributes:
         buffers: the open buffers.
-        is_deleting: whether chunks are deleted; else they are left for another coordinator.
+        is_deleting: whether chunks are deleted; otherwise they are left for another coordinator.
     """
 
     def __init__(self, exp_name: str, store: SampleStore | None, logger: Any) -> None:
@@ -42,10 +45,11 @@ class BufferRoom:
         self._store = store
         self.is_deleting = True
         self._cfgs: dict[str, EasyDict] = {}  # by buffer
+        self._collectors: set[str] = set()  # those whose samples were restored, and lost ones
         self._ledger = ChunkLedger(self._delete)
         self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # by task: chunks on their way
-        # A batch must be in the ledger before another push, or its own draw, lets go of the samples in it. So what the
-        # buffers drop is put aside while the lock is held, and let go afterwards.
+        # A batch must be in the ledger before another push, or its own draw, drops the samples in it. So the chunks
+        # that buffers drop are collected while the lock is held, and released afterwards.
         self._lock = threading.Lock()
         self._dropped: list[str] = []  # chunks
         self._changed = threading.Condition()
@@ -55,10 +59,10 @@ class BufferRoom:
         self._has_warned = False
 
     def open(self, buffer_id: str, cfg: Mapping[str, Any]) -> None:
-        """Make the buffer, unless it is there.
+        """Create the buffer unless it exists.
 
         Raises:
-            ConfigError: the buffer cannot do what parallel training asks of it.
+            ConfigError: the buffer lacks what parallel training needs.
         """
         with self._lock:
             if buffer_id not in self.buffers:
@@ -78,35 +82,35 @@ class BufferRoom:
         buffer.start()
         return buffer
 
-    def _note_dropped(self, rows: Rows) -> None:
-        self._dropped += chunks_of(rows)
+    def _note_dropped(self, samples: SampleList) -> None:
+        self._dropped += chunks_of(samples)
 
-    def push(self, buffer_id: str, rows: Rows) -> int | None:
-        """Push the metadata of samples; those in columns are not looked at one by one.
+    def push(self, buffer_id: str, samples: SampleList) -> int | None:
+        """Push the metadata of samples; columns are not inspected item by item.
 
         Returns:
-            how many the buffer has taken in: all, or none if it limits the rate; None where the buffer is unknown.
+            how many the buffer has accepted: all, or none if it limits the rate; None if the buffer is unknown.
         """
-        _tell_collect_iter(rows)
-        chunks = self._ledger.add(rows)
+        _add_collect_iter(samples)
+        chunks = self._ledger.add(samples)
         try:
             with self._dropping():
                 buffer = self.buffers.get(buffer_id)
-                is_taken = buffer is not None and _push(buffer, rows)
+                is_accepted = buffer is not None and _push(buffer, samples)
         except BaseException:
             self._ledger.release_chunks(chunks)
             raise
-        if not is_taken:
+        if not is_accepted:
             self._ledger.release_chunks(chunks)
         with self._changed:
             self._pushes += 1
             self._changed.notify_all()
         if buffer is None:
             return None
-        return len(rows) if is_taken else 0
+        return len(samples) if is_accepted else 0
 
-    def sample(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> Rows | None:
-        """A batch, whose chunks stay until `trained` says that it is done with; None where there is none to have."""
+    def sample(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> SampleList | None:
+        """Draw a batch, whose chunks are kept until `trained` reports it as used; None if no batch is available."""
         with self._dropping():
             buffer = self.buffers.get(buffer_id)
             batch = None if buffer is None else _sample(buffer, batch_size, cur_learner_iter)
@@ -118,7 +122,7 @@ class BufferRoom:
 
     @contextlib.contextmanager
     def _dropping(self) -> Iterator[None]:
-        """Hold the lock; then let go of what the buffers have dropped meanwhile."""
+        """Hold the lock; then release the chunks that the buffers have dropped meanwhile."""
         dropped: list[str] = []
         try:
             with self._lock:
@@ -130,21 +134,21 @@ class BufferRoom:
             self._ledger.release_chunks(dropped)
 
     def where(self, buffer_id: str) -> dict[str, Any] | None:
-        """Where workers find the samples of a buffer themselves, in plain values; None where they come by `push` and go
-        by `sample`, or the buffer is unknown.
+        """Where workers find the samples of a buffer themselves, in plain values; None if the buffer is unknown, or its
+        samples go through `push` and `sample`.
         """
         return None
 
     def note_level(self, buffer_id: str, level: int) -> None:
-        """A learner that draws its batches itself has found so many items in the buffer."""
+        """Record the number of items that a learner, which draws its own batches, has found in the buffer."""
 
     def levels(self) -> list[tuple[str, int, int]]:
-        """Of each open buffer: id, number of items, capacity."""
+        """The id, number of items and capacity of each open buffer."""
         with self._lock:
             return [(name, int(b.count()), int(b.replay_buffer_size)) for name, b in self.buffers.items()]
 
     def batches_under_way(self) -> int:
-        """How many batches learners have not read yet."""
+        """The number of batches that learners have not read yet."""
         with self._lock:
             return sum(len(batches) for batches in self._batches.values())
 
@@ -155,27 +159,27 @@ class BufferRoom:
             self._changed.wait_for(lambda: self._is_awake or self._pushes != missed, timeout_s)
 
     def wake(self) -> None:
-        """End all waits, from now on."""
+        """End all waits, current and later ones."""
         with self._changed:
             self._is_awake = True
             self._changed.notify_all()
 
     def trained(self, task_id: str, count: int) -> None:
-        """The oldest `count` batches of this task are done with."""
+        """Release the oldest `count` batches of this task, which the learner has read."""
         with self._lock:
             batches = self._batches.get(task_id, deque())
             chunks = [chunk for _ in range(min(count, len(batches))) for chunk in batches.popleft()]
         self._ledger.release_chunks(chunks)
 
     def forget_task(self, task_id: str) -> None:
-        """None of the batches of this task is needed any more."""
+        """Release all batches of this task."""
         with self._lock:
             chunks = [chunk for batch in self._batches.pop(task_id, ()) for chunk in batch]
             self._missed.pop(task_id, None)
         self._ledger.release_chunks(chunks)
 
     def update(self, buffer_id: str, priority_info: Mapping[str, Any]) -> bool:
-        """Set priorities; False where the buffer is unknown."""
+        """Set priorities; returns False if the buffer is unknown."""
         buffer = self.buffers.get(buffer_id)
         if buffer is None:
             return False
@@ -184,7 +188,7 @@ class BufferRoom:
         return True
 
     def close_buffer(self, buffer_id: str) -> None:
-        """Close a buffer and forget it."""
+        """Close and remove a buffer."""
         with self._dropping():
             buffer = self.buffers.pop(buffer_id, None)
             if buffer is not None:
@@ -199,65 +203,16 @@ class BufferRoom:
         if self._store is not None and self.is_deleting:
             self._store.sweep()
 
-    def _delete(self, name: str) -> None:
-        if self._store is None or not self.is_deleting:
-            return
-        try:
-            self._store.delete(name)
-        except (OSError, ValueError) as e:
-            if not self._has_warned:  # what holds for one will hold for all of them
-                self._logger.warning("the samples %r, and others perhaps, are left where they are: %s", name, e)
-            self._has_warned = True
-
-
-def _push(buffer: Any, rows: Rows) -> bool:
-    """Push; returns whether the buffer took them in, which it does with all or none."""
-    before = getattr(buffer, "push_count", None)
-    buffer.push(rows, -1)
-    return before is None or buffer.push_count != before
-
-
-def _sample(buffer: Any, batch_size: int, cur_learner_iter: int) -> Rows | None:
-    if isinstance(buffer, DequeBufferWrapper) and buffer.count() < batch_size:
-        return None  # it would warn of it, each time
-    batch: Rows | None = buffer.sample(batch_size, cur_learner_iter)
-    return batch
-
-
-def _tell_collect_iter(rows: Rows) -> None:
-    """Let the buffer know how old the samples are; workers of other makes tell it as `policy_iter` only."""
-    columns = rows.columns if isinstance(rows, Samples) else None
-    if isinstance(rows, Samples) and columns is not None:
-        told = columns.get("policy_iter")
-        if "collect_iter" in columns or told is None:
-            return
-        if not any(column.kind is Kind.OBJECT for column in columns_of(told)):  # else some may be None
-            rows.set_column("collect_iter", told)
-            return
-    for row in rows:
-        if "collect_iter" not in row and row.get("policy_iter") is not None:
-            row["collect_iter"] = row["policy_iter"]
-
-
-# What the names of chunks begin with that our collectors write; then comes that of the collector, and a number.
-_CHUNK_PREFIX = "env_"
-
-
-class KeptBufferRoom(BufferRoom):
-    """A room whose buffers another room can have, with their content. See `BufferRoom`."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._collectors: set[str] = set()  # those of the samples that were restored, and those that were lost
+    # Buffers that outlive their coordinator.
 
     def freeze(self, buffer_id: str, cfg: Mapping[str, Any]) -> dict[str, Any]:
-        """What `restore` needs for a buffer, besides its id.
+        """The arguments of `restore` for a buffer, besides its id, in plain values.
 
-        The content is None where the buffer is not open, and for types of buffers that cannot be kept, which have no
-        `freeze` and `discard`. Functions in the config are left out.
+        The content is None if the buffer is not open, or has no `freeze` and `discard`. Functions in the config are
+        left out.
 
         Args:
-            cfg: of a buffer that is not open yet.
+            cfg: the config of a buffer that is not open yet.
         """
         buffer, content = self.buffers.get(buffer_id), None
         if buffer is not None and hasattr(buffer, "freeze") and hasattr(buffer, "discard"):
@@ -265,7 +220,7 @@ class KeptBufferRoom(BufferRoom):
         return {"cfg": without_functions(self._cfgs.get(buffer_id, cfg)), "content": content}
 
     def restore(self, buffer_id: str, cfg: Mapping[str, Any], content: dict[str, Any] | None) -> tuple[int, int]:
-        """Open a buffer with what it had in it, but for samples whose chunks are not there any more.
+        """Open a buffer with saved content, except samples whose chunks no longer exist.
 
         Returns:
             how many samples it holds, and how many were dropped.
@@ -277,38 +232,39 @@ class KeptBufferRoom(BufferRoom):
         if content is None:
             return 0, 0
         buffer, held = self.buffers[buffer_id], []
-        there = None if self._store is None else self._store.names()
+        existing = None if self._store is None else self._store.names()
 
-        def is_unwanted(row: Any) -> bool:
-            held.append(row)
-            return there is not None and isinstance(row, Mapping) and _chunk_of(row) not in there
+        def is_unwanted(sample: Any) -> bool:
+            held.append(sample)
+            return existing is not None and isinstance(sample, Mapping) and _chunk_of(sample) not in existing
 
         with self._dropping():
             buffer.load_state_dict(content)
             dropped: int = buffer.discard(is_unwanted)
             self._ledger.add(held)
-        self._collectors.update(_collector_of(str(name)) for name in _chunks_of(held))
+        chunks = {_chunk_of(sample) for sample in held if isinstance(sample, Mapping)} - {None}
+        self._collectors.update(_collector_of(str(name)) for name in chunks)
         return len(held) - dropped, dropped
 
     def delete_unneeded(self) -> int:
-        """Delete the chunks that nobody needs: those that came after the content of the buffers was kept, and those
-        that lost collectors had not told of.
+        """Delete unused chunks: those written after the buffers were saved, and unreported ones of lost collectors.
 
-        In a folder outside that of the experiment, where other runs may have theirs, these are only the chunks of
-        collectors which are known from samples that were restored, or that they had told of before they were lost.
+        Other runs may have chunks in a folder outside the experiment's. There, only the chunks of collectors are
+        deleted that are known from restored samples, or from their reports before they were lost.
 
         Returns:
-            how many.
+            the number of deleted chunks.
         """
         if self._store is None:
             return 0
-        is_own = _lies_in(self._store.root, self._exp_name)
+        is_own = os.path.abspath(self._store.root).startswith(os.path.abspath(self._exp_name) + os.sep)
         return self._delete_unused(lambda collector: is_own or collector in self._collectors)
 
     def abandon(self, chunk: Any) -> None:
-        """The collector that has told of this chunk is lost: those that it has not told of go.
+        """Delete the unreported chunks of a lost collector.
 
-        As the name is one that a worker has told, it may be anything.
+        Args:
+            chunk: the last chunk that the collector reported. A worker sent the name, so it may be anything.
         """
         lost = _collector_of(os.path.basename(chunk)) if isinstance(chunk, str) else ""
         if self._store is None or not lost.startswith(_CHUNK_PREFIX):
@@ -316,7 +272,7 @@ class KeptBufferRoom(BufferRoom):
         self._collectors.add(lost)  # it may still be writing
         try:
             self._delete_unused(lambda collector: collector == lost)
-        except OSError as e:  # they are looked for once more at the end
+        except OSError as e:  # the end of the run tries once more
             self._logger.warning("chunks of the lost collector %s are left where they are: %s", lost, e)
 
     def _delete_unused(self, is_meant: Callable[[str], bool]) -> int:
@@ -330,26 +286,57 @@ class KeptBufferRoom(BufferRoom):
             self._delete(name)
         return len(names)
 
+    def _delete(self, name: str) -> None:
+        if self._store is None or not self.is_deleting:
+            return
+        try:
+            self._store.delete(name)
+        except (OSError, ValueError) as e:
+            if not self._has_warned:  # the others are likely to fail for the same reason
+                self._logger.warning("the samples %r, and others perhaps, are left where they are: %s", name, e)
+            self._has_warned = True
 
-def _chunk_of(row: Mapping[str, Any]) -> str | None:
-    """The plain name of the chunk that a sample lies in."""
-    return os.path.basename(row[DATA_ID]) if DATA_ID in row else None
+
+def _push(buffer: Any, samples: SampleList) -> bool:
+    """Push; returns whether the buffer has accepted all samples, or none."""
+    before = getattr(buffer, "push_count", None)
+    buffer.push(samples, -1)
+    return before is None or buffer.push_count != before
 
 
-def _chunks_of(rows: Rows) -> set[str | None]:
-    return {_chunk_of(row) for row in rows if isinstance(row, Mapping)} - {None}
+def _sample(buffer: Any, batch_size: int, cur_learner_iter: int) -> SampleList | None:
+    if isinstance(buffer, DequeBufferWrapper) and buffer.count() < batch_size:
+        return None  # it would log a warning each time
+    batch: SampleList | None = buffer.sample(batch_size, cur_learner_iter)
+    return batch
+
+
+def _add_collect_iter(samples: SampleList) -> None:
+    """Add the age of the samples for the buffer; foreign workers send it as `policy_iter` only."""
+    columns = samples.columns if isinstance(samples, Samples) else None
+    if isinstance(samples, Samples) and columns is not None:
+        policy_iter = columns.get("policy_iter")
+        if "collect_iter" in columns or policy_iter is None:
+            return
+        if not any(column.kind is Kind.OBJECT for column in columns_of(policy_iter)):  # otherwise some may be None
+            samples.set_column("collect_iter", policy_iter)
+            return
+    for sample in samples:
+        if "collect_iter" not in sample and sample.get("policy_iter") is not None:
+            sample["collect_iter"] = sample["policy_iter"]
+
+
+def _chunk_of(sample: Mapping[str, Any]) -> str | None:
+    """The plain name of the chunk that holds a sample."""
+    return os.path.basename(sample[DATA_ID]) if DATA_ID in sample else None
 
 
 def _collector_of(name: str) -> str:
     return name.rpartition("_")[0]
 
 
-def _lies_in(path: str, folder: str) -> bool:
-    return os.path.abspath(path).startswith(os.path.abspath(folder) + os.sep)
-
-
 def without_functions(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without what no file can hold."""
+    """A config without functions, which no file can hold."""
     return {
         key: without_functions(value) if isinstance(value, Mapping) else value
         for key, value in cfg.items()

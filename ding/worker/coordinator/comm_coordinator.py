@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ding.worker.coordinator.coordinator import Coordinator
     from ding.worker.coordinator.operator_sync import OperatorWorkers
 
-Rows = list[dict[str, Any]]
+SampleList = list[dict[str, Any]]  # samples, or their metadata
 Task = dict[str, Any]
 
 COLLECTOR, LEARNER = "collector", "learner"
@@ -43,14 +43,14 @@ class TaskStalled(WorkerLost):
 
 
 class TaskRun:
-    """Runs one task on one worker; used by one thread.
+    """Exchanges the messages of one task with one worker; used by one thread.
 
     Args:
-        side: who is told what the worker says.
+        side: receives what the worker reports.
         timeout_s: how long the worker may take to answer a message.
-        is_ending: whether the coordinator wants all tasks to end.
-        number: of the task, if the worker is to know it: its seeds follow from that.
-        silence_limit_s: how long the task may make no progress; 0 for any time.
+        is_ending: whether the coordinator ends all tasks.
+        number: the number of the task, from which a collector derives its seeds.
+        silence_limit_s: how long the task may make no progress; 0 for no limit.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class TaskRun:
     ) -> None:
         self.worker, self.task, self._number = worker, task, number
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
-        self._demand: dict[str, Any] | None = None  # of a learner, told with its last answer
+        self._demand: dict[str, Any] | None = None  # of a learner, from its last answer
         self._silence_limit_s = silence_limit_s
-        # Those of the task, not those that the worker puts into its replies.
+        # The ids of the task, not those in the worker's replies.
         self.task_id: str = task["task_id"]
         self.buffer_id: str = task["buffer_id"]
 
     def start(self) -> None:
-        """Have the worker begin.
+        """Have the worker begin the task.
 
         Raises:
             TaskFailed, WorkerLost: see `Link.run`; of all methods.
-            TypeError: there is something in the task that JSON cannot hold.
+            TypeError: the task contains a value that JSON cannot hold.
         """
         own: dict[str, Any] = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
         if self._number is not None:
@@ -90,10 +90,10 @@ class TaskRun:
             ) from e
 
     def run(self) -> bool:
-        """Exchange messages until the task is done (True), or the coordinator ends (False).
+        """Exchange messages until the task is done (returns True) or the coordinator ends (False).
 
         Raises:
-            TaskStalled: a collector makes no env step, or a learner that has batches no iteration.
+            TaskStalled: a collector makes no env step, or a learner with data makes no iteration.
         """
         step = self._collect if self.worker.kind == COLLECTOR else self._learn
         while not self._is_ending():
@@ -102,11 +102,11 @@ class TaskRun:
         return False
 
     def close(self) -> dict[str, Any]:
-        """Have the worker end the task; returns what it reports."""
+        """Have the worker end the task; returns its report."""
         return self._send(_CLOSE[self.worker.kind])
 
     def finish(self, finished_task: dict[str, Any]) -> None:
-        """Tell the coordinator that the task is done."""
+        """Report to the coordinator that the task is done."""
         if self.worker.kind == COLLECTOR:
             self._side.deal_with_collector_finish_task(self.task_id, finished_task)
         else:
@@ -119,19 +119,19 @@ class TaskRun:
 
     def _collect(self) -> bool:
         reply = self._send(COLLECTOR_DATA)
-        rows, infos = _collected(reply)
+        samples, infos = _collected(reply)
         pushed = reply.get("pushed")
-        if not (rows or pushed or infos):
+        if not (samples or pushed or infos):
             self._check_silence(reply, "made no env step")
         if reply.get("progress"):
             self._side.deal_with_collector_progress(self.task_id, reply["progress"])
-        if rows:
-            data: Any = rows if self.worker.is_batched else rows[0]
-            first = part_of(rows, 0, 1)[0]  # looking at an item makes all of them
+        if samples:
+            data: Any = samples if self.worker.is_batched else samples[0]
+            first = part_of(samples, 0, 1)[0]  # accessing an item of the whole would create all items
             self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, first.get("data_id", ""), data)
         if pushed:
             self._side.deal_with_collector_pushed(self.task_id, self.buffer_id, pushed)
-        # Every info counts, so not one generator: `any` would stop at the first that says the end.
+        # A list, not a generator: every info counts, and `any` would stop at the first end.
         ends = [self._side.deal_with_collector_judge_finish(self.task_id, info) for info in infos]
         return any(ends) or self._side.is_collector_task_useless(self.task_id)
 
@@ -142,7 +142,7 @@ class TaskRun:
             if self._take_infos(demand):
                 return True
         self._check_silence(demand, "made no iteration, though it has data,")
-        if "level" in demand:  # it draws its batches itself
+        if "level" in demand:  # it draws its own batches
             self._side.deal_with_learner_level(self.buffer_id, int(demand["level"]))
             return False
         batches = self._batches(demand)
@@ -151,12 +151,12 @@ class TaskRun:
         if not self.worker.is_batched:
             return self._take_infos(self._send(LEARNER_LEARN, data=list(batches[0])))
         reply = self._send(LEARNER_LEARN, **pack_batches(batches), demand=True)
-        if "batch_num" in reply:  # else it has to be asked
+        if "batch_num" in reply:  # otherwise it must be asked
             self._demand = reply
         return self._take_infos(reply)
 
     def _check_silence(self, reply: Mapping[str, Any], what: str) -> None:
-        """By the worker's own clock: time in which it was not asked, or was stopped, does not count."""
+        """By the worker's clock: time in which it was not asked, or was stopped, does not count."""
         silence_s, limit_s = float(reply.get("silence_s", 0.0)), self._silence_limit_s
         if limit_s and silence_s > limit_s:
             raise TaskStalled(
@@ -164,10 +164,11 @@ class TaskRun:
                 f"{self.task_id}, more than task_silence_s = {limit_s:g} allows"
             )
 
-    def _batches(self, demand: Mapping[str, Any]) -> list[Rows]:
-        """What the buffer has of what the learner wants; waits for the first batch, but not if the learner may have
-        something to tell meanwhile: that it is done, perhaps."""
-        batches: list[Rows] = []
+    def _batches(self, demand: Mapping[str, Any]) -> list[SampleList]:
+        """The requested batches that the buffer has. Waits for the first one; a batched learner is asked again after a
+        moment, as it may be done meanwhile.
+        """
+        batches: list[SampleList] = []
         wanted = demand.get("batch_num", 1)
         while len(batches) < wanted and not self._is_ending():
             batch = self._side.deal_with_learner_get_data(
@@ -200,8 +201,8 @@ class TaskRun:
         return is_done
 
 
-def _collected(reply: Mapping[str, Any]) -> tuple[Rows, list[Mapping[str, Any]]]:
-    """The samples and the infos in a collector's answer."""
+def _collected(reply: Mapping[str, Any]) -> tuple[SampleList, list[Mapping[str, Any]]]:
+    """The samples and infos in a collector's answer."""
     if "pushed" in reply:
         return [], list(reply["infos"])
     if "samples" in reply:
@@ -210,7 +211,7 @@ def _collected(reply: Mapping[str, Any]) -> tuple[Rows, list[Mapping[str, Any]]]
 
 
 def failure_text(error: BaseException) -> str:
-    """What to tell about the failure of a run: the worker's own traceback where it failed there, else that of here."""
+    """The text for the failure of a run: the worker's traceback if it failed there, otherwise the local one."""
     if isinstance(error, (TaskFailed, WorkerLost)):
         return str(error)
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -221,16 +222,17 @@ class CommCoordinator:
 
     Args:
         cfg: the coordinator section: `host`, `port`, `transport`, `task_timeout`, `task_silence_s` (0), `learner` and
-            `collector`, each `{name: [name, host, port]}`; and `operator_server`, see `OperatorWorkers`, empty where
-            there is none.
-        callback_fn: who is told what happens.
+            `collector`, each `{name: [name, host, port]}`; and `operator_server`, see `OperatorWorkers`, empty if there
+            is none.
+        callback_fn: receives all events.
         logger: a text logger.
 
     Attributes:
-        workers: those that are connected, and those that were lost.
+        workers: connected and lost workers.
+        operator: brings further workers, or None.
 
     Raises:
-        ConfigError: there is no such transport, or `operator_server` is not as it should be.
+        ConfigError: the transport is unknown, or a value in `operator_server` is not allowed.
     """
 
     # Seconds within which every configured worker must be connected.
@@ -245,21 +247,16 @@ class CommCoordinator:
         self._running: dict[threading.Thread, TaskRun] = {}
         self._lock = threading.Lock()
         self._ending = threading.Event()
-        self._operator = self._make_operator() if cfg.get("operator_server") else None
+        self.operator = self._make_operator() if cfg.get("operator_server") else None
 
     @property
     def url(self) -> str | None:
-        """Where the coordinator listens, from `start` on; None where it does not."""
+        """The address of the coordinator after `start`; None if it does not listen."""
         return self._hub.url
 
     def serve_page(self, path: str, page: Page) -> None:
         """See `Hub.serve_page`."""
         self._hub.serve_page(path, page)
-
-    @property
-    def operator(self) -> OperatorWorkers | None:
-        """Who brings further workers, if somebody does."""
-        return self._operator
 
     def _make_operator(self) -> OperatorWorkers:
         from ding.worker.coordinator.operator_sync import OperatorWorkers
@@ -270,11 +267,11 @@ class CommCoordinator:
         )
 
     def start(self) -> None:
-        """Connect all workers of the config, at the same time; with an operator, have it bring more.
+        """Connect all workers of the config at the same time; with an operator, wait for further ones.
 
         Raises:
-            ConnectionError: some could not be reached in time, which it names; or the operator has not brought as many
-                as it should.
+            ConnectionError: workers could not be reached in time, with their names; or the operator has not brought
+                enough workers.
         """
         self._hub.start()
         attempts = {
@@ -283,19 +280,19 @@ class CommCoordinator:
             for name, host, port in self._cfg.get(kind, {}).values()
         }
         connect_all(attempts, self._max_retry_second)
-        if self._operator is not None:
-            self._operator.start(self.workers.count, self._max_retry_second)
+        if self.operator is not None:
+            self.operator.connect(self.workers.count, self._max_retry_second)
 
     def _connect(self, kind: str, name: str, host: str, port: int, timeout_s: float) -> None:
         link, resource = connect(self._hub, name, host, port, timeout_s)
-        self.drop(kind, name, "another has come in its place")
+        self.drop(kind, name, "another worker has taken its place")
         worker = Worker(kind, name, link, resource, f"{host}:{port}")
         self.workers.join(worker)
         self._logger.info("%s %s is connected: %s", kind, name, resource)
-        link.watch(partial(self._deal_with_loss, worker))
+        link.watch(partial(self._lose_idle, worker))
 
     def join(self, kind: str, name: str, host: str, port: int, timeout_s: float) -> None:
-        """Connect a worker that was not in the config.
+        """Connect a worker that is not in the config.
 
         Raises:
             WorkerLost, TaskFailed: see `connect`.
@@ -307,7 +304,7 @@ class CommCoordinator:
             self._callback_fn.deal_with_worker_free(kind, name)
 
     def rejoin(self, kind: str, name: str, timeout_s: float) -> None:
-        """Connect a worker of the config, that was lost, at its old address.
+        """Connect a lost worker of the config at its old address.
 
         Raises:
             WorkerLost, TaskFailed: see `connect`.
@@ -316,19 +313,19 @@ class CommCoordinator:
         self.join(kind, name, host, port, timeout_s)
 
     def leave(self, kind: str, name: str) -> None:
-        """Let go of a worker, if it is there; a task that it runs is lost."""
+        """Disconnect a worker, if it is connected; its running task is lost."""
         worker = self.workers.find(name)
-        if worker is not None and self._let_go(worker):
+        if worker is not None and self._release(worker):
             worker.link.close()
 
     def drop(self, kind: str, name: str, reason: str) -> None:
-        """Let go of a worker that has gone; as `leave`, but it is not told."""
+        """Remove a worker that has died; like `leave`, but without a message to it."""
         worker = self.workers.find(name)
-        if worker is not None and self._let_go(worker):
+        if worker is not None and self._release(worker):
             worker.link.drop(reason)
 
-    def _let_go(self, worker: Worker, only_if_free: bool = False) -> bool:
-        """Give no more tasks to a worker; see `WorkerTable.leave`."""
+    def _release(self, worker: Worker, only_if_free: bool = False) -> bool:
+        """Mark a worker as lost; see `WorkerTable.leave`."""
         if not self.workers.leave(worker, only_if_free):
             return False
         if worker.kind == COLLECTOR:
@@ -336,31 +333,31 @@ class CommCoordinator:
         return True
 
     def running(self) -> list[TaskRun]:
-        """The tasks that run."""
+        """The running tasks."""
         with self._lock:
             return list(self._running.values())
 
-    def free_count(self, kind: str) -> int:
-        """How many workers of this kind wait for a task."""
-        return self.workers.free_count(kind)
-
     def send_collector_task(self, collector_task: Task) -> bool:
-        """Give the task to a free collector; False where none is free. Whether it can begin, callbacks tell."""
+        """Give the task to a free collector; returns False if there is none. Callbacks report whether it begins."""
         return self._send(COLLECTOR, collector_task)
 
     def send_learner_task(self, learner_task: Task) -> bool:
-        """Give the task to a free learner; False where none is free. Whether it can begin, callbacks tell."""
+        """Give the task to a free learner; returns False if there is none. Callbacks report whether it begins."""
         return self._send(LEARNER, learner_task)
 
     def _send(self, kind: str, task: Task) -> bool:
         worker = self.workers.take(kind, task)
         if worker is None:
             return False
-        number = self._number(worker, task) if kind == COLLECTOR else None
+        number = None
+        if kind == COLLECTOR:  # counted by name: a worker that returns continues the numbers
+            is_eval = bool(task["collector_cfg"]["eval_flag"])
+            number = worker.given[is_eval]
+            worker.given[is_eval] += 1
         limits_s = self._cfg["task_timeout"], self._cfg.get("task_silence_s", 0.0)
         run = TaskRun(worker, task, self._callback_fn, limits_s[0], self._ending.is_set, number, limits_s[1])
         worker.run = run
-        # Beginning may take long: the next task must not wait for it.
+        # Starting may take long, and must not delay the next task.
         thread = threading.Thread(target=partial(self._execute, run), name=f"coordinator_{kind}_task", daemon=True)
         with self._lock:
             if self._ending.is_set():
@@ -369,68 +366,62 @@ class CommCoordinator:
             thread.start()
         return True
 
-    def _number(self, worker: Worker, task: Task) -> int:
-        """How many tasks of this kind the worker of that name was given before, in all its lives."""
-        is_eval = bool(task["collector_cfg"]["eval_flag"])
-        worker.given[is_eval] += 1
-        return worker.given[is_eval] - 1
-
     def _execute(self, run: TaskRun) -> None:
-        worker, told = run.worker, self._callback_fn
+        worker, side = run.worker, self._callback_fn
         try:
-            if self._see_through(run) and self.workers.set_free(worker):
-                worker.link.watch(partial(self._deal_with_loss, worker))  # it may be lost since its last answer
-                told.deal_with_worker_free(worker.kind, worker.worker_id)
+            if self._run_to_end(run) and self.workers.set_free(worker):
+                worker.link.watch(partial(self._lose_idle, worker))  # it may have been lost since its last answer
+                side.deal_with_worker_free(worker.kind, worker.worker_id)
         except WorkerLost as e:
             if not self._ending.is_set():
-                told.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, self._after_loss(worker, e))
+                side.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, self._after_loss(worker, e))
         finally:
             with self._lock:
                 self._running.pop(threading.current_thread(), None)
 
-    def _deal_with_loss(self, worker: Worker, reason: str, only_if_free: bool = True) -> None:
-        """A worker is lost, without a task. One that runs a task is left to whoever waits for the answer."""
-        if not self._ending.is_set() and self._let_go(worker, only_if_free):
+    def _lose_idle(self, worker: Worker, reason: str, only_if_free: bool = True) -> None:
+        """Report a lost worker without a task. If it runs a task, the thread of that task notices the loss itself."""
+        if not self._ending.is_set() and self._release(worker, only_if_free):
             worker.link.drop(reason)
             error = WorkerLost(f"{worker.kind} {worker.worker_id} was lost while it had no task: {reason}")
             self._callback_fn.deal_with_worker_lost(worker.kind, worker.worker_id, None, error)
 
     def _after_loss(self, worker: Worker, error: WorkerLost) -> WorkerLost:
-        """Let go of a worker that was lost; returns what to tell of the loss."""
-        if self._let_go(worker):
+        """Release a lost worker; returns the error to report."""
+        if self._release(worker):
             if isinstance(error, TaskStalled):
-                worker.link.close()  # it listens: told, it abandons the task, and may be connected again
+                worker.link.close()  # it still listens: it abandons the task, and may be connected again
             else:
                 worker.link.drop(str(error))
             return error
         return WorkerLetGo(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
 
-    def _see_through(self, run: TaskRun) -> bool:
-        """Run the task; whatever fails in it, in the worker or in a callback, the coordinator hears of.
+    def _run_to_end(self, run: TaskRun) -> bool:
+        """Run the task; errors in it, in the worker or in a callback, are reported to the coordinator.
 
         Returns:
             whether the worker may have another task.
 
         Raises:
-            WorkerLost: the worker has gone.
+            WorkerLost: the worker is lost.
         """
         is_done = False
-        with self._telling_errors(run):
+        with self._reporting_errors(run):
             run.start()
             self._logger.info("%s %s runs the task %s", run.worker.kind, run.worker.worker_id, run.task_id)
             is_done = run.run()
         is_closed = False
-        with self._telling_errors(run, only_if=is_done):
+        with self._reporting_errors(run, only_if=is_done):
             finished_task = run.close()
             is_closed = True
             if is_done:
                 run.finish(finished_task)
         if not is_closed:
-            self._deal_with_loss(run.worker, f"it could not end the task {run.task_id}", only_if_free=False)
+            self._lose_idle(run.worker, f"it could not end the task {run.task_id}", only_if_free=False)
         return is_closed
 
     @contextlib.contextmanager
-    def _telling_errors(self, run: TaskRun, only_if: bool = True) -> Iterator[None]:
+    def _reporting_errors(self, run: TaskRun, only_if: bool = True) -> Iterator[None]:
         try:
             yield
         except WorkerLost:
@@ -442,19 +433,19 @@ class CommCoordinator:
     def close(self, timeout_s: float = 15.0) -> None:
         """End all tasks, disconnect the workers and stop.
 
-        Waits about `timeout_s` for the tasks, then a bounded time for the transport. Idempotent.
+        Wait about `timeout_s` for the tasks, then a bounded time for the transport. Idempotent.
         """
         with self._lock:
             self._ending.set()
             threads = list(self._running)
-        if self._operator is not None:
-            self._operator.close()
+        if self.operator is not None:
+            self.operator.close()
         _join(threads, timeout_s)
         stuck = sorted(run.task_id for run in list(self._running.values()))
         if stuck:
-            self._logger.error("tasks have not ended within %g s, they are broken off: %s", timeout_s, stuck)
+            self._logger.error("tasks have not ended within %g s and are aborted: %s", timeout_s, stuck)
         self._hub.close()
-        _join(threads, 1.0)  # without their links they end at once
+        _join(threads, 1.0)  # without links they end at once
 
 
 def _join(threads: list[threading.Thread], timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The commander for two-player games: a league says who plays against whom."""
+"""The commander for two-player games: a league chooses the opponents."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _EVAL_WIN_RATE = 0.7
 
 @COMMANDER_REGISTRY.register("one_vs_one")
 class OneVsOneCommander(TrainingCommander):
-    """Trains one player of a league, which plays against itself, earlier selves, and in evaluations the env's opponent.
+    """Trains one player of a league against itself and earlier versions; evaluates it against the env's opponent.
 
-    The run ends with an evaluation whose mean return reaches `env.stop_value`, and of whose games against the hardest
-    opponent more than 70 % are won. See `TrainingCommander`.
+    The run ends with an evaluation whose mean return reaches `env.stop_value`, and in which more than 70 % of the games
+    against the hardest opponent are won. See `TrainingCommander`.
 
-    The learner writes its weights to the player's checkpoint, too, where collectors read them. For a snapshot the
-    newest weights there are copied to another name of the same folder, or of the same store. They may be a
-    few iterations older than the snapshot's name says; the weights themselves say which they are (`iter`).
+    The learner also writes its weights to the player's checkpoint, where collectors read them. For a snapshot, the
+    newest weights are copied to another name in the same folder or store. They may be a few iterations older than the
+    snapshot's name says; their own `iter` is exact.
 
     Args:
         cfg: the compiled main config. In the commander's section are `league`, merged into the league's defaults,
-            `path_policy`, the folder of the weights, and `transport`, which has the store of the weights.
+            `path_policy`, the folder of the weights, and `transport`, which provides the store of the weights.
 
     Raises:
         ConfigError: a value in the commander section or the league's is not allowed, or a number of episodes is missing
@@ -51,12 +51,13 @@ class OneVsOneCommander(TrainingCommander):
 
     config: dict[str, Any] = {**TrainingCommander.config, "collector_task_space": 2}
     _eval_prefix = "evaluator_task"
+    _goal_note = " against the hardest opponent"
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._league = _make_league(EasyDict(cfg).policy.other.commander)
         self._active_player: ActivePlayer = self._league.active_players[0]
-        self._jobs: dict[str, list[str]] = {}  # by collecting task: who plays
-        self._steps_before = 0  # iterations of learners that have gone
+        self._jobs: dict[str, list[str]] = {}  # by collecting task: the players
+        self._steps_before = 0  # iterations of earlier learners
         self._has_begun = False
         super().__init__(cfg)
 
@@ -79,8 +80,8 @@ class OneVsOneCommander(TrainingCommander):
 
     def _collector_cfg(self, task_id: str, is_eval: bool, setting: Mapping[str, Any], training: Training) -> EasyDict:
         job = self._league.get_job_info(self._active_player.player_id, is_eval)
-        policies = [self._forms.policy_cfg() for _ in job["player_id"]]
-        cfg = self._forms.collector_cfg(is_eval, setting, policies, list(job["checkpoint_path"]))
+        policies = [self._task_configs.policy_cfg() for _ in job["player_id"]]
+        cfg = self._task_configs.collector_cfg(is_eval, setting, policies, list(job["checkpoint_path"]))
         cfg.policy_update_flag = list(job["player_active_flag"])
         if is_eval:
             cfg.env = EasyDict(cfg.env, eval_opponent=job["eval_opponent"])  # the section is shared with other tasks
@@ -96,14 +97,11 @@ class OneVsOneCommander(TrainingCommander):
     def _reaches_goal(self, finished_task: Mapping[str, Any]) -> bool:
         has_won = _win_rate(finished_task) > _EVAL_WIN_RATE
         news = {"player_id": self._active_player.player_id, "eval_win": has_won}
-        is_harder_from_now_on = self._league.update_active_player(news)
-        is_good_enough = has_won and not is_harder_from_now_on and self._has_stop_value(finished_task)
-        if is_good_enough:
-            self._tell_solved(finished_task, " against the hardest opponent")
-        return is_good_enough
+        gets_harder = self._league.update_active_player(news)
+        return has_won and not gets_harder and super()._reaches_goal(finished_task)
 
     def _train_iter_of(self, finished_task: Mapping[str, Any]) -> int:
-        """That of the first player's weights; where a collector does not tell, that of the learner's newest info."""
+        """The iteration of the first player's weights; if missing, that of the learner's newest info."""
         train_iter = finished_task.get("train_iter", self._learner_info[-1]["learner_step"])
         return int(train_iter[0] if isinstance(train_iter, (list, tuple)) else train_iter)
 
@@ -111,7 +109,7 @@ class OneVsOneCommander(TrainingCommander):
         return {"win_rate": _win_rate(finished_task)}
 
     def update_learner_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Keep the newest, and take a snapshot of the player when it is time."""
+        """Keep the newest report, and take a snapshot of the player when it is due."""
         super().update_learner_info(task_id, info)
         player_id = self._active_player.player_id
         train_iteration = self._steps_before + int(info["learner_step"])
@@ -128,12 +126,12 @@ class OneVsOneCommander(TrainingCommander):
         self._jobs.pop(task.get("task_id", ""), None)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of a training, and the league's."""
+        """The state of the training and of the league."""
         own = {"league": self._league.state_dict(), "steps_before": self._steps_before, "has_begun": self._has_begun}
         return {**super().state_dict(), **own}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on with the training, and the league, that a `state_dict` tells of."""
+        """Resume the training and the league of a `state_dict`."""
         super().load_state_dict(state_dict)
         self._league.load_state_dict(state_dict["league"])
         self._steps_before, self._has_begun = state_dict["steps_before"], state_dict["has_begun"]
@@ -158,20 +156,22 @@ def _make_league(section: Mapping[str, Any]) -> BaseLeague:
 
 
 def _remove_old_weights(player: ActivePlayer) -> None:
-    """Those of an earlier run, which the learner would replace, must not be taken for its first ones."""
+    """Remove the weights of an earlier run, which collectors could take for the learner's first ones."""
     with contextlib.suppress(FileNotFoundError):
         os.remove(player.checkpoint_path)
 
 
 def _move_weights(league: BaseLeague, store: PolicyStore) -> None:
-    """Have the weights of the league's players in the store, where learners and collectors have them."""
+    """Move the weights of the league's players to the store that learners and collectors use."""
 
     def copy(src_checkpoint: str, dst_checkpoint: str) -> None:
         version = store.read(src_checkpoint)
         assert version is not None  # no version is known
         store.write(dst_checkpoint, version.state)
 
-    beginning = league.active_players if league.cfg.use_pretrain else []  # others have none yet, or of an earlier run
+    beginning = (
+        league.active_players if league.cfg.use_pretrain else []
+    )  # others have no weights yet, or those of an earlier run
     for player in (*beginning, *league.historical_players):
         if os.path.exists(player.checkpoint_path):
             store.write(player.checkpoint_path, read_file(player.checkpoint_path))
@@ -179,6 +179,6 @@ def _move_weights(league: BaseLeague, store: PolicyStore) -> None:
 
 
 def _win_rate(finished_task: Mapping[str, Any]) -> float:
-    """The share of games that the first player has won; 0 of none."""
+    """The share of games that the first player has won; 0 without games."""
     results = Counter(flat_results(finished_task["game_result"]))
     return results["wins"] / max(1, results.total())

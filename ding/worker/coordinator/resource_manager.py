@@ -10,7 +10,7 @@ _KINDS = ("collector", "learner")
 
 
 class NaiveResourceManager:
-    """Keeps the free workers, and assigns one of them at random. Thread-safe.
+    """Holds the free workers, and assigns one of them at random. Thread-safe.
 
     Example:
         >>> manager = NaiveResourceManager()
@@ -24,15 +24,15 @@ class NaiveResourceManager:
     def __init__(self) -> None:
         self._free: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
         self._lock = threading.Lock()
-        # Not the global generator: whom a task goes to must not depend on, nor move, the experiment's random state.
+        # Not the global generator: the choice must neither depend on nor change the experiment's random state.
         self._random = random.SystemRandom()
 
     def assign_collector(self, collector_task: dict[str, Any]) -> dict[str, Any] | None:
-        """Take a free collector out: `{'collector_id', 'resource_info'}`; None where none is free."""
+        """Take a free collector out: `{'collector_id', 'resource_info'}`; None if none is free."""
         return self._assign("collector")
 
     def assign_learner(self, learner_task: dict[str, Any]) -> dict[str, Any] | None:
-        """Take a free learner out: `{'learner_id', 'resource_info'}`; None where none is free."""
+        """Take a free learner out: `{'learner_id', 'resource_info'}`; None if none is free."""
         return self._assign("learner")
 
     def _assign(self, kind: str) -> dict[str, Any] | None:
@@ -49,21 +49,21 @@ class NaiveResourceManager:
             return worker_id in self._of(name)
 
     def delete(self, name: str, worker_id: str) -> bool:
-        """Forget a free worker; False where it is not among them."""
+        """Remove a free worker; returns False if it is not free."""
         with self._lock:
             return self._of(name).pop(worker_id, _MISSING) is not _MISSING
 
     def update(self, name: str, worker_id: str, resource_info: dict[str, Any]) -> None:
-        """The worker is free, and has these resources.
+        """Add a free worker with its resources.
 
         Raises:
-            AssertionError: `name` is neither 'collector' nor 'learner'; of all methods that take one.
+            AssertionError: `name` is neither 'collector' nor 'learner'; applies to all methods that take one.
         """
         with self._lock:
             self._of(name)[worker_id] = resource_info
 
     def count(self, name: str) -> int:
-        """How many workers of this kind are free."""
+        """The number of free workers of this kind."""
         with self._lock:
             return len(self._of(name))
 

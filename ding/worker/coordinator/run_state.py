@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-# Rates are those of so many seconds, counted in spans of `_SPAN_S`.
+# Rates are means over `_WINDOW_S` seconds, counted in spans of `_SPAN_S`.
 _WINDOW_S, _SPAN_S = 5.0, 0.25
 _MAX_ERRORS = 20
 _MAX_ERROR_CHARS = 4000
-# With more evaluations than these, every second one between the first and the last is forgotten.
+# Beyond this number of evaluations, every second one between the first and the last is forgotten.
 _MAX_EVALUATIONS = 500
 
 
@@ -27,8 +27,8 @@ class Evaluation:
 
     Attributes:
         env_step: env steps of the collectors at its end.
-        train_iter: iteration of the weights that played; of several players' weights the latest.
-        seconds: since the start of the run.
+        train_iter: iteration of the evaluated weights; of several players' weights the latest.
+        seconds: seconds since the start of the run.
     """
 
     env_step: int
@@ -46,10 +46,10 @@ class ErrorNote:
 
 
 class RecentRate:
-    """How many come in a second, over the last five. Not thread-safe.
+    """A mean number per second over the last five seconds. Not thread-safe.
 
     Args:
-        start: when the counting begins; on the clock of all other times.
+        start: when counting begins, on the same clock as all other times.
 
     Example:
         >>> rate = RecentRate(start=0.0)
@@ -62,7 +62,7 @@ class RecentRate:
         self._spans: deque[tuple[float, int]] = deque()
 
     def add(self, now: float, count: int) -> None:
-        """So many have come."""
+        """Count `count` events at the time `now`."""
         if self._spans and now - self._spans[-1][0] < _SPAN_S:
             since, before = self._spans.pop()
             self._spans.append((since, before + count))
@@ -71,7 +71,7 @@ class RecentRate:
         self._forget(now)
 
     def per_s(self, now: float) -> float:
-        """The rate; before there are five seconds, over those there are, but at least one."""
+        """The rate; before five seconds have passed, over the time so far, but at least one second."""
         self._forget(now)
         return sum(count for _, count in self._spans) / min(_WINDOW_S, max(1.0, now - self._start))
 
@@ -81,10 +81,10 @@ class RecentRate:
 
 
 class RunHistory:
-    """Keeps a bounded part of what happens in a run. Thread-safe.
+    """Keeps a bounded part of the events of a run for display. Thread-safe.
 
     Args:
-        clock: seconds; their zero does not matter.
+        clock: returns seconds; their zero does not matter.
 
     Attributes:
         started_at: when the run began, as an ISO 8601 time in UTC.
@@ -101,7 +101,7 @@ class RunHistory:
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken; it stands still when it has ended."""
+        """The duration of the run so far; constant after its end."""
         return self._now() - self._start
 
     def _now(self) -> float:
@@ -109,12 +109,12 @@ class RunHistory:
         return self._clock() if end is None else end
 
     def add_samples(self, count: int) -> None:
-        """Samples were pushed."""
+        """Count pushed samples."""
         with self._lock:
             self._samples.add(self._now(), count)
 
     def add_updates(self, count: int) -> None:
-        """The learner has made so many further iterations."""
+        """Count iterations of the learner."""
         with self._lock:
             self._updates.add(self._now(), count)
 
@@ -125,7 +125,7 @@ class RunHistory:
             return self._samples.per_s(now), self._updates.per_s(now)
 
     def add_evaluation(self, env_step: int, train_iter: int, mean_return: float) -> None:
-        """An evaluation has ended."""
+        """Append an evaluation to the learning curve."""
         with self._lock:
             self._evaluations.append(Evaluation(env_step, train_iter, mean_return, self.seconds))
             if len(self._evaluations) > _MAX_EVALUATIONS:
@@ -137,7 +137,7 @@ class RunHistory:
             return tuple(self._evaluations)
 
     def add_error(self, text: str) -> None:
-        """Something went wrong."""
+        """Keep an error."""
         if len(text) > _MAX_ERROR_CHARS:
             half = _MAX_ERROR_CHARS // 2
             text = f"{text[:half]}\n...\n{text[-half:]}"
@@ -145,12 +145,12 @@ class RunHistory:
             self._errors.append(ErrorNote(text, self.seconds))
 
     def errors(self) -> tuple[ErrorNote, ...]:
-        """The last errors, the newest last."""
+        """The last errors, newest last."""
         with self._lock:
             return tuple(self._errors)
 
     def state_dict(self) -> dict[str, Any]:
-        """When the run began and how long it has taken, its learning curve and its errors, as plain values."""
+        """Start, duration, learning curve and errors of the run, as plain values."""
         with self._lock:
             return {
                 "started_at": self.started_at,
@@ -160,7 +160,7 @@ class RunHistory:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the run that a `state_dict` tells of: its seconds count, those in between do not."""
+        """Resume the run of a `state_dict`; the time between its end and this run does not count."""
         with self._lock:
             self.started_at = state["started_at"]
             self._start -= state["seconds"]
@@ -171,22 +171,22 @@ class RunHistory:
             self._errors = deque([*(ErrorNote(**error) for error in state["errors"]), *own], maxlen=_MAX_ERRORS)
 
     def end(self) -> None:
-        """The run has ended; the clock stops."""
+        """Stop the clock."""
         with self._lock:
             if self._end is None:
                 self._end = self._clock()
 
 
 class EnvSteps:
-    """Counts the env steps of running and finished tasks; tasks tell their own count again and again.
+    """Counts the env steps of running and finished tasks; a task reports its own count repeatedly.
 
     One thread at a time may change it; any may read `total`, the steps of all tasks so far.
 
     Example:
         >>> steps = EnvSteps()
-        >>> steps.tell("a", 10)
-        >>> steps.tell("a", 25)
-        >>> steps.tell("b", 5)
+        >>> steps.report("a", 10)
+        >>> steps.report("a", 25)
+        >>> steps.report("b", 5)
         >>> steps.end("a", 30)
         >>> steps.total
         35
@@ -197,30 +197,27 @@ class EnvSteps:
         self._running: dict[str, int] = {}
 
     def count_from(self, total: int) -> None:
-        """There were so many steps before, of tasks that are not known any more; fewer than there are is old news."""
+        """Raise the total to `total`, if it is lower: the steps of a resumed run."""
         self.total = max(self.total, int(total))
 
-    def tell(self, task_id: str, steps: int) -> None:
-        """The task, which runs, has made `steps` steps; a smaller number than before is old news."""
-        told = self._running.get(task_id, 0)
-        self._running[task_id] = max(told, int(steps))
-        self.total += self._running[task_id] - told
+    def report(self, task_id: str, steps: int) -> None:
+        """A running task has made `steps` steps; a smaller number than before is out of date."""
+        before = self._running.get(task_id, 0)
+        self._running[task_id] = max(before, int(steps))
+        self.total += self._running[task_id] - before
 
     def end(self, task_id: str, steps: int | None = None) -> None:
-        """The task has ended after `steps` steps; None for as many as it told last."""
-        told = self._running.pop(task_id, 0)
-        self.total += 0 if steps is None else int(steps) - told
-
-
-Row = Mapping[str, Any]
+        """A task has ended after `steps` steps; None means its last report."""
+        before = self._running.pop(task_id, 0)
+        self.total += 0 if steps is None else int(steps) - before
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How a run stands.
+    """The progress of a run.
 
     Attributes:
-        samples: pushed into the buffers so far.
+        samples: samples pushed into the buffers so far.
         env_steps: env steps of the collectors so far, without those of evaluations.
         train_iter: iterations of the learner.
         policy_lag: iterations by which the policy of the newest samples is behind the learner.
@@ -235,19 +232,29 @@ class Progress:
     best_return: float | None
 
 
-class RunState:
-    """Sums up what workers tell, and ends the run when it should. Thread-safe.
+@dataclass(slots=True)
+class _Counts:
+    samples: int = 0
+    train_iter: int = 0
+    policy_iter: int = 0  # of the newest samples
+    stalled_tasks: int = 0
+    last_return: float | None = None
+    best_return: float | None = None
 
-    The first end counts and stays: neither a later success nor a later failure changes it.
+
+class RunState:
+    """Sums up the workers' reports, and ends the run at its limits. Thread-safe.
+
+    The first end counts: neither a later success nor a later failure changes it.
 
     Args:
-        max_env_step: the run ends as soon as collectors have made so many env steps.
+        max_env_step: the run ends as soon as collectors have made this number of env steps.
 
     Attributes:
-        failure: what ended the run if it failed, else None.
+        failure: the error that ended the run, or None.
         reason: why the run has ended, if it did not fail; "" until then.
-        env_steps: those of the collecting tasks.
-        history: what is kept for those who watch the run.
+        env_steps: the env steps of the collecting tasks.
+        history: what is kept for display.
 
     Example:
         >>> state = RunState(max_env_step=100)
@@ -267,10 +274,8 @@ class RunState:
         self._max_env_step = max_env_step
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._samples = self._train_iter = self._policy_iter = self._stalled_tasks = 0
-        self._has_learner_told = False
-        self._last_return: float | None = None
-        self._best_return: float | None = None
+        self._counts = _Counts()
+        self._has_learner_info = False
 
     @property
     def is_over(self) -> bool:
@@ -278,11 +283,11 @@ class RunState:
         return self._over.is_set()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait until the run has ended; False when `timeout_s` has passed first."""
+        """Wait until the run has ended; returns False if `timeout_s` has passed first."""
         return self._over.wait(timeout_s)
 
     def end(self, failure: BaseException | None = None, reason: str = "") -> bool:
-        """End the run; False where it has ended before."""
+        """End the run; returns False if it has already ended."""
         with self._lock:
             if self._over.is_set():
                 return False
@@ -293,99 +298,89 @@ class RunState:
 
     @property
     def stalled_tasks(self) -> int:
-        """How many tasks were abandoned because they made no progress."""
-        return self._stalled_tasks
+        """The number of tasks that were abandoned because they made no progress."""
+        return self._counts.stalled_tasks
 
     def count_stalled_task(self) -> None:
-        """One more task was abandoned because it made no progress."""
+        """Count a task that was abandoned because it made no progress."""
         with self._lock:
-            self._stalled_tasks += 1
+            self._counts.stalled_tasks += 1
 
     def progress(self) -> Progress:
-        """How the run stands."""
+        """The progress of the run."""
         with self._lock:
-            return Progress(
-                samples=self._samples,
-                env_steps=self.env_steps.total,
-                train_iter=self._train_iter,
-                policy_lag=max(0, self._train_iter - self._policy_iter),
-                last_return=self._last_return,
-                best_return=self._best_return,
-            )
+            counts, steps = self._counts, self.env_steps.total
+            lag = max(0, counts.train_iter - counts.policy_iter)
+            return Progress(counts.samples, steps, counts.train_iter, lag, counts.last_return, counts.best_return)
 
     def state_dict(self) -> dict[str, Any]:
         """The counters, the returns and the history, as plain values."""
         with self._lock:
             return {
-                "samples": self._samples,
+                **asdict(self._counts),
                 "env_steps": self.env_steps.total,
-                "train_iter": self._train_iter,
-                "policy_iter": self._policy_iter,
-                "stalled_tasks": self._stalled_tasks,
-                "last_return": self._last_return,
-                "best_return": self._best_return,
                 "history": self.history.state_dict(),
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the run that a `state_dict` tells of; no counter goes back."""
+        """Resume the run of a `state_dict`; no counter decreases."""
         with self._lock:
-            self._samples = max(self._samples, state["samples"])
+            counts = self._counts
+            for name in ("samples", "train_iter", "policy_iter"):
+                setattr(counts, name, max(getattr(counts, name), state[name]))
             self.env_steps.count_from(state["env_steps"])
-            self._train_iter = max(self._train_iter, state["train_iter"])
-            self._policy_iter = max(self._policy_iter, state["policy_iter"])
-            self._stalled_tasks += state.get("stalled_tasks", 0)  # files of before lack it
-            if self._last_return is None:
-                self._last_return = state["last_return"]
-            returns = [value for value in (self._best_return, state["best_return"]) if value is not None]
-            self._best_return = max(returns, default=None)
+            counts.stalled_tasks += state.get("stalled_tasks", 0)  # missing in older files
+            if counts.last_return is None:
+                counts.last_return = state["last_return"]
+            returns = [value for value in (counts.best_return, state["best_return"]) if value is not None]
+            counts.best_return = max(returns, default=None)
             self.history.load_state_dict(state["history"])
 
-    def take_samples(self, task_id: str, count: int, newest: Row) -> bool:
-        """So many samples were pushed, `newest` last; returns whether that ends the run."""
+    def take_samples(self, task_id: str, count: int, newest: Mapping[str, Any]) -> bool:
+        """Count pushed samples, `newest` being the last; returns whether that ends the run."""
         with self._lock:
-            self._samples += count
+            self._counts.samples += count
             self.history.add_samples(count)
-            self._policy_iter = max(self._policy_iter, _newest_iter(newest.get("policy_iter")))
-            return self._count(task_id, newest)
+            self._counts.policy_iter = max(self._counts.policy_iter, _newest_iter(newest.get("policy_iter")))
+            return self._count_steps(task_id, newest)
 
-    def take_collector_info(self, task_id: str, info: Row) -> bool:
-        """A collector tells how far it is; returns whether that ends the run."""
+    def take_collector_info(self, task_id: str, info: Mapping[str, Any]) -> bool:
+        """Take the progress of a collector; returns whether that ends the run."""
         with self._lock:
-            return self._count(task_id, info)
+            return self._count_steps(task_id, info)
 
-    def take_collector_end(self, task_id: str, finished_task: Row) -> bool:
-        """A collector task has ended; returns whether that ends the run."""
+    def take_collector_end(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
+        """Take the result of a collector task; returns whether that ends the run."""
         with self._lock:
             if not finished_task.get("eval_flag"):
                 self.env_steps.end(task_id, finished_task.get("step_count"))
                 return self._has_enough()
             if finished_task.get("reward_mean") is not None and finished_task.get("real_episode_count", 1):
-                self._last_return = float(finished_task["reward_mean"])
-                best = self._best_return
-                self._best_return = self._last_return if best is None else max(best, self._last_return)
+                value, best = float(finished_task["reward_mean"]), self._counts.best_return
+                self._counts.last_return = value
+                self._counts.best_return = value if best is None else max(best, value)
                 train_iter = _newest_iter(finished_task.get("train_iter"))
-                self.history.add_evaluation(self.env_steps.total, train_iter, self._last_return)
+                self.history.add_evaluation(self.env_steps.total, train_iter, value)
             return False
 
     def drop_collector(self, task_id: str) -> None:
-        """A collector task was broken off; its steps stay."""
+        """Forget a collector task that was abandoned; its steps still count."""
         with self._lock:
             self.env_steps.end(task_id)
 
-    def take_learner_info(self, info: Row) -> bool:
-        """A learner tells of an iteration; returns whether it is the first that is told of."""
+    def take_learner_info(self, info: Mapping[str, Any]) -> bool:
+        """Take the report of a learner's iteration; returns whether it is the first one."""
         with self._lock:
-            is_first, self._has_learner_told = not self._has_learner_told, True
-            before = self._train_iter
-            self._train_iter = max(before, int(info.get("learner_step", 0)) + 1)
-            self.history.add_updates(1 if is_first else self._train_iter - before)  # it may begin with any
+            is_first, self._has_learner_info = not self._has_learner_info, True
+            before = self._counts.train_iter
+            self._counts.train_iter = max(before, int(info.get("learner_step", 0)) + 1)
+            self.history.add_updates(1 if is_first else self._counts.train_iter - before)  # it may begin with any
             return is_first
 
-    def _count(self, task_id: str, told: Row) -> bool:
-        if told.get("eval_flag") or told.get("cur_step") is None:
+    def _count_steps(self, task_id: str, report: Mapping[str, Any]) -> bool:
+        if report.get("eval_flag") or report.get("cur_step") is None:
             return False
-        self.env_steps.tell(task_id, told["cur_step"])
+        self.env_steps.report(task_id, report["cur_step"])
         return self._has_enough()
 
     def _has_enough(self) -> bool:
@@ -393,5 +388,5 @@ class RunState:
 
 
 def _newest_iter(policy_iter: Any) -> int:
-    """The iteration of a policy; the latest of several players' policies; 0 where it is not told."""
+    """The iteration of a policy; the latest of several players' policies; 0 if missing."""
     return 0 if policy_iter is None else int(np.max(policy_iter))

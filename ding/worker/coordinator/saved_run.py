@@ -18,12 +18,11 @@ from ding.utils.data.samples import Samples
 from ding.utils.data.samples import pack as pack_column
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.comm_coordinator import Task
 from ding.worker.coordinator.run_state import RunState
-from ding.worker.coordinator.scheduler import PATIENCE_S, RunTasks
+from ding.worker.coordinator.scheduler import COMMANDER_TIMEOUT_S, TaskScheduler
 
 if TYPE_CHECKING:
-    from ding.worker.coordinator.buffers import KeptBufferRoom
+    from ding.worker.coordinator.buffers import BufferSet
     from ding.worker.coordinator.coordinator import Coordinator
 
 STATE_FILE = "coordinator_state.msgpack"
@@ -121,24 +120,22 @@ def remove_state(path: str) -> None:
         os.remove(path)
 
 
+# How long a writer waits for an earlier one to finish.
+_FILE_TIMEOUT_S = 5.0
 _BUFFER_CFG = "replay_buffer_cfg"
 
 
-# How long whoever wants to write waits for what is being written.
-_FILE_PATIENCE_S = 5.0
-
-
-class StateKeeper:
-    """Writes a state now and then, in a thread of its own.
+class StateWriter:
+    """Writes a state periodically, in a thread of its own.
 
     Args:
-        path: of the file.
-        take_state: takes the state; None where there is none to be kept.
-        interval_s: from the end of one writing to the beginning of the next; 0 for no writing at all.
+        path: path of the file.
+        take_state: returns the state, or None to write nothing.
+        interval_s: from the end of one write to the beginning of the next; 0 disables writing.
         logger: a text logger.
 
     Attributes:
-        is_active: whether it writes, from `start` on.
+        is_active: whether `start` has started the thread.
     """
 
     def __init__(
@@ -158,7 +155,7 @@ class StateKeeper:
         self._last_problem = ""
 
     def start(self) -> None:
-        """Begin to write, first after `interval_s`."""
+        """Start writing, the first time after `interval_s`."""
         if self._interval_s and not self._closing.is_set():
             self.is_active = True
             self._thread.start()
@@ -168,7 +165,7 @@ class StateKeeper:
             self.write()
 
     def write(self) -> None:
-        """Write the state, if there is one. What goes wrong is logged: the run is not ended for it."""
+        """Write the state, if there is one. An error is logged, but does not end the run."""
         begin = monotonic()
         try:
             with self._having_file():
@@ -176,7 +173,7 @@ class StateKeeper:
                 size = 0 if state is None else write_state(self.path, self.run, state)
         except Exception as e:
             problem = f"{type(e).__name__}: {e}"
-            if problem != self._last_problem:  # what goes wrong once goes wrong each time
+            if problem != self._last_problem:  # log a lasting problem once
                 self._logger.error("the state of the coordinator cannot be written to %s: %s", self.path, problem)
             self._last_problem = problem
             return
@@ -184,22 +181,22 @@ class StateKeeper:
         self._logger.debug("%d bytes of state were written in %.3f s", size, monotonic() - begin)
 
     def stop(self, timeout_s: float) -> None:
-        """Write no more by itself; wait so long for what is being written. Idempotent."""
+        """Stop writing periodically; wait at most `timeout_s` for a write in progress. Idempotent."""
         self._closing.set()
         if self.is_active and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
     def remove(self) -> None:
-        """Remove the file of a run that there is nothing to go on with."""
+        """Remove the file, if the thread was started."""
         if self.is_active:
             with contextlib.suppress(OSError), self._having_file():
                 remove_state(self.path)
 
     @contextlib.contextmanager
     def _having_file(self) -> Iterator[None]:
-        """Alone with the file; raises TimeoutError, an OSError, where the disk hangs."""
-        if not self._writing.acquire(timeout=_FILE_PATIENCE_S):
-            raise TimeoutError(f"the last writing has taken more than {_FILE_PATIENCE_S:g} s and goes on")
+        """Hold the lock of the file; raises TimeoutError, an OSError, if the disk hangs."""
+        if not self._writing.acquire(timeout=_FILE_TIMEOUT_S):
+            raise TimeoutError(f"the last write has taken more than {_FILE_TIMEOUT_S:g} s and continues")
         try:
             yield
         finally:
@@ -207,30 +204,30 @@ class StateKeeper:
 
 
 class SavedRun:
-    """What of a run outlives its coordinator's process, and how it is kept.
+    """Saves what of a run outlives its coordinator's process, and resumes it.
 
-    What is kept: the counters of the run, the commander's state, the learner tasks that run, and their buffers.
-    Collector tasks that run are forgotten. What came after the state was taken is not in it: the chunks of later
-    samples are deleted, and how far the learner is by now it tells itself.
+    Saved are the counters of the run, the commander's state, the learner tasks that run, and their buffers. Running
+    collector tasks are forgotten. Events after the last save are lost: the chunks of later samples are deleted, and a
+    learner reports its own progress.
 
     Args:
         cfg: the compiled parallel config.
         own: the coordinator's section, with `state_interval_s` and `resume`.
         logger: a text logger.
-        coordinator: told what goes on, and what goes wrong.
+        coordinator: receives messages and errors.
     """
 
     def __init__(
         self,
-        tasks: RunTasks,
-        room: KeptBufferRoom,
+        scheduler: TaskScheduler,
+        buffers: BufferSet,
         state: RunState,
         cfg: Mapping[str, Any],
         own: Mapping[str, Any],
         logger: Any,
         coordinator: Coordinator,
     ) -> None:
-        self._tasks, self._room, self._state = tasks, room, state
+        self._scheduler, self._buffers, self._state = scheduler, buffers, state
         self._coordinator = coordinator
         main = cfg["main"]
         self._present_buffer_cfg: Mapping[str, Any] = main["policy"].get("other", {}).get("replay_buffer", {})
@@ -238,123 +235,110 @@ class SavedRun:
         self._is_resumed = self._has_begun = self._is_taken_up = False
         run = RunIdentity(main["exp_name"], cfg.get("seed"))
         path = os.path.join(".", run.exp_name, STATE_FILE)
-        self._state_keeper = StateKeeper(path, run, self._state_to_keep, own["state_interval_s"], logger)
+        self._writer = StateWriter(path, run, self._state_to_save, own["state_interval_s"], logger)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that another coordinator needs to go on with the run, in plain values and arrays.
+        """All that another coordinator needs to resume the run, in plain values and arrays.
 
-        Neither the buffers nor the commander are held up for long. The rows in it are those of the buffers: leave them
-        as they are.
+        Neither the buffers nor the commander are blocked for long. The samples in it belong to the buffers and must not
+        be changed.
 
         Raises:
             TimeoutError: the commander hangs.
         """
-        with self._tasks.commander_in_time() as commander:
-            commander_state, tasks = dict(commander.state_dict()), list(self._tasks.learner_tasks.values())
+        with self._scheduler.locked_commander() as commander:
+            commander_state, tasks = dict(commander.state_dict()), list(self._scheduler.learner_tasks.values())
+        without_buffers = [{key: value for key, value in task.items() if key != _BUFFER_CFG} for task in tasks]
         return {
             "commander": commander_state,
-            "learner_tasks": [_without_buffer(task) for task in tasks],
+            "learner_tasks": json.loads(json.dumps(without_buffers)),  # as they are sent to workers, in plain values
             "buffers": {
-                task["buffer_id"]: self._room.freeze(task["buffer_id"], task.get(_BUFFER_CFG, {})) for task in tasks
+                task["buffer_id"]: self._buffers.freeze(task["buffer_id"], task.get(_BUFFER_CFG, {})) for task in tasks
             },
             "run": self._state.state_dict(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on with the run that a `state_dict` tells of; `{}` is none. Samples whose chunks are gone are dropped.
+        """Resume the run of a `state_dict`, unless it is empty. Samples whose chunks no longer exist are dropped.
 
         Raises:
-            RuntimeError: it was started before.
+            RuntimeError: the coordinator has been started.
         """
         if not state_dict:
             return
         if self._has_begun:
-            raise RuntimeError("a coordinator takes over a state before it starts; make another one")
+            raise RuntimeError("a coordinator loads a state before it starts; create another one")
         self._is_resumed = True
-        self._room.is_deleting = False  # as long as it is not certain that the run goes on
+        self._buffers.is_deleting = False  # until the run has resumed
         self._state.load_state_dict(state_dict["run"])
         if not state_dict["commander"]:
-            self._coordinator.error("the commander keeps no state: but for the counters, the run begins anew")
+            self._coordinator.error("the commander has no state: only the counters continue, the run begins anew")
             return
-        with self._tasks.commander_in_time() as commander:
+        with self._scheduler.locked_commander() as commander:
             commander.load_state_dict(state_dict["commander"])
-        kept = [self._restore(buffer_id, **buffer) for buffer_id, buffer in state_dict["buffers"].items()]
-        for task in state_dict["learner_tasks"]:
-            self._tasks.learner_tasks[task["task_id"]] = task
-            self._tasks.run_again(task)
-        held, dropped = (sum(counts) for counts in zip((0, 0), *kept, strict=True))
-        self._coordinator.info(f"{held} samples are there again; {dropped} are not, for their chunks have been deleted")
-
-    def _restore(self, buffer_id: str, cfg: Mapping[str, Any], content: Any) -> tuple[int, int]:
         functions = {key: value for key, value in self._present_buffer_cfg.items() if callable(value)}
-        return self._room.restore(buffer_id, {**functions, **cfg}, content)
+        counts = [
+            self._buffers.restore(buffer_id, {**functions, **buffer["cfg"]}, buffer["content"])
+            for buffer_id, buffer in state_dict["buffers"].items()
+        ]
+        for task in state_dict["learner_tasks"]:
+            self._scheduler.learner_tasks[task["task_id"]] = task
+            self._scheduler.run_again(task)
+        held, dropped = (sum(column) for column in zip((0, 0), *counts, strict=True))
+        self._coordinator.info(f"{held} samples are restored; {dropped} are lost, as their chunks were deleted")
 
     def resume(self, path: str | None = None) -> None:
-        """Go on with the run whose state is in a file; call it before `start`.
+        """Resume the run whose state is in a file; call it before `start`.
 
         Args:
-            path: where the state was written; None is `<exp_name>/coordinator_state.msgpack`.
+            path: path of the file; None is `<exp_name>/coordinator_state.msgpack`.
 
         Raises:
             FileNotFoundError: there is no such file.
             StateError: it is damaged, of a run with another `exp_name` or `seed`, or does not fit the config.
-            RuntimeError: the coordinator was started before.
+            RuntimeError: the coordinator has been started.
         """
-        path = path or self._state_keeper.path
-        state = read_state(path, self._state_keeper.run)
+        path = path or self._writer.path
+        state = read_state(path, self._writer.run)
         try:
             self.load_state_dict(state)
         except (KeyError, TypeError, ValueError) as e:
             raise StateError(f"the state in {path} does not fit the config: {e!r}; remove it to begin anew") from e
-        self._coordinator.info(f"the run goes on from {path}")
+        self._coordinator.info(f"the run resumes from {path}")
 
     def begin(self) -> None:
-        """Go on with the run if there is one to go on with, and if that is wanted; keep the state from now on."""
-        if self._should_resume and not self._is_resumed and os.path.exists(self._state_keeper.path):
+        """Resume a saved run if there is one and the config says so; save the state periodically after this call."""
+        if self._should_resume and not self._is_resumed and os.path.exists(self._writer.path):
             self.resume()
         self._has_begun = True
-        self._state_keeper.start()
+        self._writer.start()
 
     def take_up(self) -> None:
-        """The workers are there, and none has a task: the run goes on."""
+        """Delete unneeded chunks of a resumed run: the workers are connected, and none has a task."""
         self._is_taken_up = True
         if self._is_resumed:
-            self._room.is_deleting = True
-            count = self._room.delete_unneeded()
-            self._coordinator.info(f"{count} chunks that nobody needs are deleted")
+            self._buffers.is_deleting = True
+            count = self._buffers.delete_unneeded()
+            self._coordinator.info(f"{count} unneeded chunks are deleted")
 
     def end(self) -> None:
-        """Nothing changes any more: keep the last state of a run that is not over, forget one that has ended well; then
-        delete the samples."""
-        self._end_keeping()
-        self._close_room()
-
-    def _end_keeping(self) -> None:
-        keeper, self._has_begun = self._state_keeper, True
-        keeper.stop(PATIENCE_S)
-        if not keeper.is_active:
-            return
+        """Write the last state of an unfinished run, or remove that of a successful one; then delete the samples that
+        no other coordinator needs, also those of lost workers.
+        """
+        writer, self._has_begun = self._writer, True
+        writer.stop(COMMANDER_TIMEOUT_S)
         if self._state.is_over and self._state.failure is None:
-            keeper.remove()
-            return
-        self._room.is_deleting = False
-        if not self._state.is_over:
-            keeper.write()
-
-    def _close_room(self) -> None:
-        """Delete the samples, also those that lost workers have left; but not those that another coordinator needs."""
-        self._room.close()
+            writer.remove()
+        elif writer.is_active:
+            self._buffers.is_deleting = False
+            if not self._state.is_over:
+                writer.write()
+        self._buffers.close()
         if self._is_taken_up:
-            with contextlib.suppress(OSError):  # the folder has gone too
-                self._room.delete_unneeded()
+            with contextlib.suppress(OSError):  # the folder may be gone, too
+                self._buffers.delete_unneeded()
 
-    def _state_to_keep(self) -> dict[str, Any] | None:
+    def _state_to_save(self) -> dict[str, Any] | None:
         state = self.state_dict()
-        # Before a run fails it is over; so a state from which a failed task was taken away is never kept.
+        # A failing run is over before its failed task is removed, so no state without that task is ever saved.
         return None if self._state.is_over else state
-
-
-def _without_buffer(task: Task) -> Task:
-    """The task as it is sent to a worker, in plain values."""
-    sent: Task = json.loads(json.dumps({key: value for key, value in task.items() if key != _BUFFER_CFG}))
-    return sent

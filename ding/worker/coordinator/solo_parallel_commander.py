@@ -13,7 +13,7 @@ from easydict import EasyDict
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.utils.system_helper import get_task_uid
-from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task, TaskForms
+from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task, TaskConfigs
 
 _COLLECTOR, _EVALUATOR = "collector", "evaluator"
 # Key in a finished task -> key in the logs.
@@ -29,7 +29,7 @@ _REPORTED = {
 
 
 class Training(NamedTuple):
-    """The learner task that runs, by its ids."""
+    """The ids of the running learner task."""
 
     task_id: str
     policy_id: str
@@ -37,12 +37,12 @@ class Training(NamedTuple):
 
 
 class TrainingCommander(BaseCommander):
-    """Has one learner at a time trained on what collectors bring.
+    """Trains one learner at a time on collected samples.
 
     The first collector task is an evaluation, and so is the next one whenever `eval_interval` seconds have passed since
     the last evaluation began, unless it still runs. When the learner has trained all its iterations, its last weights
-    are evaluated; then the run ends. A subclass says who plays in a task (`_collector_cfg`) and whether an evaluation
-    ends the run (`_reaches_goal`).
+    are evaluated; then the run ends. A subclass defines the policies of a task (`_collector_cfg`), and may add
+    conditions for the end of the run (`_reaches_goal`).
 
     Args:
         cfg: the compiled main config.
@@ -51,15 +51,17 @@ class TrainingCommander(BaseCommander):
         ConfigError: a value in the commander section is not allowed, or a number of episodes is missing in `env`.
     """
 
-    # What the ids of evaluating tasks begin with.
+    # The prefix of the ids of evaluation tasks.
     _eval_prefix = "collector_task"
+    # Added to the log line of the evaluation that ends the run.
+    _goal_note = ""
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = EasyDict(cfg)
         own = self._open_spaces(self._cfg.policy.other.commander)
         self._eval_interval = own.eval_interval
         self._stop_value = self._cfg.env.get("stop_value")
-        self._forms = TaskForms(cfg)
+        self._task_configs = TaskConfigs(cfg)
         from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
 
         policy: Any = create_policy(self._cfg.policy, enable_field=["command"])
@@ -71,21 +73,17 @@ class TrainingCommander(BaseCommander):
         self._tb_logger: Any = build_logger(folder, "commander", need_text=False)[1]
         self._training: Training | None = None
         self._is_trained = False
-        self._learner_info: list[dict[str, Any]] = [{"learner_step": 0}]  # the newest one
+        self._learner_info: list[dict[str, Any]] = [{"learner_step": 0}]  # the newest report
         self._evaluator_info: list[dict[str, Any]] = []
         self._last_eval_time: float | None = None
         self._evaluating: set[str] = set()
-        self._last_evaluation: str | None = None  # the task for the weights of a trained learner
+        self._last_evaluation: str | None = None  # the task for the final weights
         self._collecting: dict[str, str] = {}  # tasks, and the buffers they fill
         self._end_flag = False
 
     @abstractmethod
     def _collector_cfg(self, task_id: str, is_eval: bool, setting: Mapping[str, Any], training: Training) -> EasyDict:
         """The config of the collector for a task."""
-
-    @abstractmethod
-    def _reaches_goal(self, finished_task: Mapping[str, Any]) -> bool:
-        """Whether the result of an evaluation, in which at least one episode has ended, is good enough."""
 
     def _take_collected(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
         """Take the result of a collecting task."""
@@ -97,7 +95,7 @@ class TrainingCommander(BaseCommander):
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
-        """What was reported at the end of each evaluation, in order."""
+        """The results of all evaluations, in order."""
         return self._evaluator_info
 
     def get_collector_task(self) -> Task | None:
@@ -131,13 +129,13 @@ class TrainingCommander(BaseCommander):
             return None
         ids = Training(*(f"{kind}_{get_task_uid()}" for kind in ("learner_task", "policy", "buffer")))
         self._training = ids
-        return self._forms.learner_task(ids.task_id, ids.policy_id, ids.buffer_id)
+        return self._task_configs.learner_task(ids.task_id, ids.policy_id, ids.buffer_id)
 
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
         """Take the result of a collector task.
 
         Returns:
-            whether the run may end: an evaluation was good enough, or was that of a trained learner.
+            whether the run may end: an evaluation has reached the goal, or the learner is done.
         """
         self._collector_task_space.release_space()
         self._collecting.pop(task_id, None)
@@ -153,18 +151,18 @@ class TrainingCommander(BaseCommander):
         self._end_flag = self._end_flag or is_solved or task_id == self._last_evaluation
         return self._end_flag
 
-    def _has_stop_value(self, finished_task: Mapping[str, Any]) -> bool:
-        """Whether the mean return of an evaluation has reached `env.stop_value`."""
-        return self._stop_value is not None and bool(finished_task["reward_mean"] >= self._stop_value)
-
-    def _tell_solved(self, finished_task: Mapping[str, Any], more: str = "") -> None:
+    def _reaches_goal(self, finished_task: Mapping[str, Any]) -> bool:
+        """Whether the mean return of an evaluation has reached `env.stop_value`; if so, it is logged."""
         reward, stop_value = finished_task["reward_mean"], self._stop_value
+        if stop_value is None or reward < stop_value:
+            return False
         message = "the mean return %.4f has reached stop_value %s%s: the run ends"
-        self._texts[_EVALUATOR].info(message, reward, stop_value, more)
+        self._texts[_EVALUATOR].info(message, reward, stop_value, self._goal_note)
+        return True
 
     def _report(self, kind: str, finished_task: Mapping[str, Any]) -> None:
         if not finished_task["real_episode_count"]:
-            return  # broken off early: the averages are those of nothing
+            return  # aborted early: there is nothing to average
         text = self._texts[kind]
         train_iter = self._train_iter_of(finished_task)
         values = {shown: finished_task[key] for key, shown in _REPORTED.items()}
@@ -175,20 +173,20 @@ class TrainingCommander(BaseCommander):
             self._tb_logger.add_scalar(f"{kind}_step/{key}", value, self.envstep)
 
     def _train_iter_of(self, finished_task: Mapping[str, Any]) -> int:
-        """The iteration of the weights that played."""
+        """The iteration of the weights that were used."""
         return int(finished_task["train_iter"])
 
     def _further_values(self, finished_task: Mapping[str, Any]) -> Mapping[str, float]:
-        """What else of a finished task goes into the logs."""
+        """Further values of a finished task for the logs."""
         return {}
 
     def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str | None:
-        """The learner is through: an evaluation of its last weights follows, and nothing else."""
+        """The learner is done: only an evaluation of its last weights follows."""
         self._is_trained = True
         return super().finish_learner_task(task_id, finished_task)
 
     def is_collector_task_useless(self, task_id: str) -> bool:
-        """Whether it collects for a learner that is through, or has gone."""
+        """Whether the task collects for a learner that is done or gone."""
         buffer_id = self._collecting.get(task_id)
         is_fed = not self._is_trained and self._training is not None and self._training.buffer_id == buffer_id
         return buffer_id is not None and not is_fed
@@ -196,27 +194,27 @@ class TrainingCommander(BaseCommander):
     def notify_fail_learner_task(self, task: Mapping[str, Any]) -> None:
         super().notify_fail_learner_task(task)
         if self._training is not None and self._training.task_id == task.get("task_id"):
-            self._training = None  # nobody may be sent to weights and a buffer that will not come
+            self._training = None  # no task may wait for weights and a buffer that will not exist
             self._last_eval_time = None
 
     def notify_fail_collector_task(self, task: Mapping[str, Any]) -> None:
         super().notify_fail_collector_task(task)
         task_id = task.get("task_id", "")
         self._collecting.pop(task_id, None)
-        if task_id in self._evaluating:  # it has to be made up for
+        if task_id in self._evaluating:  # it must be repeated
             self._evaluating.discard(task_id)
             self._last_eval_time = None
         if task_id == self._last_evaluation:
             self._last_evaluation = None
 
     def update_learner_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Keep the newest, without the priorities, which are the buffer's."""
+        """Keep the newest report, without the priorities, which are for the buffer."""
         self._learner_info = [{key: value for key, value in info.items() if key != "priority_info"}]
 
     def state_dict(self) -> dict[str, Any]:
-        """Which training runs, how far it is, and what evaluations brought.
+        """The running training, its progress, and the results of evaluations.
 
-        An evaluation that runs has to be made up for, and so has one that ended the run.
+        A running evaluation is repeated after resuming, and so is one that ended the run.
         """
         since = None if self._last_eval_time is None else monotonic() - self._last_eval_time
         is_due = bool(self._evaluating) or self._end_flag
@@ -229,7 +227,7 @@ class TrainingCommander(BaseCommander):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on with the training that a `state_dict` tells of."""
+        """Resume the training of a `state_dict`."""
         training, since = state_dict["training"], state_dict["seconds_since_evaluation"]
         self._training = None if training is None else Training(*training)
         self._is_trained = state_dict["is_trained"]
@@ -256,10 +254,4 @@ class SoloCommander(TrainingCommander):
     """
 
     def _collector_cfg(self, task_id: str, is_eval: bool, setting: Mapping[str, Any], training: Training) -> EasyDict:
-        return self._forms.collector_cfg(is_eval, setting, self._forms.policy_cfg(), training.policy_id)
-
-    def _reaches_goal(self, finished_task: Mapping[str, Any]) -> bool:
-        is_good_enough = self._has_stop_value(finished_task)
-        if is_good_enough:
-            self._tell_solved(finished_task)
-        return is_good_enough
+        return self._task_configs.collector_cfg(is_eval, setting, self._task_configs.policy_cfg(), training.policy_id)

@@ -15,10 +15,10 @@ from time import monotonic
 from typing import Any
 
 from ding.utils.page import Page
-from ding.worker.coordinator.buffers import BufferRoom
+from ding.worker.coordinator.buffers import BufferSet
 from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER, CommCoordinator, failure_text
 from ding.worker.coordinator.run_state import ErrorNote, Evaluation, Progress, RunState
-from ding.worker.coordinator.scheduler import TaskAssigner, TaskState
+from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.worker_table import WorkerStatus
 
 
@@ -35,7 +35,7 @@ class RunningTask:
 
 @dataclass(frozen=True, slots=True)
 class BufferFill:
-    """How full a buffer is; `fraction` is in [0, 1]."""
+    """The level of a buffer; `fraction` is in [0, 1]."""
 
     buffer_id: str
     size: int
@@ -45,7 +45,7 @@ class BufferFill:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepths:
-    """What waits: tasks for a worker or for their buffer, and batches for the learner to read them."""
+    """Queue lengths: tasks that wait for a worker or their buffer, and batches that learners have not read yet."""
 
     learner_tasks: int
     collector_tasks: int
@@ -54,18 +54,18 @@ class QueueDepths:
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """How a run stands, in all that is told of it.
+    """The complete status of a run.
 
     Attributes:
-        name: the experiment's.
+        name: name of the experiment.
         started_at: ISO 8601, in UTC.
-        seconds: since the start; until the end, where it is over.
-        is_over: nothing more will come.
-        reason: why it is over, with the traceback of a failure; None while it runs.
-        samples_per_s, updates_per_s: over the last five seconds.
-        stalled_tasks: tasks that were abandoned because they made no progress.
-        evaluations: the learning curve; of very many, a part.
-        errors: the last ones, the newest last.
+        seconds: duration, up to the end of the run if it is over.
+        is_over: whether the run has ended.
+        reason: why it has ended, with the traceback of a failure; None while it runs.
+        samples_per_s, updates_per_s: means over the last five seconds.
+        stalled_tasks: number of tasks that were abandoned because they made no progress.
+        evaluations: the learning curve, thinned out if it is very long.
+        errors: the last errors, newest last.
     """
 
     name: str
@@ -86,77 +86,56 @@ class RunStatus:
     errors: tuple[ErrorNote, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The same in what JSON has: dicts, lists, numbers, strings; None for a number that is not finite."""
+        """The status as dicts, lists, numbers and strings; None for a number that is not finite."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
 
-class StatusReader:
-    """Reads the status of the run `name` from the parts of its coordinator. Thread-safe."""
+def read_status(
+    name: str, state: RunState, buffers: BufferSet, comm: CommCoordinator, scheduler: TaskScheduler, is_closed: bool
+) -> RunStatus:
+    """Read the status of the run `name` from the parts of its coordinator, without long waits. Thread-safe.
 
-    def __init__(
-        self,
-        name: str,
-        state: RunState,
-        room: BufferRoom,
-        comm: CommCoordinator,
-        assigner: TaskAssigner,
-        task_states: Mapping[str, TaskState],
-    ) -> None:
-        self._name, self._state, self._room = name, state, room
-        self._comm, self._assigner, self._task_states = comm, assigner, task_states
-
-    def read(self, is_closed: bool) -> RunStatus:
-        """How the run stands now. Waits for nothing that takes long.
-
-        Args:
-            is_closed: the coordinator has been closed, whether the run was over or not.
-        """
-        state, history = self._state, self._state.history
-        tasks = _running(self._comm, self._task_states)
-        samples_per_s, updates_per_s = history.rates()
-        waiting = self._assigner.waiting_counts()
-        return RunStatus(
-            name=self._name,
-            started_at=history.started_at,
-            seconds=history.seconds,
-            is_over=state.is_over or is_closed,
-            is_failed=state.failure is not None,
-            reason=_reason(state, is_closed),
-            progress=state.progress(),
-            samples_per_s=samples_per_s,
-            updates_per_s=updates_per_s,
-            workers=self._comm.workers.statuses(),
-            tasks=tasks,
-            queues=QueueDepths(waiting[LEARNER], waiting[COLLECTOR], self._room.batches_under_way()),
-            buffers=tuple(_fill(*level) for level in self._room.levels()),
-            stalled_tasks=state.stalled_tasks,
-            evaluations=history.evaluations(),
-            errors=history.errors(),
-        )
+    Args:
+        is_closed: whether the coordinator was closed, whether or not the run was over.
+    """
+    history = state.history
+    samples_per_s, updates_per_s = history.rates()
+    waiting = scheduler.waiting_counts()
+    reason: str | None = None
+    if state.failure is not None:
+        reason = failure_text(state.failure)
+    elif state.is_over or is_closed:
+        reason = state.reason if state.is_over else "it was closed"
+    return RunStatus(
+        name=name,
+        started_at=history.started_at,
+        seconds=history.seconds,
+        is_over=state.is_over or is_closed,
+        is_failed=state.failure is not None,
+        reason=reason,
+        progress=state.progress(),
+        samples_per_s=samples_per_s,
+        updates_per_s=updates_per_s,
+        workers=comm.workers.statuses(),
+        tasks=_running_tasks(comm, scheduler.running),
+        queues=QueueDepths(waiting[LEARNER], waiting[COLLECTOR], buffers.batches_under_way()),
+        buffers=tuple(BufferFill(*level, level[1] / level[2] if level[2] else 0.0) for level in buffers.levels()),
+        stalled_tasks=state.stalled_tasks,
+        evaluations=history.evaluations(),
+        errors=history.errors(),
+    )
 
 
-def _running(comm: CommCoordinator, states: Mapping[str, TaskState]) -> tuple[RunningTask, ...]:
+def _running_tasks(comm: CommCoordinator, states: Mapping[str, TaskState]) -> tuple[RunningTask, ...]:
     now, tasks = monotonic(), []
     for run in comm.running():
         state = states.get(run.task_id)
-        if state is not None:  # else it is at its end
+        if state is not None:  # otherwise it is about to end
             is_eval = bool(run.task.get("collector_cfg", {}).get("eval_flag", False))
             worker = run.worker
             tasks.append(RunningTask(run.task_id, worker.kind, worker.worker_id, is_eval, now - state.start_time))
     return tuple(sorted(tasks, key=lambda task: -task.seconds))
-
-
-def _reason(state: RunState, is_closed: bool) -> str | None:
-    if state.failure is not None:
-        return failure_text(state.failure)
-    if state.is_over:
-        return state.reason
-    return "it was closed" if is_closed else None
-
-
-def _fill(buffer_id: str, size: int, capacity: int) -> BufferFill:
-    return BufferFill(buffer_id, size, capacity, size / capacity if capacity else 0.0)
 
 
 def _plain(value: Any) -> Any:
@@ -173,7 +152,19 @@ _NAME = "status_page.html"
 
 
 def status_pages(status: Callable[[], RunStatus]) -> dict[str, Page]:
-    """What a coordinator serves, by path.
+    """The pages that a coordinator serves, by path.
+
+    `/status`, the data, is behind the same checks as all other requests: off loopback it needs the bearer token. A
+    browser cannot send the token when it opens a page, so `/`, the page, is served to every client that passes the
+    checks of `Host` and `Origin`. It is the same few kilobytes for all and holds no data of the run.
+
+    The page asks for the token if `/status` is refused, and sends it as `Authorization` to `/status` only: never in an
+    address, which histories and logs keep, nor as a cookie, which is sent to other servers on the same host. It keeps
+    the token in the tab (`sessionStorage`), and forgets it when it is refused, when the run is over, and when the
+    coordinator has been silent for half a minute: another program may listen at its port by then.
+
+    Names, addresses and tracebacks come from peers. The page sets them as text, never as markup. Should that fail, its
+    `Content-Security-Policy` allows no script but the page's own (by its hash), and requests to this server only.
 
     Args:
         status: called for each request of the data.
@@ -186,13 +177,13 @@ def status_pages(status: Callable[[], RunStatus]) -> dict[str, Page]:
 
 @functools.cache
 def page_text() -> str:
-    """The page: HTML that needs nothing else."""
+    """The page, as self-contained HTML."""
     return files(__package__).joinpath(_NAME).read_text(encoding="utf-8")
 
 
 @functools.cache
 def page_policy() -> str:
-    """The page's `Content-Security-Policy`: only what is in the page, and only requests to where it came from."""
+    """The page's `Content-Security-Policy`: its own content only, and requests to its own server only."""
     allowed = {
         "default-src": "'none'",
         "script-src": _hash_of("script"),
@@ -207,7 +198,7 @@ def page_policy() -> str:
 
 
 def _hash_of(tag: str) -> str:
-    """The source expression for the one element `tag` of the page."""
+    """The source expression for the only element `tag` of the page."""
     (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page_text(), re.DOTALL)
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

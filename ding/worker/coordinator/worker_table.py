@@ -1,12 +1,11 @@
-"""The workers of a coordinator: connected and lost ones, and how lost ones come back."""
+"""The workers of a coordinator: connected and lost ones, and how lost ones return."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -16,20 +15,22 @@ from ding.worker.transport.link import Link, WorkerLost
 if TYPE_CHECKING:
     from ding.worker.coordinator.comm_coordinator import Task, TaskRun
 
-# With more workers lost than these, the first ones are forgotten: an operator gives each a new name.
+# Beyond this number of lost workers, the first ones are forgotten: an operator gives each worker a new name.
 _MAX_LOST = 50
 _ORDER = {"learner": 0, "collector": 1}
+# How long `close` waits for attempts to connect, all together.
+_CLOSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """How a worker is.
+    """The status of a worker.
 
     Attributes:
-        address: where it was connected last, as `host:port`.
-        task_id: the task it runs, None where it runs none.
+        address: its last address, as `host:port`.
+        task_id: the task it runs, or None.
         silence_s: seconds since its last sign of life: an answer or, over HTTP, a heartbeat.
-        restarts: how often it has come back.
+        restarts: how often it has returned.
     """
 
     kind: str
@@ -43,14 +44,14 @@ class WorkerStatus:
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A worker, from its connection to its loss; one that comes back is another object of the same name.
+    """A worker, from its connection to its loss; one that returns is another object of the same name.
 
     Attributes:
-        resource: what it answered when it was asked for its resources.
-        restarts: how often one of this name has come back.
-        given: how many collecting tasks (False) and evaluations (True) those of this name were given.
-        run: the task it runs; None where it runs none.
-        is_lost: it is connected no more.
+        resource: its answer to the request for its resources.
+        restarts: how often a worker of this name has returned.
+        given: how many collecting tasks (False) and evaluations (True) were given to workers of this name.
+        run: the task it runs, or None.
+        is_lost: whether it is no longer connected.
     """
 
     kind: str
@@ -65,7 +66,7 @@ class Worker:
 
     @property
     def is_batched(self) -> bool:
-        """Whether it takes and gives many samples, or batches, in one message."""
+        """Whether one message to or from it carries many samples, or many batches."""
         return bool(self.resource.get("batched", False))
 
 
@@ -81,7 +82,7 @@ class WorkerTable:
         self._lock = threading.Lock()
 
     def join(self, worker: Worker) -> None:
-        """A worker is connected, for the first time or again, and free."""
+        """Add a connected worker, new or returned, as a free one."""
         with self._lock:
             before = self._workers.get(worker.worker_id)
             if before is not None:
@@ -91,7 +92,7 @@ class WorkerTable:
             self._free.update(worker.kind, worker.worker_id, worker.resource)
 
     def leave(self, worker: Worker, only_if_free: bool = False) -> bool:
-        """The worker is connected no more; False where that was known, or it is not free and has to be."""
+        """Mark the worker as lost; returns False if it already is, or is not free although it has to be."""
         with self._lock:
             if worker.is_lost or (only_if_free and not self._free.have_assigned(worker.kind, worker.worker_id)):
                 return False
@@ -103,14 +104,14 @@ class WorkerTable:
             return True
 
     def take(self, kind: str, task: Task) -> Worker | None:
-        """A free worker, which is busy from now on; None where there is none."""
+        """A free worker, which is busy after this call; None if there is none."""
         with self._lock:
             assign = self._free.assign_learner if kind == "learner" else self._free.assign_collector
             chosen = assign(task)
             return None if chosen is None else self._workers[chosen[f"{kind}_id"]]
 
     def set_free(self, worker: Worker) -> bool:
-        """The worker may have another task; False where it is lost."""
+        """Make the worker available for another task; returns False if it is lost."""
         with self._lock:
             worker.run = None
             if not worker.is_lost:
@@ -118,23 +119,23 @@ class WorkerTable:
             return not worker.is_lost
 
     def find(self, name: str) -> Worker | None:
-        """The connected worker of that name."""
+        """The connected worker of that name, or None."""
         with self._lock:
             worker = self._workers.get(name)
             return None if worker is None or worker.is_lost else worker
 
     def count(self, kind: str) -> int:
-        """How many workers of this kind are connected."""
+        """The number of connected workers of this kind."""
         with self._lock:
             return sum(worker.kind == kind and not worker.is_lost for worker in self._workers.values())
 
     def free_count(self, kind: str) -> int:
-        """How many workers of this kind are free."""
+        """The number of free workers of this kind."""
         with self._lock:
             return self._free.count(kind)
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
-        """How they all are, learners first."""
+        """The status of each worker, learners first."""
         with self._lock:
             workers = sorted(
                 self._workers.values(), key=lambda w: (_ORDER.get(w.kind, 2), len(w.worker_id), w.worker_id)
@@ -152,53 +153,23 @@ class WorkerTable:
         return WorkerStatus(worker.kind, worker.worker_id, worker.address, state, task_id, silence_s, worker.restarts)
 
 
-# How long `close` waits for attempts to connect, all together.
-_CLOSE_S = 5.0
-
-
-class WorkerKeeper(Protocol):
-    """Brings back lost workers; when one is back, it has it connected."""
+class WorkerSupervisor(Protocol):
+    """Brings back lost workers, and has the coordinator connect them again."""
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
-        """A worker is lost; returns whether it is to be brought back."""
+        """Take note of a lost worker; returns whether it will be brought back."""
 
     def close(self) -> None:
-        """Bring nobody back any more. Idempotent; bounded in time."""
+        """Stop bringing workers back. Idempotent; bounded in time."""
 
 
-class RestartLimit:
-    """Allows each worker `max_restarts` restarts within `window_s` seconds. Thread-safe.
-
-    One that is lost at once, again and again, is given up; a long run outlives any number of losses.
-
-    Example:
-        >>> limit = RestartLimit(max_restarts=1, window_s=600)
-        >>> limit.take("collector0"), limit.take("collector0"), limit.take("collector1")
-        (True, False, True)
-    """
-
-    def __init__(self, max_restarts: int, window_s: float) -> None:
-        self._max_restarts, self._window_s = max_restarts, window_s
-        self._restarted_at: defaultdict[str, deque[float]] = defaultdict(partial(deque, maxlen=max_restarts))
-        self._lock = threading.Lock()
-
-    def take(self, name: str) -> bool:
-        """Whether the worker of that name may be started again; if so, that counts."""
-        with self._lock:
-            last = self._restarted_at[name]  # so many as are allowed within the window
-            if len(last) == self._max_restarts and (not last or monotonic() - last[0] < self._window_s):
-                return False
-            last.append(monotonic())
-            return True
-
-
-class ReturningWorkers:
-    """Waits for lost workers at their old addresses, where somebody else may start them again; see `WorkerKeeper`.
+class ReconnectSupervisor:
+    """Waits for lost workers at their old addresses, where another program may restart them; see `WorkerSupervisor`.
 
     Args:
-        join: connects the worker of that kind and name, within so many seconds; raises `WorkerLost` if it cannot.
-        give_up: told of a worker, and how it was lost, that has not come back.
-        timeout_s: how long each is waited for; 0 for not at all.
+        join: connects the worker of a kind and name, within a number of seconds; raises `WorkerLost` if it cannot.
+        give_up: called with a worker that has not returned, and the error it was lost with.
+        timeout_s: how long to wait for each worker; 0 disables the wait.
     """
 
     def __init__(
@@ -216,8 +187,9 @@ class ReturningWorkers:
         with self._lock:
             if self._closed.is_set() or not self._timeout_s:
                 return False
-            wait = partial(self._wait, kind, name, error)
-            thread = threading.Thread(target=wait, name=f"return_of_{name}", daemon=True)
+            thread = threading.Thread(
+                target=self._wait, args=(kind, name, error), name=f"return_of_{name}", daemon=True
+            )
             self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
             thread.start()
         return True
@@ -227,15 +199,14 @@ class ReturningWorkers:
         while not self._closed.is_set():
             try:
                 self._join(kind, name, max(0.1, deadline - monotonic()))
+                return
             except WorkerLost:
                 if monotonic() >= deadline:
                     self._give_up(kind, name, error)
                     return
-                self._closed.wait(0.1)  # it has refused: it may be ending the task of before
+                self._closed.wait(0.1)  # it has refused: it may still be ending its previous task
             except Exception as e:
                 self._give_up(kind, name, e)
-                return
-            else:
                 return
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_RE
 from ding.worker.transport.stores import PolicyStore, SampleStore
 
 if TYPE_CHECKING:
-    from ding.worker.coordinator.buffers import KeptBufferRoom
+    from ding.worker.coordinator.buffers import BufferSet
     from ding.worker.transport.link import Hub, Serve, Station
     from ding.worker.transport.ray.shard import Shard
 
@@ -93,7 +93,7 @@ class Transport(ABC):
         """
         raise NotImplementedError(f"the transport {self.name!r} keeps no samples in shards")
 
-    def replay(self, exp_name: str, cfg: Mapping[str, Any], logger: Any) -> KeptBufferRoom:
+    def replay(self, exp_name: str, cfg: Mapping[str, Any], logger: Any) -> BufferSet:
         """The replay buffers of a coordinator.
 
         Args:
@@ -109,10 +109,10 @@ class Transport(ABC):
                 f"coordinator.replay_shards = {cfg['replay_shards']} is not allowed with the transport {self.name!r}, "
                 "which keeps no samples in shards; use the transport 'ray'"
             )
-        from ding.worker.coordinator.buffers import KeptBufferRoom  # it imports the coordinator's side
+        from ding.worker.coordinator.buffers import BufferSet  # it imports the coordinator's side
 
         path_data = cfg.get("path_data")
-        return KeptBufferRoom(exp_name, None if path_data is None else self.sample_store(path_data), logger)
+        return BufferSet(exp_name, None if path_data is None else self.sample_store(path_data), logger)
 
 
 def transport_name(value: Any) -> str | None:

@@ -88,7 +88,7 @@ def test_all_workers_are_connected_and_asked_for_their_resources(make, collector
     learner = FakeWorker(resource=lambda task: {"gpu": 4})
     comm = make([learner], [collector])
     comm.start()
-    assert (comm.free_count("learner"), comm.free_count("collector")) == (1, 1)
+    assert (comm.workers.free_count("learner"), comm.workers.free_count("collector")) == (1, 1)
     assert comm.workers.find("learner0").resource == {"gpu": 4} and not comm.workers.find("learner0").is_batched
     assert comm.workers.find("collector0").is_batched
     learner.close()
@@ -116,7 +116,7 @@ def test_all_workers_of_the_config_are_connected_at_the_same_time(make):
     workers = [FakeWorker(resource=resource) for _ in range(4)]
     comm = make(workers[:2], workers[2:])
     comm.start()
-    assert (comm.free_count("learner"), comm.free_count("collector")) == (2, 2)
+    assert (comm.workers.free_count("learner"), comm.workers.free_count("collector")) == (2, 2)
     for worker in workers:
         worker.close()
 
@@ -131,7 +131,7 @@ def test_a_finished_task_is_told_and_its_worker_is_free_again(make, collector):
     assert comm.side.expect("collector_send_data") == ("t", "buffer", "a", rows("a", 2))
     assert comm.side.expect("collector_finish_task") == ("t", finish_info())
     assert comm.side.expect("worker_free") == ("collector", "collector0")
-    assert comm.free_count("collector") == 1
+    assert comm.workers.free_count("collector") == 1
     assert collector.log == ["resource", "collector_start_task", "collector_data_task", "collector_close_task"]
     _join_tasks()
     assert comm._running == {}
@@ -173,7 +173,7 @@ def test_a_task_that_fails_is_told_with_the_workers_traceback_and_closed_once(ma
     assert isinstance(error, TaskFailed) and f"Traceback of {at}" in str(error)
     if at == "collector_close_task":
         _join_tasks()
-        assert comm.free_count("collector") == 0  # nobody knows what it is doing
+        assert comm.workers.free_count("collector") == 0  # nobody knows what it is doing
     else:
         comm.side.expect("worker_free")
     assert worker.log.count("collector_close_task") == 1
@@ -195,7 +195,7 @@ def test_a_failed_task_that_cannot_be_closed_either_is_told_once(make):
     kind, name, task, error = told[2][1:]
     assert (kind, name, task) == ("collector", "collector0", None)
     assert str(error).endswith("it could not end the task t")
-    assert comm.free_count("collector") == 0 and comm.workers.find("collector0") is None
+    assert comm.workers.free_count("collector") == 0 and comm.workers.find("collector0") is None
     worker.close()
 
 
@@ -234,7 +234,7 @@ def test_a_worker_that_does_not_answer_in_time_is_lost(make):
     assert told[1:4] == ("collector", "collector0", task)
     assert isinstance(told[4], WorkerLost) and "within 0.05 s" in str(told[4])
     _join_tasks()
-    assert comm.free_count("collector") == 0
+    assert comm.workers.free_count("collector") == 0
     release.set()
     worker.close()
 
@@ -290,7 +290,7 @@ def test_closing_does_not_wait_for_a_worker_that_hangs(make, caplog):
     worker.expect("resource"), worker.expect("collector_start_task"), worker.expect("collector_data_task")
     comm.close(timeout_s=0.05)
     assert task_threads() == []
-    assert "tasks have not ended within 0.05 s, they are broken off: ['t']" in caplog.text
+    assert "tasks have not ended within 0.05 s and are aborted: ['t']" in caplog.text
     assert comm.side.told.empty()
     release.set()
     worker.close()

@@ -168,7 +168,7 @@ def test_collectors_wait_for_their_buffer_and_evaluations_do_not(make, workers):
     collector.expect("collector_close_task")
     coordinator._commander.expect("finish_collector_task", "e")
     coordinator._commander.learner_tasks.append(learner_task("l"))
-    coordinator.notify()
+    coordinator._scheduler.notify()
     assert collector.expect("collector_start_task")["task_info"]["task_id"] == "c"
 
 
@@ -274,11 +274,11 @@ def test_no_task_begins_after_the_end(make, workers):
     collector = workers(batched_collector())
     coordinator = make([], [collector])
     coordinator.start()
-    assert coordinator._tasks.free_count("collector") == 1
+    assert coordinator._scheduler.free_count("collector") == 1
     coordinator._state.end()
     coordinator._commander.collector_tasks.append(collector_task("e", is_eval=True))
-    coordinator._assigner._assign("collector")
-    assert coordinator._tasks.free_count("collector") == 0 and len(coordinator._commander.collector_tasks) == 1
+    coordinator._scheduler._assign("collector")
+    assert coordinator._scheduler.free_count("collector") == 0 and len(coordinator._commander.collector_tasks) == 1
 
 
 @pytest.mark.parametrize("told_by", ["samples", "info", "result"])
@@ -381,7 +381,7 @@ def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
     assert isinstance(coordinator.failure, WorkerLost) and failure_text(coordinator.failure) == str(coordinator.failure)
     coordinator._commander.expect("notify_fail_collector_task", "e")
     assert "collector0 is lost" in text_log()
-    assert coordinator._tasks.free_count("collector") == 0
+    assert coordinator._scheduler.free_count("collector") == 0
 
 
 @pytest.mark.parametrize("method", ["get_collector_task", "get_learner_task"])
@@ -493,7 +493,7 @@ def test_a_coordinator_starts_once(make):
 
 def test_a_commander_that_hangs_does_not_keep_it_from_closing(make, workers, monkeypatch):
     monkeypatch.setattr("ding.worker.coordinator.coordinator._JOIN_S", 0.05)
-    monkeypatch.setattr("ding.worker.coordinator.scheduler.PATIENCE_S", 0.05)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.COMMANDER_TIMEOUT_S", 0.05)
     hangs, release = threading.Event(), threading.Event()
 
     def hang():
@@ -507,7 +507,7 @@ def test_a_commander_that_hangs_does_not_keep_it_from_closing(make, workers, mon
     coordinator.close()
     assert not coordinator._commander.is_closed
     release.set()
-    coordinator._assigner.join(PATIENCE_S)
+    coordinator._scheduler.join(PATIENCE_S)
 
 
 def test_a_coordinator_that_nobody_needs_closes_itself(make):
@@ -556,7 +556,7 @@ def test_a_learner_that_waits_for_data_one_by_one_ends_with_the_coordinator(make
         learner.expect(name)
     coordinator.close()
     assert learner.log[-1] == "learner_close_task" and own_threads() == []
-    assert "broken off" not in text_log()
+    assert "aborted" not in text_log()
 
 
 # The documented callbacks.
@@ -598,7 +598,7 @@ def test_unknown_buffers_are_told_and_give_nothing(make):
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        ("bad_files", "has passed over {} bad files of samples"),
+        ("bad_files", "has skipped {} bad files of samples"),
         ("unwritten_weights", "could not write its weights {} times"),
         ("unwritten_checkpoints", "could not save {} of its checkpoints"),
     ],
@@ -623,7 +623,7 @@ def test_samples_that_come_after_the_end_are_no_error(make):
 def test_a_refused_push_counts_as_no_samples(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
-    coordinator._room.open("b", {"type": "advanced", "thruput_controller": {"push_sample_rate_limit": {"max": 1}}})
+    coordinator._buffers.open("b", {"type": "advanced", "thruput_controller": {"push_sample_rate_limit": {"max": 1}}})
     coordinator.deal_with_collector_send_data("t", "b", "d", rows("a", 2))
     coordinator.deal_with_learner_get_data("t", "b", 1, 0)
     coordinator.deal_with_collector_send_data("t", "b", "d", rows("b", 2, cur_step=4))
@@ -635,7 +635,7 @@ def test_a_refused_push_counts_as_no_samples(make):
 def test_samples_may_come_one_by_one(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
-    coordinator._room.open("b", {"type": "naive"})
+    coordinator._buffers.open("b", {"type": "naive"})
     coordinator.deal_with_collector_send_data("t", "b", "d", {"data_id": "d"})
     assert coordinator._replay_buffer["b"].count() == 1
 
@@ -651,8 +651,8 @@ def test_collectors_that_come_and_go_change_the_commanders_space(make):
 
 def test_a_task_that_could_not_begin_in_time_is_told_to_the_commander(make):
     coordinator = make()
-    coordinator._tasks.drop_task("collector", collector_task("c"))
-    coordinator._tasks.drop_task("learner", learner_task("l"))
+    coordinator._scheduler.drop_task("collector", collector_task("c"))
+    coordinator._scheduler.drop_task("learner", learner_task("l"))
     coordinator._commander.expect("notify_fail_collector_task", "c")
     coordinator._commander.expect("notify_fail_learner_task", "l")
     assert "collector task c could not begin in time" in text_log()
@@ -661,22 +661,24 @@ def test_a_task_that_could_not_begin_in_time_is_told_to_the_commander(make):
 def test_a_learner_task_that_never_began_leaves_no_buffer(make):
     coordinator = make()
     task = learner_task("l", replay_buffer_size=4)
-    assert coordinator._tasks.begin_task("learner", task) is False and list(coordinator._replay_buffer) == ["buffer"]
-    coordinator._tasks.drop_task("learner", task)
+    assert coordinator._scheduler.begin_task("learner", task) is False and list(coordinator._replay_buffer) == [
+        "buffer"
+    ]
+    coordinator._scheduler.drop_task("learner", task)
     coordinator._commander.expect("notify_fail_learner_task", "l")
     assert list(coordinator._replay_buffer) == [] and coordinator.failure is None
 
 
 def test_a_training_that_no_learner_goes_on_with_ends_the_run(make):
     coordinator = make()
-    coordinator._tasks.drop_task("learner", {**learner_task("l"), "resume": True})
+    coordinator._scheduler.drop_task("learner", {**learner_task("l"), "resume": True})
     assert isinstance(coordinator.failure, TimeoutError)
-    assert str(coordinator.failure) == "no learner has come in time to go on with the task l"
+    assert str(coordinator.failure) == "no learner was free in time to resume the task l"
 
 
 def test_a_task_that_no_worker_takes_is_not_known(make):
     coordinator = make()
-    assert coordinator._tasks.begin_task("collector", collector_task("c")) is False
+    assert coordinator._scheduler.begin_task("collector", collector_task("c")) is False
     assert coordinator._task_state == {}
 
 

@@ -3,9 +3,9 @@ from ding.worker.coordinator.run_state import EnvSteps
 
 def test_running_tasks_count_by_what_they_told_last_and_ended_ones_by_their_result():
     steps = EnvSteps()
-    steps.tell("a", 10)
-    steps.tell("b", 4)
-    steps.tell("a", 25)
+    steps.report("a", 10)
+    steps.report("b", 4)
+    steps.report("a", 25)
     assert steps.total == 29
     steps.end("a", 30)
     steps.end("b")
@@ -14,8 +14,8 @@ def test_running_tasks_count_by_what_they_told_last_and_ended_ones_by_their_resu
 
 def test_old_news_takes_no_steps_away():
     steps = EnvSteps()
-    steps.tell("a", 10)
-    steps.tell("a", 7)
+    steps.report("a", 10)
+    steps.report("a", 7)
     assert steps.total == 10
 
 

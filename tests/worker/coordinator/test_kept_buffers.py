@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.buffers import KeptBufferRoom
+from ding.worker.coordinator.buffers import BufferSet
 from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
 
 LOGGER = logging.getLogger("test_kept_buffers")
@@ -31,7 +31,7 @@ class Rooms:
         self.made = []
 
     def make(self):
-        self.made.append(KeptBufferRoom("exp", self.store, LOGGER))
+        self.made.append(BufferSet("exp", self.store, LOGGER))
         return self.made[-1]
 
     def fill(self, room, chunk, count=2, **more):
@@ -164,11 +164,11 @@ def test_samples_of_no_chunk_stay(rooms):
 
 
 def test_without_a_store_all_samples_stay():
-    room = KeptBufferRoom("exp", None, LOGGER)
+    room = BufferSet("exp", None, LOGGER)
     room.open("b", {"type": "naive", "replay_buffer_size": 5})
     room.push("b", [{"data_id": "env_c_0", "data_index": 0}])
     kept = room.freeze("b", {})
-    other = KeptBufferRoom("exp", None, LOGGER)
+    other = BufferSet("exp", None, LOGGER)
     assert other.restore("b", **kept) == (1, 0) and other.delete_unneeded() == 0
     for each in (room, other):
         each.close()
@@ -177,14 +177,14 @@ def test_without_a_store_all_samples_stay():
 @pytest.mark.parametrize(("folder", "left"), [(os.path.join("exp", "data"), set()), ("data", {"env_d_0"})])
 def test_where_other_runs_may_have_chunks_only_those_of_known_collectors_are_deleted(folder, left):
     store = FolderSampleStore(folder)
-    first = KeptBufferRoom("exp", store, LOGGER)
+    first = BufferSet("exp", store, LOGGER)
     first.open("b", {"type": "naive", "replay_buffer_size": 5})
     store.write("env_c_0", b"")
     first.push("b", [{"data_id": "env_c_0", "data_index": 0}])
     kept = first.freeze("b", {})
     for name in ("env_c_1", "env_d_0"):
         store.write(name, b"")
-    second = KeptBufferRoom("exp", store, LOGGER)
+    second = BufferSet("exp", store, LOGGER)
     second.restore("b", **kept)
     assert second.delete_unneeded() == 2 - len(left)
     assert store.names() == {"env_c_0", *left}
@@ -194,7 +194,7 @@ def test_where_other_runs_may_have_chunks_only_those_of_known_collectors_are_del
 
 def test_of_a_lost_collector_the_chunks_stay_that_it_has_told_of():
     store = FolderSampleStore("data")  # where other runs have theirs
-    room = KeptBufferRoom("exp", store, LOGGER)
+    room = BufferSet("exp", store, LOGGER)
     room.open("b", {"type": "naive", "replay_buffer_size": 5})
     for name in ("env_c_0", "env_c_1", "env_d_0"):
         store.write(name, b"")
@@ -210,7 +210,7 @@ def test_of_a_lost_collector_the_chunks_stay_that_it_has_told_of():
 
 @pytest.mark.parametrize("chunk", [5, None, "", "elsewhere/x_1"])
 def test_a_collector_may_have_told_of_anything(chunk):
-    room = KeptBufferRoom("exp", FolderSampleStore("data"), LOGGER)
+    room = BufferSet("exp", FolderSampleStore("data"), LOGGER)
     room._store.write("env_c_0", b"")
     room.abandon(chunk)
     assert room._store.names() == {"env_c_0"}
@@ -219,7 +219,7 @@ def test_a_collector_may_have_told_of_anything(chunk):
 
 def test_a_folder_that_cannot_be_looked_into_is_told_and_no_error(caplog):
     store = FolderSampleStore("data")
-    room = KeptBufferRoom("exp", store, LOGGER)
+    room = BufferSet("exp", store, LOGGER)
     os.rmdir("data")
     room.abandon("env_c_0")
     assert "chunks of the lost collector env_c are left where they are" in caplog.text
@@ -227,7 +227,7 @@ def test_a_folder_that_cannot_be_looked_into_is_told_and_no_error(caplog):
 
 
 def test_without_a_store_there_is_nothing_to_abandon():
-    room = KeptBufferRoom("exp", None, LOGGER)
+    room = BufferSet("exp", None, LOGGER)
     room.abandon("env_c_0")
     assert room.delete_unneeded() == 0
     room.close()

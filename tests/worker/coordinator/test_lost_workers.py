@@ -9,7 +9,7 @@ from ding.interaction import TaskFail
 from ding.worker import Coordinator, create_comm_collector
 from ding.worker.coordinator import worker_table
 from ding.worker.coordinator.comm_coordinator import TaskStalled
-from ding.worker.coordinator.worker_table import ReturningWorkers
+from ding.worker.coordinator.worker_table import ReconnectSupervisor
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport import http_transport
 from ding.worker.transport.link import WorkerLetGo, WorkerLost
@@ -53,7 +53,7 @@ def make():
         coordinator = Coordinator(local_cfg(*ports, task_timeout=PATIENCE_S, **cfg))
         made.append(coordinator)
         if keeper is not None:
-            coordinator.worker_keeper = keeper
+            coordinator.supervisor = keeper
         return coordinator
 
     yield make
@@ -94,7 +94,7 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     until_gone(coordinator, "collector", "collector0")
     coordinator._commander.expect("notify_fail_collector_task", "c")
     assert keeper.asked == [("collector", "collector0", WorkerLetGo)]
-    assert (coordinator._tasks.free_count("collector"), "c" in coordinator._task_state) == (0, False)
+    assert (coordinator._scheduler.free_count("collector"), "c" in coordinator._task_state) == (0, False)
     coordinator._commander.collector_tasks.append(collector_task("d"))
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
     second.expect("resource")
@@ -235,7 +235,7 @@ def test_a_collector_that_hangs_takes_another_task_where_nobody_can_restart_it()
 def test_the_steps_of_a_long_episode_count_before_it_ends(make, workers):
     collector = workers(batched_collector(collector_close_task=lambda task: finish_info(True)))
     coordinator = make([], [collector], max_env_step=100)
-    coordinator._room.open("buffer", {"type": "naive"})
+    coordinator._buffers.open("buffer", {"type": "naive"})
     start(coordinator, [], [collector_task("e", is_eval=True), collector_task("c")])
     collector.reply(silent(0.0, progress={"eval_flag": True, "cur_step": 1000}))
     collector.reply(collected([], [info(True)]))
@@ -390,9 +390,9 @@ def test_a_worker_that_is_free_may_be_lost_too(make, workers):
     coordinator.start()
     until_gone(coordinator, "collector", "collector0")
     until_gone(coordinator, "collector", "collector0")
-    assert coordinator._tasks.free_count("collector") == 0 and keeper.asked == []
+    assert coordinator._scheduler.free_count("collector") == 0 and keeper.asked == []
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
-    assert coordinator._tasks.free_count("collector") == 1
+    assert coordinator._scheduler.free_count("collector") == 1
 
 
 def test_a_worker_that_takes_the_place_of_one_of_its_name_is_not_one_more(make, workers):
@@ -402,7 +402,7 @@ def test_a_worker_that_takes_the_place_of_one_of_its_name_is_not_one_more(make, 
     first.expect("resource"), first.expect("collector_start_task"), first.expect("collector_data_task")
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)  # its loss was not told
     coordinator._commander.expect("notify_fail_collector_task", "c")
-    assert coordinator._commander.collector_task_places == coordinator._tasks.free_count("collector") == 1
+    assert coordinator._commander.collector_task_places == coordinator._scheduler.free_count("collector") == 1
     assert [(worker.state, worker.restarts) for worker in coordinator.status().workers] == [("free", 1)]
     assert coordinator.failure is None
     first.reply(collected())
@@ -460,7 +460,7 @@ def keep():
     made = []
 
     def keep(joiner, timeout_s):
-        made.append(ReturningWorkers(joiner.join, joiner.give_up, timeout_s))
+        made.append(ReconnectSupervisor(joiner.join, joiner.give_up, timeout_s))
         return made[-1]
 
     yield keep
@@ -512,7 +512,7 @@ def test_closing_has_one_limit_for_all_who_are_waited_for(monkeypatch):
             super().join(timeout)
 
     monkeypatch.setattr(worker_table.threading, "Thread", Thread)
-    keeper = ReturningWorkers(join, lambda *told: None, PATIENCE_S)
+    keeper = ReconnectSupervisor(join, lambda *told: None, PATIENCE_S)
     for name in "abc":
         keeper.lost("collector", name, WorkerLost("gone"))
     all_wait.wait()
@@ -548,12 +548,12 @@ def test_a_worker_that_is_started_again_at_its_port_goes_on_over_http():
         coordinator.start()
         first.close()
         coordinator.deal_with_worker_gone("learner", "learner0", RuntimeError("ended"))
-        assert coordinator.worker_keeper.lost("learner", "learner0", WorkerLost("ended"))
+        assert coordinator.supervisor.lost("learner", "learner0", WorkerLost("ended"))
         coordinator.deal_with_worker_free = lambda kind, worker_id: is_back.set()
         second = NaiveLearner("127.0.0.1", first.port, prefix="l")
         second.start()
         try:
-            assert is_back.wait(PATIENCE_S) and coordinator._tasks.free_count("learner") == 1
+            assert is_back.wait(PATIENCE_S) and coordinator._scheduler.free_count("learner") == 1
         finally:
             coordinator.close()
             second.close()
@@ -578,7 +578,7 @@ def test_a_worker_that_is_lost_without_a_task_is_noticed(return_s, monkeypatch):
     try:
         coordinator.start()
         first.close()
-        assert is_lost.wait(PATIENCE_S) and coordinator._tasks.free_count("learner") == 0
+        assert is_lost.wait(PATIENCE_S) and coordinator._scheduler.free_count("learner") == 0
         if return_s:
             second.start()
             assert is_back.wait(PATIENCE_S) and coordinator.failure is None
@@ -592,4 +592,4 @@ def test_a_worker_that_is_lost_without_a_task_is_noticed(return_s, monkeypatch):
 
 
 def test_workers_of_this_process_are_not_waited_for(make):
-    assert make(worker_return_timeout=60).worker_keeper.lost("collector", "c", WorkerLost("gone")) is False
+    assert make(worker_return_timeout=60).supervisor.lost("collector", "c", WorkerLost("gone")) is False

@@ -123,7 +123,7 @@ def test_an_evaluation_leaves_the_env_section_of_others_alone(duel, clock):
     first = duel.get_collector_task()
     clock.now += 6
     evaluation = duel.get_collector_task()
-    assert is_eval(evaluation) and "eval_opponent" not in duel._forms._env_cfgs[True]
+    assert is_eval(evaluation) and "eval_opponent" not in duel._task_configs._env_cfgs[True]
     assert "eval_opponent" not in first["collector_cfg"].env
 
 

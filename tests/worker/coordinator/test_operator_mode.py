@@ -78,7 +78,7 @@ def test_workers_that_come_are_connected_and_told(operator, collectors, make):
     operator.listed = {"collectors": [], "learners": [name_of(learner.worker)]}
     collector = collectors()
     comm.start()
-    assert (comm.free_count("collector"), comm.free_count("learner")) == (1, 1)
+    assert (comm.workers.free_count("collector"), comm.workers.free_count("learner")) == (1, 1)
     told = sorted(comm.side.told.get(timeout=PATIENCE_S) for _ in range(2))
     assert told == [("increase_collector",), ("worker_free", "learner", name_of(learner.worker))]
     assert comm.send_collector_task(collector_task("t"))
@@ -96,7 +96,7 @@ def test_a_free_worker_that_vanishes_gets_no_task(operator, collectors, make):
     operator.listed = {}
     assert comm.side.expect("decrease_collector") == ()
     operator.see()
-    assert comm.free_count("collector") == 0 and comm.send_collector_task(collector_task("t")) is False
+    assert comm.workers.free_count("collector") == 0 and comm.send_collector_task(collector_task("t")) is False
     assert comm.side.told.empty()
 
 
@@ -114,7 +114,7 @@ def test_a_worker_that_vanishes_during_a_task_is_lost_with_it_and_is_not_given_a
     assert isinstance(error, WorkerLost) and f"collector {worker_id} was taken away from its task" in str(error)
     worker.reply(collected())
     operator.see()
-    assert comm.free_count("collector") == 0 and operator.requests.empty()
+    assert comm.workers.free_count("collector") == 0 and operator.requests.empty()
 
 
 def test_a_worker_that_is_lost_in_a_task_is_let_go(operator, collectors, make):
@@ -149,7 +149,7 @@ def test_a_worker_whose_task_ends_as_it_vanishes_is_not_free_again(operator, col
     threads = list(comm._running)
     for thread in threads:
         thread.join(PATIENCE_S)
-    assert comm.free_count("collector") == 0 and comm.side.told.empty()
+    assert comm.workers.free_count("collector") == 0 and comm.side.told.empty()
 
 
 def test_letting_go_of_nobody_does_nothing(make):

@@ -9,10 +9,12 @@ import pytest
 from ding.worker.coordinator import operator_sync
 from ding.worker.coordinator.operator_server import OperatorServer
 from ding.worker.coordinator.operator_sync import OperatorSync
+from ding.worker.transport.link import WorkerLost
 from tests.interaction.fakes import Proxy
 from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator, envelope
 
 LOGGER = logging.getLogger("test_operator")
+LOST = WorkerLost("it was lost")
 
 
 @pytest.fixture
@@ -186,10 +188,10 @@ def test_a_lost_worker_is_reported_and_joins_again_while_it_is_listed(operator, 
     sync = make()
     roster.expect("join")
     operator.see()
-    assert sync.lost("learner", "l.ours:1") is True
+    assert sync.lost("learner", "l.ours:1", LOST) is True
     assert operator.requests.get(timeout=PATIENCE_S)[3]["learners"] == ["l"]
     roster.expect("join", "learner", "l.ours:1")
-    assert sync.lost("learner", "learner0") is False
+    assert sync.lost("learner", "learner0", LOST) is False
 
 
 def test_a_worker_that_is_lost_before_its_joining_is_over_is_reported_too(operator, roster, make):
@@ -198,7 +200,7 @@ def test_a_worker_that_is_lost_before_its_joining_is_over_is_reported_too(operat
 
     def lose(name):
         roster.acts.clear()
-        lost.append(sync.lost("learner", name))
+        lost.append(sync.lost("learner", name, LOST))
 
     roster.acts["join"] = lose
     operator.listed = {"learners": ["l:1"]}
@@ -231,7 +233,7 @@ def test_a_list_of_another_form_is_told_and_not_taken(operator, roster, make, ca
     operator.listed = data
     make()
     operator.see()
-    assert "lists what are no learners" in caplog.text and roster.nothing_more()
+    assert "lists no valid learners" in caplog.text and roster.nothing_more()
 
 
 @pytest.mark.parametrize("name", ["l", "l:0", "l:x", ":1", "l:1/path", "user@l:1", "", "l:99999"])
@@ -354,14 +356,14 @@ def test_what_goes_wrong_in_letting_go_is_told(operator, roster, make):
     assert roster.errors.get(timeout=PATIENCE_S) is error
 
 
-def test_what_the_look_out_dies_of_is_told(operator, roster, make, monkeypatch):
+def test_an_error_that_ends_the_synchronisation_is_reported(operator, roster, make, monkeypatch):
     sync = make(is_started=False)
     error = RuntimeError("told to fail")
 
     def fail():
         raise error
 
-    monkeypatch.setattr(sync, "_look", fail)
+    monkeypatch.setattr(sync, "_synchronise", fail)
     sync.start()
     assert roster.errors.get(timeout=PATIENCE_S) is error
 

@@ -93,12 +93,12 @@ def start(coordinator, learner_tasks=(), collector_tasks=()):
 
 def kill(coordinator):
     """Leave it as a coordinator is that was killed: it does nothing any more, and has closed nothing."""
-    coordinator._assigner.end()
-    coordinator.worker_keeper.close()
+    coordinator._scheduler.end()
+    coordinator.supervisor.close()
     coordinator._comm_coordinator._ending.set()
     coordinator._comm_coordinator._hub.close()
-    coordinator._saved._state_keeper.stop(PATIENCE_S)
-    coordinator._saved._state_keeper.is_active = coordinator._room.is_deleting = False
+    coordinator._saved._writer.stop(PATIENCE_S)
+    coordinator._saved._writer.is_active = coordinator._buffers.is_deleting = False
 
 
 def push(store, collector, name, count, **more):
@@ -130,7 +130,7 @@ def killed(make, workers, chunks):
     for index in range(3):
         push(chunks, collector, f"env_c_{index}", 2, cur_step=10 * index)
     first.deal_with_learner_send_info("l", "buffer", {"learner_step": 7})
-    first._saved._state_keeper.write()
+    first._saved._writer.write()
     push(chunks, collector, "env_c_3", 2, cur_step=30)
     first.deal_with_learner_send_info("l", "buffer", {"learner_step": 9})
     assert chunks.names() == {"env_c_1", "env_c_2", "env_c_3"}
@@ -152,7 +152,7 @@ def test_the_run_goes_on_with_the_samples_that_are_there_and_its_learner_task(ma
     assert learner.tasks == [{**ids, **own, "resume": True}] and told == [0, 1, 2]
     drawn = {row["data_id"] for batch in learner.batches for row in batch}
     assert drawn <= {"env_c_1", "env_c_2"}
-    assert second.failure is None and second._tasks.learner_tasks == {}
+    assert second.failure is None and second._scheduler.learner_tasks == {}
     progress = second.progress()
     assert (progress.samples, progress.env_steps, progress.train_iter) == (6, 20, 8)
 
@@ -164,7 +164,7 @@ def test_rows_without_chunks_are_dropped_and_chunks_without_rows_deleted(make, c
     assert chunks.names() == {"env_c_1", "env_c_2"}
     with open("exp/log/coordinator_logger.txt", encoding="utf-8") as file:
         text = file.read()
-    assert "4 samples are there again; 2 are not" in text and "1 chunks that nobody needs are deleted" in text
+    assert "4 samples are restored; 2 are lost" in text and "1 unneeded chunks are deleted" in text
 
 
 def test_collector_tasks_that_ran_are_forgotten(make, workers, killed):
@@ -181,7 +181,7 @@ def test_collector_tasks_that_ran_are_forgotten(make, workers, killed):
 def test_a_run_may_go_on_several_times(make, workers, killed):
     second = make()
     second.start()
-    second._saved._state_keeper.write()
+    second._saved._writer.write()
     before = second.state_dict()
     kill(second)
     third = make()
@@ -195,8 +195,8 @@ def test_a_run_may_go_on_several_times(make, workers, killed):
 def test_a_learner_task_that_was_still_to_begin_is_given_again(make, workers):
     first = make()
     start(first, [learner_task("l", type="elastic", set_buffer_size=lambda envstep: 3)])
-    assert first._tasks.next_task("learner")["task_id"] == "l"
-    first._saved._state_keeper.write()
+    assert first._scheduler.next_task("learner")["task_id"] == "l"
+    first._saved._writer.write()
     kill(first)
     learner = workers(AutoLearner(1))
     second = make([learner])
@@ -212,7 +212,7 @@ def test_a_task_that_failed_or_was_dropped_is_not_kept(make):
     first = make()
     start(first, [learner_task("l"), learner_task("m")])
     for _ in range(2):
-        first._tasks.drop_task("learner", first._tasks.next_task("learner"))
+        first._scheduler.drop_task("learner", first._scheduler.next_task("learner"))
     assert first.state_dict()["learner_tasks"] == [] and first.state_dict()["buffers"] == {}
 
 
@@ -247,10 +247,10 @@ def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, worker
     start(first, [learner_task("l")], [collector_task("c")])
     until_asked(collector)
     push(chunks, collector, "env_c_0", 2)
-    first._saved._state_keeper.write()
+    first._saved._writer.write()
     collector.reply(TaskFail(result={"message": "it broke"}))
     assert first.wait(PATIENCE_S)
-    first._saved._state_keeper.write()
+    first._saved._writer.write()
     first.close()
     assert read_state(PATH, RUN)["learner_tasks"][0]["task_id"] == "l"
     second = make()
@@ -261,7 +261,7 @@ def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, worker
 def test_a_run_that_keeps_no_state_leaves_nothing(make, workers, chunks):
     collector = workers(batched_collector())
     first = make([], [collector], state_interval_s=0)
-    first._room.open("buffer", {"type": "naive", "replay_buffer_size": 5})
+    first._buffers.open("buffer", {"type": "naive", "replay_buffer_size": 5})
     start(first, [], [collector_task("c")])
     until_asked(collector)
     push(chunks, collector, "env_c_0", 2)
@@ -344,10 +344,10 @@ def test_a_buffer_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(mak
 def test_a_coordinator_that_has_started_takes_over_no_state(make, killed):
     second = make(resume=False)
     second.start()
-    with pytest.raises(RuntimeError, match="takes over a state before it starts"):
+    with pytest.raises(RuntimeError, match="loads a state before it starts"):
         second.resume()
     second.close()
-    with pytest.raises(RuntimeError, match="takes over a state before it starts"):
+    with pytest.raises(RuntimeError, match="loads a state before it starts"):
         second.load_state_dict(killed.state_dict())
 
 
@@ -361,16 +361,16 @@ def test_with_a_commander_that_keeps_no_state_only_the_counters_go_on(make, kill
     state = read_state(PATH, RUN)
     second.load_state_dict({**state, "commander": {}})
     second.start()
-    assert second.progress().samples == 6 and second._replay_buffer == {} and not second._tasks._again
+    assert second.progress().samples == 6 and second._replay_buffer == {} and not second._scheduler._again
     assert chunks.names() == set()
 
 
 def test_a_commander_that_hangs_does_not_hold_up_for_ever(make, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.scheduler.PATIENCE_S", 0.01)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.COMMANDER_TIMEOUT_S", 0.01)
     coordinator, has_it, let_go = make(), threading.Event(), threading.Event()
 
     def hang():
-        with coordinator._tasks.lock:
+        with coordinator._scheduler.lock:
             has_it.set()
             let_go.wait(PATIENCE_S)
 
@@ -391,7 +391,7 @@ def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
     first = trainer.begin(MAIN, CREATE, **changes)
     while first.progress().train_iter < 20 or not first._commander.evaluations:
         assert not first.wait(0.001), first.failure
-    first._saved._state_keeper.write()
+    first._saved._writer.write()
     kill(first)
     for worker in trainer.workers:  # as over HTTP, where they notice it themselves
         worker.deal_with_lost_coordinator()

@@ -65,7 +65,7 @@ def test_a_run_without_evaluations_has_no_returns():
 def test_env_steps_count_from_a_total():
     steps = EnvSteps()
     steps.count_from(10)
-    steps.tell("a", 3)
+    steps.report("a", 3)
     steps.count_from(5)
     assert steps.total == 13
 

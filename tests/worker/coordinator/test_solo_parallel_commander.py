@@ -94,7 +94,7 @@ def test_no_evaluation_begins_while_one_runs(solo, clock):
 
 def test_the_collect_setting_follows_the_env_steps_so_far(solo):
     first = solo.get_collector_task()
-    solo.env_steps.tell(first["task_id"], 4000)
+    solo.env_steps.report(first["task_id"], 4000)
     second = solo.get_collector_task()
     assert first["collector_cfg"].collect_setting == {"eps": pytest.approx(0.95)}
     seen = {}

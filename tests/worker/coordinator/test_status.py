@@ -7,11 +7,11 @@ import pytest
 import requests
 
 from ding.worker import Coordinator
-from ding.worker.coordinator.buffers import BufferRoom
+from ding.worker.coordinator.buffers import BufferSet
 from ding.worker.coordinator.comm_coordinator import TaskRun
 from ding.worker.coordinator.run_state import RunHistory, RunState
 from ding.worker.coordinator.scheduler import TaskState
-from ding.worker.coordinator.status import StatusReader
+from ding.worker.coordinator.status import read_status
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
@@ -57,7 +57,10 @@ class ScriptedComm:
         return worker
 
 
-class ScriptedAssigner:
+class ScriptedScheduler:
+    def __init__(self):
+        self.running = {}
+
     def waiting_counts(self):
         return {"learner": 1, "collector": 2}
 
@@ -68,15 +71,13 @@ class Scripted:
     def __init__(self, monkeypatch):
         self.now = 100.0
         monkeypatch.setattr("ding.worker.coordinator.status.monotonic", lambda: self.now)
-        self.state, self.comm, self.task_states = RunState(max_env_step=1000), ScriptedComm(), {}
+        self.state, self.comm, self.scheduler = RunState(max_env_step=1000), ScriptedComm(), ScriptedScheduler()
         self.state.history = RunHistory(lambda: self.now)
         self.state.history.started_at = "2030-01-02T03:04:05+00:00"
-        self.room = BufferRoom("exp", None, LOGGER)
-        parts = (self.state, self.room, self.comm, ScriptedAssigner(), self.task_states)
-        self.reader = StatusReader("my run", *parts)
+        self.room = BufferSet("exp", None, LOGGER)
 
     def json(self, is_closed=False):
-        told = self.reader.read(is_closed).to_json()
+        told = read_status("my run", self.state, self.room, self.comm, self.scheduler, is_closed).to_json()
         assert json.loads(json.dumps(told, allow_nan=False)) == told
         return told
 
@@ -118,7 +119,7 @@ def test_the_status_of_a_run_in_full(run):
     run.comm.workers.leave(run.comm.join("collector", "c3"))
     run.comm.workers.leave(run.comm.join("learner", "l0"))
     run.comm.join("learner", "l0", learner_task("train"))  # it came back
-    run.task_states.update(
+    run.scheduler.running.update(
         train=TaskState("train", 100.0), evaluate=TaskState("evaluate", 102.0), collect=TaskState("collect", 101.0)
     )
     run.room.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
@@ -241,7 +242,7 @@ def test_a_coordinator_tells_of_its_workers_and_tasks(make):
         ]  # fmt: skip
         coordinator._commander.learner_tasks.append(learner_task("train"))
         coordinator._commander.collector_tasks.append(collector_task("collect"))
-        coordinator.notify()
+        coordinator._scheduler.notify()
         collector.reply(collected(rows("chunk", 5), [info(cur_step=5)]))
         coordinator._commander.expect("update_learner_info", "train")
         status = coordinator.status()
@@ -284,7 +285,7 @@ def test_a_training_is_told_of_in_full(trainer, transport):
     assert coordinator.failure is None
     status = coordinator.status()
     assert (status.name, status.is_over, status.is_failed) == ("exp", True, False)
-    assert status.reason == "the training is through"
+    assert status.reason == "the training is complete"
     assert status.progress == coordinator.progress()
     assert status.progress.train_iter == status.evaluations[-1].train_iter == 30
     assert [point.mean_return for point in status.evaluations] == [7.5] * len(coordinator._commander.evaluations)
@@ -303,7 +304,7 @@ def test_a_training_that_reached_its_goal_says_so(trainer):
 def test_a_run_that_has_all_its_steps_says_so(make):
     coordinator = make(max_env_step=5)
     coordinator._task_state["collect"] = TaskState("collect")
-    coordinator._room.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
+    coordinator._buffers.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
     coordinator.deal_with_collector_send_data("collect", "buffer", "chunk", rows("chunk", 1, cur_step=5))
     assert coordinator.status().reason == "max_env_step is reached"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.worker.coordinator.buffers import KeptBufferRoom, without_functions
+from ding.worker.coordinator.buffers import BufferSet, without_functions
 from ding.worker.transport.ray.shard import Shard
 from ding.worker.transport.ray.split import Split, split_of
 
@@ -65,8 +65,8 @@ class ShardedBuffer:
             self._close_shard(self.shards.pop())
 
 
-class ShardedRoom(KeptBufferRoom):
-    """Replay buffers in shards; see `BufferRoom`. Collectors push to the shards, and learners draw from them.
+class ShardedRoom(BufferSet):
+    """Replay buffers in shards; see `BufferSet`. Collectors push to the shards, and learners draw from them.
 
     Args:
         exp_name: folder of the experiment; what is kept of the samples lies in its `replay`, which the processes of

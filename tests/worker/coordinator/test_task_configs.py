@@ -1,14 +1,14 @@
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.base_parallel_commander import TaskForms
+from ding.worker.coordinator.base_parallel_commander import TaskConfigs
 from tests.worker.coordinator.fakes import main_cfg
 
 
 @pytest.mark.parametrize(("is_eval", "episodes"), [(False, 2), (True, 3)])
 def test_a_collector_cfg_has_what_a_collector_needs(is_eval, episodes):
     cfg = main_cfg()
-    forms = TaskForms(cfg)
+    forms = TaskConfigs(cfg)
     collector_cfg = forms.collector_cfg(is_eval, {"eps": 0.5}, forms.policy_cfg(), "weights")
     assert collector_cfg == {
         "type": "zergling",
@@ -27,14 +27,14 @@ def test_a_collector_cfg_has_what_a_collector_needs(is_eval, episodes):
 def test_an_evaluating_collector_is_told_the_step_limit_of_the_evaluator_section(limit):
     cfg = main_cfg()
     cfg.policy.eval = {"evaluator": {"max_episode_steps": limit}}
-    forms = TaskForms(cfg)
+    forms = TaskConfigs(cfg)
     assert forms.collector_cfg(True, {}, forms.policy_cfg(), "weights").max_episode_steps == limit
     assert "max_episode_steps" not in forms.collector_cfg(False, {}, forms.policy_cfg(), "weights")
 
 
 def test_a_learner_task_has_what_a_learner_and_its_buffer_need():
     cfg = main_cfg()
-    task = TaskForms(cfg).learner_task("t", "weights", "buffer")
+    task = TaskConfigs(cfg).learner_task("t", "weights", "buffer")
     assert task == {
         "task_id": "t",
         "policy_id": "weights",
@@ -47,7 +47,7 @@ def test_a_learner_task_has_what_a_learner_and_its_buffer_need():
 
 def test_tasks_share_nothing_with_the_config():
     cfg = main_cfg()
-    forms = TaskForms(cfg)
+    forms = TaskConfigs(cfg)
     task = forms.learner_task("t", "p", "b")
     task["policy"].learn.batch_size = task["learner_cfg"].train_iterations = 77
     task["replay_buffer_cfg"].type = "naive"
@@ -62,10 +62,10 @@ def test_the_number_of_episodes_of_a_task_is_needed(key, value):
     cfg = main_cfg()
     cfg.env[key] = value
     with pytest.raises(ConfigError, match=rf"env\.{key} = {value!r} is not allowed; .* each env plays"):
-        TaskForms(cfg)
+        TaskConfigs(cfg)
 
 
 def test_a_task_may_have_no_end_of_its_own():
     cfg = main_cfg()
     cfg.env.collector_episode_num = float("inf")
-    assert TaskForms(cfg).collector_cfg(False, {}, {}, "p").env.manager.episode_num == float("inf")
+    assert TaskConfigs(cfg).collector_cfg(False, {}, {}, "p").env.manager.episode_num == float("inf")

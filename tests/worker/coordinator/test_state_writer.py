@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from ding.worker.coordinator import saved_run
-from ding.worker.coordinator.saved_run import RunIdentity, StateKeeper, read_state
+from ding.worker.coordinator.saved_run import RunIdentity, StateWriter, read_state
 from tests.worker.coordinator.fakes import PATIENCE_S
 
 RUN, PATH = RunIdentity("exp", 0), os.path.join("exp", "state")
-LOGGER = logging.getLogger("test_state_keeper")
+LOGGER = logging.getLogger("test_writer")
 
 
 class Source:
@@ -32,7 +32,7 @@ def keep():
     made = []
 
     def keep(take_state, interval_s):
-        made.append(StateKeeper(PATH, RUN, take_state, interval_s, LOGGER))
+        made.append(StateWriter(PATH, RUN, take_state, interval_s, LOGGER))
         return made[-1]
 
     yield keep
@@ -83,7 +83,7 @@ def test_the_file_of_a_run_that_is_over_is_removed(keep):
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting_for_long(keep, caplog, monkeypatch):
-    monkeypatch.setattr(saved_run, "_FILE_PATIENCE_S", 0.01)
+    monkeypatch.setattr(saved_run, "_FILE_TIMEOUT_S", 0.01)
     taken, go_on = threading.Event(), threading.Event()
 
     def take():
@@ -100,7 +100,7 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_for_long(keep, caplog, monkeypat
     keeper.remove()
     go_on.set()
     stuck.join(PATIENCE_S)
-    assert "the last writing has taken more than 0.01 s" in caplog.text and read_state(PATH, RUN) == {"number": 1}
+    assert "the last write has taken more than 0.01 s" in caplog.text and read_state(PATH, RUN) == {"number": 1}
 
 
 def test_what_goes_wrong_is_logged_once_and_does_no_harm(keep, caplog):

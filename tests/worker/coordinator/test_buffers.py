@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.buffers import BufferRoom
+from ding.worker.coordinator.buffers import BufferSet
 from ding.worker.transport.chunk import from_text, to_text
 from ding.worker.transport.stores import FolderSampleStore
 
@@ -37,7 +37,7 @@ class Store:
         self.sweeps += 1
 
 
-class Room(BufferRoom):
+class Room(BufferSet):
     def __init__(self, **cfg):
         self.store = Store()
         super().__init__("exp", self.store, LOGGER)
@@ -353,7 +353,7 @@ def test_a_wait_for_samples_has_an_end(make_room):
 def test_chunks_outside_the_folder_are_left_alone(tmp_path, caplog):
     outside = tmp_path / "sample"
     outside.write_bytes(b"x")
-    room = BufferRoom("exp", FolderSampleStore("data"), LOGGER)
+    room = BufferSet("exp", FolderSampleStore("data"), LOGGER)
     room.open("b", {"type": "naive", "replay_buffer_size": 1})
     room.push("b", [{"data_id": "../sample"}, {"data_id": "../other"}])
     room.close()
@@ -361,7 +361,7 @@ def test_chunks_outside_the_folder_are_left_alone(tmp_path, caplog):
 
 
 def test_without_a_store_nothing_is_deleted():
-    room = BufferRoom("exp", None, LOGGER)
+    room = BufferSet("exp", None, LOGGER)
     room.open("b", {"type": "naive", "replay_buffer_size": 1})
     room.push("b", [{"data_id": "a"}, {"data_id": "b"}])
     room.close()

@@ -1,0 +1,244 @@
+"""Tasks find their way to workers as soon as they can begin, and none waits behind another."""
+
+import queue
+import threading
+
+import pytest
+
+from ding.worker.coordinator.scheduler import TaskScheduler
+from tests.worker.coordinator.fakes import PATIENCE_S
+
+NEVER = {"learner": 1e9, "collector": 1e9}
+SOON = {"learner": 1e9, "collector": 0.05}
+
+
+class ScriptedScheduler(TaskScheduler):
+    """Has `free` workers and `tasks` by kind; tasks in `blocked` cannot begin."""
+
+    def __init__(self, free=(0, 0), learner=(), collector=(), blocked=(), timeouts_s=NEVER):
+        super().__init__(None, None, None, None, self, timeouts_s)
+        self.free = dict(zip(("learner", "collector"), free, strict=True))
+        self.tasks = {"learner": list(learner), "collector": list(collector)}
+        self.blocked = set(blocked)
+        self.events = queue.SimpleQueue()
+        self.asked = 0
+
+    def free_count(self, kind):
+        return self.free[kind]
+
+    def next_task(self, kind):
+        self.asked += 1
+        task = self.tasks[kind].pop(0) if self.tasks[kind] else None
+        if isinstance(task, Exception):
+            raise task
+        if task is None:
+            self.events.put(("nothing", kind))
+        return task
+
+    def can_begin(self, kind, task):
+        return task not in self.blocked
+
+    def begin_task(self, kind, task):
+        if not self.free[kind]:
+            return False
+        self.free[kind] -= 1
+        self.events.put(("begin", kind, task))
+        return True
+
+    def drop_task(self, kind, task):
+        self.events.put(("drop", kind, task))
+
+    def deal_with_error(self, error):
+        self.events.put(("error", error))
+
+    def expect(self, *event):
+        while (got := self.events.get(timeout=PATIENCE_S))[0] == "nothing" and event[0] != "nothing":
+            continue
+        assert got == event
+
+
+@pytest.fixture
+def start():
+    made = []
+
+    def start(*args, **kwargs):
+        made.append(ScriptedScheduler(*args, **kwargs))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for scheduler in made:
+        scheduler.end()
+        scheduler.join(PATIENCE_S)
+        assert not scheduler._thread.is_alive()
+
+
+def test_learners_come_first_and_each_free_worker_gets_a_task(start):
+    scheduler = start(free=(1, 2), learner=["l1", "l2"], collector=["c1", "c2", "c3"])
+    for event in (("begin", "learner", "l1"), ("begin", "collector", "c1"), ("begin", "collector", "c2")):
+        scheduler.expect(*event)
+    assert scheduler.tasks == {"learner": ["l2"], "collector": ["c3"]}
+
+
+def test_nobody_is_asked_for_tasks_while_no_worker_is_free(start):
+    scheduler = start(collector=["c1"])
+    scheduler.free["learner"] = 1
+    scheduler.notify()
+    scheduler.expect("nothing", "learner")
+    assert scheduler.tasks["collector"] == ["c1"]
+
+
+def test_a_free_worker_gets_its_task_when_that_is_told(start):
+    scheduler = start(collector=["c1"])
+    scheduler.free["collector"] = 1
+    scheduler.notify()
+    scheduler.expect("begin", "collector", "c1")
+
+
+def test_a_task_that_cannot_begin_holds_up_no_other(start):
+    scheduler = start(free=(0, 1), collector=["stuck", "c1"], blocked=["stuck"])
+    scheduler.expect("begin", "collector", "c1")
+    scheduler.blocked.clear()
+    scheduler.free["collector"] = 1
+    scheduler.notify()
+    scheduler.expect("begin", "collector", "stuck")
+
+
+def test_not_more_tasks_are_asked_for_than_can_be_of_use(start):
+    scheduler = start(free=(0, 2), collector=["a", "b", "c", "d", "e"], blocked="abcde")
+    scheduler.free["learner"] = 1
+    for _ in range(3):
+        scheduler.notify()
+        scheduler.expect("nothing", "learner")
+    scheduler.end()
+    scheduler.join(PATIENCE_S)
+    assert scheduler.tasks["collector"] == ["d", "e"]
+
+
+def test_a_task_that_waits_too_long_is_dropped(start):
+    scheduler = start(
+        free=(0, 1), collector=["stuck"], blocked=["stuck"], timeouts_s={"learner": 1e9, "collector": 0.05}
+    )
+    scheduler.expect("drop", "collector", "stuck")
+
+
+def test_a_task_that_has_begun_after_a_wait_waits_no_more(start):
+    scheduler = start(free=(0, 1), collector=["late"], blocked=["late"])
+    scheduler.expect("nothing", "collector")
+    assert scheduler.waiting_counts() == {"learner": 0, "collector": 1}
+    scheduler.blocked.clear()
+    scheduler.notify()
+    scheduler.expect("begin", "collector", "late")
+    for _ in range(2):
+        scheduler.free["collector"] = 1
+        scheduler.notify()
+        scheduler.expect("nothing", "collector")  # and not "begin" once more
+    assert scheduler.waiting_counts() == {"learner": 0, "collector": 0}
+
+
+def test_a_task_that_was_dropped_is_neither_dropped_nor_begun_again(start):
+    scheduler = start(
+        free=(0, 1), collector=["stuck"], blocked=["stuck"], timeouts_s={"learner": 1e9, "collector": 0.05}
+    )
+    scheduler.expect("drop", "collector", "stuck")
+    scheduler.expect("nothing", "collector")
+    scheduler.blocked.clear()
+    for _ in range(2):
+        scheduler.notify()
+        scheduler.expect("nothing", "collector")
+    assert scheduler.waiting_counts() == {"learner": 0, "collector": 0}
+
+
+@pytest.fixture
+def rests(monkeypatch):
+    """How long the scheduler means to rest, in seconds, each time."""
+    seconds = queue.SimpleQueue()
+
+    class Noting(threading.Condition):
+        def wait_for(self, predicate, timeout=None):
+            seconds.put(timeout)
+            return super().wait_for(predicate, timeout)
+
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.threading.Condition", Noting)
+    return seconds
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "idle_s", "shortest", "longest"),
+    [
+        (1e9, 20.0, 20.0, 20.0),  # nothing is overdue before the commander is to be asked again
+        (30.0, 1e9, 1.0, 30.0),  # until the task that waits is overdue
+        (0.0, 1e9, 0.001, 0.001),  # it is overdue already; the processor is left to others all the same
+    ],
+)
+def test_it_rests_until_a_task_is_overdue_or_the_commander_is_to_be_asked(
+    start, rests, monkeypatch, timeout_s, idle_s, shortest, longest
+):
+    monkeypatch.setattr("ding.worker.coordinator.scheduler._IDLE_S", idle_s)
+    timeouts_s = {"learner": 1e9, "collector": timeout_s}
+    start(free=(0, 1), collector=["stuck"], blocked=["stuck"], timeouts_s=timeouts_s)
+    assert shortest <= rests.get(timeout=PATIENCE_S) <= longest
+
+
+def test_without_a_task_that_waits_it_rests_until_the_commander_is_to_be_asked(start, rests):
+    start()
+    assert rests.get(timeout=PATIENCE_S) == 1.0
+
+
+def test_a_task_that_no_worker_takes_after_all_waits(start):
+    scheduler = start(free=(0, 0), learner=["l1"])
+    begin, scheduler.begin_task = scheduler.begin_task, lambda kind, task: False
+    scheduler.free["learner"] = 1
+    scheduler.notify()
+    scheduler.expect("nothing", "learner")
+    scheduler.begin_task = begin
+    scheduler.notify()
+    scheduler.expect("begin", "learner", "l1")
+
+
+def test_a_commander_that_goes_by_the_clock_is_asked_again(start, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.scheduler._IDLE_S", 0.01)
+    scheduler = start(free=(1, 0))
+    for _ in range(3):
+        scheduler.expect("nothing", "learner")
+    scheduler.tasks["learner"].append("l1")
+    scheduler.expect("begin", "learner", "l1")
+
+
+def test_it_rests_when_there_is_nothing_to_do(start):
+    scheduler = start(free=(1, 0))
+    scheduler.expect("nothing", "learner")
+    scheduler.notify()
+    scheduler.expect("nothing", "learner")
+    with pytest.raises(queue.Empty):
+        scheduler.events.get(timeout=0.1)
+
+
+def test_an_error_of_the_commander_ends_the_assigning_and_is_told(start):
+    error = RuntimeError("no more ideas")
+    scheduler = start(free=(1, 1), learner=[error], collector=["c1"])
+    scheduler.expect("error", error)
+    assert scheduler.tasks["collector"] == ["c1"]
+
+
+def test_it_may_end_before_it_starts_and_twice():
+    scheduler = ScriptedScheduler()
+    scheduler.end()
+    scheduler.end()
+    scheduler.start()
+    scheduler.join(0.0)
+    assert scheduler._thread.ident is None
+
+
+def test_its_own_thread_may_join_it():
+    class EndsItself(ScriptedScheduler):
+        def next_task(self, kind):
+            self.end()
+            self.join(PATIENCE_S)
+            self.events.put(("joined",))
+
+    scheduler = EndsItself(free=(1, 0))
+    scheduler.start()
+    scheduler.expect("joined")
+    scheduler.join(PATIENCE_S)
+    assert not scheduler._thread.is_alive()
