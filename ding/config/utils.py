@@ -102,6 +102,8 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     modules = sorted(set(named_imports(main)))
     gpu_num = given.get("learner_gpu_num", 1)
     gpus = {"multi_gpu": gpu_num > 1, "gpu_num": gpu_num, "aggregator": False}
+    if transport == "ray" and gpu_num > 1:
+        system.coordinator.ray.learner.ranks = gpu_num
     for kind, count in (("learner", _worker_count(main, "learner")), ("collector", _worker_count(main, "collector"))):
         own = {
             **auto,

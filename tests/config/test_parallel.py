@@ -164,6 +164,12 @@ def test_several_gpus_make_a_learner_of_several_processes():
     assert (learner.multi_gpu, learner.gpu_num, learner.trust_pickle) == (True, 2, True)
 
 
+@pytest.mark.parametrize(("count", "ranks"), [(1, None), (2, 2)])
+def test_the_buffers_of_a_run_on_ray_know_how_many_ranks_draw(count, ranks):
+    system = compiled({"learner_gpu_num": count, "transport": "ray"}).system
+    assert system.coordinator.ray.learner.get("ranks") == ranks
+
+
 def test_hosts_and_ports_may_be_given():
     changed = main()
     changed.policy.learn.learner.learner_num = 2

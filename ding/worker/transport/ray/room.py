@@ -13,7 +13,7 @@ from easydict import EasyDict
 
 from ding.worker.coordinator.buffers import BufferSet, without_functions
 from ding.worker.transport.ray.shard import Shard
-from ding.worker.transport.ray.split import Split, split_of
+from ding.worker.transport.ray.split import Split, annealed_by_rank, split_of
 
 # How long shards may take to come up, and to write or read their samples.
 _OPEN_S, _KEEP_S = 120.0, 60.0
@@ -74,6 +74,7 @@ class ShardedRoom(BufferSet):
         logger: a text logger.
         shards: of each buffer.
         open_shard, close_shard: make and end one.
+        ranks: how many draw batches in each iteration of a learner.
     """
 
     def __init__(
@@ -83,8 +84,10 @@ class ShardedRoom(BufferSet):
         shards: int,
         open_shard: OpenShard,
         close_shard: Callable[[Shard], None],
+        ranks: int = 1,
     ) -> None:
         super().__init__(exp_name, None, logger)
+        self._ranks = ranks
         self._shards, self._open_shard, self._close_shard = shards, open_shard, close_shard
         self._opening = threading.Lock()
         self._folder = os.path.abspath(os.path.join(exp_name, "replay"))
@@ -103,11 +106,12 @@ class ShardedRoom(BufferSet):
         with self._opening:  # not the lock that others take: actors take their time to come up
             if buffer_id in self.buffers:
                 return
-            split, exp_name = split_of(cfg, count), os.path.abspath(self._exp_name)
+            own = annealed_by_rank(cfg, self._ranks)
+            split, exp_name = split_of(own, count), os.path.abspath(self._exp_name)
             buffer = ShardedBuffer([], split, self._close_shard)
             try:
                 for index in range(count):
-                    buffer.shards.append(self._open_shard(buffer_id, cfg, exp_name, index, count))
+                    buffer.shards.append(self._open_shard(buffer_id, own, exp_name, index, count))
                 for answer in buffer.call("open", [()] * count, _OPEN_S):
                     if isinstance(answer, BaseException):
                         raise answer

@@ -90,6 +90,15 @@ def _check(cfg: EasyDict) -> None:
         )
 
 
+def annealed_by_rank(cfg: Mapping[str, Any], ranks: int) -> Mapping[str, Any]:
+    """The config of a buffer from which each of `ranks` draws a batch in each iteration.
+
+    The exponent of the importance weights reaches 1 after as many iterations as with one rank.
+    """
+    steps = cfg.get("anneal_step", get_buffer_cls(cfg).default_config().get("anneal_step"))
+    return {**cfg, "anneal_step": steps * ranks} if steps and ranks > 1 else cfg
+
+
 def _no_split(cfg: EasyDict, shards: int, reason: str) -> ConfigError:
     return ConfigError(
         f"replay_buffer: type = {cfg.type!r} cannot be split into coordinator.replay_shards = {shards}: {reason}; set "

@@ -53,4 +53,5 @@ class RayTransport(Transport):
     def replay(self, exp_name: str, cfg: Mapping[str, Any], logger: Any) -> ShardedRoom:
         section = cfg.get("ray") or ray_section({})
         opener = shard_opener(f"replay:{secrets.token_hex(4)}", actor_options(section, "replay"))
-        return ShardedRoom(exp_name, logger, int(cfg["replay_shards"]), opener, close_shard)
+        ranks = int(section["learner"].get("ranks", 1))
+        return ShardedRoom(exp_name, logger, int(cfg["replay_shards"]), opener, close_shard, ranks)

@@ -8,6 +8,8 @@ import pytest
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.transport.ray.room import ShardedRoom
+from ding.worker.transport.ray.sharded import ShardedReplay
+from ding.worker.transport.ray.split import Split
 from ding.worker.transport.transport import get_transport
 from tests.worker.transport.ray.doubles import LocalShards, make_replay, push
 
@@ -66,6 +68,22 @@ def test_a_config_that_is_wrong_is_refused_and_no_shard_is_left(rooms, cfg):
     with pytest.raises(ConfigError):
         room.open("b", cfg)
     assert rooms.shards.by_name == {} and room.where("b") is None
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_importance_weights_are_annealed_by_iteration_however_many_ranks_draw(rooms, count):
+    cfg = {"type": "advanced", "replay_buffer_size": 8, "beta": 0.5, "anneal_step": 4}
+    room = ShardedRoom("exp", LOGGER, count, rooms.shards.open, rooms.shards.close, ranks=2)
+    rooms.made.append(room)
+    room.open("b", cfg)
+    shards = [rooms.shards.by_name[name] for name in room.where("b")["shards"]]
+    for shard in shards:
+        push(shard, [1, 2])
+    replay, betas = ShardedReplay(shards, Split(**room.where("b")["split"]), timeout_s=10), []
+    for _ in range(9):
+        replay.batches(1, 2, 0)
+        betas.append(max(shard.replay._buffer.beta for shard in shards))
+    assert betas[-1] == 1.0 and all(beta < 1.0 for beta in betas[:7])
 
 
 def test_another_room_goes_on_with_what_was_kept_in_as_many_shards(rooms):
