@@ -5,9 +5,13 @@ import gc
 import http.client
 import json
 import os
+import shutil
 import socket
+import subprocess
 import threading
 import uuid
+
+import pytest
 
 from ding.interaction import Master, Slave, TaskFail
 from ding.interaction.server.credentials import RunToken
@@ -138,6 +142,24 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def make_certificate(folder, name):
+    """The files of a certificate for `name` that has signed itself, and of its key; skips the test without openssl."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the command openssl")
+    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-subj", "/CN=ding", "-addext", f"subjectAltName={name}", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+    return str(cert), str(key)
+
+
+def configure_tls(monkeypatch, folder, name="IP:127.0.0.1"):
+    """Have servers use a certificate for `name`, and clients trust it."""
+    cert, key = make_certificate(folder, name)
+    for variable, path in (("DING_TLS_CERT", cert), ("DING_TLS_KEY", key), ("DING_TLS_CA", cert)):
+        monkeypatch.setenv(variable, path)
 
 
 def read_message(stream):

@@ -30,6 +30,7 @@ from ding.interaction.server.credentials import RunToken
 from ding.interaction.server.hosts import HostList, parse_address
 from ding.interaction.server.messages import Request
 from ding.interaction.server.role import Parts, Role
+from ding.interaction.server.tls import is_tls_configured
 
 if TYPE_CHECKING:
     import requests
@@ -122,7 +123,7 @@ class Master(Role):
         if self.__given_address is not None:
             return self.__given_address
         host = get_host_ip() if is_wildcard(self.host) else self.host
-        return f"http://{url_host(host)}:{self.port}"
+        return f"{'https' if is_tls_configured() else 'http'}://{url_host(host)}:{self.port}"
 
     def new_connection(self, name: str, host: str, port: int | None = None, https: bool = False) -> SlaveConnection:
         """Return a connection, not connected yet, to the slave at `host` and `port` (7236 by default).

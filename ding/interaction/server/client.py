@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httptools
 
 from ding.interaction.base.network import url_host
+from ding.interaction.server.tls import client_context
 
 if TYPE_CHECKING:
     import requests
@@ -188,8 +189,7 @@ class ConnectionPool:
             try:
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._https:
-                    context = ssl.create_default_context()  # SSL_CERT_FILE may name further authorities
-                    connected = context.wrap_socket(connected, server_hostname=self._address[0])
+                    connected = client_context().wrap_socket(connected, server_hostname=self._address[0])
             except BaseException:
                 connected.close()
                 raise

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 import threading
 import time
 import weakref
@@ -71,13 +72,15 @@ class HttpServer:
     Args:
         port: 0 for any that is free; the attribute `port` tells which.
         name: what the names of the threads begin with.
+        tls: serves TLS with the certificate of this context; None for plain HTTP.
 
     Raises:
         OSError: the address cannot be listened at; the text says why.
     """
 
-    def __init__(self, host: str, port: int, *, name: str) -> None:
+    def __init__(self, host: str, port: int, *, name: str, tls: ssl.SSLContext | None = None) -> None:
         self._name = name
+        self._tls = tls
         self._socket = _listen(host, port)
         self.port = int(self._socket.getsockname()[1])
         self._threads = RequestThreads(f"{name}_request")
@@ -145,12 +148,18 @@ class HttpServer:
             self._threads.stop()
 
     async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        server = await loop.create_server(lambda: _Connection(self), sock=self._socket)
+        handshake_s = _STRANGER_S if self._tls else None
+        server = await loop.create_server(
+            lambda: _Connection(self), sock=self._socket, ssl=self._tls, ssl_handshake_timeout=handshake_s
+        )
         self._sweep(loop)
         await self._ended.wait()
         loop.remove_reader(self._socket)  # a server that is closed forgets the connections that it has just accepted
         accepting = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
         if accepting:
+            if self._tls:  # clients may take as long as they like for their part of the handshake
+                for task in accepting:
+                    task.cancel()
             await asyncio.wait(accepting)
         server.close()
         for end in (_Connection.close, _Connection.abort):  # the first leaves those that are still being sent something
@@ -283,7 +292,8 @@ class _Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._has_eof = True
-        return self._is_answering  # the reply is still sent; otherwise the connection is closed
+        # The reply is still sent; otherwise the connection is closed. TLS cannot be closed on one side only.
+        return self._is_answering and self._transport is not None and self._transport.can_write_eof()
 
     def data_received(self, data: bytes) -> None:
         if self._farewell is not None:
@@ -413,7 +423,10 @@ class _Connection(asyncio.Protocol):
         if self._has_eof:
             self.close()
         elif self._transport is not None and not self._transport.is_closing():
-            self._transport.write_eof()
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

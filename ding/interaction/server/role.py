@@ -18,6 +18,7 @@ from ding.interaction.config import DEFAULT_BODY_LIMIT, LOCAL_HOST
 from ding.interaction.server.app import ProtocolApp, Routes
 from ding.interaction.server.credentials import read_run_token, require_token
 from ding.interaction.server.hosts import HostList, OwnNames
+from ding.interaction.server.tls import is_tls_configured, server_context
 
 if TYPE_CHECKING:
     from ding.interaction.server.http_server import HttpServer
@@ -123,8 +124,8 @@ class Role(ControllableService):
             RuntimeError: it was started or closed before.
             PermissionError: it would be reachable from other machines without a token, or the token file is not
                 private.
-            ValueError: the configured token is malformed.
-            OSError: the address cannot be listened at.
+            ValueError: the configured token is malformed, or TLS is configured by half.
+            OSError: the address cannot be listened at, or the certificate cannot be loaded.
         """
         from ding.interaction.server.http_server import HttpServer
 
@@ -135,7 +136,7 @@ class Role(ControllableService):
             self.__pid = os.getpid()
             peers.run_token = peers.run_token or read_run_token()
             require_token(self.__host, peers.run_token)
-            self.__server = HttpServer(self.__host, self.__port, name=parts.kind)
+            self.__server = HttpServer(self.__host, self.__port, name=parts.kind, tls=server_context())
             self.__port = self.__server.port
             self.__state = _State.RUNNING
             _started.add(peers)
@@ -202,7 +203,8 @@ class Role(ControllableService):
         host = self.__host
         if is_wildcard(host):
             host = "::1" if ":" in host else LOCAL_HOST
-        engine = self.__peers.engine_to_itself((host, self.__port, False, ""), self.__parts.kind, self.__self_token)
+        address = (host, self.__port, is_tls_configured(), "")
+        engine = self.__peers.engine_to_itself(address, self.__parts.kind, self.__self_token)
         try:
             engine.request("GET", "ping")
         except requests.RequestException:

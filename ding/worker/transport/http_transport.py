@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ding.interaction import Master
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
 from ding.interaction.master.task import TaskStatus
+from ding.interaction.server.tls import is_tls_configured
 from ding.worker.transport.link import Task, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class HttpLink:
         self.name = name
         self._in_use = in_use
         self._where = f"{host}:{port}"
-        self._connection = master.new_connection(name, host, port)
+        self._connection = master.new_connection(name, host, port, https=is_tls_configured())
         self._closed = threading.Event()
 
     def connect(self, timeout_s: float) -> None:

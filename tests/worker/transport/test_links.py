@@ -17,6 +17,7 @@ from ding.worker.transport import http_transport, local_transport
 from ding.worker.transport.http_transport import HttpHub
 from ding.worker.transport.link import TaskFailed, WorkerLost, connect, describe
 from ding.worker.transport.local_transport import LocalHub, LocalStation
+from tests.interaction.fakes import configure_tls
 
 DEADLINE_S = 20  # for what happens at once
 SHORT_S = 0.02
@@ -594,3 +595,14 @@ def test_a_task_that_was_given_up_before_its_turn_is_not_run_in_this_process():
     assert first.run({"name": "echo", "value": 2}, DEADLINE_S) == {"got": 2}
     assert [task["name"] for task in worker.tasks] == ["wait", "echo"]
     station.close(), hub.close()
+
+
+def test_a_hub_reaches_its_workers_over_tls_where_that_is_configured(tmp_path, monkeypatch):
+    configure_tls(monkeypatch, tmp_path)
+    station, hub = HttpStation(Worker().serve), HttpHub("127.0.0.1", 0)
+    with station, contextlib.closing(hub):
+        hub.start()
+        assert hub.url.startswith("https://127.0.0.1:")
+        link = hub.link("worker", "127.0.0.1", station.port)
+        link.connect(DEADLINE_S)
+        assert link.run({"name": "echo", "value": 7}, DEADLINE_S) == {"got": 7}

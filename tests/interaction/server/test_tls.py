@@ -1,0 +1,97 @@
+"""Masters and slaves that serve TLS with a certificate of the run's own authority."""
+
+import socket
+import ssl
+import threading
+import time
+from functools import partial
+
+import pytest
+import requests
+
+from ding.interaction.exception import SlaveResponseException
+from ding.interaction.server.tls import server_context
+from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, configure_tls, make_certificate, pair
+
+
+@pytest.fixture
+def certify(tmp_path, monkeypatch):
+    """Configures TLS with a certificate for a name."""
+    return partial(configure_tls, monkeypatch, tmp_path)
+
+
+@pytest.fixture(params=["", "s3cret"], ids=["without token", "with token"])
+def token(request, monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", request.param)
+
+
+def test_a_run_over_tls_works_like_any_other(certify, token):
+    certify()
+    with Adder(heartbeat_span=0.2) as slave, Watcher() as master:
+        assert master.my_address.startswith("https://127.0.0.1:") and master.ping() and slave.ping()
+        connection = master.new_connection("conn", "127.0.0.1", slave.port, https=True)
+        with connection:
+            for size in (1, 200_000):
+                task = connection.new_task({"a": "x" * size, "b": "y"}).start().join(DEADLINE_S)
+                assert task.result == {"sum": "x" * size + "y"}
+            assert slave._Slave__link.session.address == master.my_address
+            slave._Slave__heartbeat.beat(slave._Slave__link.session)
+        assert slave.losses == master.losses == []
+
+
+def test_a_certificate_of_another_authority_or_name_is_refused(certify, monkeypatch, tmp_path):
+    certify("DNS:elsewhere.example")
+    with Adder() as slave, Watcher() as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port, https=True)
+        with pytest.raises(requests.ConnectionError, match=r"certificate verify failed: IP address mismatch"):
+            connection.connect()
+        monkeypatch.setenv("DING_TLS_CA", make_certificate(tmp_path, "IP:127.0.0.1")[0])
+        with pytest.raises(requests.ConnectionError, match=r"certificate verify failed: self.signed certificate"):
+            connection.connect()
+        assert not slave.ping() and slave._Slave__link.session is None
+
+
+def test_plain_http_is_not_served_and_reads_nothing(certify):
+    certify()
+    with Adder() as slave, Watcher() as master:
+        with pytest.raises(requests.ConnectionError):
+            master.new_connection("conn", "127.0.0.1", slave.port).connect()
+        assert slave._Slave__link.session is None and slave.ping()
+
+
+def test_a_refused_body_is_answered_over_tls(certify):
+    certify()
+    with Adder(body_limit=1000) as slave, Watcher() as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port, https=True)
+        with connection, pytest.raises(SlaveResponseException, match="Request Entity Too Large: the limit is 1000"):
+            connection.new_task({"text": "x" * 2000}).start()
+
+
+def test_a_client_that_does_not_finish_the_handshake_does_not_keep_the_server_from_ending(certify):
+    certify()
+    with socket.socket() as silent:
+        with Adder() as slave:
+            silent.connect(("127.0.0.1", slave.port))
+            assert slave.ping()  # a later connection was served, so this one was accepted
+            began = time.monotonic()
+        assert time.monotonic() - began < 1.3
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("slave")]
+
+
+def test_half_of_a_certificate_and_its_key_is_an_error_at_start(monkeypatch, tmp_path):
+    for name, missing in (("DING_TLS_CERT", "DING_TLS_KEY"), ("DING_TLS_KEY", "DING_TLS_CERT")):
+        with monkeypatch.context() as patch, pytest.raises(ValueError, match=f"^{missing} is not set"):
+            patch.setenv(name, "some.pem")
+            Adder().start()
+    (tmp_path / "empty").touch()
+    for path, error in ((tmp_path / "none", FileNotFoundError), (tmp_path / "empty", ssl.SSLError)):
+        with monkeypatch.context() as patch, pytest.raises(error):
+            patch.setenv("DING_TLS_CERT", str(path))
+            patch.setenv("DING_TLS_KEY", str(path))
+            Adder().start()
+
+
+def test_without_a_certificate_servers_speak_plain_http():
+    assert server_context() is None
+    with pair(Gated()) as (master, _, _):
+        assert master.my_address.startswith("http://")
