@@ -1,4 +1,4 @@
-"""DQN on CartPole-v1 with a learner and two collectors in processes of their own.
+"""DQN on CartPole-v1 with a learner and two collectors in separate processes.
 
 Run it with `python -m ding.example.cartpole_dqn_parallel [--seed N]`, or give this file's path to `parallel_pipeline`.
 """

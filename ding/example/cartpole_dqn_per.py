@@ -10,7 +10,7 @@ from ding.example.runner import run
 
 cartpole_dqn_per_config = copy.deepcopy(cartpole_dqn_config)
 cartpole_dqn_per_config.exp_name = "cartpole_dqn_per"
-# Sample in proportion to the TD error, and correct for it with importance-sampling weights.
+# Sample in proportion to the TD error, and correct by importance-sampling weights.
 cartpole_dqn_per_config.policy.update(priority=True, priority_IS_weight=True)
 cartpole_dqn_per_create_config = copy.deepcopy(cartpole_dqn_create_config)
 main_config, create_config = cartpole_dqn_per_config, cartpole_dqn_per_create_config

@@ -26,7 +26,7 @@ cartpole_rainbow_config = EasyDict(
             "obs_shape": 4,
             "action_shape": 2,
             "encoder_hidden_size_list": [128, 128, 64],
-            # The range of returns that the value distribution covers: at most 1 / (1 - 0.97).
+            # The range of the value distribution: at most 1 / (1 - 0.97).
             "v_min": 0,
             "v_max": 35,
             "n_atom": 51,
@@ -35,7 +35,7 @@ cartpole_rainbow_config = EasyDict(
         "collect": {"n_sample": 64},
         "eval": {"evaluator": {"eval_freq": 100}},
         "other": {
-            # The noise explores.
+            # Noisy layers explore.
             "eps": {"type": "exp", "start": 0.5, "end": 0.0, "decay": 1000},
             "replay_buffer": {"replay_buffer_size": 20000},
         },

@@ -1,10 +1,10 @@
-"""Goofspiel, a zero-sum game of two players who move at once: its rules, its env, and how far from optimal a player is.
+"""Goofspiel, a zero-sum game of two players with simultaneous moves: its rules, its env, and exploitability.
 
 Each player holds the cards 1 to n. In round k the prize k is on offer; both players show a card at once, the higher one
-wins the prize (nobody does when they are equal), and both cards are gone. Who has won more at the end wins the game:
-the return is 1, 0 or -1. Everything but the choice of the present round is known to both, so a strategy maps a view
-(own hand, the other's hand, own lead) to chances of the cards. Its value against the best answer is found exactly, by
-backward induction.
+wins the prize (neither if they are equal), and both cards are discarded. The player who won more at the end wins the
+game: the return is 1, 0 or -1. Everything except the choice of the current round is known to both, so a strategy maps a
+view (own hand, the other's hand, own lead) to probabilities of the cards. Its value against a best response is computed
+exactly by backward induction.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ VALUE_RANGE = 2.0  # of the return: from -1 to 1
 
 
 class View(NamedTuple):
-    """What a player sees before a round: the cards of both, ascending, and by how much the player leads."""
+    """What a player observes before a round: the cards of both, ascending, and the player's lead."""
 
     own: tuple[int, ...]
     other: tuple[int, ...]
     lead: int
 
     def swapped(self) -> View:
-        """What the other player sees."""
+        """The view of the other player."""
         return View(self.other, self.own, -self.lead)
 
 
-Strategy = Mapping[View, np.ndarray]  # chances of the cards of `view.own`, in their order
+Strategy = Mapping[View, np.ndarray]  # probabilities of the cards of `view.own`, in order
 
 
 class Goofspiel:
-    """The rules, for `cards` cards a hand.
+    """The rules for `cards` cards per hand.
 
     Example:
         >>> game = Goofspiel(3)
@@ -60,7 +60,7 @@ class Goofspiel:
         return View(hand, hand, 0)
 
     def prize(self, view: View) -> int:
-        """What is on offer."""
+        """The prize of the round."""
         return self.cards - len(view.own) + 1
 
     def play(self, view: View, own: int, other: int) -> View:
@@ -70,7 +70,7 @@ class Goofspiel:
         return View(*left, view.lead + won)
 
     def views(self) -> Iterator[View]:
-        """Every view that can be met, the rounds in order."""
+        """Yields all reachable views, by round."""
         layer = {self.start()}
         for _ in range(self.cards):
             yield from sorted(layer)
@@ -91,10 +91,10 @@ class Goofspiel:
         return mask
 
     def best_answer(self, strategy: Strategy) -> float:
-        """The expected return, -1 to 1, of the best answer to a player of this strategy.
+        """The expected return, -1 to 1, of the best response to this strategy.
 
         Raises:
-            KeyError: the strategy lacks a view.
+            KeyError: the strategy has no entry for a view.
         """
 
         @cache
@@ -111,7 +111,7 @@ class Goofspiel:
 
 
 def exploitability(game: Goofspiel, strategies: Sequence[Strategy]) -> float:
-    """What the best answers to the players' strategies win on average, 0 for optimal play.
+    """The average gain of best responses to the players' strategies, 0 for optimal play.
 
     It is half of what Lanctot et al. (2017), "A Unified Game-Theoretic Approach to Multiagent Reinforcement Learning",
     call NashConv; the game is symmetric and its value 0.
@@ -121,14 +121,14 @@ def exploitability(game: Goofspiel, strategies: Sequence[Strategy]) -> float:
 
 @ENV_REGISTRY.register("goofspiel")
 class GoofspielEnv(BaseEnv):
-    """Both seats of a game, for the collectors and evaluators of battles.
+    """An env for both players, for the battle collectors and evaluators.
 
     An observation has, for each player, `observation` [3 * cards + 1] and `action_mask` [cards], both float32; an
     action is a pair of card indices (card - 1). Rewards are [2, 1], 0 before the end.
 
     Args:
-        cfg: `cards`, the number of cards of a hand (3); `exploring_starts` (False) begins each game in a round and with
-            a view drawn at random, so that play is learnt in every view and not only where good players get to.
+        cfg: `cards`, the number of cards of a hand (3); `exploring_starts` (False) starts each game from a
+            random reachable view, so that the policy learns in every view, not only those that good players reach.
     """
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ class GoofspielEnv(BaseEnv):
         self._starts = [[self._game.start()]]
         if cfg.get("exploring_starts", False):
             views = list(self._game.views())
-            # In the last round there is nothing to decide.
+            # The last round offers no choice.
             self._starts = [[view for view in views if len(view.own) == n] for n in range(2, self._game.cards + 1)]
         self._rng = np.random.default_rng()
 
@@ -191,16 +191,16 @@ class GoofspielEnv(BaseEnv):
         return spaces.Box(-1.0, 1.0, (2, 1), np.float32)
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
-        """Seed the drawing of exploring starts; nothing else in the game is left to chance."""
+        """Seed the exploring starts, the only random part of the game."""
         self._rng = np.random.default_rng(seed)
 
     def get_state(self) -> dict[str, Any]:
-        """The game, and the generator that draws exploring starts."""
+        """Returns the game and the generator of exploring starts."""
         view = None if self._view is None else [list(self._view.own), list(self._view.other), self._view.lead]
         return {"view": view, "generator": generator_state(self._rng)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `get_state` has told."""
+        """Restore the result of `get_state`."""
         self._view = None
         if state["view"] is not None:
             own, other, lead = state["view"]

@@ -13,14 +13,15 @@ from ding.utils.registry_factory import ENV_REGISTRY
 
 @ENV_REGISTRY.register("goofspiel_duel")
 class GoofspielDuelEnv(GoofspielEnv):
-    """Both seats of a game of Goofspiel; or, for evaluations, one of them, with the other played here.
+    """An env for both players of Goofspiel or, for evaluations, for one player against a built-in opponent.
 
-    An action names a card (card - 1); for one that is not in the hand the nearest is played, the lower of two. For
+    An action names a card (card - 1); if it is not in the hand, the nearest card is played, the lower of two. For
     both seats observations are [2, 3 * cards + 1], actions [2] and rewards [2, 1]; for one the first axis is missing.
 
     Args:
-        cfg: as for `GoofspielEnv`; with `eval_opponent` one seat is played here: half of its cards are what the prize
-            is worth, a good rule of thumb, the others are drawn at random.
+        cfg: as for `GoofspielEnv`; with `eval_opponent` one player is built in: half of its cards equal the prize, a
+        good
+            heuristic, the others are random.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -43,7 +44,7 @@ class GoofspielDuelEnv(GoofspielEnv):
         return BaseEnvTimestep(obs, timestep.reward, timestep.done, info)
 
     def _answer(self, view: View) -> int:
-        """The action of the player of the env: every second time the card that the prize is worth."""
+        """The action of the built-in player: every second time the card equal to the prize."""
         is_plain = self._rng.random() < 0.5
         return int(self._game.prize(view) if is_plain else self._rng.choice(view.other)) - 1
 
@@ -53,5 +54,5 @@ class GoofspielDuelEnv(GoofspielEnv):
 
 
 def _nearest(view: View, action: int) -> int:
-    """The action for the card of the hand that is nearest to the one named."""
+    """The action for the card of the hand nearest to the given one."""
     return min(view.own, key=lambda card: (abs(card - 1 - action), card)) - 1

@@ -1,7 +1,7 @@
-"""DQN learns Goofspiel from games against itself and its earlier selves, with a learner and two collectors in parallel.
+"""DQN learns Goofspiel from games against itself and earlier versions, with a learner and two collectors in parallel.
 
 Run it with `python -m ding.example.goofspiel_parallel [--seed N]`, or give this file's path to `parallel_pipeline`. The
-run ends when the newest player wins so much against one that goes by a rule of thumb that its mean return reaches 0.6.
+run ends when the newest player's mean return against a heuristic player reaches 0.6.
 """
 
 from __future__ import annotations

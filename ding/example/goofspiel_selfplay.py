@@ -1,10 +1,10 @@
 """PPO against itself at Goofspiel, until its play can hardly be exploited.
 
-Run it with `python -m ding.example.goofspiel_selfplay [--seed N] [--cards N]`. One policy holds both seats of
-`BattleSampleSerialCollector`, and learns from what both have seen. Entropy regularisation pulls it towards a quantal
-response equilibrium (McKelvey and Palfrey, 1995), whose temperature is the entropy weight and falls over the run; what
-is judged is the average of its strategies over time, as in fictitious play (Heinrich and Silver, arXiv:1603.01121),
-since the newest one circles round the equilibrium. How much a best answer would win against it is found exactly.
+Run it with `python -m ding.example.goofspiel_selfplay [--seed N] [--cards N]`. One policy plays both sides in
+`BattleSampleSerialCollector`, and learns from the samples of both. Entropy regularisation pulls it towards a quantal
+response equilibrium (McKelvey and Palfrey, 1995), whose temperature is the entropy weight and falls over the run; the
+result is the average of its strategies over time, as in fictitious play (Heinrich and Silver, arXiv:1603.01121),
+since the newest one circles around the equilibrium. Its exploitability is computed exactly.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def policy_config(cards: int) -> EasyDict:
             "actor_head_hidden_size": 64,
             "critic_head_hidden_size": 64,
         },
-        # The entropy weight is a temperature in units of the return, so nothing may be scaled.
+        # The entropy weight is a temperature in units of the return, so nothing may be rescaled.
         "learn": {"epoch_per_collect": 2, "batch_size": 512, "adv_norm": False, "value_norm": False},
         "collect": {"n_sample": 1024, "discount_factor": 1.0, "gae_lambda": 1.0},
     }
@@ -55,9 +55,9 @@ def policy_config(cards: int) -> EasyDict:
 
 
 class StrategyTable:
-    """Reads the strategy of a policy in all views, and averages what it has read.
+    """Evaluates the strategy of a policy in all views, and averages the results.
 
-    The k-th reading has the weight k², so that the average soon forgets the beginning.
+    The k-th evaluation has the weight k², so that the average soon forgets the start.
     """
 
     def __init__(self, game: Goofspiel) -> None:
@@ -70,7 +70,7 @@ class StrategyTable:
         self._readings = 0
 
     def read(self, policy: PPOPolicy) -> Strategy:
-        """The present strategy; it also goes into the average."""
+        """Returns the current strategy, and includes it in the average."""
         with torch.no_grad():
             logit = policy._model(self._obs, mode="compute_actor")["logit"].double()
         chances = torch.softmax(logit.masked_fill(self._obs["action_mask"] == 0, -torch.inf), dim=-1).numpy()
@@ -95,7 +95,7 @@ class UniformPlayer:
         return {env_id: {"action": torch.multinomial(mask.float(), 1)} for env_id, mask in masks.items()}
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
-        """It remembers nothing."""
+        """There is no state to reset."""
 
 
 def train(exp_name: str, seed: int, cards: int, collections: int = COLLECTIONS) -> tuple[float, float]:
@@ -142,7 +142,7 @@ def _anneal(policy: PPOPolicy, progress: float) -> None:
 def _evaluate(
     stack: ExitStack, policy: PPOPolicy, cards: int, seed: int, shared: dict[str, Any], learner: BaseLearner
 ) -> float:
-    """The mean return of the newest policy, choosing its likeliest cards, against a uniform player."""
+    """The mean return of the newest policy, choosing its most likely cards, against a uniform player."""
     cfg = EasyDict({**BattleInteractionSerialEvaluator.default_config(), "n_episode": 200, "stop_value": VALUE_RANGE})
     players = [policy.eval_mode, UniformPlayer()]
     evaluator = BattleInteractionSerialEvaluator(cfg, _envs({"cards": cards}, _ENVS, seed + 1), players, **shared)
@@ -152,7 +152,7 @@ def _evaluate(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the example; returns the exit status: 0 when the goal was reached, else 1."""
+    """Run the example; returns the exit status: 0 if the goal was reached, otherwise 1."""
     parser = argparse.ArgumentParser(description="Train PPO against itself at Goofspiel.")
     parser.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")
     parser.add_argument("--cards", type=int, default=3, help="cards of a hand (default %(default)s)")

@@ -1,4 +1,4 @@
-"""CQL on Pendulum-v1: a SAC expert is trained, its steps are saved, and CQL learns from them alone.
+"""CQL on Pendulum-v1: a SAC expert is trained, its steps are saved, and CQL learns from them only.
 
 Run it with `python -m ding.example.pendulum_cql [--seed N]`. With a data set at hand, give this file's path to
 `serial_pipeline_offline`.

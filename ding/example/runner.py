@@ -1,4 +1,4 @@
-"""The command line that the serial examples share."""
+"""Command line of the serial examples."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def run(
 
     Args:
         train: the pipeline, such as `run_serial`.
-        max_env_step: the budget where the command line gives none.
+        max_env_step: the default budget.
 
     Returns:
-        the exit status: 0 when the stop value was reached, else 1.
+        the exit status: 0 if the stop value was reached, otherwise 1.
     """
     parser = argparse.ArgumentParser(description=f"Train {main_config.exp_name} until its stop value is reached.")
     parser.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")

@@ -1,4 +1,4 @@
-"""Supervised learning with the learner and the metric evaluator: a network tells two noisy spirals apart.
+"""Supervised learning with the learner and the metric evaluator: a network separates two noisy spirals.
 
 The parts are those of any outside project: a policy with its learn mode and eval mode, a data set behind torch's
 `DataLoader`, and a metric. Run it with `python -m ding.example.spirals_classifier [--seed N]`.
@@ -111,7 +111,7 @@ def _no_collect_mode() -> NotImplementedError:
 
 
 class AccuracyMetric(IMetric):
-    """The share of inputs whose largest logit is that of their label, `{'acc': percent}`."""
+    """The percentage of correct classifications, `{'acc': percent}`."""
 
     def eval(self, inputs: Tensor, label: Tensor) -> dict[str, Any]:
         return {"acc": (inputs.argmax(-1) == label).float().mean().item() * 100}
@@ -124,7 +124,7 @@ class AccuracyMetric(IMetric):
 
 
 def build_policy(cfg: EasyDict) -> ClassifierPolicy:
-    """The policy of a compiled config, with a network of its own."""
+    """Build the policy of a compiled config, with its own network."""
     model = nn.Sequential(MLP(2, 64, 64, layer_num=3, activation=nn.ReLU()), nn.Linear(64, 2))
     return ClassifierPolicy(cfg.policy, model=model, enable_field=["learn", "eval"])
 
@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train with `--seed N` (0), for at most `--epochs N` passes over the data (60).
 
     Returns:
-        the exit status: 0 when the stop value was reached, else 1.
+        the exit status: 0 if the stop value was reached, otherwise 1.
     """
     parser = argparse.ArgumentParser(description="Train a classifier of two spirals until it is accurate enough.")
     parser.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")

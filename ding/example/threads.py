@@ -1,4 +1,4 @@
-"""How many threads torch works with."""
+"""The number of torch threads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 @contextlib.contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Let torch work in the calling thread alone.
+    """Run torch in the calling thread only.
 
-    Networks as small as those of the examples gain nothing from more, and lose much where processors are busy.
+    Small networks, like those of the examples, gain nothing from more threads, and lose much on busy processors.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -22,13 +22,13 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class A2CPolicy(ActorCriticPolicy):
     """A2C (https://arxiv.org/abs/1602.01783) for discrete, continuous and hybrid actions.
 
-    One pass over what was collected, in shuffled minibatches, each with the loss
+    One pass over the collected samples, in shuffled minibatches, each with the loss
 
         mean(-log p(a|s) A + value_weight (A + V_old(s) - V(s))^2 - entropy_weight H(p(.|s)))
 
-    The advantages A are those of https://arxiv.org/abs/1506.02438, computed when the samples are made. They end with a
-    piece of trajectory, and bootstrap there from the value of the observation that follows, unless the episode is over
-    (`terminated`, where the env tells it; `done` otherwise).
+    The advantages A are those of https://arxiv.org/abs/1506.02438, computed when the samples are made. At the
+    end of a trajectory fragment they bootstrap from the value of the next observation, unless the episode is over
+    (`terminated` if the env reports it, `done` otherwise).
 
     Example:
         >>> import torch
@@ -43,7 +43,7 @@ class A2CPolicy(ActorCriticPolicy):
         "type": "a2c",
         "cuda": False,
         "on_policy": True,
-        # Samples are used once, all alike.
+        # On-policy samples have no priorities.
         "priority": False,
         "priority_IS_weight": False,
         # 'discrete', 'continuous' or 'hybrid'; model.action_space follows it.
@@ -55,7 +55,7 @@ class A2CPolicy(ActorCriticPolicy):
             # Of Adam.
             "betas": (0.9, 0.999),
             "eps": 1e-8,
-            # Gradients with a larger norm are scaled to it.
+            # Maximum norm of the gradients; larger ones are scaled down.
             "grad_norm": 0.5,
             "value_weight": 0.5,
             "entropy_weight": 0.01,
@@ -97,7 +97,7 @@ class A2CPolicy(ActorCriticPolicy):
         self._learn_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Learn from the samples of a collection; returns what to log of the last minibatch."""
+        """Learn from the samples of a collection; returns the values to log of the last minibatch."""
         learn = self._cfg.learn
         batch = OnPolicyData(data, learn.ignore_done, device=self._device if self._cuda else None)
         self._mode_of(self._model).set(True)

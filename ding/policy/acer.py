@@ -25,9 +25,9 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class ACERPolicy(SequenceActorPolicy):
     """ACER (https://arxiv.org/abs/1611.01224) for discrete actions.
 
-    A sample is a sequence of `collect.unroll_len` steps of an episode. Steps after its end, which fill a sequence up,
-    are not learnt from. The critic learns Retrace targets; the gradient of the actor, with respect to its
-    log-probabilities, is kept near an average policy, which follows with the rate `learn.target_theta`. With
+    A sample is a sequence of `collect.unroll_len` steps of an episode. Padding after its end
+    is masked out of the loss. The critic learns Retrace targets; the gradient of the actor, with respect to its
+    log-probabilities, is kept near an average policy, which follows at the rate `learn.target_theta`. With
     `priority` the priority of a sequence is the mean distance of its Q values from their targets.
 
     Example:
@@ -42,13 +42,13 @@ class ACERPolicy(SequenceActorPolicy):
         "type": "acer",
         "cuda": False,
         "on_policy": False,
-        # Sample sequences by priority, and correct for it with importance weights (which needs priority).
+        # Sample sequences by priority, and weight the loss by importance weights (requires priority).
         "priority": False,
         "priority_IS_weight": False,
-        # Learning needs the logits of the policy that has acted.
+        # Learning requires the logits of the behaviour policy.
         "transition_with_policy_data": True,
         "learn": {
-            # How gradients are clipped, at which value; see `ding.torch_utils.Adam`.
+            # Type and threshold of gradient clipping; see `ding.torch_utils.Adam`.
             "grad_clip_type": None,
             "clip_value": None,
             # Iterations per collection.
@@ -61,14 +61,14 @@ class ACERPolicy(SequenceActorPolicy):
             "discount_factor": 0.9,
             "lambda_": 0.95,
             "unroll_len": 32,
-            # The importance ratio up to which the actor's term is not corrected.
+            # The truncation threshold of the importance ratio in the actor loss.
             "c_clip_ratio": 10,
-            # Whether, and how far, the policy may leave the average policy in an iteration.
+            # Whether to use the trust region, and how far the policy may move from the average policy per iteration.
             "trust_region": True,
             "trust_region_value": 1.0,
             "learning_rate_actor": 0.0005,
             "learning_rate_critic": 0.0005,
-            # Share of the network that flows into the average policy per iteration.
+            # Rate at which the average policy follows the network, per iteration.
             "target_theta": 0.01,
         },
         "collect": {
@@ -80,7 +80,7 @@ class ACERPolicy(SequenceActorPolicy):
         },
         "eval": {"evaluator": {"eval_freq": 200}},
         "other": {
-            # Size in sequences, and how often one is used.
+            # Size in sequences, and the number of uses of each.
             "replay_buffer": {"replay_buffer_size": 1000, "max_use": 16},
         },
     }
@@ -132,9 +132,9 @@ class ACERPolicy(SequenceActorPolicy):
         self._target_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """One step of critic and actor on B sequences; the result is to be logged, but for the priorities.
+        """Takes one step of critic and actor on B sequences; returns the values to log and the priorities.
 
-        `actor_loss`, `bc_loss` (the bias correction) and their sum, `policy_loss`, are what the actor is to raise.
+        The actor maximizes `policy_loss`, the sum of `actor_loss` and `bc_loss` (the bias correction).
         """
         learn, model = self._cfg.learn, self._learn_model.forward
         batch = self._prepare(data)
@@ -144,7 +144,7 @@ class ACERPolicy(SequenceActorPolicy):
             self._mode_of(network).set(True)
         obs = self._model_input(with_last_observation(batch, ends))
         acted_on = map_tensors(obs, lambda tensor: tensor[:-1])
-        # Logarithms of probabilities, and Q values: [T + 1, B, N], but for those of the others [T, B, N].
+        # Logarithms of probabilities, and Q values: [T + 1, B, N], except those of the others [T, B, N].
         all_log_prob = _log_probs(model, obs)
         all_q = forward_steps(model, obs, mode="compute_critic")["q_value"]
         log_prob, q = all_log_prob[:-1], all_q[:-1]
@@ -152,7 +152,7 @@ class ACERPolicy(SequenceActorPolicy):
             average = _log_probs(self._target_model.forward, acted_on)
             all_value = (all_log_prob.exp() * all_q).sum(-1, keepdim=True)
             ratio = (log_prob - batch["logit"].log_softmax(-1)).exp()
-            # After the end of a trajectory the trace is cut, so that before it stands the value of what follows.
+            # After the end of a trajectory the trace is cut, and the step before bootstraps from the next value.
             trace = ratio * ends.is_valid.unsqueeze(-1)
             retraces = compute_q_retraces(
                 all_q, all_value, reward, action, ends.bootstraps, trace, learn.discount_factor

@@ -1,4 +1,4 @@
-"""What policy gradient methods share: acting, samples with advantages, the scale of the values."""
+"""Base classes of policy gradient methods: acting, samples with advantages, value normalization."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class ActionKind(NamedTuple):
-    """How actions of one kind are drawn and judged.
+    """How actions of one kind are sampled and evaluated.
 
     Attributes:
         collect_wrapper, eval_wrapper: the model wrappers that add the action.
-        terms: of a logit and the actions, the terms of each part that has a loss of its own.
-        is_discrete: None where actions have parts of both kinds.
+        terms: computes, from a logit and actions, the terms of each part with its own loss.
+        is_discrete: None if actions have parts of both kinds.
     """
 
     collect_wrapper: str
@@ -53,7 +53,7 @@ def _continuous(logit: Any, action: Any) -> list[ActionTerms]:
 
 
 def _hybrid(logit: Any, action: Any) -> list[ActionTerms]:
-    """The type and its arguments are two policies, as in H-PPO (https://arxiv.org/abs/1903.01344)."""
+    """The action type and its arguments are separate policies, as in H-PPO (https://arxiv.org/abs/1903.01344)."""
     return [
         categorical_terms(logit["action_type"], action["action_type"]),
         gaussian_terms(logit["action_args"], action["action_args"]),
@@ -68,7 +68,7 @@ ACTION_KINDS = {
 
 
 class ValueNorm(RunningMeanStd):
-    """The deviation of all returns so far: a critic trained on returns divided by it has errors of one size.
+    """The running standard deviation of returns, by which the targets of the critic are divided.
 
     Example:
         >>> import torch
@@ -79,7 +79,7 @@ class ValueNorm(RunningMeanStd):
     """
 
     def take_in(self, returns: Tensor, all_ranks: bool) -> None:
-        """Count the returns [*B]; with `all_ranks` those of every process, so that all of them have one scale."""
+        """Update with the returns [*B]; with `all_ranks`, with those of all processes, so that they share one scale."""
         returns = returns.detach().double()
         number = float(returns.numel())
         sums = returns.new_tensor([number, 0.0, 0.0])
@@ -91,14 +91,14 @@ class ValueNorm(RunningMeanStd):
         self.merge(mean, max(squares / number - mean * mean, 0.0), number)
 
 
-# The models that are told `policy.action_space`.
+# The models that receive `policy.action_space`.
 _MODELS = ("vac", "pg", "mavac")
 
 
 class StochasticPolicy(Policy):
-    """Base of policies that draw their actions from what the `logit` of the model says.
+    """Base of policies that sample actions from a distribution given by the model's `logit`.
 
-    The configuration of a subclass may have `action_space`; it is 'discrete' where there is none.
+    The config of a subclass may have `action_space`; the default is 'discrete'.
     """
 
     config: ClassVar[dict[str, Any]] = {}
@@ -112,7 +112,7 @@ class StochasticPolicy(Policy):
 
     @property
     def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
-        """Whether actions are numbers of a finite set; None for hybrid actions."""
+        """Whether actions are discrete; None for hybrid actions."""
         return self._kind.is_discrete
 
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
@@ -122,7 +122,7 @@ class StochasticPolicy(Policy):
             if cfg.model.action_space != cfg.action_space:
                 raise ConfigError(
                     f"policy.action_space = {cfg.action_space!r} contradicts policy.model.action_space = "
-                    f"{cfg.model.action_space!r}; make them equal, or leave the latter out"
+                    f"{cfg.model.action_space!r}; make them equal, or omit the latter"
                 )
         return super()._create_model(cfg, model)
 
@@ -135,7 +135,7 @@ class StochasticPolicy(Policy):
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Draw an action for each env: its output has `action`, and what the model returns."""
+        """Sample an action for each env; its output has `action` and the outputs of the model."""
         return self._forward_envs(self._collect_model, data, **self._collect_kwargs)
 
     def _init_eval(self) -> None:
@@ -143,7 +143,7 @@ class StochasticPolicy(Policy):
         self._eval_model.reset()
 
     def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Take the likeliest action, the mean of a continuous one; its output has `action` and `logit`."""
+        """Take the most likely action, or the mean of a continuous one; the output has `action` and `logit`."""
         return self._forward_envs(self._eval_model, data, **self._eval_kwargs)
 
 
@@ -151,13 +151,13 @@ class ActorCriticPolicy(StochasticPolicy):
     """Base of policies whose model has the modes of `VAC`, and whose samples have an advantage.
 
     The configuration of a subclass has `action_space, learn.ignore_done, collect.discount_factor, collect.gae_lambda`
-    and `collect.unroll_len`, and may have `multi_agent, recompute_adv` and `learn.value_norm`, which else are off.
+    and `collect.unroll_len`, and may have `multi_agent, recompute_adv` and `learn.value_norm` (off by default).
     """
 
     config: ClassVar[dict[str, Any]] = {}
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor_critic"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
-    # Whether samples have `next_obs`, although it is not needed to compute their advantages again.
+    # Whether samples have `next_obs` even if it is not needed to recompute their advantages.
     _keeps_next_obs: ClassVar[bool] = True
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -176,7 +176,7 @@ class ActorCriticPolicy(StochasticPolicy):
         return float(self._running_mean_std.std) if self._value_norm else 1.0
 
     def _values(self, observations: Any) -> Tensor:
-        """What the critic predicts, [B], in evaluation mode and without gradients."""
+        """The values [B] of the critic, in evaluation mode and without gradients."""
         self._mode_of(self._model).set(False)
         with torch.no_grad():
             value: Tensor = self._model(self._model_input(observations), mode="compute_critic")["value"]
@@ -211,9 +211,9 @@ class ActorCriticPolicy(StochasticPolicy):
         }
 
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Add `adv` [1], in units of the reward, and `traj_flag`, whether the piece of trajectory ends there.
+        """Add `adv` [1], in units of the reward, and `traj_flag`, whether the trajectory fragment ends there.
 
-        The transitions are changed in place.
+        Modifies the transitions in place.
         """
         return get_train_sample(self._with_advantages(transitions), self._unroll_len) if transitions else []
 
@@ -235,8 +235,8 @@ class ActorCriticPolicy(StochasticPolicy):
         """Generalized advantages [T, *value_shape].
 
         Args:
-            ends: [T], where a piece of trajectory ends.
-            goes_on: [T], whether the value of what follows counts there.
+            ends: [T], whether a trajectory fragment ends there.
+            goes_on: [T], whether to bootstrap from the next value.
         """
         value, reward = (stack_column(transitions, key) for key in ("value", "reward"))
         value = value * self._value_scale()

@@ -23,49 +23,49 @@ from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-# Fields are set up in this order, whatever container asks for them: it decides who draws which random numbers.
+# Fields are initialized in this order, whatever the order of the argument: it determines the random numbers drawn.
 _FIELD_ORDER = ("learn", "collect", "eval", "command")
-# Attributes that are no part of a policy's state: its config, and what is cached of its modules.
+# Attributes that are not part of a policy's state: its config, and caches of its modules.
 _NO_STATE = ("_cfg", "_modes")
 
 
 class Policy(PolicySteps, ABC):
-    """An algorithm: how to learn from samples, to act while collecting and evaluating, and to make samples.
+    """Base class of all algorithms: learning from samples, acting, and making samples from transitions.
 
-    Workers use the modes, tuples of bound methods. All modes share one `nn.Module`, `_model`, so a learning step is at
-    once visible to collect and eval in the same process.
+    Workers use modes, named tuples of bound methods. All modes share one `nn.Module`, `_model`, so in one process a
+    learning step takes effect in the collect and eval modes at once.
 
     A subclass must define:
 
-    - `config`: its settings with their defaults; `default_config` merges those of the base classes in.
+    - `config`: its settings and their defaults; `default_config` merges them with those of the base classes.
     - `_init_learn()`, `_init_collect()`, `_init_eval()`: set up a mode: `_learn_model`, `_collect_model` or
-      `_eval_model`, made of `_model` by `model_wrap`, and for learning `_optimizer`.
+      `_eval_model`, created from `_model` by `model_wrap`; for learning also `_optimizer`.
     - `_forward_learn(data)`: learn from a list of train samples; returns what to log. `_backward_and_step` takes an
       optimizer step.
-    - `_forward_collect(data)`, `_forward_eval(data)`: act: `{env_id: obs}` to `{env_id: {'action': ...}}`.
+    - `_forward_collect(data)`, `_forward_eval(data)`: map `{env_id: obs}` to `{env_id: {'action': ...}}`;
       `_forward_envs` does so with a wrapped model.
     - `_process_transition(obs, policy_output, timestep)`: the transition of one step of an env.
-    - `_get_train_sample(transitions)`: the train samples of a piece of trajectory.
+    - `_get_train_sample(transitions)`: the train samples of a trajectory fragment.
 
     It may define:
 
-    - `default_model()`: needed where `cfg.model` has no `type` and no model is passed.
+    - `default_model()`: needed if `cfg.model` has no `type` and no model is passed.
     - `_monitor_vars_learn()`: the names of the values to log, `cur_lr` and `total_loss` by default.
-    - `_reset_learn(data_id)`, `_reset_collect(data_id)`, `_reset_eval(data_id)`: forget the state of these envs.
-    - `_state_dict_learn()`, `_load_state_dict_learn(state_dict)`: needed where there is more to save than
-      `_learn_model` and `_optimizer`, or these have other names. The same holds for `collect` and `eval`.
-    - `_get_<name>()`: what the modes' `get_attribute(name)` returns in place of the attribute `_<name>`.
+    - `_reset_learn(data_id)`, `_reset_collect(data_id)`, `_reset_eval(data_id)`: reset the state of these envs.
+    - `_state_dict_learn()`, `_load_state_dict_learn(state_dict)`: needed if there is more to save than
+      `_learn_model` and `_optimizer`, or if these have other names. The same holds for `collect` and `eval`.
+    - `_get_<name>()`: overrides what the modes' `get_attribute(name)` returns, by default the attribute `_<name>`.
 
     The serial pipelines also need a command mode; see `CommandModePolicy`.
 
-    Attributes that workers ask for have defaults: `_unroll_len` is `cfg.collect.unroll_len` or 1, `_priority` is
+    Attributes that workers read have defaults: `_unroll_len` is `cfg.collect.unroll_len` or 1, `_priority` is
     `cfg.priority` or False.
 
     Args:
-        cfg: the settings. `on_policy`, `cuda`, `multi_gpu`, `bp_update_sync` and `traj_len_inf` are filled in where
-            they are missing. Where `cfg.cuda` is set and there is no GPU, the policy warns and runs on the CPU.
-        model: the model to use; None makes one of `cfg.model`.
-        enable_field: the modes to set up (None: all). A policy with only 'command' has no model.
+        cfg: the settings. `on_policy`, `cuda`, `multi_gpu`, `bp_update_sync` and `traj_len_inf` get defaults
+            if missing. If `cfg.cuda` is set and there is no GPU, the policy warns and runs on the CPU.
+        model: the model to use; None creates one from `cfg.model`.
+        enable_field: the modes to set up (None: all). A policy with only the field 'command' has no model.
 
     Raises:
         AssertionError: `enable_field` names an unknown mode.
@@ -76,9 +76,9 @@ class Policy(PolicySteps, ABC):
     config: ClassVar[dict[str, Any]] = {
         "on_policy": False,
         "cuda": False,
-        # Several processes train replicas of one model.
+        # Train replicas of one model in several processes.
         "multi_gpu": False,
-        # Average gradients between backward and step (True), or one by one during backward (False).
+        # Average gradients after backward (True), or one by one during backward (False).
         "bp_update_sync": True,
         "traj_len_inf": False,
         "model": {},
@@ -98,10 +98,10 @@ class Policy(PolicySteps, ABC):
     _eval_model: Any
     _optimizer: torch.optim.Optimizer
 
-    # Whether actions are numbers of a finite set (True), real-valued (False), or either (None).
+    # Whether actions are discrete (True), real-valued (False), or either (None).
     has_discrete_actions: ClassVar[bool | None] = None
 
-    # Rules of a class's own numeric settings, by dotted key; those of its bases apply too.
+    # Rules of a class's numeric settings, by dotted key; those of its base classes apply as well.
     setting_rules: ClassVar[Mapping[str, Rule]] = {
         "cuda": boolean,
         "multi_gpu": boolean,
@@ -117,7 +117,7 @@ class Policy(PolicySteps, ABC):
 
     @classmethod
     def default_config(cls) -> EasyDict:
-        """A fresh merge of `config` along the first base classes.
+        """Returns a new config: `config` of the class merged with those of its first base classes.
 
         Raises:
             RuntimeError: called on `Policy` itself.
@@ -194,7 +194,7 @@ class Policy(PolicySteps, ABC):
         return False
 
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
-        """`model`, or a new one of `cfg.model`, where `default_model` fills in a missing type."""
+        """Returns `model`, or a new one from `cfg.model`; `default_model` provides a missing type."""
         if model is None:
             if "type" not in cfg.model:
                 cfg.model.type, cfg.model.import_names = self.default_model()
@@ -207,7 +207,7 @@ class Policy(PolicySteps, ABC):
 
     @property
     def cfg(self) -> EasyDict:
-        """The configuration this policy was made of."""
+        """The config of this policy."""
         return self._cfg
 
     @property
@@ -267,32 +267,32 @@ class Policy(PolicySteps, ABC):
 
     @abstractmethod
     def _forward_learn(self, data: Any, *args: Any, **kwargs: Any) -> dict[str, Any] | list[dict[str, Any]]:
-        """One or more optimizer steps on a list of train samples; returns what to log, per step."""
+        """Take one or more optimizer steps on a list of train samples; returns the values to log, per step."""
 
     @abstractmethod
     def _forward_collect(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
-        """Act with exploration: `{env_id: obs}` to `{env_id: output}`, each output a dict with `action`."""
+        """Act with exploration: map `{env_id: obs}` to `{env_id: output}`, where an output is a dict with `action`."""
 
     @abstractmethod
     def _forward_eval(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
-        """Act as well as the policy can; in and out as `_forward_collect`."""
+        """Act greedily; arguments and result as in `_forward_collect`."""
 
     @abstractmethod
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        """The transition of one env's step."""
+        """Returns the transition of one env step."""
 
     @abstractmethod
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The train samples of one trajectory piece."""
+        """Returns the train samples of a trajectory fragment."""
 
     def _reset_learn(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
-        """Nothing to reset by default."""
+        """Reset the state of learning; does nothing by default."""
 
     def _reset_collect(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
-        """Forget what belongs to the envs `data_id` (None: all); nothing by default."""
+        """Reset the state of the envs `data_id` (None: all); does nothing by default."""
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
-        """Forget what belongs to the envs `data_id` (None: all); nothing by default."""
+        """Reset the state of the envs `data_id` (None: all); does nothing by default."""
 
     def default_model(self) -> tuple[str, list[str]]:
         """`(registered model type, modules to import for it)`.
@@ -308,19 +308,19 @@ class Policy(PolicySteps, ABC):
     # --- state ---
 
     def state_dict(self) -> dict[str, Any]:
-        """All that this policy holds, in all its modes: what an exact continuation of a training needs.
+        """Returns the complete state of this policy in all its modes, for exact resuming.
 
-        Modules, optimizers, schedules, counters, random generators, and the recurrent states of the envs; see
-        `attributes_state`. What checkpoints hold is told by the modes.
+        It covers modules, optimizers, schedules, counters, random generators, and the recurrent states of the envs; see
+        `attributes_state`. The content of checkpoints is defined by the modes instead.
         """
         return attributes_state(self, _NO_STATE)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` of a policy of the same config and modes has told.
+        """Restore the state that `state_dict` of a policy with the same config and modes returned.
 
         Raises:
             RuntimeError: a module has other parameters.
-            ValueError: there is state of an object that this policy has not got.
+            ValueError: the state contains an object that this policy does not have.
         """
         load_attributes_state(self, state_dict)
 
@@ -345,12 +345,12 @@ class Policy(PolicySteps, ABC):
 
 
 class CommandModePolicy(Policy):
-    """A policy with a fourth mode, which computes the settings of the other modes from the progress of training.
+    """A policy with a command mode, which computes settings of the other modes from the training progress.
 
     A subclass must also define `_init_command()` and `_get_setting_learn`, `_get_setting_collect` and
     `_get_setting_eval(command_info)`. The pipelines look it up under the name `<type>_command`.
-    `DummyCommandModePolicy` has nothing to compute, `EpsCommandModePolicy` a schedule of epsilon. A policy gets one of
-    them as its second base:
+    `DummyCommandModePolicy` has no settings, `EpsCommandModePolicy` an epsilon schedule. Use one of them as the second
+    base class:
 
         @POLICY_REGISTRY.register("mine_command")
         class MyCommandModePolicy(MyPolicy, DummyCommandModePolicy): ...
@@ -369,15 +369,15 @@ class CommandModePolicy(Policy):
 
     @abstractmethod
     def _get_setting_learn(self, command_info: dict[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for the learner."""
+        """Returns keyword arguments for the learner."""
 
     @abstractmethod
     def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for `collect_mode.forward`."""
+        """Returns keyword arguments for `collect_mode.forward`."""
 
     @abstractmethod
     def _get_setting_eval(self, command_info: dict[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for `eval_mode.forward`."""
+        """Returns keyword arguments for `eval_mode.forward`."""
 
 
 def create_policy(cfg: EasyDict, **kwargs: Any) -> Policy:

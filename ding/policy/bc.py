@@ -1,4 +1,4 @@
-"""Behaviour cloning: supervised learning of what was done."""
+"""Behaviour cloning: supervised learning from demonstrations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 _LOSSES = {"l1_loss": F.l1_loss, "mse_loss": F.mse_loss}
 _OPTIMIZERS = ("SGD", "Adam", "AdamW")
-# tanh(1): beyond it, a squashed action has all but reached its bound.
+# tanh(1): beyond it, a squashed action is close to its bound.
 _TANH_1 = math.tanh(1.0)
 
 
@@ -32,8 +32,8 @@ _TANH_1 = math.tanh(1.0)
 class BehaviourCloningPolicy(Policy):
     """Imitates demonstrations (https://doi.org/10.1162/neco.1991.3.1.88), of discrete or of continuous actions.
 
-    Discrete actions are learned as classes; with `continuous`, the distance of actions is made small. For
-    `serial_pipeline_bc`, or any other that gives observations and actions.
+    Discrete actions are learned by classification, with `continuous` actions by regression. For `serial_pipeline_bc`,
+    or any pipeline that provides observations and actions.
 
     Example:
         >>> cfg = BehaviourCloningPolicy.default_config()
@@ -49,10 +49,10 @@ class BehaviourCloningPolicy(Policy):
         "on_policy": False,
         # Whether actions are real-valued.
         "continuous": False,
-        # What the distance of real-valued actions is: 'l1_loss' or 'mse_loss'.
+        # Loss of real-valued actions: 'l1_loss' or 'mse_loss'.
         "loss_type": "l1_loss",
         "learn": {
-            # Iterations per collection, where something is collected.
+            # Iterations per collection, if data is collected.
             "update_per_collect": 1,
             "batch_size": 32,
             "learning_rate": 1e-5,
@@ -69,14 +69,14 @@ class BehaviourCloningPolicy(Policy):
             "weight_decay": 1e-4,
             # Smooth the classes by 0.1.
             "ce_label_smooth": False,
-            # Log the share of actions that would be taken.
+            # Log the accuracy of predicted actions.
             "show_accuracy": False,
-            # Learn from real-valued actions only where the model's are within +-tanh(1), if a fifth of them are.
+            # Mask real-valued actions if the model's are beyond +-tanh(1), provided that a fifth of them are not.
             "tanh_mask": False,
         },
         "collect": {
             "unroll_len": 1,
-            # Noise of real-valued actions.
+            # Exploration noise of real-valued actions.
             "noise": False,
             "noise_sigma": 0.2,
             "noise_range": {"min": -0.5, "max": 0.5},
@@ -104,7 +104,7 @@ class BehaviourCloningPolicy(Policy):
 
     @property
     def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
-        """Whether actions are numbers of a finite set."""
+        """Whether actions are discrete."""
         return not self._cfg.continuous
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -126,12 +126,12 @@ class BehaviourCloningPolicy(Policy):
         self._learn_model.reset()
 
     def end_epoch(self) -> None:
-        """Move the learning rate on: once through the data is over."""
+        """Advance the learning rate schedule at the end of an epoch."""
         if self._schedule is not None:
             self._schedule.step()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """One step on observations and actions; times are in seconds."""
+        """Take one step on observations and actions; times are in seconds."""
         start = perf_counter()
         batch = default_preprocess_learn(data, keys=("obs", "action"))
         if self._cuda:
@@ -150,7 +150,7 @@ class BehaviourCloningPolicy(Policy):
         return {**logged, "total_accuracy": accuracy} if self._cfg.learn.show_accuracy else logged
 
     def _loss(self, output: dict[str, Any], action: Any) -> tuple[Tensor, float]:
-        """The loss, a scalar, and the share of actions that the model finds best (0 for real-valued ones)."""
+        """Returns the scalar loss and the accuracy (0 for real-valued actions)."""
         if self._cfg.continuous:
             predicted = output["action"] if "action" in output else output["logit"][0]
             return self._distance(predicted, action.reshape(predicted.shape).to(predicted.dtype)), 0.0
@@ -184,7 +184,7 @@ class BehaviourCloningPolicy(Policy):
     # --- collect and eval ---
 
     def _wrap(self) -> Any:
-        """The model with the action that it finds best."""
+        """The model wrapped to act greedily."""
         if not self._cfg.continuous:
             return model_wrap(self._model, wrapper_name="argmax_sample")
         is_gaussian = getattr(self._model, "action_space", "regression") == "reparameterization"
@@ -231,7 +231,7 @@ class BehaviourCloningPolicy(Policy):
         self._eval_model.reset()
 
     def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Take the likeliest action, the mean of a Gaussian; with discrete actions the output has `logit` as well."""
+        """Take the most likely action, or the mean of a Gaussian; discrete outputs also have `logit`."""
         return self._forward_envs(self._eval_model, data)
 
 
@@ -245,7 +245,7 @@ def _make_optimizer(model: nn.Module, learn: Mapping[str, Any]) -> torch.optim.O
 
 
 def _share(epoch: int, learn: Mapping[str, Any]) -> float:
-    """The learning rate in this epoch, as a multiple of `learning_rate`."""
+    """The learning rate of this epoch, as a multiple of `learning_rate`."""
     if epoch < learn["warmup_epoch"]:
         return float(learn["warmup_lr"] / learn["learning_rate"])
     return float(learn["decay_rate"] ** ((epoch - learn["warmup_epoch"]) // learn["decay_epoch"]))

@@ -1,4 +1,4 @@
-"""Branching dueling Q-learning, for several actions that are chosen side by side."""
+"""Branching dueling Q-learning, for several simultaneous actions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ class BDQPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """All branches learn r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)); the error is their mean."""
+        """The target of all branches is r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)).
+
+        The error is the mean over the branches.
+        """
         q = output["logit"]
         outcome = batch["reward"], batch["done"], batch["weight"]
         data = q_nstep_td_data(q, next_output["logit"], action.view(q.shape[:2]), next_action, *outcome)

@@ -30,7 +30,7 @@ class C51Policy(DQNPolicy):
 
     config: ClassVar[dict[str, Any]] = {
         "type": "c51",
-        # The lowest and the highest value, and how many values the distribution has.
+        # Range and number of atoms of the value distribution.
         "model": {"v_min": -10, "v_max": 10, "n_atom": 51},
     }
     setting_rules: ClassVar[Mapping[str, Rule]] = {

@@ -69,10 +69,10 @@ class EpsCommandModePolicy(CommandModePolicy):
 
 
 class DummyCommandModePolicy(CommandModePolicy):
-    """Command mode of policies whose modes need no settings."""
+    """Command mode without settings."""
 
     def _init_command(self) -> None:
-        """Nothing to prepare."""
+        """Does nothing."""
 
     def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
         return {}
@@ -138,12 +138,12 @@ class FQFCommandModePolicy(FQFPolicy, EpsCommandModePolicy):
 
 @POLICY_REGISTRY.register("sqn_command")
 class SQNCommandModePolicy(SQNPolicy, DummyCommandModePolicy):
-    """`SQNPolicy` with a command mode, which has nothing to set."""
+    """`SQNPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("ppo_command")
 class PPOCommandModePolicy(PPOPolicy, DummyCommandModePolicy):
-    """`PPOPolicy` with a command mode, which has nothing to set."""
+    """`PPOPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("r2d2_command")
@@ -153,37 +153,37 @@ class R2D2CommandModePolicy(R2D2Policy, EpsCommandModePolicy):
 
 @POLICY_REGISTRY.register("sac_command")
 class SACCommandModePolicy(SACPolicy, DummyCommandModePolicy):
-    """`SACPolicy` with a command mode, which has nothing to set."""
+    """`SACPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("impala_command")
 class IMPALACommandModePolicy(IMPALAPolicy, DummyCommandModePolicy):
-    """`IMPALAPolicy` with a command mode, which has nothing to set."""
+    """`IMPALAPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("a2c_command")
 class A2CCommandModePolicy(A2CPolicy, DummyCommandModePolicy):
-    """`A2CPolicy` with a command mode, which has nothing to set."""
+    """`A2CPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("pg_command")
 class PGCommandModePolicy(PGPolicy, DummyCommandModePolicy):
-    """`PGPolicy` with a command mode, which has nothing to set."""
+    """`PGPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("ppo_pg_command")
 class PPOPGCommandModePolicy(PPOPGPolicy, DummyCommandModePolicy):
-    """`PPOPGPolicy` with a command mode, which has nothing to set."""
+    """`PPOPGPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("ppo_offpolicy_command")
 class PPOOffCommandModePolicy(PPOOffPolicy, DummyCommandModePolicy):
-    """`PPOOffPolicy` with a command mode, which has nothing to set."""
+    """`PPOOffPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("ddpg_command")
 class DDPGCommandModePolicy(DDPGPolicy, EpsCommandModePolicy):
-    """`DDPGPolicy` with an epsilon schedule for the types of hybrid actions; it has nothing to set for others."""
+    """`DDPGPolicy` with an epsilon schedule for the types of hybrid actions; no settings otherwise."""
 
     def _init_command(self) -> None:
         if self._is_hybrid:
@@ -195,7 +195,7 @@ class DDPGCommandModePolicy(DDPGPolicy, EpsCommandModePolicy):
 
 @POLICY_REGISTRY.register("td3_command")
 class TD3CommandModePolicy(TD3Policy, DummyCommandModePolicy):
-    """`TD3Policy` with a command mode, which has nothing to set."""
+    """`TD3Policy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("discrete_sac_command")
@@ -205,7 +205,7 @@ class DiscreteSACCommandModePolicy(DiscreteSACPolicy, EpsCommandModePolicy):
 
 @POLICY_REGISTRY.register("d4pg_command")
 class D4PGCommandModePolicy(D4PGPolicy, DummyCommandModePolicy):
-    """`D4PGPolicy` with a command mode, which has nothing to set."""
+    """`D4PGPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("bc_command")
@@ -235,7 +235,7 @@ class DQFDCommandModePolicy(DQFDPolicy, EpsCommandModePolicy):
 
 @POLICY_REGISTRY.register("acer_command")
 class ACERCommandModePolicy(ACERPolicy, DummyCommandModePolicy):
-    """`ACERPolicy` with a command mode, which has nothing to set."""
+    """`ACERPolicy` with a command mode, which sets nothing."""
 
 
 ACERCommandModePolisy = ACERCommandModePolicy  # the name that DI-engine gave it
@@ -243,7 +243,7 @@ ACERCommandModePolisy = ACERCommandModePolicy  # the name that DI-engine gave it
 
 @POLICY_REGISTRY.register("cql_command")
 class CQLCommandModePolicy(CQLPolicy, DummyCommandModePolicy):
-    """`CQLPolicy` with a command mode, which has nothing to set."""
+    """`CQLPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("discrete_cql_command")
@@ -253,14 +253,14 @@ class DiscreteCQLCommandModePolicy(DiscreteCQLPolicy, EpsCommandModePolicy):
 
 @POLICY_REGISTRY.register("iql_command")
 class IQLCommandModePolicy(IQLPolicy, DummyCommandModePolicy):
-    """`IQLPolicy` with a command mode, which has nothing to set."""
+    """`IQLPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("td3_bc_command")
 class TD3BCCommandModePolicy(TD3BCPolicy, DummyCommandModePolicy):
-    """`TD3BCPolicy` with a command mode, which has nothing to set."""
+    """`TD3BCPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("ppg_offpolicy_command")
 class PPGOffCommandModePolicy(PPGOffPolicy, DummyCommandModePolicy):
-    """`PPGOffPolicy` with a command mode, which has nothing to set."""
+    """`PPGOffPolicy` with a command mode, which sets nothing."""

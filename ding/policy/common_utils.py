@@ -1,4 +1,4 @@
-"""What the policies share: preparing a batch for learning, calling a policy for a single env, noise switches."""
+"""Helpers of the policies: collating train batches, calling a policy for a single env, switching noise."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def default_preprocess_learn(
     ignore_done: bool = False,
     keys: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """A list of B train samples, or `Samples` in columns, as one dict of batches, ready for a TD loss.
+    """Collate B train samples (a list, or `Samples` in columns) into a dict of batches for a TD loss.
 
     Items [1] become [B] (all but plain observations) where the action is an int64 tensor or array, else [B, 1].
     `value`, `adv`, `return`, `done` and `weight` are [B] in any case. `done` is float32, and 0 where the value of
-    `next_obs` counts: each sample that tells `terminated` or `truncated` decides by them (see
-    `ding.rl_utils.bootstrap_mask`), so that an episode which a time limit cut off still bootstraps. `weight` is the
+    `next_obs` counts: `terminated` and `truncated` of a sample take precedence (see
+    `ding.rl_utils.bootstrap_mask`), so an episode cut off by a time limit still bootstraps. `weight` is the
     importance weight, else the samples' own, else None. With `use_nstep` the reward is [n, B] (or [n, B, agent]), else
     [B].
 
-    The keys are those of the first sample, but for `terminated` and `truncated`, which all samples must have. `keys`
-    names what the caller needs; other keys are then not collated (the result has `weight` in any case).
+    The keys are those of the first sample, except `terminated` and `truncated`, which all samples must have. With
+    `keys`, only these keys are collated (and always `weight`).
 
     Raises:
-        AssertionError: importance weights without priority.
-        ConfigError: importance weights are wanted, but the samples have none.
-        ValueError: a reward of another rank.
+        AssertionError: importance weights are requested without priority.
+        ConfigError: importance weights are requested, but the samples have none.
+        ValueError: the reward has an unexpected number of axes.
     """
     if use_priority_IS_weight and not use_priority:
         raise AssertionError("priority_IS_weight = True needs priority = True: it corrects prioritized sampling")
@@ -66,16 +66,16 @@ def default_preprocess_learn(
 
 
 def importance_weight(batch: Mapping[str, Any]) -> Any:
-    """The importance weights of a batch of a prioritized buffer.
+    """Returns the importance weights of a batch from a prioritized buffer.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: the batch has none.
     """
     for key in ("priority_IS", "IS"):
         if key in batch:
             return batch[key]
     raise ConfigError(
-        "policy.priority_IS_weight = True, but the samples have no importance weight (IS, priority_IS): take a buffer "
+        "policy.priority_IS_weight = True, but the samples have no importance weight (IS, priority_IS): use a buffer "
         "that samples by priority, such as replay_buffer.type = 'advanced', or set policy.priority_IS_weight = False"
     )
 
@@ -106,11 +106,11 @@ def _is_row(data: Sequence[dict[str, Any]], columns: dict[str, Node] | None, key
 
 
 def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: bool) -> Tensor:
-    """1 where the value of the next observation does not count, float32."""
+    """Returns a float32 mask: 1 if the next value must not be used for bootstrapping."""
     done: Tensor = batch["done"]
     if ignore_done:
         return torch.zeros_like(done, dtype=torch.float32)
-    if "terminated" in batch:  # all samples tell it, and nothing else counts
+    if "terminated" in batch:  # all samples have it, and it takes precedence
         terminated: Tensor = batch["terminated"]
         if terminated.dtype is torch.bool and terminated.shape == done.shape:
             return terminated.float()
@@ -121,14 +121,14 @@ def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: b
 
 
 def stack_column(data: Sequence[dict[str, Any]], key: str) -> Tensor:
-    """The tensors under `key` of N transitions, [N, *shape]. Not to be changed in place."""
+    """The tensors under `key` of N transitions, [N, *shape]. Do not modify them in place."""
     if isinstance(data, Samples) and data.columns is not None:
         return torch.as_tensor(node_values(data.columns[key]))
     return torch.stack([sample[key] for sample in data])
 
 
 def flag_column(data: Sequence[dict[str, Any]], key: str) -> Any:
-    """A flag of N transitions, an array or a list with None for those that do not tell it; None where none does."""
+    """A flag of N transitions: an array, or a list with None where it is missing; None if no transition has it."""
     if isinstance(data, Samples) and data.columns is not None:
         return node_values(data.columns[key]) if key in data.columns else None
     values = [sample.get(key) for sample in data]
@@ -136,7 +136,7 @@ def flag_column(data: Sequence[dict[str, Any]], key: str) -> Any:
 
 
 def set_columns(data: Sequence[dict[str, Any]], columns: Mapping[str, Tensor | NDArray[np.bool_]]) -> None:
-    """Give each of N transitions its row of each column, in place: a tensor of a tensor, a bool of a bool array."""
+    """Set each column of N transitions in place: rows of a tensor as tensors, of a bool array as bools."""
     if isinstance(data, Samples) and data.columns is not None:
         for key, values in columns.items():
             if isinstance(values, Tensor):
@@ -151,7 +151,7 @@ def set_columns(data: Sequence[dict[str, Any]], columns: Mapping[str, Tensor | N
 
 
 def drop_column(data: Sequence[dict[str, Any]], key: str) -> None:
-    """Take `key` out of each transition, in place."""
+    """Remove `key` from each transition, in place."""
     if isinstance(data, Samples) and data.columns is not None:
         data.set_column(key, None)
         return
@@ -190,7 +190,7 @@ def _nstep_reward(reward: Tensor) -> Tensor:
 
 
 def single_env_forward_wrapper(forward_fn: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Make a policy mode's forward (dict in, dict out) take one observation and return one action array."""
+    """Wrap a policy mode's forward (dict in, dict out) to take one observation and return one action array."""
 
     def forward(obs: Any) -> Any:
         batched = _map_tensors(to_tensor(obs), lambda tensor: tensor.unsqueeze(0))
@@ -233,9 +233,9 @@ def _map_tensors(item: Any, fn: Callable[[Tensor], Tensor]) -> Any:
 def linear_lr_scheduler(
     optimizer: torch.optim.Optimizer, settings: Mapping[str, Any] | None
 ) -> torch.optim.lr_scheduler.LambdaLR | None:
-    """Lets the rate of `optimizer` fall linearly to its share `min_lr_lambda` over `epoch_num` steps of the schedule.
+    """Lower the rate of `optimizer` linearly to `min_lr_lambda` times its start within `epoch_num` steps.
 
-    `settings` is `{'epoch_num': ..., 'min_lr_lambda': ...}`; None where it is None.
+    `settings` is `{'epoch_num': ..., 'min_lr_lambda': ...}`; returns None if it is None.
 
     Raises:
         ConfigError: one of the two is missing.
@@ -256,7 +256,7 @@ def _lr_ratio(epochs: float, minimum: float, epoch: int) -> float:
 
 
 def set_noise_mode(module: nn.Module, noise_enabled: bool) -> None:
-    """Switch the noise of every noisy linear layer in `module` on or off."""
+    """Enable or disable the noise of every noisy linear layer in `module`."""
     for layer in module.modules():
         if isinstance(layer, NoiseLinearLayer):
             layer.enable_noise = noise_enabled

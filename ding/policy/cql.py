@@ -17,18 +17,18 @@ from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Rule, boolean, integer, number
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-# The Lagrange multiplier stays below.
+# Upper bound of the Lagrange multiplier.
 _MAX_MULTIPLIER = 1e6
 
 
 @POLICY_REGISTRY.register("cql")
 class CQLPolicy(SACPolicy):
-    """CQL(H) (https://arxiv.org/abs/2006.04779): SAC whose critics are pushed down where the data have no actions.
+    """CQL(H) (https://arxiv.org/abs/2006.04779): SAC with a penalty on the values of actions outside the data set.
 
     For `serial_pipeline_offline`. The critic's loss is that of SAC plus, for each critic, `min_q_weight` times
-    log of the integral of exp Q(s, a) over all actions, less Q(s, a) of the data. The integral is estimated with
-    actions that are uniform, and ones of the actor at s and at s', `num_actions` each. With `with_lagrange` a
-    multiplier is learned that keeps this term at `lagrange_thresh`.
+    log of the integral of exp Q(s, a) over all actions, minus Q(s, a) of the data. The integral is estimated from
+    `num_actions` uniform actions, and as many of the actor at s and at s'. With `with_lagrange` a multiplier is learned
+    that keeps this term at `lagrange_thresh`.
     """
 
     config: ClassVar[dict[str, Any]] = {
@@ -39,7 +39,7 @@ class CQLPolicy(SACPolicy):
             "with_lagrange": False,
             "lagrange_thresh": -1,
             "min_q_weight": 1.0,
-            # Whether targets hold the entropy of the next action.
+            # Whether targets include the entropy of the next action.
             "with_q_entropy": False,
         },
     }
@@ -79,7 +79,7 @@ class CQLPolicy(SACPolicy):
     def _conservative_gaps(self, batch: dict[str, Any]) -> list[Tensor]:
         """For each critic the mean of log sum_j exp(Q(s, a_j) - log p(a_j)) - Q(s, a), a_j being the drawn actions.
 
-        Each action counts as often as its density p is small, so that the sum estimates the integral (up to a factor).
+        Actions are weighted by 1 / p, so that the sum estimates the integral (up to a factor).
         """
         obs, action = batch["obs"], batch["action"]
         size, number = len(action), self._cfg.learn.num_actions

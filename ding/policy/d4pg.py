@@ -19,8 +19,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class D4PGPolicy(DDPGPolicy):
     """D4PG (https://arxiv.org/abs/1804.08617): DDPG with a categorical critic, n-step returns and priorities.
 
-    The returns that the critic can represent reach from `model.v_min` to `model.v_max`. States whose returns all lie
-    beyond look alike to it: bounds that hold the returns of a policy at the start of training learn more surely.
+    The critic represents returns between `model.v_min` and `model.v_max`. It cannot distinguish states whose returns
+    are outside; choose bounds that include the returns at the start of training.
     """
 
     config: ClassVar[dict[str, Any]] = {
@@ -57,7 +57,7 @@ class D4PGPolicy(DDPGPolicy):
             next_critic = self._target_model.forward(self._judged(next_obs, next_output), mode="compute_critic")
         critic = self._model({key: batch[key] for key in self._judged_keys}, mode="compute_critic")
         distribution = critic["distribution"]
-        # The action is an input of the critic, so there is one distribution to choose from.
+        # The action is an input of the critic, so it returns one distribution.
         index = torch.zeros(len(distribution), dtype=torch.int64, device=distribution.device)
         rest = batch["reward"], batch["done"], batch["weight"]
         td_data = dist_nstep_td_data(distribution, next_critic["distribution"], index, index, *rest)

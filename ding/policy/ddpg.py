@@ -26,9 +26,9 @@ _MODELS = ("continuous_qac", "qac_dist")
 class DDPGPolicy(QActorCriticPolicy):
     """DDPG (https://arxiv.org/abs/1509.02971) with one or two critics; actions are in [-1, 1].
 
-    A hybrid action is a type with arguments, as in https://arxiv.org/abs/1511.04143: the critic judges the
-    probabilities of the types and the arguments. While collecting, arguments get noise, and types are drawn by their
-    probabilities, or uniformly with probability `eps`.
+    A hybrid action is a type with arguments, as in https://arxiv.org/abs/1511.04143: the critic
+    evaluates the probabilities of the types and the arguments. While collecting, noise is added to the arguments, and
+    types are sampled by their probabilities, or uniformly with probability `eps`.
 
     Example:
         >>> cfg = DDPGPolicy.default_config()
@@ -43,7 +43,7 @@ class DDPGPolicy(QActorCriticPolicy):
         "type": "ddpg",
         "cuda": False,
         "on_policy": False,
-        # Sample by priority, and correct for it with importance weights (which needs priority).
+        # Sample by priority, and weight the loss by importance weights (requires priority).
         "priority": False,
         "priority_IS_weight": False,
         # Samples collected at random before training begins.
@@ -53,7 +53,7 @@ class DDPGPolicy(QActorCriticPolicy):
         "action_space": "continuous",
         # Normalise the rewards of each batch.
         "reward_batch_norm": False,
-        # Needs a model of one's own.
+        # Requires a model of your own.
         "multi_agent": False,
         "learn": {
             # Iterations per collection.
@@ -63,17 +63,17 @@ class DDPGPolicy(QActorCriticPolicy):
             "learning_rate_critic": 1e-3,
             # Bootstrap from terminal states too.
             "ignore_done": False,
-            # Share of the online network that flows into the target network per iteration.
+            # Rate of the soft target update per iteration.
             "target_theta": 0.005,
             "discount_factor": 0.99,
-            # Iterations of the critic for one of the actor.
+            # Iterations of the critic per iteration of the actor.
             "actor_update_freq": 1,
-            # Add noise to the target actor's actions: of deviation noise_sigma, clipped to noise_range.
+            # Target policy smoothing: add noise of deviation noise_sigma to target actions, clipped to noise_range.
             "noise": False,
         },
         "collect": {
             "unroll_len": 1,
-            # The deviation of the noise on collected actions.
+            # Standard deviation of the exploration noise.
             "noise_sigma": 0.1,
         },
         "eval": {},
@@ -108,7 +108,7 @@ class DDPGPolicy(QActorCriticPolicy):
             if cfg.model.setdefault("action_space", space) != space:
                 raise ConfigError(
                     f"policy.action_space = {cfg.action_space!r} contradicts policy.model.action_space = "
-                    f"{cfg.model.action_space!r}; set the latter to {space!r}, or leave it out"
+                    f"{cfg.model.action_space!r}; set the latter to {space!r}, or omit it"
                 )
         return super()._create_model(cfg, model)
 
@@ -128,7 +128,7 @@ class DDPGPolicy(QActorCriticPolicy):
         if learn.noise:  # target policy smoothing, see TD3
             if "noise_sigma" not in learn:
                 raise ConfigError(
-                    "policy.learn.noise = True needs policy.learn.noise_sigma, the deviation of the noise"
+                    "policy.learn.noise = True requires policy.learn.noise_sigma, the standard deviation of the noise"
                 )
             self._target_actor = model_wrap(
                 self._target_model,
@@ -140,9 +140,9 @@ class DDPGPolicy(QActorCriticPolicy):
         self._learn_count = 0
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """One step of the critics, and at every `actor_update_freq`-th call one of the actor.
+        """Take one step of the critics, and at every `actor_update_freq`-th call one of the actor.
 
-        `priority` is the error of each sample, the mean over the critics; the rest is to be logged.
+        `priority` is the error of each sample, averaged over the critics; the other entries are logged.
         """
         batch = self._prepare(data)
         critic_losses, error, logged = self._critic_terms(batch)
@@ -171,7 +171,7 @@ class DDPGPolicy(QActorCriticPolicy):
         return batch
 
     def _critic_terms(self, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """The loss of each critic, the errors [B], and scalars to log.
+        """Returns the loss of each critic, the errors [B], and scalars to log.
 
         The target is r + gamma (1 - done) min_i Q'_i(s', mu'(s')).
         """
@@ -192,7 +192,7 @@ class DDPGPolicy(QActorCriticPolicy):
         return -q_values(self._model(self._judged(obs, output), mode="compute_critic"))[0].mean()
 
     def _judged(self, obs: Any, output: Mapping[str, Any]) -> dict[str, Any]:
-        """What the critic gets to judge the output of an actor."""
+        """Returns the critic's input for the output of an actor."""
         if self._is_hybrid:
             return {"obs": obs, "logit": output["logit"], "action": {"action_args": output["action_args"]}}
         return {"obs": obs, "action": output["action"]}
@@ -226,14 +226,15 @@ class DDPGPolicy(QActorCriticPolicy):
             noise_range=None,
         )
         if self._is_hybrid:
-            self._cfg.transition_with_policy_data = True  # samples need the logit, which random actions do not have
+            self._cfg.transition_with_policy_data = True  # samples require the logit, which random actions do not have
             self._collect_model = model_wrap(self._collect_model, wrapper_name="hybrid_eps_greedy_multinomial_sample")
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any], eps: float = 0.0) -> dict[int, Any]:
-        """Act with noise; per env `action` [A].
+        """Act with noise; returns `action` [A] per env.
 
-        Of a hybrid action `{'action_type': [1], 'action_args': [A]}`, beside `logit` [N] and `action_args`.
+        A hybrid action is `{'action_type': [1], 'action_args': [A]}`; the output then also has `logit` [N] and
+        `action_args`.
         """
         kwargs: dict[str, Any] = {"eps": eps} if self._is_hybrid else {}
         return self._forward_envs(self._collect_model, data, mode="compute_actor", **kwargs)
@@ -244,5 +245,5 @@ class DDPGPolicy(QActorCriticPolicy):
         self._eval_model.reset()
 
     def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Act without noise, with the likeliest type of a hybrid action; output as `_forward_collect`."""
+        """Act without noise, with the most likely type of a hybrid action; output as in `_forward_collect`."""
         return self._forward_envs(self._eval_model, data, mode="compute_actor")

@@ -15,15 +15,15 @@ from ding.policy.sac import SoftActorCriticPolicy
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-# How much of the largest possible entropy is aimed at.
+# Target entropy as a fraction of the largest possible entropy.
 _ENTROPY_SHARE = 0.98
 
 
 @POLICY_REGISTRY.register("discrete_sac")
 class DiscreteSACPolicy(SoftActorCriticPolicy):
-    """SAC for discrete actions (https://arxiv.org/abs/1910.07207), of which expectations are sums over all actions.
+    """SAC for discrete actions (https://arxiv.org/abs/1910.07207), with exact expectations over actions.
 
-    The `action_mask` of a dict observation rules out actions, in acting as in learning.
+    The `action_mask` of a dict observation masks illegal actions, both in acting and in learning.
 
     Example:
         >>> cfg = DiscreteSACPolicy.default_config()
@@ -73,7 +73,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         return list(losses), torch.stack(errors).mean(0).detach(), {**logged, "target_value": next_value.mean()}
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), where Q has no gradient."""
+        """The mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), with Q detached."""
         obs = batch["obs"]
         with torch.no_grad():
             q = smaller(q_values(self._model(obs, mode="compute_critic")))
@@ -93,7 +93,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any], eps: float = 0.0) -> dict[int, Any]:
-        """Draw an action, or with probability `eps` a uniformly random one; per env `action` [1] and `logit` [N]."""
+        """Sample an action, or a uniform one with probability `eps`; returns `action` [1] and `logit` [N] per env."""
         return self._forward_envs(self._collect_model, data, mode="compute_actor", eps=eps)
 
     def _init_eval(self) -> None:
@@ -101,5 +101,5 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         self._eval_model.reset()
 
     def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Take the likeliest action; output as `_forward_collect`."""
+        """Take the most likely action; output as in `_forward_collect`."""
         return self._forward_envs(self._eval_model, data, mode="compute_actor")

@@ -22,10 +22,10 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("dqfd")
 class DQFDPolicy(DQNPolicy):
-    """DQfD (https://arxiv.org/abs/1704.03732): double DQN with one step and with n steps, and a margin for an expert.
+    """DQfD (https://arxiv.org/abs/1704.03732): double DQN with one-step and n-step losses and an expert margin loss.
 
-    For `serial_pipeline_dqfd`, which marks the samples of the expert with `is_expert` = 1; others count as the policy's
-    own.
+    For `serial_pipeline_dqfd`, which marks the expert's samples with `is_expert` = 1; all others count as the
+    policy's own.
 
     Example:
         >>> cfg = DQFDPolicy.default_config()
@@ -43,16 +43,16 @@ class DQFDPolicy(DQNPolicy):
         "discount_factor": 0.99,
         "nstep": 10,
         "learn": {
-            # Weights of the n-step loss, of the margin loss and of the squared parameters.
+            # Weights of the n-step loss, the margin loss and the L2 regularization.
             "lambda1": 1.0,
             "lambda2": 1.0,
             "lambda3": 1e-5,
-            # How much better than all others a demonstrated action is to be.
+            # Margin between the demonstrated action and all others.
             "margin_function": 0.8,
-            # Iterations on demonstrations alone before anything else is collected.
+            # Iterations of pre-training on demonstrations.
             "per_train_iter_k": 10,
         },
-        # Share of demonstrations in a batch.
+        # Fraction of demonstrations in a batch.
         "collect": {"pho": 0.5},
     }
     setting_rules: ClassVar[Mapping[str, Rule]] = {
@@ -86,7 +86,7 @@ class DQFDPolicy(DQNPolicy):
         batch["next_obs_1"] = self._model_input(batch["next_obs_1"])
         done = batch["done"]
         batch["done_1"] = torch.zeros_like(done) if self._cfg.learn.ignore_done else batch["done_1"].to(done.dtype)
-        is_expert = flag_column(data, "is_expert")  # a sample that does not tell it is none, whatever the others do
+        is_expert = flag_column(data, "is_expert")  # a sample without the flag is not an expert's
         marks = (
             np.zeros(len(done)) if is_expert is None else [0.0 if mark is None else float(mark) for mark in is_expert]
         )
@@ -94,10 +94,10 @@ class DQFDPolicy(DQNPolicy):
         return batch
 
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
-        """As of DQN; `next_output` also has `one_step`, target values and greedy actions one step later."""
+        """As in DQN; `next_output` also has `one_step`: target values and greedy actions one step later."""
         output, next_output, next_action = super()._forward_networks(batch)
         if not isinstance(output["logit"], Tensor):
-            raise ConfigError("DQFDPolicy learns one action a step: policy.model.action_shape must be a number")
+            raise ConfigError("DQFDPolicy supports one action per step: policy.model.action_shape must be a number")
         with torch.no_grad():
             q = self._target_model.forward(batch["next_obs_1"])["logit"]
             action = self._learn_model.forward(batch["next_obs_1"])["action"]
@@ -140,7 +140,7 @@ class DQFDPolicy(DQNPolicy):
         return loss, error, {}
 
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """n-step samples with `next_obs_1`, the observation one step later, and `done_1`, whether its value is 0."""
+        """Returns n-step samples with `next_obs_1`, the next observation, and `done_1`, whether its value is 0."""
         if not transitions:
             return []
         done, *flags = (flag_column(transitions, key) for key in ("done", *END_FLAGS))

@@ -1,6 +1,6 @@
 """Deep Q-learning: double, dueling, n-step, prioritized, with or without noisy layers.
 
-The policies of the same family, such as C51, override `_head_error`: what one head's outputs are worth.
+Related policies, such as C51, override `_head_error`, the loss of one head.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEARN_KEYS = ("obs", "next_obs", "action", "reward", "done", "terminated", "val
 _WEIGHT_KEYS = ("IS", "priority_IS")
 _CRITERIA = {"mse": nn.MSELoss(reduction="none"), "huber": nn.HuberLoss(reduction="none")}
 
-# The loss [], the error [B] of each sample, and what to log.
+# The loss [], the error [B] of each sample, and values to log.
 TDError = tuple[Tensor, Tensor, dict[str, Tensor]]
 
 
@@ -39,8 +39,8 @@ TDError = tuple[Tensor, Tensor, dict[str, Tensor]]
 class DQNPolicy(Policy):
     """Double DQN (https://arxiv.org/abs/1509.06461) for discrete and multi-discrete actions.
 
-    The target network is copied every `learn.target_update_freq` iterations, or follows with the rate
-    `learn.target_theta` where the frequency is None, or where only `target_theta` differs from its default.
+    The target network is copied every `learn.target_update_freq` iterations, or follows at the rate
+    `learn.target_theta` if the frequency is None, or if only `target_theta` differs from its default.
 
     Example:
         >>> cfg = DQNPolicy.default_config()
@@ -55,12 +55,12 @@ class DQNPolicy(Policy):
         "type": "dqn",
         "cuda": False,
         "on_policy": False,
-        # Sample by priority, and correct for it with importance weights (which needs priority).
+        # Sample by priority, and weight the loss by importance weights (requires priority).
         "priority": False,
         "priority_IS_weight": False,
         "discount_factor": 0.97,
         "nstep": 1,
-        # Explore with noisy linear layers; the model must have them (model.noise=True).
+        # Explore with noisy linear layers, which the model must have (model.noise=True).
         "noisy_net": False,
         "model": {"encoder_hidden_size_list": [128, 128, 64]},
         "learn": {
@@ -68,18 +68,18 @@ class DQNPolicy(Policy):
             "update_per_collect": 3,
             "batch_size": 64,
             "learning_rate": 0.001,
-            # Iterations between two copies to the target network; None: target_theta decides.
+            # Iterations between two copies to the target network; None to use target_theta.
             "target_update_freq": 100,
-            # Share of the online network that flows into the target network per iteration.
+            # Rate of the soft target update per iteration.
             "target_theta": 0.005,
             # Bootstrap from terminal states too.
             "ignore_done": False,
-            # What is made of the distance to the target: 'mse', or 'huber', which is linear beyond 1.
+            # Loss of the TD error: 'mse', or 'huber', which is linear beyond 1.
             "criterion": "mse",
-            # How gradients are clipped before a step, such as 'clip_norm' or 'clip_value', and at which value.
+            # Type of gradient clipping, such as 'clip_norm' or 'clip_value', and its threshold.
             "grad_clip_type": None,
             "grad_clip_value": None,
-            # {epoch_num, min_lr_lambda}: the rate falls linearly to its share min_lr_lambda over epoch_num iterations.
+            # {epoch_num, min_lr_lambda}: linear decay to min_lr_lambda times the rate over epoch_num iterations.
             "lr_scheduler": None,
         },
         "collect": {
@@ -153,7 +153,7 @@ class DQNPolicy(Policy):
         self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.get("lr_scheduler"))
 
     def _target_update(self) -> tuple[str, dict[str, Any]]:
-        """Which update key counts: the one that is set; of two, theta only where it alone is not the default."""
+        """Which update to use: the key that is set; of two, theta only if it alone differs from its default."""
         learn = self._cfg.learn
         freq, theta = learn.get("target_update_freq"), learn.get("target_theta")
         if freq is None and theta is None:
@@ -173,7 +173,7 @@ class DQNPolicy(Policy):
         return "assign", {"freq": freq}
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """One optimizer step; `priority` is the error of each sample (by default squared), the rest is to be logged."""
+        """Take one optimizer step; `priority` is the (by default squared) error of each sample, the rest is logged."""
         batch = self._prepare(data)
         self._set_training(True)
         if self._cfg.noisy_net:
@@ -189,7 +189,7 @@ class DQNPolicy(Policy):
         return {"cur_lr": cur_lr, "total_loss": total_loss, **values, "priority": priority}
 
     def calculate_priority(self, data: list[dict[str, Any]], update_target_model: bool = False) -> dict[str, Any]:
-        """`{'priority': [...]}` of train samples, without learning from them."""
+        """Returns `{'priority': [...]}` of train samples without learning from them."""
         if update_target_model:
             self._target_model.update(self._learn_model)
         batch = self._prepare(data)
@@ -218,7 +218,7 @@ class DQNPolicy(Policy):
         self._mode_of(self._target_net).set(training)
 
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
-        """The output for the observations, the target network's for the next ones, and the greedy next action."""
+        """Returns the output of the network, the target network's for the next observations, and the next action."""
         output = self._model(batch["obs"])
         with torch.no_grad():
             next_output = self._target_model.forward(batch["next_obs"])
@@ -228,7 +228,7 @@ class DQNPolicy(Policy):
     def _td_error(
         self, batch: dict[str, Any], output: dict[str, Any], next_output: dict[str, Any], next_action: Any
     ) -> TDError:
-        """Loss and error of all heads: where actions are multi-discrete, the means over them."""
+        """Returns loss and error; for multi-discrete actions, averaged over the heads."""
         if isinstance(output["logit"], Tensor):
             loss, error, logged = self._head_error(batch, output, next_output, _indices(batch["action"]), next_action)
         else:
@@ -249,7 +249,7 @@ class DQNPolicy(Policy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """Loss and error of one head, whose actions are [B], and what else than mean values to log.
+        """Returns loss and error of one head, whose actions are [B], and additional values to log.
 
         The target is r + gamma (1 - done) q'(s', argmax_a q(s', a)) with q' of the target network.
         """
@@ -289,7 +289,7 @@ class DQNPolicy(Policy):
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
-        """Act epsilon-greedily; per env `action` [1] int64 and `logit` [N], or tuples of them (multi-discrete)."""
+        """Act epsilon-greedily; returns per env `action` [1] int64 and `logit` [N] (multi-discrete: tuples)."""
         if self._cfg.noisy_net:
             set_noise_mode(self._model, True)
         return self._forward_envs(self._collect_model, data, eps=eps)
@@ -315,13 +315,13 @@ class DQNPolicy(Policy):
         self._eval_model.reset()
 
     def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Act greedily; output as `_forward_collect`."""
+        """Act greedily; output as in `_forward_collect`."""
         set_noise_mode(self._model, False)
         return self._forward_envs(self._eval_model, data)
 
 
 def renew_noise(module: nn.Module) -> None:
-    """Switch the noise of every noisy layer on, and draw it anew."""
+    """Enable the noise of every noisy layer and resample it."""
     for layer in module.modules():
         if isinstance(layer, NoiseLinearLayer):
             layer.enable_noise = True
@@ -329,14 +329,14 @@ def renew_noise(module: nn.Module) -> None:
 
 
 def to_numbers(loss: Tensor, logged: dict[str, Tensor], error: Tensor) -> tuple[float, dict[str, float], list[float]]:
-    """A loss, values to log and the errors [B] as Python numbers, fetched at once."""
+    """Convert a loss, values to log and the errors [B] to Python numbers in one transfer."""
     values = [value.detach().view(1) for value in (loss, *logged.values())]
     total_loss, *numbers = torch.cat([*values, error]).tolist()
     return total_loss, dict(zip(logged, numbers, strict=False)), numbers[len(logged) :]
 
 
 def split_heads(output: dict[str, Any]) -> list[dict[str, Any]]:
-    """The output of each head, from one of several heads, whose entries are lists with an item for each."""
+    """Split the output of a multi-head model, whose entries are lists, into one output per head."""
     return [
         {name: value[head] for name, value in output.items() if isinstance(value, list | tuple)}
         for head in range(len(output["logit"]))
@@ -344,7 +344,7 @@ def split_heads(output: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def legal_logit(output: dict[str, Any]) -> Tensor:
-    """The `logit` of one head, with illegal actions, where the output has an `action_mask`, far below all others."""
+    """The `logit` of one head; illegal actions (by `action_mask`) are set far below all others."""
     logit: Tensor = output["logit"]
     if "action_mask" in output:
         logit = logit.clone()
@@ -353,7 +353,7 @@ def legal_logit(output: dict[str, Any]) -> Tensor:
 
 
 def _mean(logit: Any) -> Tensor:
-    """The mean over all values; of several heads, the mean of their means."""
+    """The mean over all values; for several heads, the mean of their means."""
     if isinstance(logit, Tensor):
         return logit.detach().mean()
     return torch.stack([head.detach().mean() for head in logit]).mean()
@@ -364,6 +364,6 @@ def _indices(action: Tensor) -> Tensor:
 
 
 def head_actions(action: Any) -> list[Tensor]:
-    """Per head the actions [B], from a tensor [B, K] or K tensors [B] or [B, 1]."""
+    """Returns the actions [B] per head, from a tensor [B, K] or K tensors [B] or [B, 1]."""
     heads = action.unbind(-1) if isinstance(action, Tensor) else action
     return [_indices(head.reshape(-1)) for head in heads]

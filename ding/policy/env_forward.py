@@ -1,4 +1,4 @@
-"""From per-env observations to one model input, and from one model output back to per-env results."""
+"""Conversion of per-env observations into one model input, and of the model output into per-env results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ding.utils.data.env_batch import EnvBatch
 def stack_observations(data: Mapping[int, Any]) -> Any:
     """The observations of all envs as one batch [E, *obs_shape] (or a dict of such).
 
-    Members [1] of a dict observation become [E], as they do in a batch of train samples.
+    Entries [1] of a dict observation become [E], as in a batch of train samples.
     """
     stacked = getattr(data, "stacked", None)
     if stacked is not None:
@@ -35,7 +35,7 @@ def _as_tensors(item: Any, is_member: bool = False) -> Any:
 
 
 def model_input(obs: Any, dtype: torch.dtype = torch.float32) -> Any:
-    """`obs` with every tensor in the model's `dtype`: observations keep their own (uint8 images, float64) until here.
+    """Convert every tensor of `obs` to the model's `dtype`; until here observations keep theirs (uint8, float64).
 
     See `Policy._model_input`, which knows the model.
     """
@@ -49,8 +49,8 @@ def model_input(obs: Any, dtype: torch.dtype = torch.float32) -> Any:
 
 
 def split_output(env_ids: Iterable[int], output: Mapping[str, Any]) -> EnvBatch:
-    """One output dict per env, rows of the batched `output`, which is the result's `stacked`.
+    """Split a batched `output` into one dict per env; the result keeps the batch as `stacked`.
 
-    Scalars per env have shape (1,). The dicts are made when they are looked at: who works on batches never does.
+    Scalars per env have shape (1,). The dicts are created on access.
     """
     return EnvBatch(env_ids, partial(default_decollate, output), output)

@@ -1,4 +1,4 @@
-"""FQF: Q-learning of quantile functions whose fractions are learnt, too."""
+"""FQF: Q-learning of quantile functions with learned fractions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ding.torch_utils.optimizer_helper import Adam, RMSprop
 from ding.utils.config_helper import Rule, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-# The parameters that propose fractions are those in modules of this name.
+# Name of the module that proposes fractions.
 _PROPOSAL = "quantiles_proposal"
-# Parts of the model whose gradients are watched.
+# Parts of the model whose gradient norms are logged.
 _PARTS = (_PROPOSAL, "Q", "fqf_fc", "encoder")
 
 
@@ -26,7 +26,7 @@ _PARTS = (_PROPOSAL, "Q", "fqf_fc", "encoder")
 class FQFPolicy(DQNPolicy):
     """FQF (https://arxiv.org/abs/1911.02140), with the double-Q choice of the next action.
 
-    Each iteration takes two steps: RMSprop on the network that proposes fractions, Adam on all else. `priority` is the
+    Each iteration takes two steps: RMSprop on the network that proposes fractions, Adam on the rest. `priority` is the
     quantile regression loss of each sample.
 
     Example:
@@ -40,12 +40,12 @@ class FQFPolicy(DQNPolicy):
     config: ClassVar[dict[str, Any]] = {
         "type": "fqf",
         "learn": {
-            # The rates of the two steps, in place of learning_rate.
+            # Learning rates of the two steps, instead of learning_rate.
             "learning_rate_fraction": 2.5e-9,
             "learning_rate_quantile": 5e-5,
-            # What the quantile regression loss is divided by.
+            # Divisor of the quantile regression loss.
             "kappa": 1.0,
-            # Weight of the entropy of the fractions in the loss of their proposal.
+            # Weight of the fractions' entropy in the fraction loss.
             "ent_coef": 0,
         },
     }
@@ -86,7 +86,7 @@ class FQFPolicy(DQNPolicy):
         )
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """A step of the fractions and one of the quantiles; `priority` is the error of each sample."""
+        """Take one step of the fractions and one of the quantiles; `priority` is the error of each sample."""
         batch = self._prepare(data)
         self._set_training(True)
         if self._cfg.noisy_net:
@@ -95,7 +95,7 @@ class FQFPolicy(DQNPolicy):
         networks = self._forward_networks(batch)
         quantile_loss, error, logged = self._td_error(batch, *networks)
         fraction_loss, hats = self._fraction_loss(networks[0], batch["action"])
-        # No parameter takes part in both losses: the proposal sees the embedding, the values the fractions, detached.
+        # No parameter is in both losses: the embedding is detached for the proposal, the fractions for the values.
         self._backward_and_step(fraction_loss, self._fraction_loss_optimizer)
         self._backward_and_step(quantile_loss, self._quantile_loss_optimizer)
         self._target_model.update(self._learn_model)
@@ -112,7 +112,7 @@ class FQFPolicy(DQNPolicy):
         }
 
     def _fraction_loss(self, output: dict[str, Any], action: Any) -> tuple[Tensor, Tensor]:
-        """The loss of the proposal, the mean over the heads, and the midpoints [B, T] of the first head."""
+        """Returns the fraction loss, averaged over the heads, and the midpoints [B, T] of the first head."""
         is_single = isinstance(output["logit"], Tensor)
         heads = [output] if is_single else split_heads(output)
         actions = head_actions([action] if is_single else action)
@@ -139,7 +139,7 @@ class FQFPolicy(DQNPolicy):
         return loss, error, {}
 
     def _total_norm(self, part: str) -> Tensor:
-        """The 2-norm of the gradients of one part of the model, without biases; 0 where there are none."""
+        """The 2-norm of the gradients of one part of the model, without biases; 0 if there are none."""
         norms = [
             parameter.grad.norm()
             for name, parameter in self._model.named_parameters()

@@ -1,4 +1,4 @@
-"""Keeps the replicas of a policy's model equal when several processes train it together."""
+"""Averages gradients of a policy's model over the processes that train it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ding.utils.collectives import await_work, begin_sum, copy_from_rank, has_gr
 class GradientSynchronizer:
     """Averages the gradients of one model over all ranks; works on any backend, CPU included.
 
-    Construction copies rank 0's parameters and buffers to the others. With `bp_update_sync` the average is taken in
-    `sync`, one collective call per dtype, over the ranks that have a gradient for the parameter. Without it each
-    gradient is sent as soon as backward has it, and `sync` waits for them: all ranks must then have gradients for the
-    same parameters, each from one backward pass.
+    Construction copies rank 0's parameters and buffers to the others. With `bp_update_sync`, `sync` averages in one
+    collective call per dtype, over the ranks that have a gradient for the parameter. Without it, each gradient is
+    reduced as soon as backward has computed it, and `sync` waits for all of them: all ranks must then have gradients
+    for the same parameters, each from one backward pass.
 
     Raises:
-        RuntimeError: this process is in no process group.
+        RuntimeError: this process is not in a process group.
     """
 
     def __init__(self, model: nn.Module, bp_update_sync: bool = True) -> None:
@@ -48,7 +48,7 @@ class GradientSynchronizer:
         self._pending.append(begin_sum("the all_reduce of a gradient", parameter.grad))
 
     def sync(self, parameters: nn.Module | Iterable[Tensor]) -> None:
-        """Make the gradients of these parameters, or those of a module, equal on all ranks.
+        """Average the gradients of these parameters, or of a module, over all ranks.
 
         Call it between backward and the optimizer's step.
         """
@@ -67,7 +67,7 @@ class GradientSynchronizer:
 
 
 def _average(parameters: list[Tensor]) -> None:
-    """All-reduce one flat bucket: the gradients, then for each parameter whether this rank has one."""
+    """All-reduce one flat bucket: the gradients, followed by a flag per parameter for whether this rank has one."""
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     has_gradient = gradients[0].new_tensor([0.0 if p.grad is None else 1.0 for p in parameters])
     bucket = torch.cat([gradient.flatten() for gradient in gradients] + [has_gradient])
@@ -76,7 +76,7 @@ def _average(parameters: list[Tensor]) -> None:
     start = 0
     for parameter, count in zip(parameters, counts, strict=True):
         end = start + parameter.numel()
-        if count > 0.5:  # no rank has one: stay without, as a single process would
+        if count > 0.5:  # otherwise no rank has one: leave None, as a single process would
             averaged = (bucket[start:end] / count).view_as(parameter)
             if parameter.grad is None:
                 parameter.grad = averaged

@@ -1,4 +1,4 @@
-"""IMPALA: actor-critic learning from sequences of older policies, corrected by V-trace."""
+"""IMPALA: off-policy actor-critic on sequences, corrected by V-trace."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _OPTIMIZERS = {"adam": Adam, "rmsprop": RMSprop}
 class IMPALAPolicy(SequenceActorPolicy):
     """IMPALA (https://arxiv.org/abs/1802.01561) for discrete and continuous actions.
 
-    A sample is a sequence of `unroll_len` steps of an episode. Steps after its end, which fill a sequence up, are not
-    learnt from. With `priority` the priority of a sequence is the mean distance of its values from their targets.
+    A sample is a sequence of `unroll_len` steps of an episode. Padding after its end is masked out of
+    the loss. With `priority` the priority of a sequence is the mean distance of its values from their targets.
 
     Example:
         >>> cfg = IMPALAPolicy.default_config()
@@ -46,14 +46,14 @@ class IMPALAPolicy(SequenceActorPolicy):
         "type": "impala",
         "cuda": False,
         "on_policy": False,
-        # Sample sequences by priority, and correct for it with importance weights (which needs priority).
+        # Sample sequences by priority, and weight the loss by importance weights (requires priority).
         "priority": False,
         "priority_IS_weight": False,
         # 'discrete' or 'continuous'.
         "action_space": "discrete",
         # Steps of a sequence.
         "unroll_len": 32,
-        # Learning needs the logits of the policy that has acted.
+        # Learning requires the logits of the behaviour policy.
         "transition_with_policy_data": True,
         "learn": {
             # Iterations per collection.
@@ -65,13 +65,13 @@ class IMPALAPolicy(SequenceActorPolicy):
             "value_weight": 0.5,
             "entropy_weight": 0.0001,
             "discount_factor": 0.99,
-            # How far targets look ahead, as in TD(lambda).
+            # Lambda of the value targets, as in TD(lambda).
             "lambda_": 0.95,
-            # Upper bounds of the importance ratio: in the error of a step, in the trace, and in the policy gradient.
+            # Truncation of the importance ratio: in the TD error, in the trace, and in the policy gradient.
             "rho_clip_ratio": 1.0,
             "c_clip_ratio": 1.0,
             "rho_pg_clip_ratio": 1.0,
-            # How gradients are clipped, at which value; see `ding.torch_utils.Adam`.
+            # Type and threshold of gradient clipping; see `ding.torch_utils.Adam`.
             "grad_clip_type": None,
             "clip_value": 0.5,
             # 'adam' or 'rmsprop'.
@@ -80,7 +80,7 @@ class IMPALAPolicy(SequenceActorPolicy):
         "collect": {},
         "eval": {},
         "other": {
-            # Size in sequences, and how often one is used.
+            # Size in sequences, and the number of uses of each.
             "replay_buffer": {"replay_buffer_size": 1000, "max_use": 16},
         },
     }
@@ -131,7 +131,7 @@ class IMPALAPolicy(SequenceActorPolicy):
         self._learn_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """One step on B sequences; the result is to be logged, but for the priorities."""
+        """Take one step on B sequences; returns the values to log and the priorities."""
         learn = self._cfg.learn
         batch = self._prepare(data)
         reward, action = batch["reward"], batch["action"]  # [T, B], [T, B] or [T, B, A]

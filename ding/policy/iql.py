@@ -17,15 +17,15 @@ from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import ConfigError, Rule, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-# The largest weight of an action, as in the paper.
+# Upper bound of the advantage weights, as in the paper.
 _MAX_WEIGHT = 100.0
 
 
 @POLICY_REGISTRY.register("iql")
 class IQLPolicy(QActorCriticPolicy):
-    """IQL (https://arxiv.org/abs/2110.06169): values of the better actions in the data, and an actor that imitates.
+    """IQL (https://arxiv.org/abs/2110.06169): expectile values, and an actor by advantage-weighted regression.
 
-    For `serial_pipeline_offline`. The critics never judge an action that the data do not have. Actions are tanh of a
+    For `serial_pipeline_offline`. The critics are only evaluated on actions of the data set. Actions are tanh of a
     Gaussian, in (-1, 1).
 
     Example:
@@ -40,12 +40,12 @@ class IQLPolicy(QActorCriticPolicy):
         "type": "iql",
         "cuda": False,
         "on_policy": False,
-        # Sample by priority, and correct for it with importance weights (which needs priority).
+        # Sample by priority, and weight the loss by importance weights (requires priority).
         "priority": False,
         "priority_IS_weight": False,
-        # Samples collected before training begins, where something is collected.
+        # Samples collected before training begins, if data is collected.
         "random_collect_size": 10000,
-        # Needs a model of one's own.
+        # Requires a model of your own.
         "multi_agent": False,
         "model": {
             "twin_critic": True,
@@ -56,22 +56,22 @@ class IQLPolicy(QActorCriticPolicy):
             "critic_head_layer_num": 2,
         },
         "learn": {
-            # Iterations per collection, where something is collected.
+            # Iterations per collection, if data is collected.
             "update_per_collect": 1,
             "batch_size": 256,
             # Of the critics and the values.
             "learning_rate_q": 3e-4,
             "learning_rate_policy": 3e-4,
-            # Share of the online network that flows into the target network per iteration.
+            # Rate of the soft target update per iteration.
             "target_theta": 0.005,
             "discount_factor": 0.99,
             # Bootstrap from terminal states too.
             "ignore_done": False,
             # The last layer of the actor starts uniform in [-init_w, init_w].
             "init_w": 3e-3,
-            # Which expectile of the actions' values the value of a state is: 0.5 is the mean, 1 the maximum.
+            # Expectile of the action values that defines the state value: 0.5 is the mean, 1 the maximum.
             "tau": 0.7,
-            # How much better actions are preferred when the actor imitates.
+            # Inverse temperature of the advantage weights.
             "beta": 1.0,
         },
         "collect": {"unroll_len": 1},
@@ -93,7 +93,7 @@ class IQLPolicy(QActorCriticPolicy):
         return "continuous_qvac", ["ding.model.template.qvac"]
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        if learns:  # before rank 0 hands its parameters to the others
+        if learns:  # before rank 0 broadcasts its parameters
             shrink_gaussian_heads(model, self._cfg.learn.init_w)
         super()._set_up_model(model, learns)
 
@@ -111,9 +111,9 @@ class IQLPolicy(QActorCriticPolicy):
         self._optimizer_policy = Adam(self._actor_parameters, lr=learn.learning_rate_policy)
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """One step of critics and values, and one of the actor.
+        """Take one step of critics and values, and one of the actor.
 
-        `priority` is the squared TD error of each sample, the mean over the critics; the rest is to be logged.
+        `priority` is the squared TD error of each sample, averaged over the critics; the other entries are logged.
         """
         batch, learn = self._prepare(data), self._cfg.learn
         taken = {"obs": batch["obs"], "action": batch["action"]}
@@ -161,7 +161,7 @@ class IQLPolicy(QActorCriticPolicy):
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Draw an action for each env; its output has `action` [A] and `logit`, the pair (mu, sigma)."""
+        """Sample an action for each env; its output has `action` [A] and `logit`, the pair (mu, sigma)."""
         return self._forward_envs(self._collect_model, data, mode="compute_actor")
 
     def _init_eval(self) -> None:
@@ -174,5 +174,5 @@ class IQLPolicy(QActorCriticPolicy):
 
 
 def expectile_loss(difference: Tensor, tau: float) -> Tensor:
-    """The mean of |tau - [d < 0]| d^2, least where what is subtracted in `difference` is the expectile `tau`."""
+    """The mean of |tau - [d < 0]| d^2, which is minimal if the subtrahend of `difference` is the `tau` expectile."""
     return ((tau - (difference < 0).to(difference.dtype)).abs() * difference.square()).mean()

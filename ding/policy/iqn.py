@@ -20,8 +20,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class IQNPolicy(DQNPolicy):
     """IQN (https://arxiv.org/abs/1806.06923), with the double-Q choice of the next action.
 
-    `priority` is the quantile regression loss of each sample. When acting, an env's output has the values `q` [T, N] at
-    its own fractions `quantiles` [T].
+    `priority` is the quantile regression loss of each sample. When acting, the output of an env has values `q` [T, N]
+    at its own fractions `quantiles` [T].
 
     Example:
         >>> import torch
@@ -35,7 +35,7 @@ class IQNPolicy(DQNPolicy):
 
     config: ClassVar[dict[str, Any]] = {
         "type": "iqn",
-        # Where the Huber loss of the quantile regression becomes linear.
+        # Threshold of the Huber loss, beyond which it is linear.
         "learn": {"kappa": 1.0},
     }
     setting_rules: ClassVar[Mapping[str, Rule]] = {

@@ -1,4 +1,4 @@
-"""Munchausen DQN: Q-learning whose reward has the log-policy of the action in it."""
+"""Munchausen DQN: Q-learning with the log-policy added to the reward."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class MDQNPolicy(DQNPolicy):
     """Munchausen DQN (https://arxiv.org/abs/2007.14430).
 
-    Logs `action_gap`, the distance between the two best values of the target network, and `clip_frac`, the share of
-    samples whose log-policy is clipped. Its returns are those of one step.
+    Logs `action_gap`, the difference between the two best values of the target network, and `clip_frac`, the
+    fraction of samples whose log-policy is clipped. Uses one-step returns.
 
     Example:
         >>> cfg = MDQNPolicy.default_config()

@@ -1,4 +1,4 @@
-"""The tuples of bound methods through which workers use a policy. Field order is part of the interface."""
+"""The named tuples of bound methods through which workers use a policy. The field order is part of the interface."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from weakref import WeakKeyDictionary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What `plain_transition` declared of which functions: keys, or the name of the attribute of the policy that has them.
+# Declarations of `plain_transition` by function: keys, or the policy attribute that lists them.
 _PLAIN: WeakKeyDictionary[Callable[..., Any], tuple[str, ...] | str] = WeakKeyDictionary()
 
 
 def plain_transition(*output_keys: str, attribute: str | None = None) -> Callable[[F], F]:
-    """Declare that a `_process_transition` puts together `obs, next_obs, reward, done` and `output_keys`, no more.
+    """Declare that a `_process_transition` only collects `obs, next_obs, reward, done` and `output_keys`.
 
-    `output_keys` are entries of what the policy returned for the env; where they depend on its settings, `attribute`
-    is the name of the policy's attribute that lists them. A collector may then make these transitions from whole
-    batches, without a call for each env. The declaration is one about this very function: one that wraps or overrides
-    it is called.
+    `output_keys` are entries of what the policy returned for the env; if they depend on settings, `attribute` is
+    the name of the policy's attribute that lists them. A collector may then build transitions from whole batches
+    without calling the function for each env. The declaration holds for this function only: a function that wraps or
+    overrides it is called.
     """
 
     def declare(process_transition: F) -> F:
@@ -73,7 +73,7 @@ class command_function(NamedTuple):
 
 
 class random_collect_function(NamedTuple):
-    """A collect mode without state and without settings."""
+    """A collect mode without state and settings."""
 
     forward: Any
     process_transition: Any

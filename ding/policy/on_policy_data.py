@@ -1,4 +1,4 @@
-"""The samples of one collection as a batch that several epochs of minibatches are drawn from."""
+"""The samples of one collection as a batch, for several epochs of minibatches."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class OnPolicyData:
     Args:
         data: samples with `obs, action` and what the policy needs of `logit, value, adv, return, reward, done,
             traj_flag, weight`.
-        ignore_done: terminal states bootstrap too.
-        with_next: take in the observations after the samples, too, which `estimate` needs.
-        device: where everything is put.
+        ignore_done: bootstrap from terminal states too.
+        with_next: also include the next observations, which `estimate` requires.
+        device: the device of the batch.
 
     Attributes:
         size: B.
         columns: `{key: [B, ...]}` of all but the observations; see `default_preprocess_learn`.
-        observations: the B observations, then those that follow a sample and are not those of the next one.
+        observations: the B observations, then the next observations that are not the observation of the next sample.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class OnPolicyData:
         """Set the columns `value`, `adv` and `unscaled_return` from the values of all `observations`.
 
         Values are in units of `scale`, advantages and returns in those of the rewards. A trajectory ends where
-        `traj_flag` is set, and there the value of what follows counts unless `done` is set.
+        `traj_flag` is set, and bootstraps there unless `done` is set.
         """
         value, next_value = values[: self.size], values[self._next_rows]
         columns = self.columns
@@ -69,16 +69,16 @@ class OnPolicyData:
         columns.update(value=value, adv=adv, unscaled_return=value * scale + adv)
 
     def parts(self, item: Any, size: int) -> Iterator[Any]:
-        """The rows of `item` (`observations`, or columns), in order, in parts of `size` at most."""
+        """Yields the rows of `item` (`observations`, or columns) in order, in parts of at most `size`."""
         total = _length(item)
         for start in range(0, total, size):
             yield narrow(item, start, min(size, total - start))
 
     def minibatches(self, keys: Sequence[str], size: int) -> Iterator[dict[str, Any]]:
-        """`obs` and the columns `keys` (None for those there are not) in shuffled batches of `size`.
+        """`obs` and the columns `keys` (None if missing) in shuffled batches of `size`.
 
-        They are views of one permuted copy. Numpy's global generator shuffles. The last batch is filled up with samples
-        of the one before it; with fewer than `size` samples there is one batch of all.
+        They are views of one permuted copy. Numpy's global generator shuffles. The last batch is filled with samples
+        of the previous one; fewer than `size` samples form a single batch.
         """
         order = torch.from_numpy(np.random.permutation(self.size))
         columns: dict[str, Any] = {key: self.columns.get(key) for key in keys}
@@ -92,7 +92,7 @@ class OnPolicyData:
 def _next_rows(data: Sequence[dict[str, Any]]) -> tuple[IntArray, IntArray]:
     """For each of the N samples the row of the observation after it, and of which samples further rows are made.
 
-    Within a trajectory the `next_obs` of a sample is stored as the `obs` of the next one: its value is computed once.
+    Within a trajectory the `next_obs` of a sample is the `obs` of the next one, so its value is computed once.
     """
     if isinstance(data, Samples) and data.columns is not None:
         obs, next_obs = (list(columns_of(data.columns[key])) for key in ("obs", "next_obs"))
@@ -114,7 +114,7 @@ def _next_rows(data: Sequence[dict[str, Any]]) -> tuple[IntArray, IntArray]:
 
 
 def _joined(one: Any, other: Any) -> Any:
-    """Two batches of observations, one after the other."""
+    """Concatenate two batches of observations."""
     if isinstance(one, Tensor):
         return torch.cat([one, other])
     if isinstance(one, Mapping):
@@ -129,7 +129,7 @@ def _length(item: Any) -> int:
 
 
 def take(item: Any, rows: Tensor) -> Any:
-    """The given rows of each tensor in nested dicts and lists; None stays."""
+    """Select rows of each tensor in nested dicts and lists; None is kept."""
     if isinstance(item, Tensor):
         return item.index_select(0, rows)
     if isinstance(item, Mapping):
@@ -138,7 +138,7 @@ def take(item: Any, rows: Tensor) -> Any:
 
 
 def narrow(item: Any, start: int, size: int) -> Any:
-    """Rows `start` to `start + size` of each tensor in nested dicts and lists, as views; None stays."""
+    """Rows `start` to `start + size` of each tensor in nested dicts and lists, as views; None is kept."""
     if isinstance(item, Tensor):
         return item.narrow(0, start, size)
     if isinstance(item, Mapping):

@@ -1,4 +1,4 @@
-"""Policy gradients with the returns of whole episodes."""
+"""REINFORCE: policy gradients with the returns of whole episodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EpisodePolicy(StochasticPolicy):
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add `return` [1], the discounted sum of the rewards from each step to the end of its episode.
 
-        The transitions are changed in place.
+        Modifies the transitions in place.
 
         Raises:
             AssertionError: the last transition does not end an episode.
@@ -65,8 +65,8 @@ class PGPolicy(EpisodePolicy):
 
         mean(-log p(a|s) R) - entropy_weight mean(H(p(.|s)))
 
-    where R is the discounted return from s to the end of the episode, be it an end by a time limit. The collector must
-    gather whole episodes: `policy.collect.collector.type = 'episode'`.
+    where R is the discounted return from s to the end of the episode, including an end by a time limit. The collector
+    must collect whole episodes: `policy.collect.collector.type = 'episode'`.
 
     Example:
         >>> cfg = PGPolicy.default_config()
@@ -83,15 +83,15 @@ class PGPolicy(EpisodePolicy):
         "on_policy": True,
         # 'discrete' or 'continuous'; model.action_space follows it.
         "action_space": "discrete",
-        # Evaluate with the likeliest action; False draws actions as for collecting.
+        # Evaluate with the most likely action; False samples actions as in collecting.
         "deterministic_eval": True,
         "learn": {
             "batch_size": 64,
             "learning_rate": 0.001,
             "entropy_weight": 0.01,
-            # Gradients with a larger norm are scaled to it.
+            # Maximum norm of the gradients; larger ones are scaled down.
             "grad_norm": 5,
-            # There is no value to bootstrap from.
+            # Not used: there is no value to bootstrap from.
             "ignore_done": False,
         },
         "collect": {"unroll_len": 1, "discount_factor": 0.99, "collector": {"get_train_sample": True}},
@@ -119,7 +119,7 @@ class PGPolicy(EpisodePolicy):
         self._learn_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Learn from the samples of whole episodes; returns what to log of each optimizer step."""
+        """Learn from the samples of whole episodes; returns the values to log of each optimizer step."""
         learn = self._cfg.learn
         batch = OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
         self._mode_of(self._model).set(True)

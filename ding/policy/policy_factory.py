@@ -1,4 +1,4 @@
-"""Policies made of others: random ones, for filling a buffer before training, and ones with a command mode."""
+"""Policies derived from others: random ones, for filling a buffer before training, and ones with a command mode."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _COMMAND = "_command"
 
 
 def derive_command_policy(name: str) -> type | None:
-    """The class `<x>_command` stands for where only the policy `<x>` is registered: that policy with a command mode.
+    """Derive the class of `<x>_command` if only the policy `<x>` is registered: that policy with a command mode.
 
     Epsilon follows `other.eps` if the policy's `_forward_collect` takes `eps` and its default config has that section;
-    otherwise the modes get no settings. A policy that has a command mode is returned as it is. None for other names.
+    otherwise the modes get no settings. A policy that already has a command mode is returned unchanged.
+    Returns None for other names.
 
     Raises:
-        KeyError: `<x>` is not registered either.
+        KeyError: `<x>` is not registered.
     """
     if not name.endswith(_COMMAND):
         return None
@@ -52,15 +53,16 @@ POLICY_REGISTRY.derive = derive_command_policy
 
 
 class PolicyFactory:
-    """Makes stand-ins for a policy's collect mode."""
+    """Creates random replacements for a policy's collect mode."""
 
     @staticmethod
     def get_random_policy(
         policy: Any, action_space: Any = None, forward_fn: Callable[..., dict[int, Any]] | None = None
     ) -> Any:
-        """A collect mode that samples `action_space` or acts with `forward_fn`; its other functions are `policy`'s.
+        """Returns a collect mode that samples `action_space` or acts with `forward_fn`; other functions are `policy`'s.
 
-        The result has `forward, process_transition, get_train_sample, reset, get_attribute`. Given both, None.
+        The result has `forward, process_transition, get_train_sample, reset, get_attribute`. None if both
+        are given.
 
         Raises:
             AssertionError: neither `action_space` nor `forward_fn` is given.
@@ -86,7 +88,7 @@ class PolicyFactory:
 
 
 def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
-    """A random collect mode for `env`, or `policy` itself where transitions need the outputs of the policy."""
+    """Returns a random collect mode for `env`, or `policy` itself if transitions need the outputs of the policy."""
     if cfg.policy.get("transition_with_policy_data", False):
         return policy
     return PolicyFactory.get_random_policy(policy, action_space=env.action_space)
@@ -103,7 +105,7 @@ def _random_output(space: Any, obs: Any) -> dict[str, Any]:
 
 
 def _random_masked(mask: Tensor) -> dict[str, Any]:
-    """One allowed action per agent, and the logits it was drawn from."""
+    """Sample one legal action per agent; returns it and its logits."""
     logit = torch.ones(mask.shape).masked_fill(mask == 0, -1e8)
     probability = torch.softmax(logit, -1)
     action = torch.multinomial(probability.view(-1, mask.shape[-1]), 1).view(mask.shape[:-1])
@@ -111,7 +113,7 @@ def _random_masked(mask: Tensor) -> dict[str, Any]:
 
 
 def _random_action(space: Any) -> Tensor | list[Tensor]:
-    """A sample in the shape of a policy's output; spaces are told by what they have, so gym's and gymnasium's do."""
+    """Sample in the shape of a policy's output; works with spaces of gym and gymnasium."""
     sample = space.sample()
     if isinstance(getattr(space, "spaces", None), Mapping):
         return torch.as_tensor(np.stack(list(sample.values())))

@@ -42,7 +42,8 @@ class PPGOffPolicy(ActorCriticPolicy):
     In the policy phase the actor learns the clipped loss of PPO from a batch of the buffer 'policy', and the separate
     critic, `aux_critic` of the model, the returns of a batch of the buffer 'value'. Every `learn.aux_freq`-th iteration
     an auxiliary phase follows, `learn.aux_train_epoch` epochs over the batches of the buffer 'value' since the last
-    one: the critic of the actor's own network learns the returns, too, while the policy is kept where it was.
+    one: the critic of the actor's own network learns the returns, too, while a divergence term
+    keeps the policy in place.
 
     Example:
         >>> cfg = PPGOffPolicy.default_config()
@@ -62,7 +63,7 @@ class PPGOffPolicy(ActorCriticPolicy):
         "learn": {
             # Iterations per collection.
             "update_per_collect": 5,
-            # Samples of each buffer per iteration.
+            # Batch size for each buffer.
             "batch_size": 64,
             "learning_rate": 0.001,
             "value_weight": 0.5,
@@ -131,12 +132,12 @@ class PPGOffPolicy(ActorCriticPolicy):
         self._learn_model = model_wrap(self._model, wrapper_name="base")
         self._learn_model.reset()
         self._train_iteration = 0
-        self._aux_memories: list[dict[str, Any]] = []  # what the auxiliary phase is to learn from, batch by batch
+        self._aux_memories: list[dict[str, Any]] = []  # batches for the auxiliary phase
 
     def _forward_learn(self, data: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
-        """One step of the actor on `data['policy']`, one of the critic on `data['value']`; returns what to log.
+        """Take one step of the actor on `data['policy']` and one of the critic on `data['value']`.
 
-        An auxiliary phase adds `aux_value_loss, auxiliary_loss` and `behavioral_cloning_loss`, means over its steps.
+        An auxiliary phase adds `aux_value_loss, auxiliary_loss` and `behavioral_cloning_loss`, averaged over its steps.
         """
         learn = self._cfg.learn
         policy_batch, value_batch = (self._prepare(data[name]) for name in _BUFFERS)
@@ -172,7 +173,7 @@ class PPGOffPolicy(ActorCriticPolicy):
         return logged
 
     def _learn_aux(self) -> dict[str, float]:
-        """The auxiliary phase on all batches of memory, which is empty then."""
+        """Run the auxiliary phase on all stored batches, and clear them."""
         learn, size = self._cfg.learn, self._cfg.learn.batch_size
         memory = _joined(self._aux_memories)
         self._aux_memories.clear()
@@ -236,9 +237,9 @@ class PPGOffPolicy(ActorCriticPolicy):
     # --- collect ---
 
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Add `adv` [1], and `buffer_name`, the buffers that a sample is for.
+        """Add `adv` [1] and `buffer_name`, the buffers for which a sample is meant.
 
-        Of an unfinished piece of trajectory the last transition is given up: its value is that of what follows.
+        The last transition of an unfinished fragment is dropped: its value serves as the bootstrap value.
         """
         if not transitions:
             return []
@@ -254,7 +255,7 @@ class PPGOffPolicy(ActorCriticPolicy):
 
 
 def _joined(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One batch of all; what is None in one is None in all."""
+    """Concatenate batches; an entry that is None in one is None in the result."""
 
     def join(parts: Sequence[Any]) -> Any:
         if isinstance(parts[0], Mapping):

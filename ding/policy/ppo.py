@@ -1,4 +1,4 @@
-"""Proximal policy optimization, on policy: the policy, its loss, and how its parameters start."""
+"""Proximal policy optimization, on policy: the policy, its loss, and its parameter initialization."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ LOGGED = (
     *("adv_max", "adv_mean", "value_mean", "value_max", "approx_kl", "clipfrac", "kl_div"),
 )
 LOGGED_CONTINUOUS = ("act", "mu_mean", "sigma_mean")
-# Rows that go through the model at once where no gradients are needed.
+# Maximum batch size of forwards without gradients.
 _ROWS = 1024
 _MINIBATCH_KEYS = ("action", "log_prob_old", "log_prob_pretrained", "value", "adv", "return_", "weight")
-# The start of a Gaussian policy: the logarithm of its deviation, and the scale of its last layer.
+# Initialization of a Gaussian policy: log standard deviation, and the scale of the last layer.
 _LOG_SIGMA = -0.5
 _MU_SCALE = 0.01
 
 
 def _above_one(value: Any) -> str | None:
-    """A number above 1, or None."""
+    """Checks that a value is None or a number above 1."""
     return None if value is None or (number()(value) is None and value > 1) else "a number above 1 or None"
 
 
@@ -51,12 +51,12 @@ def _above_one(value: Any) -> str | None:
 class PPOPolicy(ActorCriticPolicy):
     """PPO (https://arxiv.org/abs/1707.06347) for discrete, continuous and hybrid actions.
 
-    Advantages are those of https://arxiv.org/abs/1506.02438. They end with a piece of trajectory, and bootstrap there
-    from the value of the observation that follows, unless the episode is over (`terminated`, where the env tells it;
-    `done` otherwise). With `recompute_adv` each epoch computes them anew from the values of that moment; see
+    Advantages are those of https://arxiv.org/abs/1506.02438. At the end of a trajectory fragment they
+    bootstrap from the value of the next observation, unless the episode is over (`terminated` if the env reports it,
+    `done` otherwise). With `recompute_adv` each epoch recomputes them from the current values; see
     https://arxiv.org/abs/2006.05990. With `value_norm` the critic predicts returns divided by their running deviation.
 
-    The `action_mask` of a dict observation rules out actions, in acting as in learning.
+    The `action_mask` of a dict observation masks illegal actions, both in acting and in learning.
 
     Example:
         >>> cfg = PPOPolicy.default_config()
@@ -71,14 +71,14 @@ class PPOPolicy(ActorCriticPolicy):
         "type": "ppo",
         "cuda": False,
         "on_policy": True,
-        # Samples are used once, all alike.
+        # On-policy samples have no priorities.
         "priority": False,
         "priority_IS_weight": False,
-        # Compute the advantages anew in each epoch.
+        # Recompute the advantages in each epoch.
         "recompute_adv": True,
         # 'discrete', 'continuous' or 'hybrid'; model.action_space follows it.
         "action_space": "discrete",
-        # Has no effect on policy: gae_lambda blends the n-step returns.
+        # Has no effect: gae_lambda weights the n-step returns.
         "nstep_return": False,
         # Logits and values have an axis of agents; the default model is `mavac`.
         "multi_agent": False,
@@ -87,23 +87,23 @@ class PPOPolicy(ActorCriticPolicy):
             "epoch_per_collect": 10,
             "batch_size": 64,
             "learning_rate": 3e-4,
-            # {epoch_num, min_lr_lambda}: the rate falls linearly to its share min_lr_lambda over epoch_num collections.
+            # {epoch_num, min_lr_lambda}: linear decay to min_lr_lambda times the rate over epoch_num collections.
             "lr_scheduler": None,
             "value_weight": 0.5,
             "entropy_weight": 0.0,
             "clip_ratio": 0.2,
-            # Bounds the objective where the advantage is negative; a number above 1.
+            # Dual clipping: bounds the objective for negative advantages; a number above 1.
             "dual_clip": None,
             # Normalise the advantages of each minibatch.
             "adv_norm": True,
             "value_norm": True,
-            # Begin with orthogonal layers.
+            # Use orthogonal initialization.
             "ppo_param_init": True,
             "grad_clip_type": "clip_norm",
             "grad_clip_value": 0.5,
             # Bootstrap from terminal states too.
             "ignore_done": False,
-            # Stay close to the policy of a checkpoint: its file, weight and estimator of the divergence.
+            # Regularize towards the policy of a checkpoint: its path, weight and estimator of the KL divergence.
             "pretrained_model_path": None,
             "kl_beta": 0.0,
             "kl_type": "k1",
@@ -139,11 +139,11 @@ class PPOPolicy(ActorCriticPolicy):
         "collect.gae_lambda": number(0, 1),
     }
 
-    # Without `recompute_adv` nobody needs it, and it would travel with the samples.
+    # Not needed without `recompute_adv`, and it would be carried with the samples.
     _keeps_next_obs = False
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 hands its parameters to the others
+        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 broadcasts its parameters
             initialise_actor_critic(model, is_gaussian=self._cfg.action_space != "discrete")
         super()._set_up_model(model, learns)
 
@@ -182,7 +182,7 @@ class PPOPolicy(ActorCriticPolicy):
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """`epoch_per_collect` epochs of minibatches on the samples of a collection, in trajectory order.
 
-        Returns what to log of each optimizer step.
+        Returns the values to log of each optimizer step.
         """
         batch = self._prepare(data)
         loss, steps = self._loss(), []
@@ -199,7 +199,7 @@ class PPOPolicy(ActorCriticPolicy):
         if self._lr_scheduler is not None:
             cur_lr = float(self._lr_scheduler.get_last_lr()[0])
             self._lr_scheduler.step()
-        names = LOGGED + LOGGED_CONTINUOUS  # the latter are there for continuous actions only
+        names = LOGGED + LOGGED_CONTINUOUS  # the latter exist for continuous actions only
         return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=False))} for row in torch.stack(steps).tolist()]
 
     def _loss(self) -> PPOLoss:
@@ -232,7 +232,7 @@ class PPOPolicy(ActorCriticPolicy):
         return [torch.cat(columns) for columns in zip(*parts, strict=True)]
 
     def _set_targets(self, batch: OnPolicyData) -> None:
-        """What an epoch learns: advantages in units of the reward, returns in units of their deviation."""
+        """Set the targets of an epoch: advantages in units of the reward, returns in units of their deviation."""
         scale = self._value_scale()
         if self._recompute_adv:
             values = torch.cat([self._values(part) for part in batch.parts(batch.observations, _ROWS)])
@@ -261,7 +261,7 @@ class PPOPolicy(ActorCriticPolicy):
 class PPOLoss:
     """policy + value_weight value - entropy_weight entropy + kl_beta divergence, of https://arxiv.org/abs/1707.06347.
 
-    Where an action has parts with a policy each, their losses are added.
+    For actions with several parts, the losses of the parts are added.
     """
 
     kind: ActionKind
@@ -317,7 +317,7 @@ class PPOLoss:
 
 
 def normalised(adv: Tensor) -> Tensor:
-    """`adv` with mean 0 and (unbiased) deviation 1; a single advantage stays as it is."""
+    """`adv` with mean 0 and (unbiased) deviation 1; a single advantage is unchanged."""
     if adv.numel() == 1:
         return adv
     std, mean = torch.std_mean(adv)
@@ -341,10 +341,10 @@ def _max(items: list[Tensor]) -> Tensor:
 
 @torch.no_grad()
 def initialise_actor_critic(model: nn.Module, is_gaussian: bool, log_sigma: float = _LOG_SIGMA) -> None:
-    """Linear layers orthogonal with zero bias, as in https://arxiv.org/abs/2006.05990.
+    """Initialize linear layers orthogonally with zero bias, as in https://arxiv.org/abs/2006.05990.
 
     With `is_gaussian` those of `model.actor` and `model.critic` have the gain sqrt(2), and the last layer of the policy
-    is scaled by 0.01: actions start around zero, with a deviation of exp(`log_sigma`) where it is a parameter.
+    is scaled by 0.01: actions start around zero, with a deviation of exp(`log_sigma`) if it is a parameter.
     """
     for layer in model.modules():
         _make_orthogonal(layer, 1.0)

@@ -24,7 +24,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 _KEYS = frozenset(("obs", "action", "logit", "value", "adv", "weight"))
 _NSTEP_KEYS = frozenset(("next_obs", "reward", "done", "terminated", "truncated", "value_gamma"))
-# The logarithm of the deviation that Gaussian actions begin with.
+# Initial log standard deviation of Gaussian actions.
 _LOG_SIGMA = -2.0
 
 
@@ -32,10 +32,10 @@ _LOG_SIGMA = -2.0
 class PPOOffPolicy(ActorCriticPolicy):
     """PPO (https://arxiv.org/abs/1707.06347) on samples of a replay buffer, for all kinds of actions.
 
-    One optimizer step a call, on a batch of the buffer, with the loss of PPO: the clipped policy loss with the
-    advantages (https://arxiv.org/abs/1506.02438) and log-probabilities of the time of collecting, the value loss, and
-    the entropy. The return that the critic learns is the advantage plus the value of that time; with `nstep_return` it
-    is the n-step return, bootstrapped from the critic of now. With `value_norm` the critic predicts returns divided by
+    Takes one optimizer step per call, on a batch of the buffer, with the loss of PPO: the clipped policy loss with the
+    advantages (https://arxiv.org/abs/1506.02438) and log-probabilities of collecting time, the value loss, and the
+    entropy. The critic's target is the advantage plus the value of collecting time, or with `nstep_return` the n-step
+    return, bootstrapped from the current critic. With `value_norm` the critic predicts returns divided by
     their running deviation.
 
     Example:
@@ -70,7 +70,7 @@ class PPOOffPolicy(ActorCriticPolicy):
             # Normalise the advantages of each batch.
             "adv_norm": False,
             "value_norm": True,
-            # Begin with orthogonal layers.
+            # Use orthogonal initialization.
             "ppo_param_init": True,
             "grad_clip_type": "clip_norm",
             "grad_clip_value": 0.5,
@@ -107,7 +107,7 @@ class PPOOffPolicy(ActorCriticPolicy):
     }
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 hands its parameters to the others
+        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 broadcasts its parameters
             initialise_actor_critic(model, self._cfg.action_space != "discrete", _LOG_SIGMA)
         self._nstep, self._nstep_return = self._cfg.nstep, self._cfg.nstep_return
         super()._set_up_model(model, learns)
@@ -133,7 +133,7 @@ class PPOOffPolicy(ActorCriticPolicy):
         self._learn_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """One optimizer step; returns what to log."""
+        """Take one optimizer step; returns the values to log."""
         learn, batch = self._cfg.learn, self._prepare(data)
         self._mode_of(self._model).set(True)
         output = self._learn_model.forward(self._model_input(batch["obs"]), mode="compute_actor_critic")
@@ -169,7 +169,7 @@ class PPOOffPolicy(ActorCriticPolicy):
         return to_device(batch, self._device) if self._cuda else batch
 
     def _value_loss(self, value: Tensor, batch: dict[str, Any]) -> Tensor:
-        """The loss of predictions [B] in units of the value scale, which then takes in the returns of the batch."""
+        """Returns the loss of predictions [B] in units of the value scale, and updates the scale."""
         scale, weight = self._value_scale(), batch["weight"]
         if self._nstep_return:
             returns = self._nstep_returns(batch, scale)
@@ -191,9 +191,9 @@ class PPOOffPolicy(ActorCriticPolicy):
     # --- collect ---
 
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Add `adv` [1] and `traj_flag`, and with `nstep_return` make transitions of n steps.
+        """Add `adv` [1] and `traj_flag`; with `nstep_return` make n-step transitions.
 
-        The given transitions are changed in place.
+        Modifies the given transitions in place.
         """
         if not transitions:
             return []

@@ -23,14 +23,14 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("ppo_pg")
 class PPOPGPolicy(EpisodePolicy):
-    """The clipped policy loss of PPO (https://arxiv.org/abs/1707.06347) with returns in place of advantages.
+    """The clipped policy loss of PPO (https://arxiv.org/abs/1707.06347) with returns instead of advantages.
 
     `epoch_per_collect` passes over the episodes of a collection, in shuffled minibatches, each with the loss
 
         -mean(min(r R, clip(r, 1 - clip_ratio, 1 + clip_ratio) R)) - entropy_weight mean(H(p(.|s)))
 
-    where r = p(a|s) / p_old(a|s), and R is the discounted return from s to the end of the episode, be it an end by a
-    time limit. The collector must gather whole episodes: `policy.collect.collector.type = 'episode'`.
+    where r = p(a|s) / p_old(a|s), and R is the discounted return from s to the end of the episode, including an end by
+    a time limit. The collector must collect whole episodes: `policy.collect.collector.type = 'episode'`.
 
     Example:
         >>> cfg = PPOPGPolicy.default_config()
@@ -54,11 +54,11 @@ class PPOPGPolicy(EpisodePolicy):
             "learning_rate": 3e-4,
             "entropy_weight": 0.0,
             "clip_ratio": 0.2,
-            # Begin with orthogonal layers.
+            # Use orthogonal initialization.
             "ppo_param_init": True,
             "grad_clip_type": "clip_norm",
             "grad_clip_value": 0.5,
-            # There is no value to bootstrap from.
+            # Not used: there is no value to bootstrap from.
             "ignore_done": False,
         },
         "collect": {"unroll_len": 1, "discount_factor": 0.99},
@@ -82,7 +82,7 @@ class PPOPGPolicy(EpisodePolicy):
     }
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 hands its parameters to the others
+        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 broadcasts its parameters
             initialise_actor_critic(model, is_gaussian=self._cfg.action_space == "continuous")
         super()._set_up_model(model, learns)
 
@@ -102,7 +102,7 @@ class PPOPGPolicy(EpisodePolicy):
         self._learn_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Learn from the samples of whole episodes; returns what to log of each optimizer step."""
+        """Learn from the samples of whole episodes; returns the values to log of each optimizer step."""
         learn = self._cfg.learn
         batch = OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
         (old,) = self._kind.terms(batch.columns["logit"], batch.columns["action"])

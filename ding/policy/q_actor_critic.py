@@ -1,4 +1,4 @@
-"""What off-policy actor-critic methods share: networks and their targets, batches, the loss of the critics."""
+"""Base class of off-policy actor-critic methods: networks, target networks, batches, the critic loss."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class QActorCriticPolicy(Policy):
     """Base of policies that learn off policy with a model like `ding.model.template.qac.ContinuousQAC`.
 
     That is one with the modes `compute_actor` and `compute_critic`, and the attributes `actor` and `critic`, modules
-    that hold the parameters of each. The target networks follow with the rate `learn.target_theta`.
+    that hold the parameters of each. The target networks follow at the rate `learn.target_theta`.
 
     The configuration of a subclass has `priority, priority_IS_weight, multi_agent, learn.target_theta,
-    learn.discount_factor, learn.ignore_done` and `collect.unroll_len`. It sets its optimizers up in `_init_learn`,
-    after a call of this class's, and names them in `_optimizers`.
+    learn.discount_factor, learn.ignore_done` and `collect.unroll_len`. It creates its optimizers in `_init_learn`
+    after calling the base method, and lists them in `_optimizers`.
     """
 
     config: ClassVar[dict[str, Any]] = {}
@@ -46,7 +46,7 @@ class QActorCriticPolicy(Policy):
     }
     # The default model, and the module that registers it.
     model_type: ClassVar[tuple[str, str]] = ("continuous_qac", "ding.model.template.qac")
-    # What samples tell, beside `_output_keys` and importance weights.
+    # Keys of samples, in addition to `_output_keys` and importance weights.
     learn_keys: ClassVar[tuple[str, ...]] = ("obs", "next_obs", "reward", "done", "terminated", "weight")
     uses_nstep: ClassVar[bool] = False
 
@@ -58,7 +58,7 @@ class QActorCriticPolicy(Policy):
 
     @property
     def _output_keys(self) -> tuple[str, ...]:
-        """What transitions hold of the output of the policy."""
+        """Keys of the policy output that transitions keep."""
         return ("action",)
 
     @property
@@ -74,7 +74,7 @@ class QActorCriticPolicy(Policy):
             raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
         self._gamma = learn.discount_factor
         self._batch_keys = frozenset(self.learn_keys + (("IS", "priority_IS") if self._priority_IS_weight else ()))
-        # Lists, made once: a model of another structure needs a policy of its own.
+        # Created once: a model of another structure needs a new policy.
         self._actor_parameters, self._critic_parameters = (
             list(part.parameters()) for part in (self._part("actor"), self._part("critic"))
         )
@@ -96,7 +96,7 @@ class QActorCriticPolicy(Policy):
         return part
 
     def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """The samples as one batch on the device of the model; sets both networks into training mode."""
+        """Collate the samples on the device of the model, and set both networks to training mode."""
         batch = default_preprocess_learn(
             data,
             use_priority_IS_weight=self._priority_IS_weight,
@@ -116,17 +116,17 @@ class QActorCriticPolicy(Policy):
         return batch
 
     def _real_valued(self, action: Any) -> Any:
-        """`action` in the dtype of the model; of a hybrid action, its arguments."""
+        """Convert `action` to the dtype of the model; for a hybrid action, its arguments."""
         if isinstance(action, Mapping):
             return {**action, "action_args": self._model_input(action["action_args"])}
         return self._model_input(action)
 
     def _critic_loss(self, q: list[Tensor], next_value: Tensor, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor]:
-        """The loss of each critic, and the squared TD error of each sample [B], the mean over the critics.
+        """Returns the loss of each critic and the squared TD error [B], averaged over the critics.
 
         Args:
             q: [B] for each critic.
-            next_value: [B], of `next_obs`; it counts where the sample is not `done`.
+            next_value: [B], of `next_obs`; used if the sample is not `done`.
         """
         reward, done, weight = batch["reward"], batch["done"], batch["weight"]
         losses, errors = zip(
@@ -140,11 +140,11 @@ class QActorCriticPolicy(Policy):
         self._backward_and_step(loss, optimizer, self._critic_parameters, self._critic_parameters)
 
     def _step_actor(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
-        """One step on a loss that goes through the critic, whose parameters get no gradient of it."""
+        """Take one step on a loss that passes through the critic, without gradients for the critic's parameters."""
         self._backward_and_step(loss, optimizer, self._actor_parameters, self._actor_parameters)
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """The optimizers, by their keys in the state."""
+        """Returns the optimizers by their keys in the state."""
         raise NotImplementedError(f"{type(self).__name__} must define _optimizers")
 
     def _state_dict_learn(self) -> dict[str, Any]:
@@ -177,11 +177,11 @@ class QActorCriticPolicy(Policy):
 
 
 def q_values(output: Mapping[str, Any]) -> list[Tensor]:
-    """The values of each critic, of the output of a model."""
+    """Returns the values of each critic from the output of a model."""
     q = output["q_value"]
     return list(q) if isinstance(q, list | tuple) else [q]
 
 
 def smaller(q: list[Tensor]) -> Tensor:
-    """The smaller value of two critics, or that of one; see https://arxiv.org/abs/1802.09477."""
+    """Returns the minimum over the critics; see https://arxiv.org/abs/1802.09477."""
     return q[0] if len(q) == 1 else torch.minimum(q[0], q[1])

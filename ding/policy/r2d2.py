@@ -1,4 +1,4 @@
-"""Recurrent replay distributed DQN: Q-learning with memory, from sequences."""
+"""Recurrent replay distributed DQN: Q-learning with a recurrent network, on sequences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 _LEARN_KEYS = ("obs", "action", "reward", "done", "value_gamma", "null", "weight", *END_FLAGS)
 _WEIGHT_KEYS = ("IS", "priority_IS")
-# Share of the largest error in the priority of a sequence; the mean has the rest.
+# Weight of the maximum error in the priority of a sequence; the rest is the mean's.
 _MAX_SHARE = 0.9
 
 
@@ -38,15 +38,15 @@ class R2D2Policy(Policy):
 
     A sample is a sequence of `burnin_step + learn_unroll_len` steps of an episode. The network starts it in the state
     it had when the sequence was collected (or, with `learn.zero_start_state`, in zeros), runs `burnin_step` steps
-    without gradients to make up for what it has learnt since, and learns from the steps after those, whose n-step
-    targets, in the units of `value_transform` with `learn.value_rescale`, lie within the sequence. The priority of a
+    without gradients to refresh this state, and learns from the following steps, whose n-step targets (transformed by
+    `value_transform` with `learn.value_rescale`) lie within the sequence. The priority of a
     sequence is 0.9 times its largest and 0.1 times its mean squared TD error.
 
-    An episode that ends for good gets `nstep` null steps, so that its last steps have targets; one that is shorter than
-    a sequence is filled up with null steps. Nothing is learnt from these, nor from a step that would bootstrap there.
+    A terminated episode is extended by `nstep` null steps, so that its last steps have targets; a short episode is
+    padded with null steps. Null steps, and steps that would bootstrap from them, are masked out of the loss.
 
-    The target network follows with the rate `learn.target_update_theta`, or, where `learn.target_update_freq` is set,
-    is copied every so many iterations.
+    The target network follows at the rate `learn.target_update_theta`, or is copied every `learn.target_update_freq`
+    iterations if that is set.
 
     Example:
         >>> cfg = R2D2Policy.default_config()
@@ -62,16 +62,16 @@ class R2D2Policy(Policy):
         "type": "r2d2",
         "cuda": False,
         "on_policy": False,
-        # Sample sequences by priority, and correct for it with importance weights (which needs priority).
+        # Sample sequences by priority, and weight the loss by importance weights (requires priority).
         "priority": True,
         "priority_IS_weight": True,
         "discount_factor": 0.997,
         "nstep": 5,
-        # Steps at the start of a sequence that only bring the recurrent state up to date.
+        # Burn-in: steps at the start of a sequence that only refresh the recurrent state.
         "burnin_step": 20,
-        # Steps after those; the last nstep of them serve for targets only.
+        # Steps after burn-in; the last nstep of them only serve as targets.
         "learn_unroll_len": 80,
-        # Samples need the recurrent states, which random actions do not have.
+        # Samples require recurrent states, which random actions do not have.
         "transition_with_policy_data": True,
         "learn": {
             # Iterations per collection.
@@ -79,15 +79,15 @@ class R2D2Policy(Policy):
             # Sequences per iteration.
             "batch_size": 64,
             "learning_rate": 0.0001,
-            # Share of the online network that flows into the target network per iteration.
+            # Rate of the soft target update per iteration.
             "target_update_theta": 0.001,
-            # Iterations between two copies to the target network; None: target_update_theta decides.
+            # Iterations between two copies to the target network; None to use target_update_theta.
             "target_update_freq": None,
             # Squash values as in https://arxiv.org/abs/1805.11593.
             "value_rescale": True,
             # Bootstrap from terminal states too.
             "ignore_done": False,
-            # Start each sequence with a state of zeros, not with the one that was stored with it.
+            # Start each sequence in a zero state instead of the stored one.
             "zero_start_state": False,
         },
         "collect": {
@@ -95,7 +95,7 @@ class R2D2Policy(Policy):
             "n_sample": 32,
             # Cut sequences out of whole episodes.
             "traj_len_inf": True,
-            # Number of envs, each of which has a recurrent state; required.
+            # Number of envs (required): each has a recurrent state.
             "env_num": None,
         },
         "eval": {
@@ -170,7 +170,7 @@ class R2D2Policy(Policy):
         self._target_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """One step on B sequences; `priority` is one for each, the rest is to be logged."""
+        """Take one step on B sequences; `priority` has one value per sequence, the other entries are logged."""
         batch = self._prepare(data)
         for network in (self._model, self._target_net):
             self._mode_of(network).set(True)
@@ -285,7 +285,7 @@ class R2D2Policy(Policy):
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
-        """Act epsilon-greedily; per env `action` [1], `logit` [N] and `prev_state`, the state before this step."""
+        """Act epsilon-greedily; returns per env `action` [1], `logit` [N] and `prev_state`, the previous state."""
         return self._forward_envs(self._collect_model, data, obs_key="obs", data_id=list(data), inference=True, eps=eps)
 
     def _reset_collect(self, data_id: list[int] | None = None) -> None:
@@ -301,7 +301,7 @@ class R2D2Policy(Policy):
         }
 
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Sequences of `burnin_step + learn_unroll_len` steps; steps tell whether they are `null`, see the class."""
+        """Returns sequences of `burnin_step + learn_unroll_len` steps, with the flag `null`; see the class."""
         if not transitions:
             return []
         last = part_of(transitions, len(transitions) - 1, None)
@@ -317,7 +317,7 @@ class R2D2Policy(Policy):
         self._eval_model.reset()
 
     def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Act greedily; per env `action` [1] and `logit` [N]."""
+        """Act greedily; returns per env `action` [1] and `logit` [N]."""
         return self._forward_envs(self._eval_model, data, obs_key="obs", data_id=list(data), inference=True)
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:
@@ -334,5 +334,5 @@ def _env_num(cfg: EasyDict, field: str) -> int:
 
 
 def _flat(column: Tensor | None, steps: slice) -> Tensor | None:
-    """These steps of a column [L, B] in a row."""
+    """Flatten these steps of a column [L, B]."""
     return None if column is None else column[steps].flatten()

@@ -1,4 +1,4 @@
-"""Rainbow: distributional, double, dueling, n-step and prioritized Q-learning that explores by noise."""
+"""Rainbow: distributional, double, dueling, n-step and prioritized Q-learning with noisy networks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class RainbowDQNPolicy(C51Policy):
     """Rainbow (https://arxiv.org/abs/1710.02298).
 
-    The noise of the networks is drawn anew in each iteration, and that of the online network once more for choosing the
-    next action. Collecting keeps the noise that it finds, evaluation is free of it.
+    The noise of the networks is resampled in each iteration, and that of the online network once more for choosing the
+    next action. Collecting uses the current noise, evaluation none.
 
     Example:
         >>> cfg = RainbowDQNPolicy.default_config()
@@ -50,7 +50,7 @@ class RainbowDQNPolicy(C51Policy):
         return "rainbowdqn", ["ding.model.template.q_learning"]
 
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
-        # The noise that the gradient needs is drawn last: it must stay until backward.
+        # The noise for the gradient is sampled last: it must not change until backward.
         with torch.no_grad():
             next_action = self._learn_model.forward(batch["next_obs"])["action"]
             next_output = self._target_model.forward(batch["next_obs"])

@@ -21,17 +21,17 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 
 class Temperature:
-    """alpha, the weight of the entropy in soft actor-critic: fixed, or learned so that the entropy meets a target.
+    """alpha, the weight of the entropy in soft actor-critic: fixed, or learned so that the entropy reaches a target.
 
-    With `log_space` its logarithm is learned, else alpha itself, which is kept from falling below 0. See
+    With `log_space` its logarithm is learned, otherwise alpha itself, clipped at 0. See
     https://arxiv.org/abs/1812.05905, section 5.
 
     Args:
         learn: the section of a policy, with `alpha` (the start), `auto_alpha`, `log_space` and `learning_rate_alpha`.
-        target_entropy: the entropy to meet.
+        target_entropy: the target of the entropy.
 
     Raises:
-        ConfigError: `alpha` has no logarithm.
+        ConfigError: `alpha` is not positive but its logarithm is learned.
 
     Example:
         >>> learn = {"alpha": 0.5, "auto_alpha": True, "log_space": True, "learning_rate_alpha": 0.1}
@@ -64,17 +64,17 @@ class Temperature:
 
     @torch.no_grad()
     def keep_in_range(self) -> None:
-        """To be called after a step of the optimizer."""
+        """Clip alpha at 0; call it after each optimizer step."""
         if not self._log_space:
             self.parameter.clamp_(min=0)
 
     def learned(self) -> dict[str, Tensor]:
-        """`{'log_alpha': [1]}` or `{'alpha': [1]}`, what is learned; empty where alpha is fixed."""
+        """`{'log_alpha': [1]}` or `{'alpha': [1]}`, the learned value; empty if alpha is fixed."""
         return {self._key: self.parameter.detach().clone()} if self.is_learned else {}
 
     @torch.no_grad()
     def load_learned(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` holds under the key of the own space; nothing where alpha is fixed."""
+        """Load the learned value from `state_dict`; does nothing if alpha is fixed."""
         if self.is_learned and self._key in state_dict:
             self.parameter.copy_(state_dict[self._key])
 
@@ -84,7 +84,7 @@ class Temperature:
 
 
 class SoftActorCriticPolicy(QActorCriticPolicy):
-    """Base of `SACPolicy` and `DiscreteSACPolicy`: the order of the steps, the temperature, settings and state.
+    """Base of `SACPolicy` and `DiscreteSACPolicy`: update order, temperature, settings and state.
 
     A subclass defines `_critic_terms`, `_policy_terms` and `_target_entropy`.
     """
@@ -92,13 +92,13 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
     config: ClassVar[dict[str, Any]] = {
         "cuda": False,
         "on_policy": False,
-        # Sample by priority, and correct for it with importance weights (which needs priority).
+        # Sample by priority, and weight the loss by importance weights (requires priority).
         "priority": False,
         "priority_IS_weight": False,
         # Samples collected before training begins.
         "random_collect_size": 10000,
         "transition_with_policy_data": True,
-        # Needs a model of one's own.
+        # Requires a model of your own.
         "multi_agent": False,
         "model": {"twin_critic": True},
         "learn": {
@@ -108,15 +108,15 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
             "learning_rate_q": 3e-4,
             "learning_rate_policy": 3e-4,
             "learning_rate_alpha": 3e-4,
-            # Share of the online network that flows into the target network per iteration.
+            # Rate of the soft target update per iteration.
             "target_theta": 0.005,
             "discount_factor": 0.99,
-            # The weight of the entropy, or where it starts with auto_alpha.
+            # The weight of the entropy; with auto_alpha, its initial value.
             "alpha": 0.2,
             "auto_alpha": True,
             # Learn the logarithm of alpha.
             "log_space": True,
-            # The entropy that auto_alpha aims at; None takes the usual one of the algorithm.
+            # Target entropy of auto_alpha; None for the default of the algorithm.
             "target_entropy": None,
             # Bootstrap from terminal states too.
             "ignore_done": False,
@@ -127,7 +127,7 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
             # Train samples per collection.
             "n_sample": 1,
             "unroll_len": 1,
-            # Keep what the actor returned in the samples, as 'logit'.
+            # Store the output of the actor in samples, as 'logit'.
             "collector_logit": False,
         },
         "eval": {},
@@ -167,21 +167,21 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
         self._temperature = Temperature(learn, float(goal), self._device)
 
     def _target_entropy(self) -> float:
-        """The entropy to aim at where the configuration names none."""
+        """The default target entropy."""
         raise NotImplementedError
 
     def _action_shape(self) -> Any:
         shape = self._cfg.model.get("action_shape")
         if shape is None:
             raise ConfigError(
-                "set policy.learn.target_entropy, or policy.model.action_shape, which tells what is usual"
+                "set policy.learn.target_entropy, or policy.model.action_shape, from which the default follows"
             )
         return shape
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """One step of the critics, of the actor and of the temperature.
+        """Take one step of the critics, the actor and the temperature.
 
-        `priority` is the squared TD error of each sample, the mean over the critics; the rest is to be logged.
+        `priority` is the squared TD error of each sample, averaged over the critics; the other entries are logged.
         """
         batch = self._prepare(data)
         temperature = self._temperature
@@ -207,11 +207,11 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
         }
 
     def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """The loss of each critic, the squared TD errors [B], and scalars to log."""
+        """Returns the loss of each critic, the squared TD errors [B], and scalars to log."""
         raise NotImplementedError
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The loss of the actor, the mean log-probability of its actions at each observation [B], scalars to log."""
+        """Returns the actor's loss, the log-probability of its actions [B] (a mean), and scalars to log."""
         raise NotImplementedError
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
@@ -251,7 +251,7 @@ class SACPolicy(SoftActorCriticPolicy):
     setting_rules: ClassVar[Mapping[str, Rule]] = {"model.action_space": one_of("reparameterization")}
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        if learns:  # before rank 0 hands its parameters to the others
+        if learns:  # before rank 0 broadcasts its parameters
             shrink_gaussian_heads(model, self._cfg.learn.init_w)
         super()._set_up_model(model, learns)
 
@@ -277,7 +277,7 @@ class SACPolicy(SoftActorCriticPolicy):
         return losses, error, {"target_q_value": next_value.mean()}
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The mean of alpha log pi(a|s) - min_i Q_i(s, a), where a ~ pi(s) is a function of the actor's parameters."""
+        """The mean of alpha log pi(a|s) - min_i Q_i(s, a), with reparameterized a ~ pi(s)."""
         obs = batch["obs"]
         action, log_prob = squashed_gaussian_sample(self._model(obs, mode="compute_actor")["logit"])
         q = smaller(q_values(self._model({"obs": obs, "action": action}, mode="compute_critic")))
@@ -295,7 +295,7 @@ class SACPolicy(SoftActorCriticPolicy):
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Draw an action for each env; its output has `action` [A] and `logit`, the pair (mu, sigma)."""
+        """Sample an action for each env; its output has `action` [A] and `logit`, the pair (mu, sigma)."""
         return self._forward_envs(self._collect_model, data, mode="compute_actor")
 
     def _init_eval(self) -> None:
@@ -325,7 +325,7 @@ class SquashedMeanWrapper(DeterministicSampleWrapper):
 
 @torch.no_grad()
 def shrink_gaussian_heads(model: nn.Module, bound: float) -> None:
-    """Let the last layers of all Gaussian heads start uniform in [-bound, bound]."""
+    """Initialize the last layers of all Gaussian heads uniformly in [-bound, bound]."""
     for head in model.modules():
         if isinstance(head, ReparameterizationHead):
             for layer in (head.mu, getattr(head, "log_sigma_layer", None)):

@@ -1,4 +1,4 @@
-"""Sequences of steps as one batch, and where the trajectories in them end."""
+"""Collation of sequences, and masks for the ends of their trajectories."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ding.utils.data.samples import END_FLAGS, Samples, node_items
 
 
 def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> dict[str, Any]:
-    """B sequences of L steps, dicts of lists or `Samples`, as tensors [L, B, ...] under those of `keys` that they have.
+    """Collate B sequences of L steps (dicts of lists, or `Samples`) into tensors [L, B, ...] by key.
 
-    - Items of shape (1,) are [L, B], but for observations (not the members of dicts), logits and real-valued actions:
+    - Items of shape (1,) are [L, B], except observations (not the members of dicts), logits and real-valued actions:
       [L, B, 1].
-    - `done`, and `terminated` and `truncated` where any sequence tells them, are bool. One that does not tell how its
-      episode ended ended for good where it is `done`.
-    - `null` is bool, and false where a sequence does not tell it.
-    - `weight` is the importance weight [B] (`priority_IS`, or `IS`) where `keys` names it; else the sequences' own
-      [L, B], else None.
-    - `prev_state` is a tuple of the B recurrent states before the first steps, where the sequences have any.
+    - `done`, and `terminated` and `truncated` if any sequence has them, are bool. A sequence without them
+      is terminated where it is `done`.
+    - `null` is bool, and false if a sequence does not have it.
+    - `weight` is the importance weight [B] (`priority_IS`, or `IS`) if `keys` contains it; otherwise the
+      sequences' own [L, B], otherwise None.
+    - `prev_state` is a tuple of the B recurrent states before the first steps, if the sequences have any.
 
     Raises:
-        ConfigError: importance weights are wanted, but the sequences have none.
+        ConfigError: importance weights are requested, but the sequences have none.
     """
     columns = data.columns if isinstance(data, Samples) else None
     if columns is None:
@@ -37,7 +37,7 @@ def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> 
         node = columns.get("prev_state")
         if node is None:
             state = None
-        else:  # of the states at all steps only the first ones are made
+        else:  # only the states of the first steps are needed
             state = node_items(node[0]) if isinstance(node, list) else [states[0] for states in node_items(node)]
     batch = collate_steps(data, keys)
     for flag in ("done", *END_FLAGS):
@@ -64,7 +64,7 @@ def _as_vectors(steps: Tensor) -> Tensor:
 
 
 def _with_flags(data: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """The sequences, all of which tell the flags that any of them tells."""
+    """Returns the sequences with the same set of flags in each."""
     partly = [flag for flag in (*END_FLAGS, "null") if 0 < sum(flag in sample for sample in data) < len(data)]
     return [{**_flags_of(sample, partly), **sample} for sample in data] if partly else data
 
@@ -85,9 +85,9 @@ class SequenceEnds(NamedTuple):
     """Where the trajectories of B sequences of L steps end; masks are float32 [L, B].
 
     Attributes:
-        is_valid: 1 up to the end of the episode; steps after it only fill the sequence up.
-        goes_on: 1 where the next step follows this one in its trajectory.
-        bootstraps: 1 where the value of what follows counts, see `ding.rl_utils.bootstrap_mask`.
+        is_valid: 1 up to the end of the episode, 0 for padding.
+        goes_on: 1 if the trajectory continues with the next step.
+        bootstraps: 1 if the next value is used for bootstrapping; see `ding.rl_utils.bootstrap_mask`.
     """
 
     is_valid: Tensor
@@ -107,7 +107,7 @@ def sequence_ends(batch: Mapping[str, Any]) -> SequenceEnds:
 
 
 def with_last_observation(batch: Mapping[str, Any], ends: SequenceEnds) -> Any:
-    """The observations [L + 1, B, ...]: of the valid steps, and after the last one of each sequence what follows it."""
+    """Returns the observations [L + 1, B, ...] of the valid steps and the one that follows the last of them."""
     last = ends.is_valid.sum(0).long() - 1  # [B]
     rows = torch.arange(len(last), device=last.device)
 

@@ -1,4 +1,4 @@
-"""What actor-critic methods share that learn from sequences of older policies: acting, samples, batches."""
+"""Base class of off-policy actor-critic methods on sequences: acting, samples, batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SequenceActorPolicy(StochasticPolicy):
         self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if is_weighted else ())
 
     def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """B samples as tensors [L, B, ...], see `collate_sequences`."""
+        """Collate B samples as tensors [L, B, ...]; see `collate_sequences`."""
         batch = collate_sequences(data, self._learn_keys)
         return to_device(batch, self._device) if self._cuda else batch
 
@@ -54,5 +54,5 @@ class SequenceActorPolicy(StochasticPolicy):
         }
 
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Sequences of `unroll_len` steps; one that is shorter is filled up with null steps after its end."""
+        """Returns sequences of `unroll_len` steps; shorter ones are padded with null steps."""
         return get_train_sample(append_null_steps(transitions, 0), self._unroll_len) if transitions else []

@@ -1,4 +1,4 @@
-"""Checks the settings that a policy knows; other keys of its configuration belong to the user."""
+"""Checks of policy settings; unknown keys are left to the user."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def positive(value: Any) -> str | None:
 
 
 def one_number(value: Any) -> str | None:
-    """A shape of one number: a policy that has it for `model.action_shape` does not do several actions side by side."""
+    """Checks for a single number: the `model.action_shape` of policies that do not support multi-discrete actions."""
     return "a number: this policy has one action a step" if isinstance(value, Sequence) and len(value) > 1 else None
 
 
-# The settings of an optimizer that policies share.
+# Rules of the optimizer settings that all policies share.
 OPTIMIZER_RULES: dict[str, Rule] = {
     "learn.lr_scheduler": instance_of(Mapping, optional=True),
     "learn.lr_scheduler.epoch_num": integer(1),
@@ -35,7 +35,7 @@ def check_settings(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule]
     """Check the keys of `rules` (dotted where nested) that are present in `cfg`.
 
     Raises:
-        ConfigError: a value its rule refuses.
+        ConfigError: a value violates its rule.
     """
     for path, rule in rules.items():
         value = setting(cfg, path, _MISSING)
@@ -47,7 +47,7 @@ def check_settings(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule]
 
 
 def setting(cfg: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    """The value under the dotted `path`, or `default` where a part of it is missing."""
+    """The value under the dotted `path`, or `default` if a part of it is missing."""
     value: Any = cfg
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:

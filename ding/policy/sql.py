@@ -18,9 +18,9 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("sql")
 class SQLPolicy(DQNPolicy):
-    """Soft Q-learning (https://arxiv.org/abs/1702.08165): what follows is worth alpha log sum_a exp(q'(s', a) / alpha).
+    """Soft Q-learning (https://arxiv.org/abs/1702.08165): the next value is alpha log sum_a exp(q'(s', a) / alpha).
 
-    Collecting draws from softmax(q / alpha), or, with probability epsilon, any action; evaluation is greedy.
+    Collecting samples from softmax(q / alpha), or uniformly with probability epsilon; evaluation is greedy.
 
     Example:
         >>> import torch
@@ -67,7 +67,7 @@ class SQLPolicy(DQNPolicy):
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
-        """Act by softmax(q / alpha), and at random with probability `eps`; output as that of DQN."""
+        """Sample from softmax(q / alpha), or uniformly with probability `eps`; output as in DQN."""
         if self._cfg.noisy_net:
             set_noise_mode(self._model, True)
         return self._forward_envs(self._collect_model, data, eps=eps, alpha=self._cfg.learn.alpha)

@@ -1,4 +1,4 @@
-"""SQN: soft Q-learning with two networks and a temperature that follows the entropy."""
+"""SQN: soft Q-learning with two networks and a learned temperature."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class SQNPolicy(Policy):
     """Soft Q-learning (https://arxiv.org/abs/1702.08165) as soft actor-critic without an actor.
 
-    The policy is softmax(min(q0, q1) / alpha): it is what the target bootstraps from, and what collects. As in
-    https://arxiv.org/abs/1812.05905, alpha is learnt, so that the entropy of the policy becomes `learn.target_entropy`
-    (nats). Two networks learn one target, from the smaller of the target networks' values.
+    The policy is softmax(min(q0, q1) / alpha): it defines the bootstrap value and is used for collecting. As in
+    https://arxiv.org/abs/1812.05905, alpha is learned so that the entropy of the policy reaches `learn.target_entropy`
+    (nats). Both networks learn the same target, from the minimum of the target networks.
 
     Example:
         >>> cfg = SQNPolicy.default_config()
@@ -45,7 +45,7 @@ class SQNPolicy(Policy):
         "type": "sqn",
         "cuda": False,
         "on_policy": False,
-        # Sample by priority, and correct for it with importance weights (which needs priority).
+        # Sample by priority, and weight the loss by importance weights (requires priority).
         "priority": False,
         "priority_IS_weight": False,
         "learn": {
@@ -54,9 +54,9 @@ class SQNPolicy(Policy):
             "batch_size": 64,
             "learning_rate_q": 0.001,
             "learning_rate_alpha": 0.001,
-            # Share of the online networks that flows into the target networks per iteration.
+            # Rate of the soft target update per iteration.
             "target_theta": 0.005,
-            # The temperature that alpha begins with.
+            # Initial temperature.
             "alpha": 0.2,
             "target_entropy": 0.2,
             "discount_factor": 0.99,
@@ -66,7 +66,7 @@ class SQNPolicy(Policy):
         "collect": {"unroll_len": 1},
         "eval": {},
         "other": {
-            # Has no effect: the temperature explores.
+            # Has no effect: exploration follows from the temperature.
             "eps": {"type": "exp", "start": 1.0, "end": 0.8, "decay": 2000},
             "replay_buffer": {"replay_buffer_size": 100000},
         },
@@ -115,7 +115,7 @@ class SQNPolicy(Policy):
         self._target_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """A step of both networks and one of alpha; `priority` is the mean of the squared errors of each sample."""
+        """Take one step of both networks and one of alpha; `priority` is the mean squared error of each sample."""
         batch = self._prepare(data)
         self._mode_of(self._model).set(True)
         self._mode_of(self._target_net).set(True)
@@ -192,13 +192,16 @@ class SQNPolicy(Policy):
     # --- collect ---
 
     def _init_collect(self) -> None:
-        if not hasattr(self, "_log_alpha"):  # a policy that learns, too, acts with the temperature that it learns
+        if not hasattr(self, "_log_alpha"):  # a policy that also learns acts with the learned temperature
             self._log_alpha = torch.tensor([math.log(self._cfg.learn.alpha)], device=self._device)
         self._collect_model = model_wrap(self._model, wrapper_name="multinomial_sample")
         self._collect_model.reset()
 
     def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Act by softmax(min(q0, q1) / alpha); per env `action` [1] int64, `logit` [N] and `q_value`, a pair of [N]."""
+        """Sample from softmax(min(q0, q1) / alpha).
+
+        Returns per env `action` [1] int64, `logit` [N] and `q_value`, a pair of [N].
+        """
         return self._forward_envs(self._collect_model, data, alpha=self._log_alpha.detach().exp().item())
 
     @plain_transition("action")
@@ -228,5 +231,5 @@ class SQNPolicy(Policy):
         self._eval_model.reset()
 
     def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Act greedily; output as `_forward_collect`."""
+        """Act greedily; output as in `_forward_collect`."""
         return self._forward_envs(self._eval_model, data)

@@ -1,4 +1,4 @@
-"""What every policy does alike: answering for its attributes, one optimizer step, one batched act."""
+"""Shared parts of all policies: attribute access, optimizer steps, batched forwards."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PolicySteps:
         return self._cfg.n_episode if "n_episode" in self._cfg else self._cfg.collect.get("n_episode", None)
 
     def _init_multi_gpu_setting(self, model: nn.Module, bp_update_sync: bool) -> None:
-        """Make the replicas of `model` equal on all ranks and prepare the averaging of their gradients."""
+        """Broadcast `model` to all ranks and set up gradient averaging."""
         self._synchronizer = GradientSynchronizer(model, bp_update_sync)
 
     def sync_gradients(self, model: Any) -> None:
@@ -65,12 +65,12 @@ class PolicySteps:
         inputs: Sequence[Tensor] | None = None,
         max_grad_norm: float = math.inf,
     ) -> Tensor:
-        """One optimizer step on `loss`; with `multi_gpu` the gradients of `model` are averaged over all ranks first.
+        """Take one optimizer step on `loss`, with `multi_gpu` on gradients of `model` averaged over all ranks.
 
-        `model` holds the parameters of `optimizer`; None means just these. With `inputs` only these tensors get
-        gradients, as far as they require them: an actor's loss goes through the critic, but backward computes nothing
-        for the critic's parameters. With a finite `max_grad_norm` the gradients are then scaled so that their norm is
-        not above it. Returns the norm before that, 0-d; 0 without a maximum.
+        `model` holds the parameters of `optimizer`; None means only these. With `inputs`, only these tensors get
+        gradients (if they require them): an actor's loss passes through the critic, but backward computes nothing for
+        the critic's parameters. With a finite `max_grad_norm` the gradients are clipped to this norm. Returns the norm
+        before clipping, 0-d; 0 without a maximum.
         """
         mixed = self._mixed_precision
         if mixed is None:
@@ -105,29 +105,29 @@ class PolicySteps:
         return norm
 
     def _mode_of(self, module: nn.Module) -> ModuleMode:
-        """The switch between training and evaluation of a module of this policy."""
+        """Returns the switch between training and evaluation mode of a module."""
         mode = self._modes.get(id(module))
         if mode is None or mode.module is not module:
             mode = self._modes[id(module)] = ModuleMode(module)
         return mode
 
     def _model_input(self, obs: Any) -> Any:
-        """`obs` with every tensor in the dtype of the model."""
+        """Convert every tensor of `obs` to the dtype of the model."""
         return model_input(obs, self._mode_of(self._model).dtype)
 
     def _forward_envs(self, model: Any, data: dict[int, Any], obs_key: str | None = None, **kwargs: Any) -> EnvBatch:
-        """`{env_id: obs}` through the wrapped `model` in evaluation mode, without gradients; results are on the CPU.
+        """Forward `{env_id: obs}` through `model` in evaluation mode, without gradients; results are on the CPU.
 
-        With an `obs_key` the model gets the observations in a dict under it. `kwargs` go to the model's forward.
+        With `obs_key` the model receives the observations in a dict under this key. `kwargs` go to the model's forward.
         """
         obs = stack_observations(data)
         if self._cuda:
             obs = to_device(obs, self._device)
         self._mode_of(self._model).set(False)
-        obs = self._model_input(obs)  # on the device: images of bytes travel as bytes
+        obs = self._model_input(obs)  # converted on the device: uint8 images are transferred as bytes
         if obs_key is not None:
             obs = {obs_key: obs}
-        with torch.set_grad_enabled(False):  # what `no_grad` does, at half its cost
+        with torch.set_grad_enabled(False):  # equivalent to `no_grad`, at half its cost
             output = model.forward(obs, **kwargs)
         if self._cuda:
             output = to_device(output, "cpu")

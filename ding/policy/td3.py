@@ -10,10 +10,10 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("td3")
 class TD3Policy(DDPGPolicy):
-    """TD3 (https://arxiv.org/abs/1802.09477): DDPG with settings that keep its critic from overestimating.
+    """TD3 (https://arxiv.org/abs/1802.09477): DDPG with settings against overestimation by the critic.
 
-    Two critics, of which targets take the smaller value; noise on the actions of the target actor, clipped; and a step
-    of the actor for every second one of the critics.
+    Two critics, whose minimum is the target; clipped noise on target actions; and one step of the actor per two steps
+    of the critics.
     """
 
     config: ClassVar[dict[str, Any]] = {

@@ -17,7 +17,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("td3_bc")
 class TD3BCPolicy(TD3Policy):
-    """TD3+BC (https://arxiv.org/abs/2106.06860): TD3 whose actor also stays near the actions of the data.
+    """TD3+BC (https://arxiv.org/abs/2106.06860): TD3 with a behaviour cloning term for the actor.
 
     For `serial_pipeline_offline`; the paper normalizes observations (`collect.normalize_states` of the data set).
     """
@@ -25,7 +25,7 @@ class TD3BCPolicy(TD3Policy):
     config: ClassVar[dict[str, Any]] = {
         "type": "td3_bc",
         "model": {"action_space": "regression", "actor_head_hidden_size": 256, "critic_head_hidden_size": 256},
-        # How much values count, compared with the distance to the actions of the data.
+        # Weight of the values relative to the behaviour cloning term.
         "learn": {"alpha": 2.5},
         "eval": {"evaluator": {"eval_freq": 5000}},
         "other": {"replay_buffer": {"replay_buffer_size": 1000000}},
@@ -33,7 +33,7 @@ class TD3BCPolicy(TD3Policy):
     setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.alpha": positive}
 
     def _actor_loss(self, batch: dict[str, Any]) -> Tensor:
-        """The mean of (mu(s) - a)^2 - lambda Q_1(s, mu(s)), where lambda is alpha over the mean of |Q_1|."""
+        """The mean of (mu(s) - a)^2 - lambda Q_1(s, mu(s)), with lambda = alpha / mean |Q_1|."""
         obs, action = batch["obs"], batch["action"]
         output = self._model(obs, mode="compute_actor")
         q = q_values(self._model(self._judged(obs, output), mode="compute_critic"))[0]

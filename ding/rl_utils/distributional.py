@@ -2,7 +2,7 @@
 
 A categorical distribution is a probability for each of `n_atom` values, its atoms, evenly spaced from `v_min` to
 `v_max`; see https://arxiv.org/abs/1707.06887. Actions [B, A] of A agents fold the agents into the batch (sample 0's
-agents first); reward, done and weight then count for each agent. Shapes: B batch, N discrete actions, n steps, T
+agents first); reward, done and weight are shared by the agents. Shapes: B batch, N discrete actions, n steps, T
 quantile fractions. Every target is detached.
 """
 
@@ -50,12 +50,12 @@ def dist_nstep_td_error(
     """`(loss, error [B])`: the cross-entropy between the projected target distribution and `dist` of the action.
 
     Each atom z of the next distribution moves to clip(n-step return with z as next value, v_min, v_max), and its
-    probability is shared between the two atoms around that place, in proportion to how near they are. See
+    probability is split between the two nearest atoms by their distance. See
     `nstep_return` for the discounts. `loss` is the mean of error * weight.
 
     Raises:
-        AssertionError: a probability of a chosen action is not positive.
-        ValueError: the atoms are fewer than two or other in number than those of `dist`, or v_min >= v_max.
+        AssertionError: a probability of the chosen action is not positive.
+        ValueError: `n_atom` is below 2 or differs from that of `dist`, or v_min >= v_max.
 
     Example:
         >>> dist = torch.full((1, 1, 3), 1 / 3)
@@ -92,8 +92,8 @@ def dist_1step_td_error(data: dist_1step_td_data, gamma: float, v_min: float, v_
     """The one-step loss, a scalar; see `dist_nstep_td_error`.
 
     Raises:
-        AssertionError: the reward is not [B], or a probability of a chosen action is not positive.
-        ValueError: the atoms are fewer than two or other in number than those of `dist`, or v_min >= v_max.
+        AssertionError: the reward is not [B], or a probability of the chosen action is not positive.
+        ValueError: `n_atom` is below 2 or differs from that of `dist`, or v_min >= v_max.
     """
     if data.reward.dim() != 1:
         raise AssertionError(f"the reward has shape {tuple(data.reward.shape)}; it must be (B,)")
@@ -121,7 +121,7 @@ def _of_action(dist: Tensor, action: Tensor) -> Tensor:
 
 
 def _project(probability: Tensor, position: Tensor) -> Tensor:
-    """Share each probability [B, n] between the two atoms around its `position` (in units of atoms), [B, n]."""
+    """Split each probability [B, n] between the two atoms next to its `position` (in units of atoms), [B, n]."""
     last = probability.shape[-1] - 1
     lower = position.floor().clamp(0, last)
     upper_share = probability * (position - lower)
@@ -184,7 +184,7 @@ def _quantile_regression(
 ) -> tuple[Tensor, Tensor]:
     """`(loss, error [B])` of the `quantile`s [B, T] at `fraction` [B, T] against returns that end in `next_value`.
 
-    error = mean_j sum_i |tau_i - [d_ij < 0]| huber(d_ij) / kappa, where d_ij is target j of T' less quantile i, and
+    error = mean_j sum_i |tau_i - [d_ij < 0]| huber(d_ij) / kappa, where d_ij is target j of T' minus quantile i, and
     huber is linear beyond `threshold`.
     """
     with torch.no_grad():
@@ -219,7 +219,7 @@ def iqn_nstep_td_error(
 ) -> tuple[Tensor, Tensor]:
     """`(loss, error [B])` of quantile regression at random fractions, https://arxiv.org/abs/1806.06923.
 
-    The error is that of `fqf_nstep_td_error`, but for huber, which is linear beyond `kappa`. `loss` is the mean of
+    The error is that of `fqf_nstep_td_error`, except that huber is linear beyond `kappa`. `loss` is the mean of
     error * weight.
     """
     q = evaluate_quantile_at_action(data.q.transpose(0, 1), data.action).squeeze(-1)
@@ -235,9 +235,9 @@ def fqf_nstep_td_error(
     kappa: float = 1.0,
     value_gamma: float | Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` of quantile regression at learnt fractions, https://arxiv.org/abs/1911.02140.
+    """`(loss, error [B])` of quantile regression at learned fractions, https://arxiv.org/abs/1911.02140.
 
-    error = mean_j sum_i |tau_i - [d_ij < 0]| huber(d_ij) / kappa, where d_ij is target j less quantile i, tau_i the
+    error = mean_j sum_i |tau_i - [d_ij < 0]| huber(d_ij) / kappa, where d_ij is target j minus quantile i, tau_i the
     fraction of quantile i, and huber is linear beyond 1. `loss` is the mean of error * weight. See `nstep_return` for
     the discounts.
     """
@@ -247,7 +247,7 @@ def fqf_nstep_td_error(
 
 
 def fqf_calculate_fraction_loss(q_tau_i: Tensor, q_value: Tensor, quantiles: Tensor, actions: Tensor) -> Tensor:
-    """The loss whose gradient moves the inner fractions so that the 1-Wasserstein distance shrinks, a scalar.
+    """The scalar loss whose gradient moves the inner fractions to reduce the 1-Wasserstein distance.
 
     Args:
         q_tau_i: [B, T - 1, N], values at the inner fractions; no gradient reaches them.
@@ -256,7 +256,7 @@ def fqf_calculate_fraction_loss(q_tau_i: Tensor, q_value: Tensor, quantiles: Ten
         actions: [B].
 
     Raises:
-        AssertionError: `q_value` does not require grad: it is not that of the network in training.
+        AssertionError: `q_value` does not require grad: it is not from the network in training.
     """
     if not q_value.requires_grad:
         raise AssertionError("q_value must require grad: pass the output of the network in training, not a target's")
@@ -267,7 +267,7 @@ def fqf_calculate_fraction_loss(q_tau_i: Tensor, q_value: Tensor, quantiles: Ten
         above = torch.cat([at_fraction[:, 1:], midpoint[:, -1:]], dim=1)
         from_below = at_fraction - midpoint[:, :-1]
         from_above = at_fraction - midpoint[:, 1:]
-        # Where the values do not grow with the fractions, the distance changes with the other sign.
+        # If the values decrease with the fractions, the sign of the gradient flips.
         gradient = torch.where(at_fraction > below, from_below, -from_below)
         gradient += torch.where(at_fraction < above, from_above, -from_above)
     return (gradient * quantiles[:, 1:-1]).sum(1).mean()

@@ -41,7 +41,7 @@ def dqfd_nstep_td_error(
     """`(loss, error [B], (n-step error, one-step error, margin loss), each [B])`, all errors unweighted.
 
     The error of a sample is the weighted sum of its n-step and its one-step TD error and, for a demonstration, of the
-    margin by which other actions are not yet worse than the demonstrated one: max_a (q(s, a) + m(a)) - q(s, a_E), where
+    margin loss max_a (q(s, a) + m(a)) - q(s, a_E), where
     m is `margin_function` for all actions but a_E. `loss` is the mean of error * weight.
 
     Example:

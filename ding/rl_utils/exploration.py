@@ -14,10 +14,10 @@ from torch import Tensor
 def get_epsilon_greedy_fn(start: float, end: float, decay: float, type_: str = "exp") -> Callable[[float], float]:
     """The schedule env step -> epsilon, falling from `start` to `end`.
 
-    'exp' falls with the time constant `decay` (env steps) and never quite arrives; 'linear' arrives at step `decay`.
+    'exp' falls with the time constant `decay` (env steps) asymptotically; 'linear' reaches `end` at step `decay`.
 
     Raises:
-        AssertionError: another `type_`.
+        AssertionError: unknown `type_`.
 
     Example:
         >>> epsilon = get_epsilon_greedy_fn(1.0, 0.5, 100, "linear")
@@ -32,17 +32,17 @@ def get_epsilon_greedy_fn(start: float, end: float, decay: float, type_: str = "
 
 
 class BaseNoise(ABC):
-    """A source of action noise: called with a shape, it returns a tensor of that shape.
+    """Action noise: called with a shape, it returns a tensor of that shape.
 
     Raises:
-        AssertionError: `sigma` is negative, also where it is set later.
+        AssertionError: `sigma` is negative, also if it is set later.
     """
 
     _sigma: float
 
     @property
     def sigma(self) -> float:
-        """The deviation of the noise; it may be changed at any time, for example to let the noise decay."""
+        """The standard deviation of the noise; it may be changed at any time, for example for a decay."""
         return self._sigma
 
     @sigma.setter
@@ -53,7 +53,7 @@ class BaseNoise(ABC):
 
     @abstractmethod
     def __call__(self, shape: Sequence[int], device: str | torch.device = "cpu") -> Tensor:
-        """The next noise."""
+        """Sample noise."""
 
 
 class GaussianNoise(BaseNoise):
@@ -70,7 +70,7 @@ class GaussianNoise(BaseNoise):
 class OUNoise(BaseNoise):
     """Ornstein-Uhlenbeck noise: x moves by theta (mu - x) dt + sigma sqrt(dt) N(0, 1) per call, and x is the noise.
 
-    `x0` is the start, to which `reset` (or setting `x0`) returns; None starts from zeros.
+    `x0` is the initial value, restored by `reset` (or by setting `x0`); None means zeros.
 
     Example:
         >>> noise = OUNoise(mu=1.0, sigma=0.0, theta=0.5, dt=1.0)
@@ -109,7 +109,7 @@ class OUNoise(BaseNoise):
 
     @property
     def x0(self) -> float | Tensor | None:
-        """The start of the process; setting it resets the process."""
+        """The initial value of the process; setting it resets the process."""
         return self._x0
 
     @x0.setter
@@ -122,10 +122,10 @@ _NOISES: dict[str, Callable[..., BaseNoise]] = {"gauss": GaussianNoise, "ou": OU
 
 
 def create_noise_generator(noise_type: str, noise_kwargs: Mapping[str, Any]) -> BaseNoise:
-    """The noise called `noise_type` ('gauss' or 'ou').
+    """Create the noise `noise_type` ('gauss' or 'ou').
 
     Raises:
-        KeyError: another `noise_type`.
+        KeyError: unknown `noise_type`.
     """
     if noise_type not in _NOISES:
         raise KeyError(f"noise type {noise_type!r} is not known; use one of {', '.join(sorted(_NOISES))}")

@@ -12,13 +12,13 @@ from ding.rl_utils.returns import Flags, bootstrap_mask
 
 
 class gae_data(NamedTuple):
-    """One trajectory, or B side by side; `value` and `next_value` may have one more (agent) axis than the rest."""
+    """One trajectory, or B parallel ones; `value` and `next_value` may have one more (agent) axis than the rest."""
 
     value: Tensor  # [T], [T, B] or [T, B, A]
     next_value: Tensor  # as value
     reward: Tensor  # [T] or [T, B]
-    done: Tensor | None  # as reward; 1 where next_value must not count
-    traj_flag: Tensor | None  # as reward; 1 at the last step of a trajectory piece, None means done
+    done: Tensor | None  # as reward; 1 if next_value must not be used
+    traj_flag: Tensor | None  # as reward; 1 at the last step of a trajectory fragment, None means done
 
 
 def gae(data: gae_data, gamma: float = 0.99, lambda_: float = 0.97) -> Tensor:
@@ -45,7 +45,7 @@ def gae(data: gae_data, gamma: float = 0.99, lambda_: float = 0.97) -> Tensor:
 def _scan(delta: NDArray[Any], factor: NDArray[Any]) -> NDArray[Any]:
     """A_t = delta_t + factor_t A_{t+1} along the first axis.
 
-    In log2(T) rounds: after each, a step has taken in twice as many of those that follow. `delta` is overwritten.
+    In log2(T) rounds, each of which doubles the number of following steps included. `delta` is overwritten.
     """
     ahead = 1
     while ahead < len(delta):
@@ -75,17 +75,17 @@ def gae_columns(
     terminated: Flags | None = None,
     truncated: Flags | None = None,
 ) -> Any:
-    """The advantages of a fragment, a column shaped as `value`: an array or a tensor, as that and `reward` are.
+    """Returns the advantages of a fragment, shaped like `value`: an array or a tensor, like its arguments.
 
-    `last_value` is the value of what follows the last row. Without it the flags of the last row decide: the value is
-    zero if the episode is over; if it goes on (see `bootstrap_mask`), the last row is given up and lends its own value,
+    `last_value` is the value of the observation after the last row. Without it, the flags of the last row decide: if
+    the episode is over, the value is zero; otherwise (see `bootstrap_mask`) the last row is dropped and its value used,
     and the result is one row shorter.
 
     Args:
         value: [T], [T, 1], or [T, A] of A agents.
         reward: [T], [T, 1], or [T, A].
         last_value: a row of `value`.
-        done, terminated, truncated: columns of which the last row counts; only without `last_value`.
+        done, terminated, truncated: columns whose last row is used; only without `last_value`.
 
     Raises:
         ValueError: neither `last_value` nor `done` is given.

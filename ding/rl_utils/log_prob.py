@@ -1,6 +1,6 @@
-"""Log-probabilities and entropies of the actions that policies draw.
+"""Log-probabilities and entropies of actions.
 
-Written out, since a distribution object costs more than the loss that is made of it.
+Written without distribution objects, which cost more than the loss computed from them.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-# How far from the bounds given actions are at least.
+# Minimum distance of given actions from the bounds.
 _BOUND_MARGIN = 1e-3
 _LOG_2 = math.log(2)
 
 
 class ActionTerms(NamedTuple):
-    """What a policy gradient needs to know of a batch of actions."""
+    """The terms of a policy gradient for a batch of actions."""
 
     log_prob: Tensor  # [*B]
-    entropy: Tensor  # [*B], of the distribution that the action was drawn from
+    entropy: Tensor  # [*B], of the distribution of the action
 
 
 def categorical_terms(logit: Tensor | Sequence[Tensor], action: Any) -> ActionTerms:
     """Terms of int64 actions [*B] under softmax(logit [*B, N]).
 
-    Of a multi-discrete action, K logits with K actions [B] or [B, 1] or one [B, K], they are the sums over its parts,
-    which are drawn independently. A logit of minus infinity is an action that cannot be drawn.
+    For a multi-discrete action (K logits with K actions [B] or [B, 1], or one [B, K]), they are sums over its
+    independent parts. A logit of minus infinity is an impossible action.
 
     Example:
         >>> terms = categorical_terms(torch.zeros(1, 4), torch.tensor([2]))
@@ -53,7 +53,7 @@ def categorical_terms(logit: Tensor | Sequence[Tensor], action: Any) -> ActionTe
 def gaussian_terms(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Tensor) -> ActionTerms:
     """Terms of real-valued actions [*B, A] under independent Gaussians; `{'mu', 'sigma'}` or the pair, both [*B, A].
 
-    With one dimension the action may be [*B].
+    One-dimensional actions may be [*B].
 
     Example:
         >>> terms = gaussian_terms({"mu": torch.zeros(1, 2), "sigma": torch.ones(1, 2)}, torch.zeros(1, 2))
@@ -70,7 +70,7 @@ def gaussian_terms(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Te
 
 
 class SquashedSample(NamedTuple):
-    """Actions drawn from a Gaussian and squashed, and how likely they are."""
+    """Squashed Gaussian actions and their log-probabilities."""
 
     action: Tensor  # [*B, A], in (-1, 1)
     log_prob: Tensor  # [*B]
@@ -81,12 +81,13 @@ def squashed_gaussian_sample(
 ) -> SquashedSample:
     """Actions tanh(mu + sigma noise) and their log-probabilities, both differentiable by mu and sigma, [*B, A].
 
-    log p = log N(u; mu, sigma) - sum log(1 - tanh(u)^2), by the change of variables of https://arxiv.org/abs/1812.05905,
-    appendix C. The last term is 2 (log 2 - u - softplus(-2 u)), which is exact where tanh(u) rounds to 1.
+    log p = log N(u; mu, sigma) - sum log(1 - tanh(u)^2), by the change of variables of
+    https://arxiv.org/abs/1812.05905, appendix C. The last term is 2 (log 2 - u - softplus(-2 u)), which is exact where
+    tanh(u) rounds to 1.
 
     Args:
         mu_sigma: `{'mu', 'sigma'}` or the pair.
-        noise: [*B, A], drawn from a standard Gaussian where it is None.
+        noise: [*B, A], sampled from a standard Gaussian if None.
 
     Example:
         >>> sample = squashed_gaussian_sample((torch.zeros(1, 1), torch.ones(1, 1)), noise=torch.full((1, 1), 20.0))
@@ -104,7 +105,7 @@ def squashed_gaussian_sample(
 def squashed_gaussian_log_prob(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Tensor) -> Tensor:
     """The log-probabilities [*B] of given actions [*B, A] = tanh(u), where u is from Normal(mu, sigma).
 
-    Actions within 1e-3 of a bound count as if they were that far from it: u is infinite at the bounds.
+    Actions are clipped to a distance of 1e-3 from the bounds, where u is infinite.
 
     Example:
         >>> squashed_gaussian_log_prob((torch.zeros(1, 1), torch.ones(1, 1)), torch.zeros(1, 1))

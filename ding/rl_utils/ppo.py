@@ -1,8 +1,8 @@
 """The losses of proximal policy optimization (https://arxiv.org/abs/1707.06347), and of phasic policy gradient.
 
 Shapes: B batch, N discrete actions, A agents or dimensions of a real-valued action. Field order of the data tuples is
-part of the interface; a `weight` of None counts as ones, and without `logit_pretrained` there is no divergence term.
-All losses are 0-d tensors to be minimised, but for the entropy, which is to be added with a negative weight.
+part of the interface; a `weight` of None means ones, and without `logit_pretrained` there is no divergence term. All
+losses are 0-d tensors to be minimised; the entropy is to be added with a negative weight.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ KL_TYPES = ("k1", "k2", "k3")
 
 class ppo_data(NamedTuple):
     logit_new: Any  # [B, N] or [B, A, N]; a list of K of them for a multi-discrete action
-    logit_old: Any  # as logit_new, when the action was drawn
+    logit_old: Any  # as logit_new, at sampling time
     action: Any  # [B] or [B, A] int64; [B, K] or K times [B] if multi-discrete
     value_new: Tensor  # [B] or [B, A]
     value_old: Tensor  # as value_new
     adv: Tensor  # as value_new
     return_: Tensor  # as value_new
     weight: Tensor | None  # [B] or [B, 1]
-    logit_pretrained: Any = None  # as logit_new, of the policy to stay close to
+    logit_pretrained: Any = None  # as logit_new, of the reference policy
 
 
 class ppo_data_continuous(NamedTuple):
@@ -88,11 +88,11 @@ class ppo_info(NamedTuple):
 
 
 class Surrogate(NamedTuple):
-    """The clipped objective as 0-d tensors: the loss, and how far the policy has moved."""
+    """The clipped objective and measures of the policy change, as 0-d tensors."""
 
     loss: Tensor
     approx_kl: Tensor  # mean of log p_old - log p_new
-    clipfrac: Tensor  # share of ratios outside of 1 +- clip_ratio
+    clipfrac: Tensor  # fraction of ratios outside of 1 +- clip_ratio
 
 
 def clipped_surrogate(
@@ -106,7 +106,7 @@ def clipped_surrogate(
     """-mean(min(r A, clip(r, 1 - c, 1 + c) A) w), equation 7 of https://arxiv.org/abs/1707.06347.
 
     With `dual_clip` d, where A < 0 the objective is at least d A, equation 5 of https://arxiv.org/abs/1912.09729: a
-    ratio far above 1 then has no gradient instead of a boundless one. Ratios [B, A] of several agents with advantages
+    ratio far above 1 then has no gradient instead of an unbounded one. Ratios [B, A] of several agents with advantages
     [B] are averaged over the agents.
 
     Raises:
@@ -131,7 +131,7 @@ def kl_estimate(log_ratio: Tensor, kl_type: str = "k1") -> Tensor:
     'k1' is mean(d), 'k2' mean(d^2 / 2) and 'k3' mean(exp(-d) - 1 + d); see http://joschu.net/blog/kl-approx.html.
 
     Raises:
-        ValueError: another `kl_type`.
+        ValueError: unknown `kl_type`.
     """
     if kl_type == "k1":
         return log_ratio.mean()
@@ -143,7 +143,7 @@ def kl_estimate(log_ratio: Tensor, kl_type: str = "k1") -> Tensor:
 
 
 def _like(item: Tensor, adv: Tensor) -> Tensor:
-    """`item`, averaged over its agents where the advantages have none."""
+    """`item`, averaged over its agents if the advantages have no agent axis."""
     return item if item.shape == adv.shape else item.mean(1)
 
 
@@ -221,8 +221,8 @@ def ppo_policy_error_continuous(
 def ppo_value_error(data: ppo_value_data, clip_ratio: float = 0.2, use_value_clip: bool = True) -> Tensor:
     """Half the squared error of the value.
 
-    With `use_value_clip` it is the larger one of two: that of the value, and that of the old value moved towards the
-    new one by `clip_ratio` at most.
+    With `use_value_clip` it is the maximum of that error and the error of the new value clipped to within `clip_ratio`
+    of the old one.
     """
     value_new, value_old, return_, weight = data
     error = (return_ - value_new).square()
@@ -265,7 +265,7 @@ def _with_value_loss(
 class ppg_data(NamedTuple):
     logit_new: Tensor  # [B, N]
     logit_old: Tensor  # [B, N], before the auxiliary phase
-    action: Tensor  # [B] int64; the losses do not look at it
+    action: Tensor  # [B] int64; not used by the losses
     value_new: Tensor  # [B]
     value_old: Tensor  # [B]
     return_: Tensor  # [B]
@@ -278,7 +278,7 @@ class ppg_joint_loss(NamedTuple):
 
 
 def ppg_joint_error(data: ppg_data, clip_ratio: float = 0.2, use_value_clip: bool = True) -> ppg_joint_loss:
-    """The value loss of PPO, and the mean divergence KL(old || new) that keeps the policy where it was, two scalars.
+    """The value loss of PPO, and the mean divergence KL(old || new) from the old policy, two scalars.
 
     See `ppo_value_error` for `clip_ratio` and `use_value_clip`.
     """
@@ -291,5 +291,5 @@ def ppg_joint_error(data: ppg_data, clip_ratio: float = 0.2, use_value_clip: boo
 
 
 def _log_probabilities(logit: Tensor) -> Tensor:
-    # Of an action that a mask forbids in both policies the term is 0, not NaN.
+    # For an action that is masked in both policies the term is 0, not NaN.
     return torch.log_softmax(logit, dim=-1).clamp(min=torch.finfo(logit.dtype).min)

@@ -1,4 +1,4 @@
-"""Retrace: Q values of sequences that another policy has acted in (https://arxiv.org/abs/1606.02647)."""
+"""Retrace: Q value targets for off-policy sequences (https://arxiv.org/abs/1606.02647)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ def compute_q_retraces(
     ratio: Tensor,
     gamma: float = 0.9,
 ) -> Tensor:
-    """The targets of Q [T + 1, B, 1], the last of which is its `v_pred`.
+    """Returns the targets of Q [T + 1, B, 1]; the last one is its `v_pred`.
 
     Q_ret_t = r_t + gamma weight_t (min(1, ratio_{t+1}) (Q_ret_{t+1} - Q_{t+1}) + V_{t+1}), as in
-    https://arxiv.org/abs/1611.01224; after the last step what is in brackets is V.
+    https://arxiv.org/abs/1611.01224; after the last step the term in brackets is V.
 
     Args:
         q_values: [T + 1, B, N].
         v_pred: [T + 1, B, 1].
         rewards: [T, B].
         actions: [T, B] int64.
-        weights: [T, B], 0 where an episode is over.
-        ratio: [T, B, N], the probability of each action now over that when the policy acted. Where it is 0 the value
-            of what follows is V, as after the last step.
+        weights: [T, B], 0 if the episode is over.
+        ratio: [T, B, N], probability of each action now, divided by that of the behaviour policy. Where it is 0, the
+        next
+            value is V, as after the last step.
 
     Example:
         >>> ones, action = torch.ones(2, 1), torch.zeros(2, 1, dtype=torch.int64)

@@ -1,8 +1,8 @@
-"""n-step returns, squashed values, and what all TD errors share: end flags, axes, the weighted mean of errors.
+"""n-step returns, value transforms, and helpers of TD errors: end flags, axes, the weighted mean of errors.
 
-The columns of a fragment are arrays or tensors [T, ...], one row for each step. An end flag (`done`, `terminated`,
-`truncated`) is a column [T] or [T, 1] of bools or numbers, or a list. A row does not tell a flag where its entry is NaN
-(or None in a list); None in place of a column means that no row tells it.
+The columns of a fragment are arrays or tensors [T, ...], one row per step. An end flag (`done`, `terminated`,
+`truncated`) is a column [T] or [T, 1] of bools or numbers, or a list. A flag is unknown in rows whose entry is NaN
+(or None in a list); None instead of a column means that it is unknown everywhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class nstep_return_data(NamedTuple):
 
 
 def view_similar(x: Column, target: Tensor | NDArray[Any]) -> Column:
-    """`x`, a tensor or an array, with singleton axes appended until it has as many as `target`."""
+    """`x`, a tensor or an array, with trailing singleton axes, to the number of axes of `target`."""
     missing = target.ndim - x.ndim
     return x.reshape(*x.shape, *([1] * missing)) if missing > 0 else x
 
@@ -78,16 +78,16 @@ def _discounted_sum(reward: Tensor, gamma: float) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _discounts(gamma: float, nstep: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # the cached tensor outlives the mode of the call that first needs it
+    with torch.inference_mode(False):  # the cached tensor outlives the mode of the current call
         return torch.tensor([gamma**i for i in range(nstep)], dtype=dtype, device=device)
 
 
 def bootstrap_mask(done: Flags, terminated: Flags | None = None, truncated: Flags | None = None) -> Any:
-    """Whether the value of what follows counts, for each row.
+    """Returns, for each row, whether to bootstrap from the next value.
 
-    A row that tells `terminated` bootstraps unless that is set. Of the others a truncated one bootstraps, and else one
-    that is not done. The result is a bool tensor on the device of `done` if that is a tensor, else an array, [T];
-    flags [T, A] of A agents give [T, A].
+    A row with a known `terminated` bootstraps unless it is set. Any other row bootstraps if it is truncated or not
+    done. The result is a bool tensor on the device of `done` if that is a tensor, else an array, [T]; flags [T, A] of A
+    agents give [T, A].
 
     Example:
         >>> bootstrap_mask([False, True, True, True], [None, None, None, False], [None, True, None, None]).tolist()
@@ -99,14 +99,14 @@ def bootstrap_mask(done: Flags, terminated: Flags | None = None, truncated: Flag
         is_truncated, _ = _flag(truncated)
         mask = view_similar(mask, is_truncated) | view_similar(is_truncated, mask)
     if terminated is not None:
-        is_terminated, is_told = _flag(terminated)
+        is_terminated, is_known = _flag(terminated)
         mask, is_terminated = view_similar(mask, is_terminated), view_similar(is_terminated, mask)
-        mask = np.where(view_similar(is_told, mask), ~is_terminated, mask)
+        mask = np.where(view_similar(is_known, mask), ~is_terminated, mask)
     return torch.from_numpy(np.asarray(mask)).to(done.device) if isinstance(done, Tensor) else mask
 
 
 def _flag(column: Any) -> tuple[Any, Any]:
-    """`(is set, is told)` of each row, bool arrays."""
+    """`(is set, is known)` of each row, bool arrays."""
     if isinstance(column, Tensor):
         column = column.numpy(force=True)
     elif isinstance(column, list | tuple) or column.dtype.kind == "O":
@@ -115,8 +115,8 @@ def _flag(column: Any) -> tuple[Any, Any]:
         column = column[:, 0]
     if column.dtype == bool:
         return column, np.True_
-    is_told = column == column  # NaN is not equal to itself
-    return (column != 0) & is_told, is_told
+    is_known = column == column  # NaN is not equal to itself
+    return (column != 0) & is_known, is_known
 
 
 def _flag_array(column: Sequence[Any]) -> NDArray[Any]:
@@ -127,7 +127,7 @@ def _flag_array(column: Sequence[Any]) -> NDArray[Any]:
 
 
 class NStepColumns(NamedTuple):
-    """What `nstep_columns` returns: arrays, or tensors on the device of the rewards if those are a tensor."""
+    """The result of `nstep_columns`: arrays, or tensors on the device of the rewards if those are a tensor."""
 
     # [T, n] of rewards [T] or [T, 1], [T, ..., n * k] of [T, ..., k]; shaped as the rewards with cum_reward.
     reward: Any
@@ -144,12 +144,12 @@ def nstep_columns(
     terminated: Flags | None = None,
     truncated: Flags | None = None,
 ) -> NStepColumns:
-    """The n-step columns of a fragment; see `get_nstep_return_data` for the samples that they make.
+    """The n-step columns of a fragment; see `get_nstep_return_data` for the samples made from them.
 
-    A step reaches up to the n-th from it on, the end of its episode (the first row where a flag is set), or the last
-    row, whichever comes first. `index` is the row at which its reach ends: `next_obs`, `done`, `terminated` and
-    `truncated` of the sample are those of that row. `reward` is the rewards in reach, with zeros after them, or their
-    discounted sum. `value_gamma` is gamma to the number of rewards in reach.
+    The n-step window of a step ends at the n-th row from it, at the end of its episode (the first row where a flag is
+    set), or at the last row, whichever comes first. `index` is the last row of the window: `next_obs`, `done`,
+    `terminated` and `truncated` of the sample are those of that row. `reward` is the rewards in the window, padded with
+    zeros, or their discounted sum. `value_gamma` is gamma to the power of the window's length.
 
     Example:
         >>> columns = nstep_columns(np.array([1.0, 2.0, 3.0], np.float32), [False, False, True], 0.5, 2)
@@ -184,7 +184,7 @@ def nstep_columns(
 
 
 def _ends(length: int, *flags: Flags | None) -> NDArray[Any] | None:
-    """For each row the first one from it on where a flag is set, or the last; None where only the last may have one."""
+    """For each row, the first row from it on with a flag, or the last row; None if only the last may have one."""
     is_end = np.zeros(length, dtype=bool)
     for flag in flags:
         if flag is not None:
@@ -202,10 +202,10 @@ def alive(done: Tensor) -> Tensor:
 
 
 def weighted_mean(error: Tensor, weight: Tensor | NDArray[Any] | Sequence[float] | float | None) -> Tensor:
-    """The mean of error [B, ...] * weight: one weight for each sample, [B] or [B, 1], or a number for all.
+    """The mean of error [B, ...] * weight: one weight per sample, [B] or [B, 1], or a single number.
 
     Raises:
-        ValueError: the weight has another shape.
+        ValueError: the weight has a different shape.
     """
     if weight is None:
         return error.mean()

@@ -206,7 +206,7 @@ def q_nstep_td_error_with_rescale(
     trans_fn: Callable[[Tensor], Tensor] = value_transform,
     inv_trans_fn: Callable[[Tensor], Tensor] = value_inv_transform,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` where q lives in the space of `trans_fn`: the target is h(return of h^-1(q')).
+    """`(loss, error [B])` where q is in the space of `trans_fn`: the target is h(return of h^-1(q')).
 
     Raises:
         AssertionError: the action is not [B].
@@ -226,7 +226,7 @@ def m_q_1step_td_error(
     """`(loss, error [B], action gap, clip fraction [B])` of Munchausen Q-learning, https://arxiv.org/abs/2007.14430.
 
     With pi = softmax(target q / tau), the target is r + alpha * clip(tau log pi(a|s), -1, 0) plus the discounted
-    soft value of what follows, sum_a' pi(a'|s') (q'(s', a') - tau log pi(a'|s')). The action gap is the mean
+    soft next value, sum_a' pi(a'|s') (q'(s', a') - tau log pi(a'|s')). The action gap is the mean
     distance of the two largest values of `target_q`, 0 for a single action; the clip fraction is 1 for a sample
     whose tau log pi is clipped, else 0.
 
@@ -262,7 +262,7 @@ def q_nstep_sql_td_error(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`(loss, error [B], soft value [B])` of n-step soft Q-learning, https://arxiv.org/abs/1702.08165.
 
-    What follows is worth alpha log sum_a exp(q'(a) / alpha); `next_n_action` is not used. See `q_nstep_td_error`.
+    The next value is alpha log sum_a exp(q'(a) / alpha); `next_n_action` is not used. See `q_nstep_td_error`.
     """
     soft_value = alpha * torch.logsumexp(data.next_n_q.detach() / alpha, -1)
     target = _nstep_target(soft_value, data.reward, data.done, gamma, nstep, cum_reward, value_gamma)
@@ -280,7 +280,7 @@ def bdq_nstep_td_error(
 ) -> tuple[Tensor, Tensor]:
     """`(loss, error [B])` of the branching network of https://arxiv.org/abs/1711.08946.
 
-    The values are [B, D, N], the actions [B, D] of D branches. All branches learn one target: the return with the mean
+    The values are [B, D, N], the actions [B, D] of D branches. All branches share one target: the return with the mean
     over the branches of the next values. The error is the mean of theirs. See `q_nstep_td_error` for the rest.
     """
     next_value = _chosen(data.next_n_q, data.next_n_action).mean(-1)

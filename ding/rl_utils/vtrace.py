@@ -1,4 +1,4 @@
-"""V-trace: actor-critic losses of sequences that another policy has acted in (https://arxiv.org/abs/1802.01561)."""
+"""V-trace: off-policy actor-critic losses of sequences (https://arxiv.org/abs/1802.01561)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_term
 
 
 class vtrace_data(NamedTuple):
-    """Sequences of T steps, B side by side."""
+    """B sequences of T steps."""
 
-    target_output: Any  # what the policy says now: logit [T, B, N], or `{'mu', 'sigma'}` [T, B, A]
-    behaviour_output: Any  # the same of the policy that has acted
+    target_output: Any  # of the current policy: logit [T, B, N], or `{'mu', 'sigma'}` [T, B, A]
+    behaviour_output: Any  # the same of the behaviour policy
     action: Tensor  # [T, B] int64, or [T, B, A]
-    value: Tensor  # [T + 1, B], of the observations and of the one after the last step; 0 where an episode is over
+    value: Tensor  # [T + 1, B], of the observations and of the one after the last step; 0 if the episode is over
     reward: Tensor  # [T, B]
     weight: Tensor | None  # [T, B]
 
@@ -46,17 +46,17 @@ def vtrace_targets(
     c_clip_ratio: float = 1.0,
     rho_pg_clip_ratio: float = 1.0,
 ) -> VtraceTargets:
-    """What value and policy are to learn of each step; all arguments and results are [T, B].
+    """Returns the value targets and advantages; all arguments and results are [T, B].
 
     With delta_t = rho_t (r_t + discount_t V'_t - V_t), v_t = V_t + delta_t + discount_t lambda c_t (v_{t+1} - V_{t+1}),
-    where rho and c are the clipped ratio. The advantage is rho_pg_t (r_t + discount_t v_{t+1} - V_t), with V'_t in the
-    place of v_{t+1} where the trajectory does not go on.
+    where rho and c are the clipped ratio. The advantage is rho_pg_t (r_t + discount_t v_{t+1} - V_t), with V'_t
+    instead of v_{t+1} if the trajectory does not continue.
 
     Args:
-        ratio: probability of the action now, over that when it was taken.
+        ratio: probability of the action now, divided by that of the behaviour policy.
         value, next_value: V of the observations before and after a step.
-        discount: of the next value; 0 where an episode is over.
-        goes_on: whether the step after this one follows it in its trajectory; not at the last step.
+        discount: of the next value; 0 if the episode is over.
+        goes_on: whether the next step continues the trajectory; False at the last step.
     """
     rho, c, rho_pg = (ratio.clamp(max=limit) for limit in (rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio))
     delta = rho * (reward + discount * next_value - value)

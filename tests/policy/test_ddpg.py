@@ -392,7 +392,7 @@ def test_a_wrong_setting_is_refused(setting, value):
 
 
 def test_noise_without_a_deviation_or_with_bounds_in_the_wrong_order_is_refused():
-    with pytest.raises(ConfigError, match="policy.learn.noise = True needs policy.learn.noise_sigma"):
+    with pytest.raises(ConfigError, match="policy.learn.noise = True requires policy.learn.noise_sigma"):
         make_policy("learn", learn__noise=True)
     with pytest.raises(ConfigError, match="noise_range"):
         make_policy("learn", cls=TD3Policy, learn__noise_range={"min": 0.5, "max": -0.5})

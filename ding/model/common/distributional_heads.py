@@ -1,7 +1,7 @@
 """Heads of value distributions, categorical or by quantiles, and the head of branching dueling networks.
 
-Shapes: B batch, N actions, T quantile fractions, D branches. Each `logit` is an expected value, so that whatever acts
-on the `logit` of a Q network acts on these, too.
+Shapes: B batch, N actions, T quantile fractions, D branches. Each `logit` is an expected value, so these heads
+can replace those of a Q network.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ding.utils.config_helper import ConfigError
 
 
 class DistributionHead(nn.Module):
-    """A categorical value distribution for each action: `{'logit': [B, N], 'distribution': [B, N, n_atom]}`.
+    """Head with a categorical value distribution per action: `{'logit': [B, N], 'distribution': [B, N, n_atom]}`.
 
     The distribution gives a probability to each of `n_atom` values, evenly spaced from `v_min` to `v_max`, plus `eps`,
-    so that its logarithm is finite. `logit` is its mean. See https://arxiv.org/abs/1707.06887.
+    to keep logarithms finite. `logit` is its mean. See https://arxiv.org/abs/1707.06887.
 
     Raises:
-        ConfigError: there are fewer than two values, or `v_min` is not below `v_max`.
+        ConfigError: there are fewer than two atoms, or `v_min` is not below `v_max`.
 
     Example:
         >>> output = DistributionHead(8, 3, n_atom=11)(torch.rand(2, 8))
@@ -151,12 +151,12 @@ class QuantileHead(nn.Module):
     """Values at T random fractions: `{'logit': [B, N], 'q': [T, B, N], 'quantiles': [T * B, 1]}`.
 
     The fractions are drawn at each forward, for each row of the batch; row b of fraction t is row t * B + b of
-    `quantiles`. `logit` is the mean of the values, or, where risk is distorted, of values at T other fractions that are
-    distorted. See https://arxiv.org/abs/1806.06923.
+    `quantiles`. `logit` is the mean of the values or, with risk distortion, of the values at T other, distorted
+    fractions. See https://arxiv.org/abs/1806.06923.
 
     Args:
-        quantile_embedding_size: how many cosines a fraction is embedded by.
-        beta_function_type: the distortion of risk, a key of `ding.rl_utils.beta_function.beta_function_map`.
+        quantile_embedding_size: the number of cosines in the embedding of a fraction.
+        beta_function_type: the risk distortion, a key of `ding.rl_utils.beta_function.beta_function_map`.
 
     Raises:
         KeyError: an unknown `beta_function_type`.
@@ -191,7 +191,7 @@ class QuantileHead(nn.Module):
         self.beta_function = beta_function_map[beta_function_type]
 
     def forward(self, x: Tensor, num_quantiles: int | None = None) -> dict[str, Tensor]:
-        """As above; `num_quantiles` in place of the head's own."""
+        """Forward with `num_quantiles` instead of the default number."""
         count = self.num_quantiles if num_quantiles is None else num_quantiles
         tau = torch.rand(count, len(x), 1, device=x.device, dtype=x.dtype)
         q = self._values(x, tau)
@@ -217,7 +217,7 @@ class FQFHead(nn.Module):
     - `q_tau_i` [B, T - 1, N]: the values at the inner fractions, without gradient.
     - `entropies` [B, 1]: of the widths of the parts.
 
-    The proposal takes no part in the gradient of the embedding.
+    The embedding gets no gradient from the proposal.
 
     Example:
         >>> output = FQFHead(8, 3, num_quantiles=4)(torch.rand(2, 8))
@@ -273,9 +273,9 @@ class FQFHead(nn.Module):
 
 
 class BranchingHead(nn.Module):
-    """Values of D actions that are chosen side by side: `{'logit': [B, D, bins]}`.
+    """Values of D simultaneous actions: `{'logit': [B, D, bins]}`.
 
-    Each branch has advantages of its own, with zero mean, on one value of the state that all share. See
+    Each branch has its own advantages, with zero mean, added to a shared state value. See
     https://arxiv.org/abs/1711.08946.
 
     Example:

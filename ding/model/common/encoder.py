@@ -17,7 +17,7 @@ from ding.torch_utils.network.normalization import ChannelLayerNorm
 from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
 from ding.utils.default_helper import squeeze
 
-# A number (or [number]) for vectors, (C, H, W) for images, a mapping of names to such for dict observations.
+# A number (or [number]) for vectors, (C, H, W) for images, a mapping of names to shapes for dict observations.
 ObsShape = int | Sequence[int] | Mapping[str, Any]
 
 
@@ -29,18 +29,18 @@ def build_encoder(
     dropout: float | None = None,
     image_encoder: Callable[[Sequence[int]], nn.Module] | None = None,
 ) -> nn.Module:
-    """The encoder for observations of `obs_shape`; the width of its embeddings is its attribute `output_size`.
+    """Build the encoder for observations of `obs_shape`; its attribute `output_size` is the width of its embeddings.
 
     Args:
-        obs_shape: a number (or 1-D shape) for vectors, which get an `FCEncoder`; (C, H, W) for images; a dict of such,
-            or of dicts, for dict observations, which get a `DictEncoder`.
+        obs_shape: a number (or 1-D shape) for vectors, encoded by an `FCEncoder`; (C, H, W) for images; a (nested)
+            dict of shapes for dict observations, encoded by a `DictEncoder`.
         hidden_size_list: the widths of the layers; the last one is the width of the embeddings.
         dropout: dropout probability in vector encoders, None for no dropout.
-        image_encoder: makes the encoder for images of a shape (C, H, W); None makes a `ConvEncoder` of
+        image_encoder: creates the encoder for images of shape (C, H, W); None creates a `ConvEncoder` from
             `hidden_size_list`. Its embeddings may have another width.
 
     Raises:
-        RuntimeError: a shape that has neither one nor three dimensions, or a dict without entries.
+        RuntimeError: a shape has neither one nor three dimensions, or a dict is empty.
 
     Example:
         >>> encoder = build_encoder({"position": 2, "goal": 2}, [32, 16])
@@ -67,12 +67,12 @@ def build_encoder(
 class DictEncoder(nn.Module):
     """An encoder for each entry of a dict observation, and a layer that joins their embeddings.
 
-    `{name: [B, *shape]}` to [B, output_size]. Entries that no encoder is named for are ignored.
+    `{name: [B, *shape]}` to [B, output_size]. Entries without an encoder are ignored.
 
     Args:
         encoders: the encoder of each entry, with an attribute `output_size`.
         output_size: the width of the joint embeddings.
-        activation: follows the joining layer.
+        activation: the activation after the joining layer.
 
     Example:
         >>> encoder = DictEncoder({"arm": FCEncoder(3, [8]), "camera": ConvEncoder((1, 36, 36), [4, 4, 8])}, 16)
@@ -82,8 +82,8 @@ class DictEncoder(nn.Module):
 
     def __init__(self, encoders: Mapping[str, nn.Module], output_size: int, activation: Activation = nn.ReLU) -> None:
         super().__init__()
-        # In the order of names, so that the order of a configuration does not matter. Names need not be attribute
-        # names, as those of a ModuleDict must.
+        # Sorted by name, so that the order in the config does not matter. A ModuleDict would require valid attribute
+        # names.
         self.names = sorted(encoders)
         self.encoders = nn.ModuleList(encoders[name] for name in self.names)
         self.output_size = output_size
@@ -102,8 +102,8 @@ class FCEncoder(nn.Module):
 
     Args:
         obs_shape: the width of an observation.
-        hidden_size_list: the widths of the layers; with `res_block` all equal, and one block for each entry.
-        norm_type: normalisation inside the residual blocks; plain layers have none.
+        hidden_size_list: the widths of the layers; with `res_block` they must be equal, one block per entry.
+        norm_type: normalisation inside the residual blocks; plain layers are not normalised.
         dropout: dropout probability, None for no dropout.
 
     Raises:
@@ -151,19 +151,19 @@ class FCEncoder(nn.Module):
 class ConvEncoder(nn.Module):
     """Convolutional encoder: [B, C, H, W] -> [B, hidden_size_list[-1]].
 
-    One convolution with activation for each kernel, then a `ResBlock` for each further size but the last, then a linear
-    layer without activation.
+    A convolution with activation per kernel, then a `ResBlock` per further size except the last, then a linear layer
+    without activation.
 
     Args:
         obs_shape: (C, H, W).
-        hidden_size_list: channels of the convolutions and residual blocks, and last the size of the embedding (which
-            is the last convolution's too where the list is no longer than `kernel_size`).
-        padding: one number for each convolution; None pads nothing.
+        hidden_size_list: channels of the convolutions and residual blocks, and finally the size of the embedding (which
+            is also that of the last convolution if the list is not longer than `kernel_size`).
+        padding: one number per convolution; None means no padding.
         layer_norm: normalise each pixel over its channels after each convolution.
         norm_type: normalisation inside the residual blocks.
 
     Raises:
-        AssertionError: the list lengths do not fit, or a residual block is not as wide as the last convolution.
+        AssertionError: the lists differ in length, or a residual block is not as wide as the last convolution.
         ValueError: an image of `obs_shape` is too small for the kernels.
 
     Example:
@@ -237,7 +237,7 @@ def _conv_output_size(
         if size < 1:
             raise ValueError(
                 f"images of obs_shape {obs_shape} are too small for kernel_size {list(kernel_size)} with stride "
-                f"{list(stride)}; give smaller kernels or larger images"
+                f"{list(stride)}; use smaller kernels or larger images"
             )
     return size
 

@@ -43,7 +43,7 @@ def head_branch(
 
 
 class DiscreteHead(nn.Module):
-    """One value (or logit) for each action: `{'logit': [B, output_size]}`.
+    """Head with one value (or logit) per action: `{'logit': [B, output_size]}`.
 
     With `noise` its layers are `NoiseLinearLayer`.
 
@@ -71,7 +71,7 @@ class DiscreteHead(nn.Module):
 
 
 class DuelingHead(nn.Module):
-    """Advantages with zero mean plus a state value: `{'logit': [B, output_size]}`.
+    """Dueling head, zero-mean advantages plus a state value: `{'logit': [B, output_size]}`.
 
     See "Dueling Network Architectures for Deep Reinforcement Learning", https://arxiv.org/abs/1511.06581.
 
@@ -109,7 +109,7 @@ class DuelingHead(nn.Module):
 
 
 class RegressionHead(nn.Module):
-    """Real-valued output: `{'pred': [B, output_size]}`, [B] when `output_size` is 1.
+    """Head with real-valued outputs: `{'pred': [B, output_size]}`, [B] when `output_size` is 1.
 
     Args:
         hidden_size: width of the `layer_num` hidden layers; `input_size` when None.
@@ -146,13 +146,13 @@ class RegressionHead(nn.Module):
 
 
 class ReparameterizationHead(nn.Module):
-    """Mean and deviation of a Gaussian action: `{'mu': [B, output_size], 'sigma': [B, output_size]}`.
+    """Head with mean and deviation of a Gaussian action: `{'mu': [B, output_size], 'sigma': [B, output_size]}`.
 
     Args:
-        sigma_type: where sigma comes from. 'fixed': `fixed_sigma_value`; 'independent': exp of one parameter for each
+        sigma_type: the source of sigma. 'fixed': `fixed_sigma_value`; 'independent': exp of one parameter for each
             action dimension; 'conditioned': exp of a layer on the embedding, its logarithm clamped to [-20, 2];
             'happo': 0.5 * sigmoid of one parameter for each action dimension.
-        bound_type: 'tanh' squashes mu into (-1, 1); None leaves it.
+        bound_type: 'tanh' squashes mu into (-1, 1); None does not.
         hidden_size: width of the `layer_num` hidden layers; `input_size` when None.
 
     Raises:
@@ -219,10 +219,10 @@ class ReparameterizationHead(nn.Module):
 
 
 class MultiHead(nn.Module):
-    """One head for each part of a composite action; their outputs as `{key: [output of each head]}`.
+    """One head per part of a composite action; returns `{key: [output of each head]}`.
 
     Args:
-        head_cls: the class of the heads; it gets `hidden_size`, its entry of `output_size_list` and `head_kwargs`.
+        head_cls: the class of the heads, called with `hidden_size`, its entry of `output_size_list` and `head_kwargs`.
 
     Example:
         >>> out = MultiHead(DiscreteHead, 8, [2, 3], layer_num=1)(torch.rand(4, 8))
@@ -251,7 +251,7 @@ head_cls_map: dict[str, type[nn.Module]] = {
 
 
 def independent_normal_dist(logits: Mapping[str, torch.Tensor] | Sequence[torch.Tensor]) -> Independent[Normal]:
-    """The Gaussian with independent dimensions of `{'mu', 'sigma'}` or the pair (mu, sigma).
+    """The independent Gaussian of `{'mu', 'sigma'}` or the pair (mu, sigma).
 
     Raises:
         TypeError: `logits` is neither a mapping nor a pair.

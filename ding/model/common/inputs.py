@@ -1,4 +1,4 @@
-"""What the model templates share about their inputs: shapes, and the check of a batch."""
+"""Input handling of the model templates: shapes, and the check of a batch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ding.utils.default_helper import squeeze
 
 
 def as_shape(shape: int | Sequence[int]) -> int | tuple[int, ...]:
-    """A number for a number or a 1-D shape, else a tuple."""
+    """Returns a number for a number or a 1-D shape, otherwise a tuple."""
     squeezed: Any = squeeze(shape)
     return int(squeezed) if isinstance(squeezed, Integral) else tuple(squeezed)
 
 
 def as_obs_shape(shape: ObsShape) -> ObsShape:
-    """The shape as a tuple, (N,) for a number; for dict observations a dict of such."""
+    """Returns the shape as a tuple, (N,) for a number; for dict observations a dict of tuples."""
     if isinstance(shape, Mapping):
         return {name: as_obs_shape(entry) for name, entry in shape.items()}
     squeezed = as_shape(shape)
@@ -27,13 +27,13 @@ def as_obs_shape(shape: ObsShape) -> ObsShape:
 
 
 def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module) -> Any:
-    """The observations [*B, *obs_shape] in `x` as floating point numbers.
+    """Returns the observations [*B, *obs_shape] in `x` in floating point.
 
-    They are `x` itself, or its entry `observation` where `x` is a dict; dict observations may be either, too. Integers
-    get the dtype of the first parameter of `model`.
+    They are `x` itself, or its entry `observation` if `x` is a dict; this also holds for dict observations. Integers
+    are converted to the dtype of the first parameter of `model`.
 
     Args:
-        obs_shape: a tuple; for dict observations a dict of such, whose entries are taken out of `x`.
+        obs_shape: a tuple; for dict observations a dict of tuples, whose keys are read from `x`.
 
     Raises:
         KeyError: a dict without `observation`, or without an entry of `obs_shape`.
@@ -60,7 +60,7 @@ def _entries(x: Any, obs_shape: Mapping[str, Any], model: nn.Module, path: str) 
             entries[name] = _entries(entry, shape, model, entry_path)
         else:
             if shape == (1,) and (entry.dim() == 1 or entry.shape[-1] != 1):
-                entry = entry.unsqueeze(-1)  # a batch of dicts has its members [1] as [B]
+                entry = entry.unsqueeze(-1)  # in a batch of dicts, entries [1] are [B]
             entries[name] = _checked(entry, shape, model, entry_path)
     return entries
 

@@ -1,4 +1,4 @@
-"""Building a model from its configuration."""
+"""Building a model from its config."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MEANINGS = {
 
 
 def create_model(cfg: Mapping[str, Any]) -> nn.Module:
-    """The registered model `cfg.type`, constructed with all other keys of `cfg` as keyword arguments.
+    """Build the registered model `cfg.type`, with all other keys of `cfg` as keyword arguments.
 
-    Modules named in `import_names` are imported first, so that they can register the type. `cfg` stays untouched.
+    Modules named in `import_names` are imported first, so that they can register the type. `cfg` is not changed.
 
     Raises:
-        ConfigError: an argument that the model needs is missing.
+        ConfigError: an argument that the model requires is missing.
         KeyError: `type` is missing or nothing is registered under it.
-        TypeError: the model does not take one of the keys.
+        TypeError: the model does not accept one of the keys.
 
     Example:
         >>> import ding.model.template.q_learning

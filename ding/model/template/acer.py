@@ -17,12 +17,12 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 @MODEL_REGISTRY.register("acer")
 class ACER(VAC):
-    """`VAC` for discrete actions with two encoders, whose critic gives a Q value for each action.
+    """`VAC` for discrete actions with two encoders and a critic with one Q value per action.
 
     Args:
-        obs_shape, encoder_hidden_size_list, activation, norm_type: as of `VAC`.
+        obs_shape, encoder_hidden_size_list, activation, norm_type: as in `VAC`.
         action_shape: the number of actions.
-        actor_head_hidden_size, actor_head_layer_num, critic_head_hidden_size, critic_head_layer_num: as of `VAC`.
+        actor_head_hidden_size, actor_head_layer_num, critic_head_hidden_size, critic_head_layer_num: as in `VAC`.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Networks that imitate."""
+"""Networks for behaviour cloning."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 @MODEL_REGISTRY.register("discrete_bc")
 class DiscreteBC(DQN):
-    """One logit for each action; the network of `DQN`.
+    """One logit per action; the network of `DQN`.
 
     Args:
-        strides: of the convolutions of an image encoder; None for the usual ones.
+        strides: of the convolutions of an image encoder; None for the defaults.
 
     Example:
         >>> import torch
@@ -61,13 +61,13 @@ class ContinuousBC(nn.Module):
         obs_shape: the width of an observation.
         action_shape: the number of dimensions A of an action.
         action_space: 'regression' (actions in (-1, 1)) or 'reparameterization' (mean and deviation of a Gaussian, both
-            made of the observation).
+            computed from the observation).
         actor_head_hidden_size: width of all hidden layers.
         actor_head_layer_num: hidden layers after the first one.
 
     Raises:
         AssertionError: an unknown `action_space`.
-        ValueError: observations or actions of another rank.
+        ValueError: the shape of observations or actions is not one-dimensional.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The actor-critic network of cooperating agents: each acts on what it sees, and the critic sees all."""
+"""The actor-critic network of cooperating agents: decentralized actors and a centralized critic."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ class MAVAC(nn.Module):
 
     Args:
         agent_obs_shape: the width of an agent's own observation.
-        global_obs_shape: the width of the state that the critic judges.
+        global_obs_shape: the width of the state that the critic evaluates.
         action_shape: the number of discrete actions of an agent, or of dimensions of its continuous action.
         agent_num: A.
         action_space: 'discrete' or 'continuous'.
         sigma_type, bound_type: of continuous actions, see `ReparameterizationHead`.
-        encoder: two modules that stand before actor and critic. The width of their embeddings is their attribute
-            `output_size` where they have one, else that of the observations.
+        encoder: two modules that encode the inputs of actor and critic. The width of their embeddings is their
+            attribute `output_size`, or that of the observations if they have none.
 
     Attributes:
-        actor, critic: `[encoder, head]` of each. They hold the same modules as `actor_head`, `critic_head`, ..., so the
+        actor, critic: `[encoder, head]` of each. They contain the same modules as `actor_head`, `critic_head`, ..., so
+        the
             state dict has each parameter under two names.
 
     Raises:
@@ -93,15 +94,16 @@ class MAVAC(nn.Module):
         self.critic = nn.ModuleList([self.critic_encoder, self.critic_head])
 
     def forward(self, inputs: Mapping[str, Any], mode: str) -> dict[str, Any]:
-        """What the method called `mode` returns.
+        """Call the method named `mode`.
 
         Args:
             inputs: `agent_state` [B, A, *agent_obs_shape], `global_state` [B, A, *global_obs_shape] or
-                [B, *global_obs_shape], and perhaps `action_mask` [B, A, N] (1 for a legal action), which is passed on.
+                [B, *global_obs_shape], and optionally `action_mask` [B, A, N] (1 for a legal action), which is passed
+                on.
 
         Raises:
             AssertionError: an unknown mode.
-            ValueError: the observations do not have the shapes that the model was made for.
+            ValueError: the observations do not have the shapes of the model's config.
             KeyError: one of them is missing.
         """
         if mode not in self.mode:
@@ -117,17 +119,17 @@ class MAVAC(nn.Module):
         return {"logit": output["logit"], **({"action_mask": x["action_mask"]} if "action_mask" in x else {})}
 
     def compute_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
-        """`{'value': [B, A]}`, or [B] where all agents have one global state."""
+        """`{'value': [B, A]}`, or [B] if all agents share one global state."""
         state: Tensor = observations_of(x["global_state"], self.global_obs_shape, self)
         return {"value": self.critic_head(self.critic_encoder(state))["pred"]}
 
     def compute_actor_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
-        """What both return."""
+        """The outputs of both."""
         return {**self.compute_actor(x), **self.compute_critic(x)}
 
 
 def _behind_a_layer(encoder: nn.Module, obs_shape: Any, size: int, act: nn.Module | None, head: nn.Module) -> nn.Module:
-    """`head`, whose embeddings have the width `size`, with a linear layer and activation before it."""
+    """Prepend a linear layer with activation to `head`, for inputs of width `size`."""
     width: Any = getattr(encoder, "output_size", None) or as_shape(obs_shape)
     if not isinstance(width, int):
         raise ValueError(f"obs_shape {obs_shape!r} is not supported without an encoder that has an output_size")

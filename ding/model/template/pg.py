@@ -21,16 +21,16 @@ ACTION_SPACES = ("discrete", "continuous")
 
 @MODEL_REGISTRY.register("pg")
 class PG(nn.Module):
-    """Encoder and head that give the distribution of the action.
+    """Encoder and head for the action distribution.
 
     Args:
-        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of such for dict
+        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of shapes for dict
             observations, see `build_encoder`.
-        action_shape: the number of discrete actions, or a list of them, one for each part of a multi-discrete action;
+        action_shape: the number of discrete actions, or a list of them, one per part of a multi-discrete action;
             the number of dimensions of a continuous action.
         action_space: 'discrete' or 'continuous'. The deviation of continuous actions is a parameter.
-        head_hidden_size: width of the head's hidden layers, the last encoder size when None. A discrete head of another
-            width than the embedding has a linear layer with activation before it.
+        head_hidden_size: width of the head's hidden layers, the last encoder size when None. If the width of a
+            discrete head differs from that of the embedding, a linear layer with activation is inserted.
         norm_type: normalisation in the head, and in image encoders.
 
     Raises:
@@ -69,15 +69,15 @@ class PG(nn.Module):
     def forward(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """`{'logit': ..., 'dist': ...}` for observations [B, *obs_shape].
 
-        The logit is [B, N] for discrete actions, with a categorical distribution (of each a list if multi-discrete),
+        The logit is [B, N] for discrete actions, with a categorical distribution (lists of both if multi-discrete),
         and `{'mu': [B, A], 'sigma': [B, A]}` with an independent normal one for continuous actions.
 
         Dict observations have the entries of `obs_shape`. `x` may also be a dict with `observation` and `action_mask`
-        [B, N] (a list of masks if multi-discrete, 1 for a legal action). Illegal actions are then never drawn, and the
-        mask is passed on.
+        [B, N] (a list of masks if multi-discrete, 1 for a legal action). Illegal actions are then never sampled, and
+        the mask is passed on.
 
         Raises:
-            ValueError: the observations do not have the shape that the model was made for.
+            ValueError: the observations do not have the shape of the model's config.
             KeyError: a dict without `observation`, or without an entry of `obs_shape`.
         """
         output: dict[str, Any] = self.head(self.encoder(observations_of(x, self.obs_shape, self)))

@@ -1,4 +1,4 @@
-"""The networks of phasic policy gradient: an actor-critic, and a critic that shares nothing with it."""
+"""The networks of phasic policy gradient: an actor-critic, and a separate critic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 @MODEL_REGISTRY.register("ppg")
 class PPG(nn.Module):
-    """A `VAC`, `actor_critic`, and `aux_critic`, which begins as a copy of its critic and learns by itself.
+    """A `VAC`, `actor_critic`, and `aux_critic`, a separate critic that starts as a copy of its critic.
 
     The arguments are those of `VAC`.
 
@@ -63,7 +63,7 @@ class PPG(nn.Module):
         self.aux_critic = copy.deepcopy(self.actor_critic.critic)
 
     def forward(self, inputs: Tensor | Mapping[str, Any], mode: str) -> dict[str, Any]:
-        """What the method called `mode` returns for observations [B, *obs_shape]; see `VAC`.
+        """Call the method named `mode` with observations [B, *obs_shape]; see `VAC`.
 
         Raises:
             AssertionError: an unknown mode.

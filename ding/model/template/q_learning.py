@@ -27,13 +27,13 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 
 class QNetwork(nn.Module):
-    """What all Q networks share: an encoder, a projection where the head has another width, and the head.
+    """Base class of Q networks: an encoder, an optional projection, and a head.
 
-    Where `head_hidden_size` is not the width of the encoder's output, a linear layer with activation, `projection`,
-    stands between encoder and head.
+    If `head_hidden_size` differs from the width of the encoder's output, a linear layer with activation, `projection`,
+    is inserted between encoder and head.
 
     Args:
-        make_head: makes the head, given the width of its input.
+        make_head: creates the head, given the width of its input.
     """
 
     projection: nn.Module | None
@@ -59,14 +59,14 @@ class QNetwork(nn.Module):
         self._obs_shape = as_obs_shape(obs_shape)
 
     def forward(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """The head's output for observations [B, *obs_shape]: `logit` [B, N], and what else the head gives.
+        """Returns the head's output for observations [B, *obs_shape]: `logit` [B, N], and the head's other entries.
 
-        For multi-discrete actions each entry is a list with an entry for each head. Dict observations have the entries
+        For multi-discrete actions each entry is a list with one item per head. Dict observations have the entries
         of `obs_shape`. `x` may also be a dict with `observation` and `action_mask` [B, N] (a list of masks if
         multi-discrete, 1 for a legal action); the mask is passed on.
 
         Raises:
-            ValueError: the observations do not have the shape that the model was made for.
+            ValueError: the observations do not have the shape of the model's config.
             KeyError: a dict without `observation`, or without an entry of `obs_shape`.
         """
         embedding = self.encoder(observations_of(x, self._obs_shape, self))
@@ -80,7 +80,7 @@ class QNetwork(nn.Module):
 def _head_maker(
     head_cls: type[nn.Module], action_shape: int | Sequence[int], **head_kwargs: Any
 ) -> Callable[[int], nn.Module]:
-    """Makes a `head_cls` for the width of its input; for multi-discrete actions one for each part."""
+    """Returns a function that creates a `head_cls` for an input width; for multi-discrete actions one per part."""
     output_size = as_shape(action_shape)
     if isinstance(output_size, int):
         return lambda hidden_size: head_cls(hidden_size, output_size, **head_kwargs)
@@ -89,18 +89,18 @@ def _head_maker(
 
 @MODEL_REGISTRY.register("dqn")
 class DQN(QNetwork):
-    """Encoder and head that give one Q value for each action.
+    """Encoder and head with one Q value per action.
 
     Args:
-        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of such for dict
+        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of shapes for dict
             observations, see `build_encoder`.
-        action_shape: the number of actions, or a list of them, one for each part of a multi-discrete action.
-        dueling: whether the head is a `DuelingHead`; else it is a `DiscreteHead`.
-        head_hidden_size: width of the head's hidden layers, the last encoder size when None. Where it is another
-            width, a linear layer with activation, `projection`, stands between encoder and head.
+        action_shape: the number of actions, or a list of them, one per part of a multi-discrete action.
+        dueling: whether to use a `DuelingHead` instead of a `DiscreteHead`.
+        head_hidden_size: width of the head's hidden layers, the last encoder size when None. If it differs
+            from the encoder's, a linear layer with activation, `projection`, is inserted.
         norm_type: normalisation in the head.
         dropout: dropout probability in a vector encoder and in the head, None for no dropout.
-        init_bias: start of the bias of the head's last layer (of the advantages, if dueling).
+        init_bias: initial bias of the head's last layer (of the advantages, if dueling).
         noise: whether the head consists of `NoiseLinearLayer`.
 
     Raises:
@@ -146,17 +146,17 @@ class DQN(QNetwork):
 
 @MODEL_REGISTRY.register("drqn")
 class DRQN(nn.Module):
-    """A Q network with memory: encoder, recurrent layer and head (https://arxiv.org/abs/1507.06527).
+    """A recurrent Q network: encoder, recurrent layer and head (https://arxiv.org/abs/1507.06527).
 
     Args:
-        obs_shape, action_shape, encoder_hidden_size_list, dueling, head_layer_num, activation, norm_type: as of `DQN`.
+        obs_shape, action_shape, encoder_hidden_size_list, dueling, head_layer_num, activation, norm_type: as in `DQN`.
         head_hidden_size: H, width of the recurrent state and of the head, the last encoder size when None.
         lstm_type: the kind of recurrent layer, see `ding.torch_utils.network.rnn.get_lstm`.
         res_link: add the embedding to the output of the recurrent layer.
 
     Raises:
         RuntimeError: `obs_shape` has neither one nor three dimensions.
-        ValueError: `res_link` where the embedding is not as wide as the recurrent state.
+        ValueError: `res_link` is set, but the embedding is not as wide as the recurrent state.
 
     Example:
         >>> model = DRQN(obs_shape=4, action_shape=2)
@@ -201,18 +201,18 @@ class DRQN(nn.Module):
     def forward(
         self, inputs: Mapping[str, Any], inference: bool = False, saved_state_timesteps: Sequence[int] | None = None
     ) -> dict[str, Any]:
-        """Q values of one step for each of B envs (`inference`), or of sequences of T steps.
+        """Compute Q values of one step for B envs (`inference`), or of sequences of T steps.
 
         Args:
             inputs: `obs` [B, *obs_shape], or [T, B, *obs_shape] of sequences (or a dict with `observation` and
                 `action_mask`, which is passed on), and `prev_state`, the B states before the first step, in any form
-                that `ding.torch_utils.network.rnn` knows; None is zeros.
-            saved_state_timesteps: numbers of steps after which the states are to be returned, too.
+                that `ding.torch_utils.network.rnn` accepts; None means zeros.
+            saved_state_timesteps: numbers of steps after which the states are also returned.
 
         Returns:
-            `logit` [B, N] or [T, B, N] (a list of such if multi-discrete) and `next_state`, a list of B states. Of
+            `logit` [B, N] or [T, B, N] (a list if multi-discrete) and `next_state`, a list of B states. For
             sequences also `hidden_state` [T, B, H], the outputs of the recurrent layer, and with
-            `saved_state_timesteps` `saved_state`, a list of B states for each of them (0: those before the first step).
+            `saved_state_timesteps` `saved_state`, a list of B states for each (0: before the first step).
         """
         x, state = inputs["obs"], inputs["prev_state"]
         observation = x if isinstance(x, Tensor) else x["observation"]
@@ -221,7 +221,7 @@ class DRQN(nn.Module):
         steps, batch = observation.shape[:2]
         embedding = self.encoder(observations_of(observation.flatten(0, 1), self._obs_shape, self))
         embedding = embedding.view(steps, batch, -1)
-        # The sequence is run in pieces that end where a state is to be saved.
+        # The sequence is split where a state is saved.
         saved, pieces, start = {}, [], 0
         for stop in sorted({*(saved_state_timesteps or ()), steps}):
             if stop > start:
@@ -254,8 +254,8 @@ def _fill_last_bias(head: nn.Module, value: float) -> None:
 class C51DQN(QNetwork):
     """Encoder and `DistributionHead`: a categorical value distribution for each action.
 
-    `forward` gives `logit` [B, N] and `distribution` [B, N, n_atom]. Arguments as for `DQN`, with the lowest and the
-    highest value and the number of the atoms.
+    `forward` returns `logit` [B, N] and `distribution` [B, N, n_atom]. Arguments as in `DQN`, plus range and number of
+    the atoms.
 
     Example:
         >>> import torch
@@ -293,7 +293,7 @@ class C51DQN(QNetwork):
 
 @MODEL_REGISTRY.register("rainbowdqn")
 class RainbowDQN(QNetwork):
-    """As `C51DQN`, with a `RainbowHead`: dueling, and of noisy layers.
+    """As `C51DQN`, with a `RainbowHead`: dueling, with noisy layers.
 
     Example:
         >>> import torch
@@ -332,7 +332,7 @@ class RainbowDQN(QNetwork):
 class QRDQN(QNetwork):
     """Encoder and `QRDQNHead`: quantiles of each action's value at fixed fractions.
 
-    `forward` gives `logit` [B, N], `q` [B, N, num_quantiles] and `tau` [B, num_quantiles, 1].
+    `forward` returns `logit` [B, N], `q` [B, N, num_quantiles] and `tau` [B, num_quantiles, 1].
 
     Example:
         >>> import torch
@@ -367,7 +367,7 @@ class QRDQN(QNetwork):
 class IQN(QNetwork):
     """Encoder and `QuantileHead`: values at random fractions.
 
-    `forward` gives `logit` [B, N], `q` [num_quantiles, B, N] and `quantiles` [num_quantiles * B, 1].
+    `forward` returns `logit` [B, N], `q` [num_quantiles, B, N] and `quantiles` [num_quantiles * B, 1].
 
     Example:
         >>> import torch
@@ -402,7 +402,7 @@ class IQN(QNetwork):
 
 @MODEL_REGISTRY.register("fqf")
 class FQF(QNetwork):
-    """Encoder and `FQFHead`: values at fractions that are learnt, too; see `FQFHead` for what `forward` gives.
+    """Encoder and `FQFHead`: values at fractions that are learnt, too; see `FQFHead` for what `forward` returns.
 
     Example:
         >>> import torch
@@ -437,16 +437,16 @@ class FQF(QNetwork):
 
 @MODEL_REGISTRY.register("bdq")
 class BDQ(QNetwork):
-    """Encoder and `BranchingHead`: `forward` gives `logit` [B, num_branches, action_bins_per_branch].
+    """Encoder and `BranchingHead`: `forward` returns `logit` [B, num_branches, action_bins_per_branch].
 
     Args:
-        num_branches: how many actions are chosen side by side, such as the dimensions of a continuous action.
-        action_bins_per_branch: how many values each of them may take.
+        num_branches: the number of simultaneous actions, such as the dimensions of a continuous action.
+        action_bins_per_branch: the number of values of each action.
         layer_num, a_layer_num, v_layer_num: hidden layers of the head; of its advantages and its value, `layer_num`
             when None.
 
     Raises:
-        ValueError: there is no branch.
+        ValueError: `num_branches` is below 1.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Actor-critic networks whose critics judge actions: Q(s, a), or Q(s, .) for discrete actions."""
+"""Actor-critic networks with action values: Q(s, a), or Q(s, .) for discrete actions."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ding.torch_utils.network.activation import Activation, as_activation
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 ACTION_SPACES = ("regression", "reparameterization", "hybrid")
-# The layers of the encoder of dict observations where none are given.
+# Default layers of the encoder of dict observations.
 _DICT_SIZES = (128, 128, 64)
 
 
 class ActorAndCritic(nn.Module):
-    """A model whose forward pass is one of two methods: `compute_actor` and `compute_critic`."""
+    """A model with two forward modes: `compute_actor` and `compute_critic`."""
 
     mode = ["compute_actor", "compute_critic"]
 
     def forward(self, inputs: Any, mode: str) -> dict[str, Any]:
-        """What the method called `mode` returns for `inputs`.
+        """Call the method named `mode` with `inputs`.
 
         Raises:
             AssertionError: an unknown mode.
-            ValueError: the observations do not have the shape that the model was made for.
+            ValueError: the observations do not have the shape of the model's config.
         """
         if mode not in self.mode:
             raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
@@ -39,13 +39,14 @@ class ActorAndCritic(nn.Module):
 
 
 class QActorCritic(ActorAndCritic):
-    """What the models of this module share: observations in, encoders, one or two critics, two modes.
+    """Base class of the models in this module: observations, encoders, one or two critics, two modes.
 
     Attributes:
-        actor, critic: `[encoder, head]` of each. They hold the same modules as `actor_encoder`, `actor_head`, ..., so
-            the state dict has each parameter under two names. The forward pass calls the modules of those names, so
-            whoever exchanges a part assigns `model.actor_encoder`, `model.actor_head`, ...
-        twin_critic: whether there are two critics, whose head is a list then.
+        actor, critic: `[encoder, head]` of each. They contain the same modules as `actor_encoder`, `actor_head`, ...,
+        so
+            the state dict has each parameter under two names. The forward pass uses those attributes: to
+            replace a part, assign `model.actor_encoder`, `model.actor_head`, ...
+        twin_critic: whether there are two critics; the head is then a list.
     """
 
     actor_head: nn.Module
@@ -87,7 +88,7 @@ class QActorCritic(ActorAndCritic):
         return embedding
 
     def _q_value(self, x: Tensor, key: str) -> Any:
-        """Entry `key` of the output of the critic; of two critics, both in a list."""
+        """Entry `key` of the critic's output; for two critics, a list of both."""
         if not self.twin_critic:
             return self.critic_head(x)[key]
         heads: Any = self.critic_head
@@ -101,7 +102,7 @@ def _make_encoder(
     activation: nn.Module | None,
     norm_type: str | None,
 ) -> tuple[nn.Module, int]:
-    """The encoder for observations of `obs_shape`, and the width of its embeddings; vectors are not encoded."""
+    """The encoder for observations of `obs_shape`, and the width of its embeddings; vectors have no encoder."""
     if isinstance(obs_shape, tuple) and len(obs_shape) == 1:
         if hidden_size_list is not None or share_encoder:
             raise AssertionError(
@@ -128,7 +129,7 @@ def _make_encoder(
 
 
 def branch(input_size: int, hidden_size: int, activation: nn.Module | None, head: nn.Module) -> nn.Sequential:
-    """A linear layer with activation, then `head`."""
+    """Prepend a linear layer with activation to `head`."""
     act = nn.Identity() if activation is None else activation
     return nn.Sequential(nn.Linear(input_size, hidden_size), act, head)
 
@@ -138,18 +139,18 @@ class ContinuousQAC(QActorCritic):
     """An actor with real-valued actions, and one or two critics Q(s, a).
 
     Args:
-        obs_shape: a number (or 1-D shape) for vector observations, which are not encoded; (C, H, W) for images; a dict
-            of such for dict observations, see `build_encoder`.
-        action_shape: the number of dimensions A of an action. For a hybrid one a dict with `action_type_shape`, the
+        obs_shape: a number (or 1-D shape) for vector observations, which have no encoder; (C, H, W) for images; a dict
+            of shapes for dict observations, see `build_encoder`.
+        action_shape: the number of dimensions A of an action. For hybrid actions a dict with `action_type_shape`, the
             number of types N, and `action_args_shape`, the number of dimensions A of the arguments.
         action_space: 'regression' (deterministic actions in (-1, 1)), 'reparameterization' (mean and deviation of a
-            Gaussian, both made of the observation) or 'hybrid' (logits of the type and deterministic arguments).
+            Gaussian, both computed from the observation) or 'hybrid' (logits of the type and deterministic arguments).
         twin_critic: whether there are two critics.
         actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic.
         actor_head_layer_num, critic_head_layer_num: hidden layers after the first one.
         norm_type: normalisation in the heads, and in image encoders.
-        encoder_hidden_size_list: the widths of the encoders; None for vectors, and for dict observations (128, 128,
-            64).
+        encoder_hidden_size_list: the widths of the encoders; None for vectors, and (128, 128, 64) by default for dict
+            observations.
         share_encoder: whether actor and critic have one encoder.
 
     Raises:
@@ -215,7 +216,7 @@ class ContinuousQAC(QActorCritic):
         self._set_heads(actor_head, list(critic_heads))
 
     def compute_actor(self, obs: Any) -> dict[str, Any]:
-        """What the actor does at the observations [B, *obs_shape].
+        """The actor's output for observations [B, *obs_shape].
 
         'regression': `{'action': [B, A]}`, [B] with one dimension. 'reparameterization': `{'logit': [mu, sigma]}`, both
         [B, A]. 'hybrid': `{'logit': [B, N], 'action_args': [B, A]}`, [B] with one dimension.
@@ -230,7 +231,7 @@ class ContinuousQAC(QActorCritic):
         return {"logit": [output["mu"], output["sigma"]]}
 
     def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """`{'q_value': [B]}` of `{'obs': ..., 'action': [B, A]}`; two critics give a list of two.
+        """`{'q_value': [B]}` of `{'obs': ..., 'action': [B, A]}`; for two critics a list of two.
 
         An action of one dimension may be [B]. Of a hybrid action, `inputs` has `logit` [B, N], whose softmax is the
         critic's input, and `action` has `action_args` [B, A].
@@ -247,10 +248,10 @@ class ContinuousQAC(QActorCritic):
 
 
 def action_size(action_shape: Any) -> int:
-    """The number of dimensions of an action vector.
+    """Returns the number of dimensions of an action vector.
 
     Raises:
-        ValueError: actions of another rank.
+        ValueError: the shape is not one-dimensional.
     """
     size = None if isinstance(action_shape, Mapping) else as_shape(action_shape)
     if not isinstance(size, int):
@@ -269,16 +270,16 @@ def _hybrid_sizes(action_shape: Any) -> tuple[int, int]:
 
 @MODEL_REGISTRY.register("discrete_qac")
 class DiscreteQAC(QActorCritic):
-    """A softmax policy over N discrete actions, and one or two critics that give a value to each.
+    """A softmax policy over N discrete actions, and one or two critics with a value for each action.
 
     Args:
-        obs_shape: as for `ContinuousQAC`, as all other arguments are.
+        obs_shape: as in `ContinuousQAC`, like all other arguments.
         action_shape: the number of actions N.
 
     Raises:
         AssertionError: encoder settings for vectors.
         RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
-        ValueError: `action_shape` is no number.
+        ValueError: `action_shape` is not a number.
 
     Example:
         >>> model = DiscreteQAC(obs_shape=4, action_shape=2, twin_critic=True)
@@ -329,5 +330,5 @@ class DiscreteQAC(QActorCritic):
         return output
 
     def compute_critic(self, inputs: Any) -> dict[str, Any]:
-        """`{'q_value': [B, N]}`; two critics give a list of two."""
+        """`{'q_value': [B, N]}`; for two critics a list of two."""
         return {"q_value": self._q_value(self._critic_embedding(inputs), "logit")}

@@ -22,13 +22,13 @@ CRITIC_HEAD_TYPES = ("categorical",)
 
 @MODEL_REGISTRY.register("qac_dist")
 class QACDIST(ActorAndCritic):
-    """An actor with real-valued actions, and a critic that gives a probability to each of `n_atom` returns.
+    """An actor with real-valued actions, and a critic with a categorical distribution over `n_atom` returns.
 
     Args:
         obs_shape: a number (or 1-D shape): observations are vectors.
         action_shape: the number of dimensions A of an action.
         action_space: 'regression' (deterministic actions in (-1, 1)) or 'reparameterization' (mean and deviation of a
-            Gaussian, both made of the observation).
+            Gaussian, both computed from the observation).
         critic_head_type: 'categorical', see `DistributionHead`.
         actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic.
         actor_head_layer_num, critic_head_layer_num: hidden layers after the first one.
@@ -36,7 +36,7 @@ class QACDIST(ActorAndCritic):
 
     Raises:
         AssertionError: an unknown `action_space` or `critic_head_type`.
-        RuntimeError: `obs_shape` is no number.
+        RuntimeError: `obs_shape` is not a number.
 
     Example:
         >>> model = QACDIST(obs_shape=3, action_shape=2, n_atom=11)
@@ -93,7 +93,7 @@ class QACDIST(ActorAndCritic):
         self.critic = branch(size + width, critic_head_hidden_size, act, critic_head)
 
     def compute_actor(self, inputs: Tensor) -> dict[str, Any]:
-        """What the actor does at the observations [B, obs_shape].
+        """The actor's output for observations [B, obs_shape].
 
         'regression': `{'action': [B, A]}`, [B] with one dimension. 'reparameterization': `{'logit': [mu, sigma]}`, both
         [B, A].

@@ -16,10 +16,10 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 @MODEL_REGISTRY.register("continuous_qvac")
 class ContinuousQVAC(ContinuousQAC):
-    """`ContinuousQAC` with a head for V(s), which is as wide and deep as that of a critic and shares its encoder.
+    """`ContinuousQAC` with an additional head for V(s), of the critic's width and depth, on the critic's encoder.
 
     Attributes:
-        critic: also holds the head of the values.
+        critic: also contains the value head.
 
     Example:
         >>> import torch
@@ -66,7 +66,7 @@ class ContinuousQVAC(ContinuousQAC):
         self.critic.append(self.value_head)
 
     def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """`{'q_value': [B], 'v_value': [B]}` of `{'obs': ..., 'action': ...}`; two critics give a list of two."""
+        """`{'q_value': [B], 'v_value': [B]}` of `{'obs': ..., 'action': ...}`; for two critics a list of two."""
         return {**super().compute_critic(inputs), **self.compute_value(inputs["obs"])}
 
     def compute_value(self, obs: Any) -> dict[str, Any]:

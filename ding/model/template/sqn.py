@@ -14,7 +14,7 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 @MODEL_REGISTRY.register("sqn")
 class SQN(nn.Module):
-    """Two `DQN`s, both made with the same arguments: `{'q_value': (q0, q1), 'logit': [B, N]}`.
+    """Two `DQN`s with the same arguments: `{'q_value': (q0, q1), 'logit': [B, N]}`.
 
     `logit` is the smaller of the two values of each action.
 

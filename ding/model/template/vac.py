@@ -21,34 +21,34 @@ ACTION_SPACES = ("discrete", "continuous", "hybrid")
 
 @MODEL_REGISTRY.register("vac")
 class VAC(nn.Module):
-    """Encoders with an actor head (what to do) and a critic head (the value of a state).
+    """Encoders with an actor head (action distribution) and a critic head (state value).
 
     Args:
-        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of such for dict
+        obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of shapes for dict
             observations, see `build_encoder`.
-        action_shape: the number of discrete actions, or a list of them, one for each part of a multi-discrete action;
-            the number of dimensions of a continuous action; for a hybrid one both, as a dict with
+        action_shape: the number of discrete actions, or a list of them, one per part of a multi-discrete action;
+            the number of dimensions of a continuous action; for hybrid actions a dict with
             `action_type_shape` and `action_args_shape`.
         action_space: 'discrete', 'continuous' or 'hybrid'.
         share_encoder: whether actor and critic have one encoder.
-        actor_head_hidden_size, critic_head_hidden_size: width of the heads' hidden layers. A discrete actor head of
-            another width than the embedding has a linear layer with activation before it.
+        actor_head_hidden_size, critic_head_hidden_size: width of the heads' hidden layers. If the width
+            of a discrete actor head differs from that of the embedding, a linear layer with activation is inserted.
         norm_type: normalisation in the heads, and in image encoders.
         sigma_type, fixed_sigma_value, bound_type: of continuous actions, see `ReparameterizationHead`.
-        encoder: a module to use as encoder, in place of one for `obs_shape`; where actor and critic do not share, the
-            critic has a copy. It gets the observations [B, *obs_shape], the entries that a dict `obs_shape` names, or
-            nested observations as they are where `obs_shape` is None or a plain shape. The width of its embeddings is
-            its attribute `output_size` where it has one, else the hidden size of the heads.
+        encoder: an encoder module that replaces the one for `obs_shape`; without sharing, the critic gets a copy. Its
+            input are the observations [B, *obs_shape], the entries of a dict `obs_shape`, or unchanged nested
+            observations if `obs_shape` is None or a plain shape. The width of its embeddings is its attribute
+            `output_size`, or the hidden size of the heads if it has none.
         impala_cnn_encoder: encode images with `IMPALAConvEncoder`, whose channels are `encoder_hidden_size_list` and
             whose embeddings are as wide as the hidden layers of the head.
 
     Attributes:
-        actor, critic: `[encoder, head]` of each. They hold the same modules as `actor_head`, `encoder`, ..., so the
-            state dict has each parameter under two names. The forward pass calls the modules of those names, so
-            whoever exchanges a part assigns `model.encoder`, `model.actor_head`, ...
+        actor, critic: `[encoder, head]` of each. They contain the same modules as `actor_head`, `encoder`, ..., so the
+            state dict has each parameter under two names. The forward pass uses those attributes: to
+            replace a part, assign `model.encoder`, `model.actor_head`, ...
 
     Raises:
-        ValueError: an unknown `action_space`, or `encoder` is no module.
+        ValueError: an unknown `action_space`, or `encoder` is not a module.
         RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
 
     Example:
@@ -114,15 +114,15 @@ class VAC(nn.Module):
         self.critic = nn.ModuleList([critic_encoder, self.critic_head])
 
     def forward(self, x: Tensor | Mapping[str, Any], mode: str) -> dict[str, Any]:
-        """What the method called `mode` returns for the observations `x` [B, *obs_shape].
+        """Call the method named `mode` with the observations `x` [B, *obs_shape].
 
         Dict observations have the entries of `obs_shape`. `x` may also be a dict with `observation` and `action_mask`
-        [B, N] (a list of masks if multi-discrete, 1 for a legal action); the mask is passed on in the output of the
-        actor.
+        [B, N] (a list of masks if multi-discrete, 1 for a legal action); the mask is passed on in the actor's
+        output.
 
         Raises:
             AssertionError: an unknown mode.
-            ValueError: the observations do not have the shape that the model was made for.
+            ValueError: the observations do not have the shape of the model's config.
             KeyError: a dict without `observation`, or without an entry of `obs_shape`.
         """
         if mode not in self.mode:
@@ -188,7 +188,7 @@ def _make_encoder(
     if given is not None:
         return given, getattr(given, "output_size", head_size)
     if obs_shape is None:
-        raise RuntimeError("obs_shape None is not supported without an encoder of your own")
+        raise RuntimeError("obs_shape None is not supported without your own encoder")
     image_encoder = None
     if is_impala:
         if not isinstance(obs_shape, Mapping) and isinstance(as_shape(obs_shape), int):
@@ -200,7 +200,7 @@ def _make_encoder(
 
 
 class ActorHeads:
-    """Makes the actor head for embeddings of a width; a discrete one of another width is preceded by a layer."""
+    """Create the actor head for embeddings of a width; a layer is inserted if a discrete head has another width."""
 
     def __init__(
         self, input_size: int, hidden_size: int, layer_num: int, activation: nn.Module | None, norm_type: str | None

@@ -1,4 +1,4 @@
-"""The wrapper that keeps the recurrent state of each env."""
+"""Wrapper that stores the recurrent state of each env."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def _no_state() -> None:
 
 
 class HiddenStateWrapper(IModelWrapper):
-    """Keeps one recurrent state for each id: feeds it in as `prev_state`, takes `next_state` out of the output.
+    """Stores one recurrent state per id: passes it as `prev_state` and removes `next_state` from the output.
 
     Args:
         state_num: the ids are 0 .. state_num - 1.
-        save_prev_state: whether the output gets `prev_state`, a list of detached copies of the states that went in
-            (zeros where there was none).
-        init_fn: makes the state of an id that has none.
+        save_prev_state: whether the output gets `prev_state`, a list of detached copies of the input states
+            (zeros if there was none).
+        init_fn: creates the initial state of an id.
 
     Example:
         >>> class Counter(nn.Module):
@@ -50,13 +50,14 @@ class HiddenStateWrapper(IModelWrapper):
     def forward(
         self, data: dict[str, Any], data_id: list[int] | None = None, valid_id: list[int] | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """The model output for `data` and the states of `data_id` (None: of all ids).
+        """Forward `data` with the states of `data_id` (None: all ids).
 
-        Only the states of `valid_id` (None: of `data_id`) move on.
+        Only the states of `valid_id` (None: of `data_id`) are updated.
 
         Raises:
             KeyError: an id is not in 0 .. state_num - 1.
-            AssertionError: the model returns another number of states than it got, or `valid_id` is not in `data_id`.
+            AssertionError: the model returns a different number of states than it received, or `valid_id` is not in
+            `data_id`.
         """
         ids = list(self._state) if data_id is None else list(data_id)
         before = [self._state_of(index) for index in ids]
@@ -84,10 +85,10 @@ class HiddenStateWrapper(IModelWrapper):
         self._state.update((index, state) for index, state in zip(ids, states, strict=True) if index in valid)
 
     def reset(self, data_id: list[int] | None = None, state: list[Any] | None = None, **kwargs: Any) -> None:
-        """Give the ids in `data_id` (None: all) the states in `state`, or initial ones.
+        """Set the states of the ids in `data_id` (None: all) to `state`, or to initial ones.
 
         Raises:
-            AssertionError: `state` is not as long as the ids.
+            AssertionError: `state` and the ids differ in length.
             KeyError: an id is not in 0 .. state_num - 1.
         """
         ids = list(self._state) if data_id is None else list(data_id)

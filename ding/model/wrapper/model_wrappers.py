@@ -46,12 +46,12 @@ wrapper_name_map: dict[str, type[IModelWrapper]] = {
 
 
 def model_wrap(model: nn.Module | IModelWrapper, wrapper_name: str, *args: Any, **kwargs: Any) -> IModelWrapper:
-    """`model` in the wrapper called `wrapper_name`, which gets the other arguments.
+    """Wrap `model` by the wrapper named `wrapper_name`; other arguments are passed to it.
 
-    A raw module is put into the base wrapper first.
+    A plain module is first wrapped by the base wrapper.
 
     Raises:
-        TypeError: no wrapper has that name.
+        TypeError: no wrapper has this name.
 
     Example:
         >>> import torch
@@ -68,10 +68,10 @@ def model_wrap(model: nn.Module | IModelWrapper, wrapper_name: str, *args: Any, 
 
 
 def register_wrapper(name: str, wrapper_type: type[IModelWrapper]) -> None:
-    """Make `wrapper_type` known to `model_wrap` as `name`, in place of any wrapper of that name.
+    """Register `wrapper_type` for `model_wrap` as `name`, replacing an existing wrapper of that name.
 
     Raises:
-        TypeError: `name` is no string or `wrapper_type` is no subclass of `IModelWrapper`.
+        TypeError: `name` is not a string, or `wrapper_type` is not a subclass of `IModelWrapper`.
     """
     if not isinstance(name, str):
         raise TypeError(f"a wrapper name must be a string, not {name!r}")

@@ -13,19 +13,19 @@ from ding.model.wrapper.base_wrapper import IModelWrapper
 from ding.rl_utils.exploration import create_noise_generator
 from ding.utils.config_helper import ConfigError
 
-# Subtracted from the logits of illegal actions; far below any value, and finite so that no NaN arises.
+# Subtracted from the logits of illegal actions: larger than any value, but finite to avoid NaN.
 _ILLEGAL = 1e8
 
 
 class _LogitSampleWrapper(IModelWrapper):
     """Chooses an action from each `logit` [*B, N] of the output; a list of logits gives a list of actions.
 
-    Where the output has an `action_mask` (of the logits' shape, 1 for legal, 0 for illegal), 1e8 is subtracted IN PLACE
-    from the logits of illegal actions, so they are never chosen, and the caller sees it in `logit`.
+    If the output has an `action_mask` (of the logits' shape, 1 for legal, 0 for illegal), 1e8 is subtracted IN PLACE
+    from the logits of illegal actions, so they are never chosen; the returned `logit` includes this.
 
     Raises:
-        ValueError: the mask does not fit the logits, or a wrapper that samples finds a row without any legal action.
-        TypeError: the model output is no dict.
+        ValueError: the mask does not fit the logits, or a sampling wrapper finds a row without a legal action.
+        TypeError: the model output is not a dict.
     """
 
     def _sample(self, output: Any, choose: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class _LogitSampleWrapper(IModelWrapper):
 
 
 def mask_logits(output: Mapping[str, Any]) -> None:
-    """Subtract 1e8 IN PLACE from the logits of illegal actions, where the model output has an `action_mask`.
+    """Subtract 1e8 IN PLACE from the logits of illegal actions, if the model output has an `action_mask`.
 
     Raises:
         ValueError: the mask does not fit the logits.
@@ -82,7 +82,7 @@ def _multinomial(logit: Tensor, mask: Tensor | None, alpha: float) -> Tensor:
 
 
 def _uniform(logit: Tensor, mask: Tensor | None) -> Tensor:
-    """Any legal action, all equally likely."""
+    """Sample a legal action uniformly."""
     shape, num = logit.shape[:-1], logit.shape[-1]
     if mask is None:
         return torch.randint(num, shape, device=logit.device)
@@ -91,7 +91,7 @@ def _uniform(logit: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _explore(greedy: Tensor, logit: Tensor, mask: Tensor | None, eps: float | Tensor) -> Tensor:
-    """`greedy` [*B] with each entry replaced, with probability `eps` of its own, by a uniformly random legal action."""
+    """Replace each entry of `greedy` [*B], independently with probability `eps`, by a uniform legal action."""
     if mask is not None:
         _check_mask(mask)
     if isinstance(eps, Tensor):
@@ -106,19 +106,19 @@ def _explore(greedy: Tensor, logit: Tensor, mask: Tensor | None, eps: float | Te
 
 
 def _explore_in_place(actions: np.ndarray, num: int, eps: float) -> None:
-    """`_explore` of a fresh array [B]: a plain loop costs a tenth of what three torch operations do."""
+    """`_explore` for a new array [B]: a plain loop costs a tenth of three torch operations."""
     for row, coin in enumerate(np.random.random(len(actions)).tolist()):
         if coin < eps:
-            # Such a coin is uniform in [0, eps), so it tells the action too; rounding cannot lift the product to num.
+            # The number is uniform in [0, eps), so it also selects the action; rounding cannot reach num.
             actions[row] = int(coin / eps * num)
 
 
 def _eps_greedy(logit: Tensor, mask: Tensor | None, eps: float | Tensor) -> Tensor:
-    """The index [*B] of the largest logit, or, with probability `eps`, of a uniformly random legal one."""
+    """Returns the index [*B] of the largest logit, or, with probability `eps`, of a uniform legal one."""
     is_usual = mask is None and logit.is_cpu and logit.dim() == 2 and logit.dtype is torch.float32
     if not is_usual or isinstance(eps, Tensor):
         return _explore(logit.argmax(-1), logit, mask, eps)
-    # The same indices as torch's: called once a round, with cold caches, each torch operation costs several times that.
+    # Same result as torch: with cold caches, one torch operation per round costs several times more.
     actions = logit.numpy(force=True).argmax(-1)
     if eps > 0:
         _explore_in_place(actions, logit.shape[-1], eps)
@@ -126,7 +126,7 @@ def _eps_greedy(logit: Tensor, mask: Tensor | None, eps: float | Tensor) -> Tens
 
 
 def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
-    """From one value for each env those of the rows: by `data_id` where given, else by position."""
+    """Select the values of the rows from one value per env: by `data_id` if given, otherwise by position."""
     logit = output["logit"]
     batch_size = len(logit if isinstance(logit, Tensor) else logit[0])
     ids = range(batch_size) if data_id is None else data_id
@@ -136,7 +136,7 @@ def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
 class ArgmaxSampleWrapper(_LogitSampleWrapper):
     """`action` [B] = the index of the largest logit.
 
-    A row without any legal action is let through: a learner also asks for the actions of terminal observations.
+    Rows without a legal action are allowed: a learner also evaluates terminal observations.
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -144,16 +144,16 @@ class ArgmaxSampleWrapper(_LogitSampleWrapper):
 
 
 class MultinomialSampleWrapper(_LogitSampleWrapper):
-    """`action` [B] is drawn from softmax(logit / alpha)."""
+    """`action` [B] is sampled from softmax(logit / alpha)."""
 
     def forward(self, *args: Any, alpha: float = 1.0, **kwargs: Any) -> dict[str, Any]:
         return self._sample(super().forward(*args, **kwargs), lambda logit, mask: _multinomial(logit, mask, alpha))
 
 
 class EpsGreedySampleWrapper(_LogitSampleWrapper):
-    """`action` [B] is uniformly random with probability `eps`, else the index of the largest logit.
+    """`action` [B] is uniformly random with probability `eps`, otherwise the index of the largest logit.
 
-    Each row (env) and each head has a coin of its own. `eps` is one number, or a dict with a number for each env.
+    Each row (env) and each head explores independently. `eps` is a number, or a dict with a number per env.
     """
 
     def forward(self, *args: Any, eps: float | Mapping[int, float], **kwargs: Any) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class EpsGreedySampleWrapper(_LogitSampleWrapper):
 
 
 class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
-    """As `EpsGreedySampleWrapper`, with a draw from softmax(logit / alpha) in place of the largest logit."""
+    """As `EpsGreedySampleWrapper`, with a sample from softmax(logit / alpha) instead of the largest logit."""
 
     def forward(
         self, *args: Any, eps: float | Mapping[int, float], alpha: float = 1.0, **kwargs: Any
@@ -181,7 +181,7 @@ def _gaussian(output: Any, name: str) -> tuple[Tensor, Tensor]:
 
 
 class ReparamSampleWrapper(IModelWrapper):
-    """`action` is drawn from Normal(mu, sigma), where `logit` is `{'mu', 'sigma'}` or the pair."""
+    """`action` is sampled from Normal(mu, sigma), for `logit` = `{'mu', 'sigma'}` or the pair."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super().forward(*args, **kwargs)
@@ -192,7 +192,7 @@ class ReparamSampleWrapper(IModelWrapper):
 
 
 class DeterministicSampleWrapper(IModelWrapper):
-    """`action` = mu, where `logit` is `{'mu', 'sigma'}` or the pair."""
+    """`action` = mu, for `logit` = `{'mu', 'sigma'}` or the pair."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super().forward(*args, **kwargs)
@@ -201,7 +201,7 @@ class DeterministicSampleWrapper(IModelWrapper):
 
 
 def _with_args(output: dict[str, Any]) -> dict[str, Any]:
-    """`output`, whose `action`, the type, becomes a hybrid one."""
+    """Convert the `action` of `output`, the type, into a hybrid action."""
     output["action"] = {"action_type": output["action"], "action_args": output["action_args"]}
     return output
 

@@ -62,7 +62,7 @@ class TargetNetworkWrapper(IModelWrapper):
         return self._update_count
 
     def reset(self, data_id: list[int] | None = None, target_update_count: int | None = None, **kwargs: Any) -> None:
-        """Set the counter of the updates to `target_update_count`; None leaves it."""
+        """Set the counter of the updates to `target_update_count`; None does not."""
         if target_update_count is not None:
             self._update_count = target_update_count
         super().reset(data_id=data_id, **kwargs)

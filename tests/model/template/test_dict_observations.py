@@ -127,5 +127,5 @@ def test_plain_observations_of_another_shape_are_refused_before_an_encoder_of_on
 
 
 def test_without_obs_shape_an_encoder_is_needed():
-    with pytest.raises(RuntimeError, match="obs_shape None is not supported without an encoder of your own"):
+    with pytest.raises(RuntimeError, match="obs_shape None is not supported without your own encoder"):
         VAC(None, 2)
