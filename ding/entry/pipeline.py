@@ -134,7 +134,7 @@ def _train(run: SerialRun, update: Update, pretrain: Pretrain | None, max_train_
         if pretrain is not None and not run.cfg.policy.learn.get("resume_training", False):
             pretrain(run, max_train_iter)
         run.collect_randomly()
-    while not (run.stop or states.is_resumed and is_over()):
+    while not (run.is_decided or states.is_resumed and is_over()):
         states.checkpoint(run)
         collect_kwargs = run.commander.step()
         run.sync_normalization()

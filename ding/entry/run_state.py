@@ -50,6 +50,8 @@ _FREE = (
     "run_state",
     "env.stop_value",
     "policy.eval.evaluator.stop_value",
+    "policy.eval.evaluator.patience",
+    "policy.learn.learner.keep_checkpoints",
     "policy.learn.train_epoch",
     "policy.learn.resume_training",
     "policy.learn.learner.train_iterations",
@@ -62,7 +64,7 @@ _WORKERS = (
 )
 # Of these nothing can be told in the middle of a round.
 _IN_ROUND = ("collector_env", "evaluator_env", "collector", "expert")
-_COUNTERS = ("stop", "is_starved", "idle_rounds", "last_push_iter")
+_COUNTERS = ("stop", "best_return", "idle_evaluations", "is_starved", "idle_rounds", "last_push_iter")
 _BEST = "ckpt_best.pth.tar"
 
 

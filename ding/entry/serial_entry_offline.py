@@ -144,7 +144,7 @@ def _train(run: SerialRun, loader: DataLoader[Any], max_train_iter: int, evaluat
     batches = run.further_parts["batches"] = EpochBatches(loader, run.cfg.policy.learn.train_epoch, run.policy)
     learner.call_hook("before_run")
     states.load(run)
-    for batch in () if run.stop else batches:
+    for batch in () if run.is_decided else batches:
         if evaluates_within_epochs and evaluator.should_eval(learner.train_iter) and run.evaluate():
             break
         if learner.train_iter >= max_train_iter:

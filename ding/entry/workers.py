@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -45,6 +46,8 @@ class SerialRun:
         buffer: None in on-policy and offline training.
         stop: whether the newest evaluation reached the stop value.
         eval_info: what the newest evaluation returned; None before the first.
+        best_return: the best mean return of the evaluations so far.
+        idle_evaluations: evaluations in a row, up to the newest, without a better mean return.
         idle_rounds: rounds of collecting in a row that neither filled the buffer nor trained the policy.
         last_push_iter: the learner's iteration when the newest round was collected.
         label: is applied to what is collected, before it is pushed.
@@ -64,6 +67,8 @@ class SerialRun:
     writer: Any
     stop: bool = False
     eval_info: Any = None
+    best_return: float = -math.inf
+    idle_evaluations: int = 0
     is_starved: bool = False
     idle_rounds: int = 0
     last_push_iter: int = 0
@@ -76,6 +81,15 @@ class SerialRun:
     def envstep(self) -> int:
         """Env steps of the training so far."""
         return 0 if self.collector is None else int(self.collector.envstep)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the evaluations end the training: the stop value is reached, or the patience is used up.
+
+        The patience is `policy.eval.evaluator.patience`, a number of evaluations; None for no end.
+        """
+        patience = self.cfg.policy.eval.evaluator.get("patience")
+        return self.stop or (patience is not None and self.idle_evaluations >= patience)
 
     def resume(self) -> None:
         """Go on from what the learner's checkpoint says of the rest, if it has loaded one."""
@@ -113,7 +127,7 @@ class SerialRun:
             random_collect(self.cfg.policy, *workers, self.label)
 
     def evaluate(self) -> bool:
-        """Evaluate, record it, and say whether the stop value is reached."""
+        """Evaluate and record it; returns `is_decided`."""
         normalize_as_trained(self.evaluator_env, self.learner.ckpt_extra.get(NORMALIZATION))
         train_iter, envstep = self.learner.train_iter, self.envstep
         stop, self.eval_info = self.evaluator.eval(self.learner.save_checkpoint, train_iter, envstep)
@@ -121,9 +135,16 @@ class SerialRun:
             append_evaluation(self.cfg.exp_name, self.cfg.seed, train_iter, envstep, self.evaluator, self.eval_info)
         if self.writer is not None:
             self.writer.flush()
-        self.progress.evaluated(mean_return(self.eval_info), train_iter, envstep)
+        reached = mean_return(self.eval_info)
+        self.progress.evaluated(reached, train_iter, envstep)
         self.stop = bool(stop)
-        return self.stop
+        if reached > self.best_return:
+            self.best_return, self.idle_evaluations = reached, 0
+        elif not math.isnan(reached):
+            self.idle_evaluations += 1
+        if self.is_decided and not self.stop:
+            self.progress.say(f"No better mean return in {self.idle_evaluations} evaluations: the training ends.")
+        return self.is_decided
 
     def push(self, data: Any) -> None:
         """Store what a round has collected.

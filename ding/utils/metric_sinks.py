@@ -14,7 +14,7 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ding.utils.config_helper import ConfigError, Rule, check_config, edit_distance, instance_of
@@ -239,10 +239,10 @@ class MetricWriter(DistributedWriter):
         values: Mapping[str, Any],
         train_iter: int | None = None,
         env_step: int | None = None,
-        step_values: Mapping[str, Any] | None = None,
+        iter_only: Collection[str] = (),
     ) -> None:
         """Write what a worker logs; see `WorkerLog.scalars`."""
-        add_by_axis(functools.partial(self._add, "add_scalar"), worker, values, train_iter, env_step, step_values)
+        add_by_axis(functools.partial(self._add, "add_scalar"), worker, values, train_iter, env_step, iter_only)
         axes = {"train_iter": train_iter, "env_step": env_step}
         self._record(worker, {name: step for name, step in axes.items() if step is not None}, values)
 
@@ -330,17 +330,16 @@ def add_by_axis(
     values: Mapping[str, Any],
     train_iter: int | None,
     env_step: int | None,
-    step_values: Mapping[str, Any] | None = None,
+    iter_only: Collection[str] = (),
 ) -> None:
     """Call `add_scalar` with `<worker>_iter/<name>` at `train_iter` and with `<worker>_step/<name>` at `env_step`.
 
-    An axis whose position is None is left out. `step_values` replaces `values` on the axis of env steps.
+    An axis whose position is None is left out; the names in `iter_only` are left out on the axis of env steps.
     """
-    if train_iter is not None:
-        for name, value in values.items():
+    for name, value in values.items():
+        if train_iter is not None:
             add_scalar(f"{worker}_iter/{name}", value, train_iter)
-    if env_step is not None:
-        for name, value in (values if step_values is None else step_values).items():
+        if env_step is not None and name not in iter_only:
             add_scalar(f"{worker}_step/{name}", value, env_step)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ding.utils.log_helper import FileLogger, build_logger
@@ -50,17 +50,17 @@ class WorkerLog:
         values: Mapping[str, float],
         train_iter: int | None = None,
         envstep: int | None = None,
-        step_values: Mapping[str, float] | None = None,
+        iter_only: Collection[str] = (),
     ) -> None:
         """Write each value under `<instance>_iter/<key>` at `train_iter` and `<instance>_step/<key>` at `envstep`.
 
-        An axis whose position is None is left out. `step_values` replaces `values` on the axis of env steps. The sinks
-        of a `MetricWriter` get `values` once, with both positions.
+        An axis whose position is None is left out; the names in `iter_only` are left out on the axis of env steps. The
+        sinks of a `MetricWriter` get `values` once, with both positions.
         """
         if isinstance(self.tb, MetricWriter):
-            self.tb.add_scalars_of(self.instance_name, values, train_iter, envstep, step_values)
+            self.tb.add_scalars_of(self.instance_name, values, train_iter, envstep, iter_only)
         elif self.tb is not None:
-            add_by_axis(self.tb.add_scalar, self.instance_name, values, train_iter, envstep, step_values)
+            add_by_axis(self.tb.add_scalar, self.instance_name, values, train_iter, envstep, iter_only)
 
     def close(self) -> None:
         """Flush the TensorBoard writer; close it when it was made here. May be called any number of times."""

@@ -16,6 +16,7 @@ from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
 from ding.policy import CommandModePolicy, DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import POLICY_REGISTRY
+from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from tests.entry.fakes import TinyEnv, pair, setting
 
 
@@ -66,6 +67,52 @@ def test_the_progress_line_moves_with_each_round(capsys, monkeypatch):
     assert "18/100" in text and "28/28" in text.split("\r")[-1] and "iter=9" in text.split("\r")[-1]
 
 
+def evaluations_return(monkeypatch, *returns):
+    """Have the evaluations of a run return these mean returns, one after the other."""
+    left = list(returns)
+    monkeypatch.setattr(
+        InteractionSerialEvaluator, "eval", lambda *args: (False, {"eval_episode_return": [left.pop(0)]})
+    )
+
+
+def with_patience(patience):
+    main, create = pair()
+    main.policy.eval.evaluator.update(eval_freq=3, patience=patience)
+    return main, create
+
+
+def test_a_run_ends_after_so_many_evaluations_without_a_better_return(monkeypatch, capsys):
+    evaluations_return(monkeypatch, 1.0, 3.0, 2.0, 4.0, 4.0, 3.5, 9.0)
+    run = run_serial(with_patience(2), env_setting=setting(), max_train_iter=99)
+    assert (run.learner.train_iter, run.best_return, run.idle_evaluations) == (15, 4.0, 2)
+    assert run.stop is False
+    text = capsys.readouterr().err
+    assert "No better mean return in 2 evaluations: the training ends.\nOver: mean return 3.5" in text
+
+
+@pytest.mark.parametrize("patience", [None, 4])
+def test_a_run_goes_on_while_its_patience_lasts(patience, monkeypatch):
+    evaluations_return(monkeypatch, 5.0, 1.0, 1.0, 1.0, 6.0, 1.0, float("nan"))
+    run = run_serial(with_patience(patience), env_setting=setting(), max_train_iter=19)
+    assert (run.learner.train_iter, run.best_return, run.idle_evaluations) == (19, 6.0, 1)
+
+
+def test_patience_lasts_over_a_resume_and_may_be_raised(monkeypatch):
+    evaluations_return(monkeypatch, 5.0, 1.0, 2.0, 3.0, 1.0, 1.0, 1.0)
+    run_serial(with_patience(3), env_setting=setting(), max_train_iter=6)
+    resumed = run_serial(with_patience(3), env_setting=setting(), max_train_iter=99, resume=True)
+    assert (resumed.learner.train_iter, resumed.idle_evaluations) == (9, 3)
+    again = run_serial(with_patience(3), env_setting=setting(), max_train_iter=99, resume=True)
+    assert again.learner.train_iter == 9
+    longer = run_serial(with_patience(5), env_setting=setting(), max_train_iter=99, resume=True)
+    assert (longer.learner.train_iter, longer.best_return) == (15, 5.0)
+
+
+def test_patience_of_no_evaluations_is_refused():
+    with pytest.raises(ConfigError, match="patience = 0 is not allowed"):
+        run_serial(with_patience(0), env_setting=setting(), max_train_iter=1)
+
+
 def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(monkeypatch):
     monkeypatch.setattr(checks, "get_world_size", lambda: 2)
     for run in (run_serial, run_serial_onpolicy):
@@ -78,7 +125,7 @@ def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(monke
     ("path", "value", "text"),
     [
         ("policy.learn.batch_size", 4.0, "policy.learn.batch_size = 4.0 is not allowed; .*; write 4"),
-        ("policy.other.replay_buffer.replay_buffer_size", 3, "replay_buffer_size = 3 is less than .*batch_size = 4"),
+        ("policy.other.replay_buffer.replay_buffer_size", 3, "replay_buffer_size = 3 is not allowed; .*batch_size = 4"),
         ("policy.learn.learning_rte", 1, "did you mean 'policy.learn.learning_rate'"),
         ("policy.eval.eval_freq", 1, "belongs to 'policy.eval.evaluator.eval_freq'"),
         ("exp_name", "", "exp_name = '' is not allowed"),
@@ -105,7 +152,7 @@ def test_a_section_that_is_no_dict_is_named(path):
     for name in sections:
         section = section[name]
     section[key] = None
-    with pytest.raises(ConfigError, match=rf"^{path} = None is not allowed; it must be a section \(a dict\)"):
+    with pytest.raises(ConfigError, match=rf"^{path} = None is not allowed; it must be a dict"):
         serial_pipeline((main, create), env_setting=setting())
     assert os.listdir() == [] and TinyEnv.made == []
 

@@ -84,13 +84,13 @@ def test_a_worker_s_scalars_go_to_tensorboard_under_both_axes_and_to_a_sink_once
     target = sink()
     with MetricWriter(str(tmp_path), {"list": target}) as writer:
         log = WorkerLog(str(tmp_path / "exp"), "collector", writer)
-        log.scalars({"reward": 1.5, "steps": 8}, 3, 24, step_values={"reward": 1.5})
+        log.scalars({"reward": 1.5, "steps": 8}, 3, 24, iter_only=("steps",))
         log.close()
     assert target.records == [MetricRecord("collector", {"train_iter": 3, "env_step": 24}, {"reward": 1.5, "steps": 8})]
     assert events(tmp_path) == [
         ("collector_iter/reward", 3, 1.5),
-        ("collector_iter/steps", 3, 8.0),
         ("collector_step/reward", 24, 1.5),
+        ("collector_iter/steps", 3, 8.0),
     ]
 
 

@@ -292,8 +292,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         statistics.clear_summary()
         self._logger.info("collect end:\n%s", "\n".join(f"{key}: {value}" for key, value in values.items()))
         assert self._log is not None
-        by_step = {key: value for key, value in values.items() if key != "total_envstep_count"}
-        self._log.scalars(values, train_iter, self._total_envstep_count, step_values=by_step)
+        self._log.scalars(values, train_iter, self._total_envstep_count, iter_only=("total_envstep_count",))
 
     def _log_keys(self) -> Sequence[str]:
         """What is logged, in this order."""

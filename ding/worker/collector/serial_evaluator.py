@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import Rule, anything, check_config, number
+from ding.utils.config_helper import Rule, anything, check_config, integer, number
 from ding.utils.pytorch_ddp_dist_helper import broadcast_object_list
 from ding.utils.time_helper import EasyTimer
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator, as_plain
@@ -33,7 +33,10 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
     """
 
     # Settings that a config may leave out, and those that a subclass adds to these.
-    _rules: dict[str, Rule] = {"eval_freq": number(-1)}
+    _rules: dict[str, Rule] = {
+        "eval_freq": number(-1),
+        "patience": integer(1, optional=True),  # read by the serial pipelines
+    }
     _defaults: dict[str, Any] = {"eval_freq": 50}
     _last_eval_iter: int
 

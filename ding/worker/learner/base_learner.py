@@ -33,6 +33,7 @@ _RULES = {
     "log_policy": boolean,
     "is_multitask_pipeline": boolean,
     "only_monitor_rank0": boolean,
+    "keep_checkpoints": integer(minimum=1, optional=True),
     "hook": instance_of(Mapping),  # checked where the hooks are built
     # read by others from the same section
     "exp_name": anything,
@@ -85,6 +86,8 @@ class BaseLearner(LearnerView):
         "log_policy": True,
         "is_multitask_pipeline": False,
         "only_monitor_rank0": True,
+        # How many of the checkpoints iteration_<n> to keep, the newest; None keeps all.
+        "keep_checkpoints": None,
         "hook": {
             "load_ckpt_before_run": "",
             "log_show_after_iter": 100,

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from ding.utils.config_helper import ConfigError, integer
 from ding.utils.file_helper import read_file, save_file
 from ding.worker.learner.checkpoint import (
     EXTRA,
     NORMALIZATION,
     checkpoint_folder,
     checkpoint_state,
+    delete_old_checkpoints,
     normalization_of,
 )
 from ding.worker.learner.hook_base import LearnerHook, PeriodicHook
@@ -76,16 +78,28 @@ class SaveCkptHook(PeriodicHook):
     `learner`, and has the name `engine.ckpt_name` where that is set. It appears whole or not at all, and
     `torch.load(path, weights_only=True)` reads it.
 
+    Of the files `iteration_<n>` only the newest `ext_args['keep']` stay, by default `keep_checkpoints` of the learner's
+    config; None keeps all. Files of other names, such as `ckpt_best`, always stay.
+
     Raises:
+        ConfigError: `keep` is not an integer >= 1.
         FloatingPointError: on the call, a tensor of the policy's state holds a NaN; nothing is written.
     """
+
+    def __init__(self, *args: Any, ext_args: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, ext_args=ext_args, **kwargs)
+        self._keep = (ext_args or {}).get("keep")
+        allowed = integer(minimum=1, optional=True)(self._keep)
+        if allowed is not None:
+            raise ConfigError(f"hook {self._name!r}: keep = {self._keep!r} is not allowed; it must be {allowed}")
 
     def act(self, engine: Any) -> None:
         """Write the file."""
         if engine.rank != 0:
             return
         name = engine.ckpt_name or f"iteration_{engine.train_iter}.pth.tar"
-        path = os.path.join(checkpoint_folder(engine), name)
+        folder = checkpoint_folder(engine)
+        path = os.path.join(folder, name)
         try:
             save_file(path, checkpoint_state(engine))
         except OSError as e:
@@ -96,6 +110,9 @@ class SaveCkptHook(PeriodicHook):
             engine.logger.error("the checkpoint %s is not saved: %s", path, e)
         else:
             engine.info(f"saved the checkpoint {path}")
+            keep = self._keep or getattr(engine, "keep_checkpoints", None)
+            if keep is not None:
+                delete_old_checkpoints(folder, int(keep), newest=name)
 
 
 class LogShowHook(PeriodicHook):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +19,7 @@ from ding.utils.default_helper import one_time_warning
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor, torch.nn.Parameter, torch.Size)
 _PLAIN_TORCH = (torch.dtype, torch.device)
 
+_ITERATION = re.compile(r"iteration_(\d+)\.pth\.tar")
 
 # Key of what a learner adds to its checkpoints, see `LearnerView.ckpt_extra`. It is not for policies.
 EXTRA = "learner"
@@ -30,6 +33,17 @@ def checkpoint_folder(engine: Any) -> str:
     """The folder of a learner's checkpoints: `ckpt`, or `ckpt_<instance_name>` where it is not called `learner`."""
     folder = "ckpt" if engine.instance_name == "learner" else f"ckpt_{engine.instance_name}"
     return os.path.join(".", engine.exp_name, folder)
+
+
+def delete_old_checkpoints(folder: str, keep: int, newest: str) -> None:
+    """Delete files `iteration_<n>.pth.tar` until `keep` are left, those with the smallest n first; never `newest`."""
+    found = [(int(match[1]), match[0]) for match in map(_ITERATION.fullmatch, os.listdir(folder)) if match]
+    if all(name != newest for _, name in found):
+        return
+    others = sorted(item for item in found if item[1] != newest)
+    for _, name in others[: max(len(found) - keep, 0)]:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(folder, name))
 
 
 def checkpoint_state(engine: Any) -> dict[str, Any]:

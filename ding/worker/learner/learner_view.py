@@ -32,6 +32,8 @@ class LearnerView:
         self._instance_name = instance_name
         is_multitask = cfg.get("is_multitask_pipeline", False)
         self.only_monitor_rank0: bool = cfg.get("only_monitor_rank0", True) and not is_multitask
+        # How many checkpoints iteration_<n> to keep; None for all.
+        self.keep_checkpoints: int | None = cfg.get("keep_checkpoints")
         self._log = WorkerLog(exp_name, instance_name, tb_logger, is_monitor=self.is_monitor)
         self._logger = self._log.text
         self._tb_logger = self._log.tb

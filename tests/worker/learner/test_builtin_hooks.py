@@ -8,6 +8,7 @@ import pytest
 import torch
 from easydict import EasyDict
 
+from ding.utils.config_helper import ConfigError
 from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.hook_base import PeriodicHook
 from ding.worker.learner.learner_hook import LoadCkptHook, LogShowHook, SaveCkptHook, hook_mapping
@@ -62,6 +63,51 @@ def test_checkpoints_are_written_every_n_iterations_and_after_the_run():
     learner.call_hook("after_run")
     assert files() == ["iteration_0.pth.tar", "iteration_3.pth.tar", "iteration_5.pth.tar"]
     assert load("iteration_3.pth.tar") == {"model": {"w": 1.5}, "last_iter": 3, "last_step": 8}
+
+
+@pytest.mark.parametrize("by_hook", [False, True])
+def test_only_the_newest_checkpoints_of_iterations_are_kept_and_others_stay(by_hook):
+    full = EasyDict(name="s", type="save_ckpt", position="after_iter", priority=20, ext_args={"freq": 2, "keep": 2})
+    learner = make_learner(
+        hook={"save_ckpt_after_iter": full if by_hook else 2},
+        changes={"keep_checkpoints": 9 if by_hook else 2},
+    )
+    pathlib.Path("exp/ckpt").mkdir(parents=True)
+    for name in ("iteration_x.pth.tar", "iteration_1.pth.tar.bak", "mine.pth.tar"):
+        pathlib.Path("exp/ckpt", name).touch()
+    others = files()
+    learner.save_checkpoint("ckpt_best.pth.tar")
+    for _ in range(3):
+        learner.train([])
+    assert files() == sorted([*others, "ckpt_best.pth.tar", "iteration_0.pth.tar", "iteration_2.pth.tar"])
+    for _ in range(8):
+        learner.train([])
+    assert files() == sorted([*others, "ckpt_best.pth.tar", "iteration_8.pth.tar", "iteration_10.pth.tar"])
+
+
+def test_the_newest_checkpoint_is_kept_even_if_files_of_higher_iterations_are_there():
+    folder = pathlib.Path("exp/ckpt")
+    folder.mkdir(parents=True)
+    for number in (5, 70, 80):
+        (folder / f"iteration_{number}.pth.tar").touch()
+    learner = make_learner(hook={"save_ckpt_after_iter": 1}, changes={"keep_checkpoints": 2})
+    learner.train([])
+    assert files() == ["iteration_0.pth.tar", "iteration_80.pth.tar"]
+
+
+def test_by_default_all_checkpoints_are_kept():
+    learner = make_learner(hook={"save_ckpt_after_iter": 1})
+    for _ in range(12):
+        learner.train([])
+    assert len(files()) == 12
+
+
+@pytest.mark.parametrize("keep", [0, -1, 1.5, "2"])
+def test_a_number_of_checkpoints_that_is_none_is_refused(keep):
+    with pytest.raises(ConfigError, match=f"hook 's': keep = {keep!r} is not allowed; it must be an integer in"):
+        SaveCkptHook("s", 1, position="after_iter", ext_args=EasyDict(keep=keep))
+    with pytest.raises(ConfigError, match=f"keep_checkpoints = {keep!r} is not allowed"):
+        make_learner(changes={"keep_checkpoints": keep})
 
 
 def test_what_a_learner_adds_to_its_checkpoints_is_not_given_to_its_policy():
