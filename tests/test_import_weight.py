@@ -1,5 +1,6 @@
 """`import ding.worker` stays light: what only some users need is loaded when it is used."""
 
+import json
 import subprocess
 import sys
 
@@ -7,20 +8,39 @@ import pytest
 
 HEAVY = (
     "flask", "tensorboardX", "gymnasium", "gym", "requests", "yaml", "tabulate", "httptools", "google.protobuf",
-    "numba", "torch._dynamo",
+    "numba", "torch._dynamo", "cv2", "imageio", "moviepy",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("package", ["ding.worker", "ding.config", "ding.entry"])
-def test_importing_loads_no_heavy_package(package):
-    program = f"import sys, {package}; print('\\n'.join(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
-    assert [name for name in HEAVY if name in loaded] == []
+PACKAGES = ["ding.utils", "ding.envs", "ding.envs.gym_env", "ding.worker", "ding.config", "ding.entry"]
+PROGRAM = """
+import importlib, json, sys
+import torch
+loaded = {"torch": sorted(sys.modules)}
+for package in sys.argv[1:]:
+    importlib.import_module(package)
+    loaded[package] = sorted(sys.modules)
+print(json.dumps(loaded))
+"""
 
 
-def test_importing_the_workers_loads_no_policies():
-    program = "import sys, ding.worker; print('ding.policy' in sys.modules, 'ding.model' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-        == "False False\n"
-    )
+@pytest.fixture(scope="module")
+def loaded():
+    """The modules that are loaded when torch and then, one after the other, the packages have been imported."""
+    command = [sys.executable, "-c", PROGRAM, *PACKAGES]
+    run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    return {package: set(names) for package, names in json.loads(run.stdout).items()}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_importing_loads_no_heavy_package(package, loaded):
+    assert [name for name in HEAVY if name in loaded[package] - loaded["torch"]] == []
+
+
+def test_importing_the_utilities_loads_no_package_for_files(loaded):
+    assert [name for name in ("lz4", "msgpack", "cloudpickle") if name in loaded["ding.utils"] - loaded["torch"]] == []
+
+
+def test_importing_the_workers_loads_neither_policies_nor_what_only_parallel_training_needs(loaded):
+    unused = ("ding.policy", "ding.model", "ding.interaction")
+    assert [name for name in unused if name in loaded["ding.worker"]] == []

@@ -1,5 +1,4 @@
 import pickle
-import subprocess
 import sys
 from collections import namedtuple
 
@@ -94,24 +93,6 @@ def test_optional_clients_are_the_modules_where_installed(monkeypatch):
     for name in ("redis", "linklink"):
         monkeypatch.setitem(sys.modules, name, pickle)
     assert try_import_redis() is pickle and try_import_link() is pickle
-
-
-def test_importing_the_utilities_loads_no_heavy_package():
-    heavy = {
-        "tensorboardX",
-        "flask",
-        "gymnasium",
-        "requests",
-        "yaml",
-        "tabulate",
-        "lz4",
-        "msgpack",
-        "cloudpickle",
-        "cv2",
-    }
-    code = f"import sys, torch; a = set(sys.modules); import ding.utils; print((set(sys.modules) - a) & {heavy})"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "set()"
 
 
 def test_every_exported_name_exists():

@@ -143,9 +143,8 @@ def test_envs_that_run_asynchronously_go_on_each_for_itself(way):
         assert_same(theirs[env_id][:number], seen[:number])
 
 
-@in_repeatable
-@pytest.mark.parametrize("trust_pickle", [False, True])
-@pytest.mark.parametrize("wrapped", [False, True])
+@in_both
+@pytest.mark.parametrize("trust_pickle, wrapped", [(False, True), (True, False)])
 def test_environments_of_gymnasium_go_on(cls, trust_pickle, wrapped):
     cfg = {"env_id": "CartPole-v1"}
     make = (lambda: DingEnvWrapper(cfg=cfg)) if wrapped else (lambda: GymnasiumEnv(cfg))
