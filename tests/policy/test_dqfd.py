@@ -181,7 +181,7 @@ def test_a_state_goes_on_to_the_bit():
 
 def test_several_actions_a_step_are_refused():
     policy = make_policy("learn", model__action_shape=[2, 2])
-    with pytest.raises(ConfigError, match="one action a step"):
+    with pytest.raises(ConfigError, match="one action per step"):
         policy.learn_mode.forward(make_batch(action=torch.tensor([0, 1])))
 
 
