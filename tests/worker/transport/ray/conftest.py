@@ -10,9 +10,9 @@ def own_folder_and_seed(tmp_path, monkeypatch) -> None:
     np.random.seed(0)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ray_cluster():
-    """A small Ray, started once for the tests of all modules that use it."""
+    """A small Ray for the tests of this folder; it ends with them, as other tests start one of their own."""
     from tests.worker.transport.ray.clusters import started  # it imports Ray, which others need not
 
     cluster = started()
