@@ -1,4 +1,4 @@
-"""Runs that are killed at any moment, and gone on with: they end with the same bits as one that was left alone."""
+"""Runs that are killed at any moment and resumed: they end with the same bits as an undisturbed run."""
 
 from __future__ import annotations
 
@@ -86,38 +86,29 @@ def _ppo() -> dict[str, Any]:
     }
 
 
-def _sac() -> dict[str, Any]:
+def _continuous(action_space: str, learn: Mapping[str, Any], collect: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "random_collect_size": 60,
         "model": {
             "obs_shape": 3,
             "action_shape": 1,
             "twin_critic": True,
-            "action_space": "reparameterization",
+            "action_space": action_space,
             "actor_head_hidden_size": 16,
             "critic_head_hidden_size": 16,
         },
-        "learn": {"update_per_collect": 3, "batch_size": 16, "auto_alpha": True},
-        "collect": {"n_sample": 24, "unroll_len": 1},
+        "learn": {"update_per_collect": 3, "batch_size": 16, **learn},
+        "collect": {"n_sample": 24, "unroll_len": 1, **collect},
         "other": {"replay_buffer": {"replay_buffer_size": 500}},
     }
+
+
+def _sac() -> dict[str, Any]:
+    return _continuous("reparameterization", {"auto_alpha": True}, {})
 
 
 def _td3() -> dict[str, Any]:
-    return {
-        "random_collect_size": 60,
-        "model": {
-            "obs_shape": 3,
-            "action_shape": 1,
-            "twin_critic": True,
-            "action_space": "regression",
-            "actor_head_hidden_size": 16,
-            "critic_head_hidden_size": 16,
-        },
-        "learn": {"update_per_collect": 3, "batch_size": 16},
-        "collect": {"n_sample": 24, "unroll_len": 1, "noise_sigma": 0.1},
-        "other": {"replay_buffer": {"replay_buffer_size": 500}},
-    }
+    return _continuous("regression", {}, {"noise_sigma": 0.1})
 
 
 _RUNS: dict[str, tuple[str, Callable[[], dict[str, Any]], str, str]] = {
@@ -180,7 +171,14 @@ def killed_and_resumed(run: Job, folder: Path, moment: Moment) -> None:
         assert play(run, folder, resume=True) == 0
 
 
-# The others as slow ones: each takes some seconds more, and the test of ten moments has them all.
+def assert_exact(run: Job, folder: Path, moment: Moment, expected: Outcome) -> None:
+    """Kill and resume a run; it leaves the expected outcome and reports nothing inexact."""
+    killed_and_resumed(run, folder, moment)
+    assert_same(outcome(folder), expected)
+    assert inexact(folder) == []
+
+
+# The others are slow tests: each takes some seconds more, and the test of ten moments covers all of them.
 _QUICK = ("dqn", "prioritized dqn", "ppo")
 
 
@@ -194,9 +192,8 @@ _QUICK = ("dqn", "prioritized dqn", "ppo")
 def test_a_run_that_is_killed_twice_and_gone_on_with_leaves_what_it_would_have_left(
     name: str, what: str, undisturbed: Callable[[str, str], Outcome], tmp_path: Path
 ) -> None:
-    killed_and_resumed(job(name), tmp_path / "killed", next(m for m in moments(name, 3) if m.what == what))
-    assert_same(outcome(tmp_path / "killed"), undisturbed(name, "base"))
-    assert inexact(tmp_path / "killed") == []
+    moment = next(m for m in moments(name, 3) if m.what == what)
+    assert_exact(job(name), tmp_path / "killed", moment, undisturbed(name, "base"))
 
 
 # environments
@@ -273,9 +270,7 @@ def test_envs_go_on_by_their_own_word_as_pickles_or_played_again(
 ) -> None:
     run = tiny_job(env, trust_pickle, manager)
     assert play(run, tmp_path / "undisturbed") == 0
-    killed_and_resumed(run, tmp_path / "killed", Moment("update", 13))
-    assert inexact(tmp_path / "killed") == []
-    assert_same(outcome(tmp_path / "killed"), outcome(tmp_path / "undisturbed"))
+    assert_exact(run, tmp_path / "killed", Moment("update", 13), outcome(tmp_path / "undisturbed"))
 
 
 @pytest.mark.parametrize("env", [MoodyEnv, PickledEnv])
@@ -353,6 +348,4 @@ def test_a_run_that_is_killed_at_any_of_ten_moments_leaves_what_it_would_have_le
     name: str, manager: str, undisturbed: Callable[[str, str], Outcome], tmp_path: Path
 ) -> None:
     for i, moment in enumerate(moments(f"{name} {manager}", 10)):
-        killed_and_resumed(job(name, manager), tmp_path / str(i), moment)
-        assert_same(outcome(tmp_path / str(i)), undisturbed(name, manager))
-        assert inexact(tmp_path / str(i)) == []
+        assert_exact(job(name, manager), tmp_path / str(i), moment, undisturbed(name, manager))
