@@ -1,22 +1,31 @@
-"""Samples of many workers: what a transport carries, and whether many collectors hold up the learner.
+"""Samples of many workers: what a transport carries, and whether many collectors slow down the learner.
 
-Workers are those of the package, with collectors that make samples without an env, and a learner whose policy does
-nothing. The coordinator's side is in this process: the messages of its tasks, and its replay buffers.
+The workers are those of the package, with collectors that make samples without an env, and a learner whose policy does
+nothing. The coordinator's side runs in this process: the messages of its tasks, and its replay buffers.
 
-`push`: samples a second of 8 collectors that send as fast as they can. With `--transport ray` they go into 2 shards.
+`push`: samples a second from 8 collectors in 2 processes that send as fast as they can, and the processor time of all
+processes for a sample. Every collector sends the same chunks of `--chunk` samples, with the same compressor. Over HTTP
+a chunk is encoded once and becomes a file; its samples are not decoded here, for a learner decodes only those it draws.
+Over Ray it goes into 2 shards, chunks that gather during a call are encoded together, and the time includes decoding
+and storing them, from where a learner draws whole batches.
 `learn`: batches of 32 a second that a learner gets, which waits 3 ms for each as for a GPU, while 50 collectors send 5
 chunks a second each, against 2 of them.
 
-`python -m tests.benchmarks.scale_data [push] [learn] [--transport flask_fs|local|ray ...]`: several transports in turn.
+Transports and numbers of collectors are measured in turn, several times. The best rates of `push` count, and the
+medians of `learn`.
+
+`python -m tests.benchmarks.scale_data [push] [learn] [--transport flask_fs local ray] [--chunk 64] [--frames]`
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import logging
 import multiprocessing
 import os
+import statistics
 import sys
 import tempfile
 import threading
@@ -24,7 +33,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -52,23 +61,26 @@ from ding.worker.transport.local_transport import LocalTransport
 from ding.worker.transport.transport import get_transport
 from tests.benchmarks.report import Report
 
-CHUNK, BATCH, THINK_S = 64, 32, 0.003
+BATCH, THINK_S = 32, 0.003
 PUSHERS, MANY, FEW, RATE = 8, 50, 2, 5.0
-WARM_S, MEASURE_S = 3.0, 6.0
-BUFFER = {"type": "advanced", "replay_buffer_size": 100_000}
+ROUNDS, WARM_S, MEASURE_S = 3, 2.0, 4.0
+CAPACITY, CAPACITY_OF_FRAMES = 100_000, 1000
 GOALS = {"push": 3.0, "learn": {"flask_fs": 0.8, "local": 0.8, "ray": 0.95}}
 
 
-def samples() -> Samples:
-    """A chunk of transitions as of CartPole."""
-    obs = np.random.default_rng(0).normal(size=(CHUNK + 1, 4)).astype(np.float32)
+def samples(size: int, frames: bool) -> Samples:
+    """A chunk of transitions as of CartPole, or of stacked frames."""
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(size + 1, 4)).astype(np.float32)
+    if frames:
+        obs = rng.integers(0, 256, (size + 1, 4, 84, 84), np.uint8)
     return Samples(
         {
             "obs": Column(Kind.TENSOR, obs[:-1]),
             "next_obs": Column(Kind.TENSOR, obs[1:]),
-            "action": Column(Kind.TENSOR, np.zeros(CHUNK, np.int64)),
-            "reward": Column(Kind.TENSOR, np.ones((CHUNK, 1), np.float32)),
-            "done": Column(Kind.BOOL, np.zeros(CHUNK, np.bool_)),
+            "action": Column(Kind.TENSOR, np.zeros(size, np.int64)),
+            "reward": Column(Kind.TENSOR, np.ones((size, 1), np.float32)),
+            "done": Column(Kind.BOOL, np.zeros(size, np.bool_)),
         }
     )
 
@@ -86,8 +98,9 @@ class StubCollector:
         self._cfg, self._stopping = cfg, threading.Event()
 
     def start(self) -> None:
-        chunk, rate = samples(), self._cfg.rate
-        sender = SampleSender(self._cfg.prefix, self.send_stepdata, self.send_metadata, "lz4", CHUNK, 0.0)
+        cfg, rate = self._cfg, self._cfg.rate
+        chunk = samples(cfg.chunk, cfg.frames)
+        sender = SampleSender(cfg.prefix, self.send_stepdata, self.send_metadata, "lz4", cfg.chunk, 0.0)
         begin, count = time.monotonic(), 0
         while not self._stopping.is_set():
             sender.add(chunk, 0, 0)
@@ -313,11 +326,25 @@ LINKS: dict[str, Callable[..., Any]] = {
 # ---- what is measured
 
 
-class Run:
-    """A coordinator's side at work with collectors, and perhaps a learner."""
+class Rate(NamedTuple):
+    """How fast a counter grows.
 
-    def __init__(self, transport: str) -> None:
+    Attributes:
+        cpu_us: processor time of all processes for each count.
+        cores: which processes have kept how many cores busy.
+    """
+
+    per_second: float
+    cpu_us: float
+    cores: str
+
+
+class Run:
+    """A coordinator's side with collectors, and perhaps a learner."""
+
+    def __init__(self, transport: str, capacity: int = CAPACITY) -> None:
         self.transport = {"ray": "bench_ray"}.get(transport, transport)
+        self._capacity = capacity
         self._opened = contextlib.ExitStack()
         self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -329,7 +356,7 @@ class Run:
         cfg = {"path_data": f"{self._folder}/data", "replay_shards": 2 if self.transport == "bench_ray" else 1}
         room = get_transport(self.transport).replay("exp", cfg, logging.getLogger("bench"))
         opened.callback(room.close)
-        room.open("buffer", BUFFER)
+        room.open("buffer", {"type": "advanced", "replay_buffer_size": self._capacity})
         self.side = Side(room)
         return self
 
@@ -346,17 +373,17 @@ class Run:
             self._threads.append(threading.Thread(target=run.run, daemon=True))
             self._threads[-1].start()
 
-    def rate(self, name: str) -> tuple[float, str]:
-        """How fast a counter of the side grows, per second, and which processes have kept how many cores busy."""
+    def rate(self, name: str) -> Rate:
+        """How fast a counter of the side grows."""
         time.sleep(WARM_S)
         begin, count, busy = time.monotonic(), getattr(self.side, name), processor_s()
         time.sleep(MEASURE_S)
         took, gained = time.monotonic() - begin, getattr(self.side, name) - count
-        used = {who: (now - busy.get(who, 0.0)) / took for who, now in processor_s().items()}
         cores: dict[str, float] = {}
-        for (what, _), share in used.items():
-            cores[what] = cores.get(what, 0.0) + share
-        return gained / took, ", ".join(f"{what} {share:.2f}" for what, share in cores.items() if share >= 0.01)
+        for key, now in processor_s().items():
+            cores[key[0]] = cores.get(key[0], 0.0) + (now - busy.get(key, 0.0)) / took
+        told = ", ".join(f"{what} {share:.2f}" for what, share in cores.items() if share >= 0.01)
+        return Rate(gained / took, 1e6 * sum(cores.values()) * took / max(1, gained), told)
 
     def __exit__(self, *args: Any) -> None:
         self._ending.set()
@@ -375,10 +402,9 @@ def processor_s() -> dict[tuple[str, int], float]:
     return told
 
 
-def collector_task(rate: float) -> Callable[[int], dict[str, Any]]:
-    return lambda number: {
-        "collector_cfg": {"type": "stub", "rate": rate, "prefix": f"env_{number}", "eval_flag": False}
-    }
+def collector_task(rate: float, chunk: int, frames: bool) -> Callable[[int], dict[str, Any]]:
+    cfg = {"type": "stub", "rate": rate, "eval_flag": False, "chunk": chunk, "frames": frames}
+    return lambda number: {"collector_cfg": {**cfg, "prefix": f"env_{number}"}}
 
 
 def learner_task(number: int) -> dict[str, Any]:
@@ -388,22 +414,36 @@ def learner_task(number: int) -> dict[str, Any]:
     return {"policy_id": "policy", "learner_cfg": cfg, "policy": {"type": "stub_learn"}}
 
 
-def measure_push(transport: str) -> float:
-    with Run(transport) as run:
-        run.add(COLLECTOR, [PUSHERS // 2, PUSHERS // 2], collector_task(0.0))
-        rate, cores = run.rate("samples")
-        print(f"# push, {transport}: {rate:.0f} samples/s; busy cores: {cores}", flush=True)
+def measure_push(transport: str, chunk: int, frames: bool) -> Rate:
+    with Run(transport, CAPACITY_OF_FRAMES if frames else CAPACITY) as run:
+        run.add(COLLECTOR, [PUSHERS // 2, PUSHERS // 2], collector_task(0.0, chunk, frames))
+        rate = run.rate("samples")
+        told = f"# push, {transport}: {rate.per_second:.0f} samples/s, {rate.cpu_us:.2f} CPU seconds for 1e6 samples"
+        print(f"{told}; busy cores: {rate.cores}", flush=True)
         return rate
 
 
-def measure_learn(transport: str, collectors: int) -> float:
-    with Run(transport) as run:
-        run.add(COLLECTOR, [collectors], collector_task(RATE))
+def measure_learn(transport: str, collectors: int, chunk: int, frames: bool) -> Rate:
+    with Run(transport, CAPACITY_OF_FRAMES if frames else CAPACITY) as run:
+        run.add(COLLECTOR, [collectors], collector_task(RATE, chunk, frames))
         run.add(LEARNER, [1], learner_task)
-        rate, cores = run.rate("batches")
-        told = f"# learn, {transport}, {collectors} collectors: {rate:.0f} batches/s; {run.side.messages} messages"
-        print(f"{told}; busy cores: {cores}", flush=True)
+        rate = run.rate("batches")
+        told = f"# learn, {transport}, {collectors} collectors: {rate.per_second:.0f} batches/s"
+        print(f"{told}; {run.side.messages} messages; busy cores: {rate.cores}", flush=True)
         return rate
+
+
+def report_push(report: Report, rates: dict[str, list[Rate]]) -> None:
+    best = {name: max(rate.per_second for rate in rounds) for name, rounds in rates.items()}
+    least = {name: min(rate.cpu_us for rate in rounds) for name, rounds in rates.items()}
+    for name in rates:
+        if name == "flask_fs":
+            continue
+        goal = GOALS["push"] if name == "ray" else 1.0
+        what, peer = f"samples of {PUSHERS} collectors, {name}", "flask_fs"
+        report.line(what, "samples/s", best[name], peer, best.get(peer), at_least=goal)
+        what = f"processor time of a sample, {name}"
+        report.line(what, "us", least[name], peer, least.get(peer), at_most=round(1 / goal, 3))
 
 
 @contextlib.contextmanager
@@ -411,44 +451,37 @@ def cluster(transports: list[str]) -> Iterator[None]:
     if "ray" not in transports:
         yield
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    import ray
+    from ding.worker.transport.ray.cluster import RayCluster
+    from ding.worker.transport.ray.config import ray_section
 
-    ray.init(
-        "local",
-        num_cpus=8,
-        object_store_memory=200 * 2**20,
-        include_dashboard=False,
-        log_to_driver=False,
-        namespace="bench",
-    )
+    own = RayCluster(ray_section({"address": "local", "object_store_memory": 200 * 2**20}), num_cpus=8)
+    own.start()
     try:
         yield
     finally:
-        ray.shutdown()
+        own.close()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="*", choices=["push", "learn"])
     parser.add_argument("--transport", nargs="+", choices=["flask_fs", "local", "ray"], default=["flask_fs", "ray"])
+    parser.add_argument("--chunk", type=int, default=64, help="samples of a chunk")
+    parser.add_argument("--frames", action="store_true", help="observations of 84 x 84 x 4 bytes in place of 4 numbers")
     args = parser.parse_args()
-    args.what = args.what or ["push", "learn"]
+    what, sizes = args.what or ["push", "learn"], (args.chunk, args.frames)
     report = Report()
     with cluster(args.transport):
-        if "push" in args.what:
-            rates = {transport: max(measure_push(transport) for _ in range(2)) for transport in args.transport}
-            for transport in set(rates) - {"flask_fs"}:
-                goal = GOALS["push"] if transport == "ray" else 1.0
-                what, theirs = f"samples of 8 collectors, {transport}", rates.get("flask_fs")
-                report.line(what, "samples/s", rates[transport], "flask_fs", theirs, at_least=goal)
-        if "learn" in args.what:
-            for transport in args.transport:
-                pairs = [[measure_learn(transport, count) for count in (FEW, MANY)] for _ in range(2)]
-                few, many = (max(rates) for rates in zip(*pairs, strict=True))
-                what, goal = f"batches of a learner with 50 collectors, {transport}", GOALS["learn"][transport]
-                report.line(what, "batches/s", many, "2 collectors", few, at_least=goal)
+        if "push" in what:
+            rates: dict[str, list[Rate]] = {transport: [] for transport in args.transport}
+            for _, transport in itertools.product(range(ROUNDS), args.transport):
+                rates[transport].append(measure_push(transport, *sizes))
+            report_push(report, rates)
+        for transport in args.transport if "learn" in what else ():
+            pairs = [[measure_learn(transport, count, *sizes) for count in (FEW, MANY)] for _ in range(ROUNDS)]
+            few, many = (statistics.median(rate.per_second for rate in rates) for rates in zip(*pairs, strict=True))
+            name, goal = f"batches of a learner with {MANY} collectors, {transport}", GOALS["learn"][transport]
+            report.line(name, "batches/s", many, f"{FEW} collectors", few, at_least=goal)
     return report.exit_status()
 
 

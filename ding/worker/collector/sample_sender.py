@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 class Metadata(Samples):
     """The metadata of the samples of a chunk: one dict for each, made when one is first read.
 
-    Building columns for many chunks at once (`joined_metadata`) takes less than a tenth of the time of the dicts.
+    Making this and joining it with others (`joined_metadata`) takes an eighth of the time of making the dicts.
     """
 
     __slots__ = ("pieces",)
@@ -52,6 +52,11 @@ class Metadata(Samples):
     def __init__(self, pieces: Sequence[Piece]) -> None:
         super().__init__(self._columns_of_pieces, size=sum(piece.size for piece in pieces))
         self.pieces = list(pieces)
+
+    def last(self) -> Row:
+        """The metadata of the last sample, without making those of the others."""
+        piece = self.pieces[-1]
+        return {**piece.common, **{key: values[-1].item() for key, values in piece.columns.items()}}
 
     def _columns_of_pieces(self) -> dict[str, Node]:
         pieces = self.pieces

@@ -45,6 +45,7 @@ def test_metadata_in_columns_are_the_dicts_that_others_get(piece, reference, mor
     assert all(type(metadata) is Metadata for metadata in ours)
     joined = joined_metadata([Metadata(metadata.pieces) for metadata in ours])
     assert types(joined) == types([row for metadata in theirs for row in metadata])
+    assert [metadata.last() for metadata in ours] == [rows[-1] for rows in theirs]
     assert list(joined) == [row for metadata in theirs for row in metadata]
     assert [list(metadata) for metadata in ours] == theirs
     assert sinks[0].sender.sent == sinks[1].sender.sent == 8

@@ -91,7 +91,8 @@ class PushChannel(WeightsChannel):
         if isinstance(stepdata, bytes):
             kept = stepdata, None
         elif columns is not None and all(column.kind is not Kind.OBJECT for column in columns_of(columns)):
-            kept = stepdata.compact(), None  # which does not hold the arrays of whole trajectories
+            has_rows = any(column.rows is not None for column in columns_of(columns))
+            kept = (stepdata.compact() if has_rows else stepdata), None  # rows hold the arrays of whole trajectories
         else:  # objects may change until they are sent
             kept = encode_chunk(stepdata if isinstance(stepdata, list) else [stepdata], "none"), "none"
         self._unannounced[os.path.basename(path)] = kept
@@ -217,10 +218,7 @@ class PushChannel(WeightsChannel):
 
 
 def _last(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The metadata of the last sample; of those in columns no other is made."""
-    if isinstance(rows, Metadata) and rows.has_columns:
-        return dict(rows.take(slice(len(rows) - 1, None))[0])
-    return dict(rows[-1])
+    return rows.last() if isinstance(rows, Metadata) and rows.has_columns else dict(rows[-1])
 
 
 def _size_bytes(samples: Samples) -> int:
