@@ -22,6 +22,7 @@ from ding.envs.env.env_implementation_check import (
     demonstrate_correct_procedure,
 )
 from ding.envs.env.gymnasium_env import GymnasiumEnv
+from ding.envs.env.pettingzoo_env import PettingZooEnv
 
 __all__ = [
     "BaseEnv",
@@ -30,6 +31,7 @@ __all__ = [
     "DemoEnv",
     "DingEnvWrapper",
     "GymnasiumEnv",
+    "PettingZooEnv",
     "check_all",
     "check_array_space",
     "check_different_memory",

@@ -1,0 +1,194 @@
+"""Parallel environments of PettingZoo, for the collectors and evaluators of several players."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ding.envs.env.base_env import BaseEnvTimestep
+from ding.envs.env.gymnasium_spaces import one_float
+from ding.envs.env.lazy_env import LazyEnv
+from ding.utils.config_helper import ConfigError, Rule, anything, boolean, check_config, instance_of
+from ding.utils.registry_factory import ENV_REGISTRY
+
+_RULES: dict[str, Rule] = {
+    "env_id": instance_of(str, optional=True),
+    "env": anything,
+    "kwargs": instance_of(dict),
+    "act_scale": boolean,
+}
+
+
+@ENV_REGISTRY.register("pettingzoo")
+class PettingZooEnv(LazyEnv):
+    """A parallel environment of PettingZoo: a player for each of its `possible_agents`, in their order.
+
+    The config names it by `env_id`, the module that has `parallel_env`, such as `pettingzoo.butterfly.pistonball_v6`
+    (with `kwargs` for that function), or gives `env`, a function without arguments that makes one. With `act_scale`
+    real-valued actions come in [-1, 1] and are mapped onto the bounds of the action spaces.
+
+    Observations and actions are tuples with an entry for each player, rewards are [players, 1] float32, `info` is a
+    list of dicts. An episode ends when no agent is left. A player that ends earlier keeps its last observation and
+    gets the reward 0, its actions are ignored, and its `terminated` or `truncated` stays as it was, so that no value
+    beyond its end is learned. `info[player]` has the bools `terminated` and `truncated` at each step and, at the last
+    one, `eval_episode_return` and `result`: `wins`, `losses` or `draws`, by comparing the returns, unless the
+    environment gives a `result`.
+
+    Environments whose agents act in turn are converted first: `pettingzoo.utils.aec_to_parallel`.
+    """
+
+    config_keys: ClassVar[tuple[str, ...]] = tuple(_RULES)
+
+    def __init__(self, cfg: Mapping[str, Any]) -> None:
+        check_config({key: cfg[key] for key in _RULES if key in cfg}, "env (type pettingzoo)", _RULES)
+        self._make_game, self._name = _source(cfg)
+        self._returns = np.zeros(0)
+        super().__init__(bool(cfg.get("act_scale", False)))
+
+    def step(self, action: Any) -> BaseEnvTimestep:
+        """Act once.
+
+        Args:
+            action: an action for each player, in order; those of players that have ended are ignored.
+
+        Raises:
+            TypeError: an action is of another kind than its space.
+            ValueError: there are more or fewer actions than players, one is outside of its space, or a reward is not
+                a number.
+            RuntimeError: there was no reset.
+        """
+        if self._env is None:
+            raise RuntimeError(f"{self!r}: step() before reset()")
+        game: _Game = self._env
+        infos: Any  # a list, as of every env of several players
+        obs, rewards, infos, done = game.step(self._adapt_action(action))
+        self._returns += rewards[:, 0]
+        if done:
+            for player, info in enumerate(infos):
+                info["eval_episode_return"] = float(self._returns[player])
+                info.setdefault("result", _result(self._returns, player))
+        return BaseEnvTimestep(self._as_observation(obs), rewards, done, infos)
+
+    def enable_save_replay(self, replay_path: str | None = None) -> None:
+        """Raise NotImplementedError: PettingZoo records no videos."""
+        raise NotImplementedError("videos of PettingZoo environments are not recorded; use their own render()")
+
+    def __repr__(self) -> str:
+        return f"PettingZooEnv({self._name})"
+
+    def _make(self, video_folder: str | None) -> Any:
+        return _Game(self._make_game(), self._name)
+
+    def _discard(self, env: Any) -> None:
+        env.close()
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        self._returns = np.zeros(len(self._env.agents))
+        return self._env.reset(seed, options)
+
+
+class _Game:
+    """A parallel environment with tuples in place of dicts by agent.
+
+    Attributes:
+        agents: all possible agents; the order of the players.
+    """
+
+    def __init__(self, env: Any, name: str) -> None:
+        if not all(hasattr(env, attribute) for attribute in ("possible_agents", "reset", "step")):
+            raise TypeError(f"env (type pettingzoo): {name} gave {env!r}, which is not a ParallelEnv of PettingZoo")
+        if hasattr(env, "agent_iter"):
+            raise TypeError(
+                f"env (type pettingzoo): the agents of {name} act in turn; convert it with "
+                "pettingzoo.utils.aec_to_parallel"
+            )
+        from gymnasium.spaces import Box, Tuple
+
+        self._env = env
+        self.agents = list(env.possible_agents)
+        self.observation_space = Tuple([env.observation_space(agent) for agent in self.agents])
+        self.action_space = Tuple([env.action_space(agent) for agent in self.agents])
+        self.reward_space = Box(-np.inf, np.inf, (len(self.agents), 1), np.float32)
+        self._obs: dict[Any, Any] = {}
+        self._ends: dict[Any, tuple[bool, bool]] = {}  # (terminated, truncated)
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, ...]:
+        """Begin an episode; return the observations."""
+        self._obs = dict(self._env.reset(seed=seed, options=options)[0])
+        missing = [agent for agent in self.agents if agent not in self._obs]
+        if missing:
+            raise ValueError(f"{self._env} returned no first observation for {missing}; every agent needs one")
+        self._ends = dict.fromkeys(self.agents, (False, False))
+        return self._observations()
+
+    def step(self, actions: tuple[Any, ...]) -> tuple[tuple[Any, ...], np.ndarray, list[dict[str, Any]], bool]:
+        """Act once; return the observations, rewards [players, 1] and infos, and whether no agent is left."""
+        live = set(self._env.agents)
+        chosen = {agent: action for agent, action in zip(self.agents, actions, strict=True) if agent in live}
+        obs, rewards, terminated, truncated, infos = self._env.step(chosen)
+        self._obs.update(obs)
+        for agent in live:
+            self._ends[agent] = bool(terminated.get(agent, False)), bool(truncated.get(agent, False))
+        own_rewards = np.zeros((len(self.agents), 1), np.float32)
+        own_infos = []
+        for player, agent in enumerate(self.agents):
+            if agent in live:
+                own_rewards[player] = one_float(rewards.get(agent, 0.0))
+            ended, cut = self._ends[agent]
+            own_infos.append({**infos.get(agent, {}), "terminated": ended, "truncated": cut})
+        return self._observations(), own_rewards, own_infos, not self._env.agents
+
+    def _observations(self) -> tuple[Any, ...]:
+        return tuple(self._obs[agent] for agent in self.agents)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+def _result(returns: np.ndarray, player: int) -> str:
+    best_other = np.delete(returns, player).max(initial=-np.inf)
+    if returns[player] == best_other:
+        return "draws"
+    return "wins" if returns[player] > best_other else "losses"
+
+
+def _source(cfg: Mapping[str, Any]) -> tuple[Callable[[], Any], str]:
+    """The function that makes the environment, and its name."""
+    env, kwargs = cfg.get("env"), dict(cfg.get("kwargs", {}))
+    env_id: Any = cfg.get("env_id")
+    if (env_id is None) == (env is None):
+        raise ConfigError(f"env (type pettingzoo): give one of env_id and env; env_id = {env_id!r}, env = {env!r}")
+    if env is not None:
+        if not callable(env) or kwargs:
+            raise ConfigError(
+                f"env (type pettingzoo): env = {env!r}, kwargs = {kwargs!r}; give a function without arguments that "
+                "makes an environment, and no kwargs"
+            )
+        return env, str(getattr(env, "__name__", env))
+
+    def make() -> Any:
+        return _module(env_id).parallel_env(**kwargs)
+
+    return make, env_id
+
+
+def _module(env_id: str) -> Any:
+    try:
+        module = importlib.import_module(env_id)
+    except ImportError as e:
+        if env_id.split(".")[0] == "pettingzoo" and importlib.util.find_spec("pettingzoo") is None:
+            raise ImportError(
+                f"env (type pettingzoo): {env_id} needs the package pettingzoo, which is not installed: "
+                "pip install pettingzoo"
+            ) from e
+        raise
+    if not hasattr(module, "parallel_env"):
+        raise ConfigError(
+            f"env (type pettingzoo): env_id = {env_id!r} has no parallel_env; name a module such as "
+            "'pettingzoo.butterfly.pistonball_v6'"
+        )
+    return module
