@@ -1,4 +1,4 @@
-"""Tasks between processes, over HTTP: a `Master` gives them, a `Slave` runs them."""
+"""Tasks between processes over HTTP: a `Master` sends them, a `Slave` runs them."""
 
 from ding.interaction.exception.refusal import ConnectionRefuse, DisconnectionRefuse, TaskFail, TaskRefuse
 from ding.interaction.master.master import Master

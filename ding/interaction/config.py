@@ -9,7 +9,7 @@ DEFAULT_CHANNEL = 0
 
 DEFAULT_REQUEST_RETRIES = 5
 DEFAULT_REQUEST_RETRY_WAITING = 1.0
-# Until the connection stands, and until the reply begins. Replies do not wait for tasks, only for the hooks of a peer.
+# Until the connection is open, and until the reply begins. Replies wait for the hooks of a peer, never for tasks.
 DEFAULT_REQUEST_TIMEOUT = (5.0, 30.0)
 
 DEFAULT_HEARTBEAT_SPAN = 3.0

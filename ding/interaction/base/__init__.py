@@ -1,4 +1,4 @@
-"""Foundations of the roles: helpers, HTTP as a client, replies as a server."""
+"""Foundations of masters and slaves: helpers, an HTTP client, and the replies of servers."""
 
 from ding.interaction.base.app import (
     CommonErrorCode,

@@ -1,4 +1,4 @@
-"""What servers answer: one JSON envelope, `{"success", "code", "message", "data"}`, `code` 0 exactly on success."""
+"""The replies of servers: one JSON envelope, `{"success", "code", "message", "data"}`; `code` is 0 only on success."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CommonErrorCode(IntEnum):
 
 
 def envelope(success: bool, data: Any = None, message: str | None = None, code: int | None = None) -> str:
-    """The envelope as JSON text. On success `code` is 0, otherwise never."""
+    """Return the envelope as JSON text. On success `code` is 0, otherwise never."""
     number = CommonErrorCode.SUCCESS if success else (code or CommonErrorCode.COMMON_FAILURE)
     text = message or ("Success." if success else "Failed.")
     return json.dumps({"success": success, "code": int(number), "message": text, "data": data})
@@ -32,30 +32,31 @@ def envelope(success: bool, data: Any = None, message: str | None = None, code: 
 def flask_response(
     success: bool, data: Any = None, message: str | None = None, code: int | None = None
 ) -> flask.Response:
-    """A reply with the envelope. Its status is 200; a view returns `(reply, status)` for another one."""
+    """Return a reply with the envelope. Its status is 200; a view returns `(reply, status)` for another one."""
     import flask
 
     return flask.Response(envelope(success, data, message, code), mimetype="application/json")
 
 
 def success_response(data: Any = None, message: str | None = None) -> flask.Response:
-    """The reply to a request that was granted."""
+    """Return the reply to a request that succeeded."""
     return flask_response(True, data, message)
 
 
 def failure_response(code: int | None = None, message: str | None = None, data: Any = None) -> flask.Response:
-    """The reply to a request that was not granted."""
+    """Return the reply to a request that failed."""
     return flask_response(False, data, message, code)
 
 
 def get_values_from_response(response: Any) -> tuple[int, bool, int, str, Any]:
-    """`(status, success, code, message, data)` of a reply of requests or Flask; `''` and `{}` stand for missing ones.
+    """Return `(status, success, code, message, data)` of a reply of requests or Flask.
 
-    `data` is None where the reply holds null, as that of `success_response()` does.
+    A missing message is `''`, missing data is `{}`. `data` is None if the reply holds null, as that of
+    `success_response()` does.
 
     Raises:
         ValueError: the reply is not JSON, or too deeply nested.
-        KeyError: it is not an envelope.
+        KeyError: the reply is not an envelope.
     """
     try:
         values = response.get_json() if hasattr(response, "get_json") else response.json()
@@ -73,7 +74,14 @@ def get_values_from_response(response: Any) -> tuple[int, bool, int, str, Any]:
 
 
 class ResponsibleException(Exception):
-    """An exception that a view may raise: it knows the reply it stands for."""
+    """An exception that a view may raise to send the reply that it describes.
+
+    Args:
+        code: the code in the envelope, not 0.
+        message: the message in the envelope.
+        data: the data in the envelope; `{}` by default.
+        status_code: the HTTP status.
+    """
 
     def __init__(self, code: int = 1, message: str | None = None, data: Any = None, status_code: int = 400) -> None:
         super().__init__(code, message, data, status_code)
@@ -83,16 +91,16 @@ class ResponsibleException(Exception):
         self._status_code = status_code
 
     def get_response(self) -> tuple[flask.Response, int]:
-        """`(reply, status)`."""
+        """Return `(reply, status)`."""
         return failure_response(self._code, self._message, self._data), self._status_code
 
     def get_envelope(self) -> tuple[int, str]:
-        """The status, and the envelope as text."""
+        """Return the status, and the envelope as text."""
         return self._status_code, envelope(False, self._data, self._message, self._code)
 
 
 def responsible(classes: Iterable[type[ResponsibleException]] | None = None) -> Callable[[_View], _View]:
-    """Decorate a view: a `ResponsibleException` of `classes` (any, by default) becomes the reply it stands for."""
+    """Return a decorator for views that turns a `ResponsibleException` of `classes` (any by default) into its reply."""
     caught = (ResponsibleException,) if classes is None else tuple(classes)
 
     def decorate(view: _View) -> _View:
@@ -109,7 +117,7 @@ def responsible(classes: Iterable[type[ResponsibleException]] | None = None) -> 
 
 
 class ProtocolError(ResponsibleException):
-    """A request that breaks the protocol, or comes at a wrong time; the reply has no data."""
+    """A request that breaks the protocol or arrives at a wrong time. The reply has no data."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(code, message, None, status)
@@ -117,7 +125,7 @@ class ProtocolError(ResponsibleException):
 
 
 class Codes(NamedTuple):
-    """The codes of a server for what both kinds check."""
+    """The codes of one kind of server for the checks that both kinds make."""
 
     shutting_down: int
     channel_missing: int

@@ -1,4 +1,4 @@
-"""Small helpers: tokens, recent ids, an event with two directions, and what can be started and closed."""
+"""Small helpers: tokens, recent ids, an event to wait for in both directions, and bases of services."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEFAULT_TOKEN_LENGTH = 64
 
 
 def random_token(length: int | None = None) -> str:
-    """A secret of `length` hexadecimal digits (64 by default), upper and lower case mixed.
+    """Return a secret of `length` hexadecimal digits (64 by default), upper and lower case mixed.
 
     It comes from the operating system, never from a seeded generator.
     """
@@ -27,7 +27,7 @@ def random_token(length: int | None = None) -> str:
 
 
 def translate_dict_func(functions: Mapping[str, Callable[..., Any]]) -> Callable[..., dict[str, Any]]:
-    """A function that passes its arguments to each of `functions` and returns their results under the same keys.
+    """Return a function that passes its arguments to each of `functions` and returns the results by the same keys.
 
     Example:
         >>> translate_dict_func({"sum": lambda a, b: a + b, "first": lambda a, b: a})(2, 3)
@@ -37,7 +37,7 @@ def translate_dict_func(functions: Mapping[str, Callable[..., Any]]) -> Callable
 
 
 def default_func(value: Any = None) -> Callable[[Callable[..., Any] | None], Callable[..., Any]]:
-    """Make a function out of an optional one: `func` itself, or for None one that returns `value` for any arguments."""
+    """Return a decorator that keeps a function, and replaces None by a function that always returns `value`."""
 
     def choose(func: Callable[..., Any] | None) -> Callable[..., Any]:
         return func if func is not None else lambda *args, **kwargs: value
@@ -46,7 +46,7 @@ def default_func(value: Any = None) -> Callable[[Callable[..., Any] | None], Cal
 
 
 def checked_port(port: int) -> int:
-    """`port`, if it is one.
+    """Return `port`.
 
     Raises:
         ValueError: it is not an integer in [0, 65535].
@@ -61,10 +61,10 @@ def checked_port(port: int) -> int:
 
 
 def number_or(default: float, name: str, value: float | None, minimum: float = 0.0) -> float:
-    """`value`, or `default` where it is None or 0, but at least `minimum`.
+    """Return `value`, or `default` if it is None or 0; at least `minimum`.
 
     Raises:
-        ValueError: the value is negative, or no number.
+        ValueError: the value is negative or not a number.
     """
     if value is not None and not (isinstance(value, numbers.Real) and value >= 0):
         raise ValueError(f"{name} = {value!r} is not allowed; it must be a number >= 0, or None for {default!r}")
@@ -72,15 +72,15 @@ def number_or(default: float, name: str, value: float | None, minimum: float = 0
 
 
 class ControllableContext(ABC):
-    """What is started on entering a `with` block and closed on leaving it."""
+    """An object that is started on entering a `with` block and closed on leaving it."""
 
     @abstractmethod
     def start(self) -> Any:
-        """Begin."""
+        """Start."""
 
     @abstractmethod
     def close(self) -> Any:
-        """End."""
+        """Close."""
 
     def __enter__(self: _Self) -> _Self:
         self.start()
@@ -91,7 +91,7 @@ class ControllableContext(ABC):
 
 
 class ControllableService(ControllableContext):
-    """A context that ends in two steps: it is asked to, then waited for."""
+    """A context that closes in two steps: it is asked to end, then waited for."""
 
     @abstractmethod
     def shutdown(self) -> None:
@@ -111,16 +111,16 @@ _session_number: ContextVar[int | None] = ContextVar("session_number", default=N
 
 
 def session_number() -> int | None:
-    """The number of the connection that the running task or hook of a slave belongs to; None elsewhere.
+    """Return the number of the session that the running task or hook of a slave belongs to; None elsewhere.
 
-    No other connection of this process has that number.
+    It is unique in this process.
     """
     return _session_number.get()
 
 
 @contextlib.contextmanager
 def in_session(number: int) -> Iterator[None]:
-    """Within the block, `session_number` is `number` in this thread."""
+    """Make `session_number` return `number` in this thread within the block."""
     token = _session_number.set(number)
     try:
         yield
@@ -136,7 +136,7 @@ class RecentIds:
         self._ids: OrderedDict[str, None] = OrderedDict()
 
     def add(self, key: str) -> None:
-        """Remember `key`, and forget the oldest one where there are too many."""
+        """Add `key`, and drop the oldest one if there are too many."""
         self._ids[key] = None
         if len(self._ids) > self._limit:
             self._ids.popitem(last=False)
@@ -146,10 +146,10 @@ class RecentIds:
 
 
 class DblEvent:
-    """An event that can be waited for in both directions: to be opened, and to be closed.
+    """An event that threads can wait for in both directions: to be opened, and to be closed. Thread-safe.
 
     Args:
-        opened: how it begins.
+        opened: whether it is open at first.
 
     Example:
         >>> event = DblEvent()
@@ -164,27 +164,27 @@ class DblEvent:
         self._is_open = opened
 
     def open(self) -> None:
-        """Open it and wake those who wait for that."""
+        """Open the event and wake the threads that wait for it."""
         self._set(True)
 
     def close(self) -> None:
-        """Close it and wake those who wait for that."""
+        """Close the event and wake the threads that wait for it."""
         self._set(False)
 
     def is_open(self) -> bool:
-        """Whether it is open."""
+        """Return whether it is open."""
         return self._is_open
 
     def is_close(self) -> bool:
-        """Whether it is closed."""
+        """Return whether it is closed."""
         return not self._is_open
 
     def wait_for_open(self, timeout: float | None = None) -> None:
-        """Wait until it is open, at most `timeout` seconds; `is_open` tells which."""
+        """Wait until it is open, at most `timeout` seconds; `is_open` returns the outcome."""
         self._wait(True, timeout)
 
     def wait_for_close(self, timeout: float | None = None) -> None:
-        """Wait until it is closed, at most `timeout` seconds; `is_close` tells which."""
+        """Wait until it is closed, at most `timeout` seconds; `is_close` returns the outcome."""
         self._wait(False, timeout)
 
     def _set(self, is_open: bool) -> None:

@@ -1,4 +1,4 @@
-"""JSON over HTTP, as a client: one keep-alive session for each peer."""
+"""An HTTP client for JSON, with one keep-alive session for each server."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 _Reply = TypeVar("_Reply")
 _Data = Mapping[str, Any] | None
 _Headers = Mapping[str, str] | None
-# (until the connection stands, until the reply begins), in seconds
+# (until the connection is open, until the reply begins), in seconds
 Timeout = tuple[float, float]
-# However little time is left: how long a try may take.
+# The shortest time that a try gets, however close the deadline is.
 _LEAST_TRY_S = 0.05
 
 
 class HttpEngine:
-    """Requests to one server. Their body is a JSON object; proxies and `.netrc` of the environment are left alone.
+    """Requests to one server, with JSON objects as bodies. Proxies and `.netrc` of the environment are ignored.
 
     Thread-safe. Subclasses may override `_data_process`, `_base_headers` and `_error_handler`.
 
     Args:
-        path: what all paths begin with, with or without its leading `/`.
+        path: the prefix of all paths; its leading `/` is optional.
 
     Example:
         >>> HttpEngine("example.com", 8000, path="root").get_url("this/is")
@@ -48,7 +48,7 @@ class HttpEngine:
         self._closing = threading.Event()
 
     def get_url(self, path: str | None = None) -> str:
-        """The URL of `path`, whose leading `/` is optional."""
+        """Return the URL of `path`, whose leading `/` is optional."""
         return self._base_url + _rooted(path)
 
     def request(
@@ -67,14 +67,14 @@ class HttpEngine:
         """Send `data` as JSON and return the reply.
 
         Args:
-            retries: how often to try again after a transport error (5 by default); status errors are final.
+            retries: how often to retry after a transport error (5 by default, also for 0); status errors are final.
             retry_waiting: seconds between tries (1.0 by default).
-            timeout: seconds (until the connection stands, until the reply begins) of each try.
+            timeout: seconds (until the connection is open, until the reply begins) of each try; (5, 30) by default.
             deadline: when to give up, on the clock `time.monotonic`.
 
         Raises:
-            requests.RequestException: what `_error_handler` makes of a transport error or, with `raise_for_status`, of
-                a status >= 400 (`requests.HTTPError`).
+            requests.RequestException: a transport error or, with `raise_for_status`, a status >= 400
+                (`requests.HTTPError`). `_error_handler` may raise another exception instead.
         """
         import requests
 
@@ -95,7 +95,7 @@ class HttpEngine:
     def request_once(
         self, method: str, path: str, data: _Data = None, headers: _Headers = None, timeout: Timeout | None = None
     ) -> requests.Response:
-        """`request` without a second try."""
+        """Send one request without retries; see `request`."""
         import requests
 
         try:
@@ -104,7 +104,7 @@ class HttpEngine:
             self._error_handler(error)
 
     def close(self) -> None:
-        """Close idle connections, and let requests that wait for another try end. May be used again afterwards."""
+        """Close idle connections and end requests that wait to be retried. The engine may be used again afterwards."""
         with self._lock:
             session, self._session = self._session, None
             closing, self._closing = self._closing, threading.Event()
@@ -125,7 +125,7 @@ class HttpEngine:
         import requests
 
         body = json.dumps(self._data_process(data or {}) or {})
-        # Prepared by hand: what a session would merge in (cookies, credentials of the environment) is not wanted.
+        # Prepared by hand, so that the session merges in no cookies and no credentials of the environment.
         prepared = requests.Request(
             method, self.get_url(path), headers={**self._base_headers(), **(headers or {})}, data=body, params=params
         ).prepare()
@@ -156,7 +156,7 @@ class HttpEngine:
 def retry(
     send: Callable[[], _Reply], retries: int | None, waiting_s: float | None, deadline: float, closing: threading.Event
 ) -> _Reply:
-    """What `send` returns, which is tried again after a transport error, until `closing` is set or the time is over."""
+    """Return what `send` returns; retry after transport errors until `closing` is set or the deadline is near."""
     left = retries or DEFAULT_REQUEST_RETRIES
     wait_s = waiting_s or DEFAULT_REQUEST_RETRY_WAITING
     while True:
@@ -169,7 +169,7 @@ def retry(
 
 
 def _limited(timeout: Timeout, deadline: float) -> Timeout | TotalTimeout:
-    """`timeout`, with the time until `deadline` for both steps together."""
+    """Return `timeout`, limited to the time until `deadline` for both steps together."""
     if deadline == math.inf:
         return timeout
     from urllib3.util import Timeout as TotalTimeout
@@ -178,7 +178,7 @@ def _limited(timeout: Timeout, deadline: float) -> Timeout | TotalTimeout:
 
 
 def transport_errors() -> tuple[type[requests.RequestException], ...]:
-    """What is raised where a request or its reply got lost on the way, so that another try may succeed."""
+    """Return the exceptions for a request or reply that got lost on the way, so that another try may succeed."""
     import requests
 
     return requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError
@@ -189,12 +189,13 @@ def get_http_engine_class(
     data_processor: Callable[..., Mapping[str, Any]] | None = None,
     http_error_gene: Callable[[requests.HTTPError], Exception] | None = None,
 ) -> Callable[..., type[HttpEngine]]:
-    """A function that makes subclasses of `HttpEngine`; its arguments go to the functions in `headers`.
+    """Return a function that makes subclasses of `HttpEngine`; its arguments are passed to the functions in `headers`.
 
     Args:
-        headers: makes the value of each header of each request; headers given to `request` win.
-        data_processor: rewrites the object that becomes the body.
-        http_error_gene: makes the exception that is raised for a status error; transport errors pass unchanged.
+        headers: functions that return the values of headers, called for each request; headers given to `request`
+            take precedence.
+        data_processor: returns the object to send for the given one.
+        http_error_gene: returns the exception to raise for a status error; transport errors are raised unchanged.
 
     Example:
         >>> engine_class = get_http_engine_class(headers={"Token": lambda token: token})("secret")
@@ -223,6 +224,6 @@ def get_http_engine_class(
 
 
 def _rooted(path: str | None) -> str:
-    """`path` with one leading `/` and no trailing one; empty for none."""
+    """Return `path` with one leading `/` and no trailing one; empty for None."""
     stripped = (path or "").strip("/")
     return f"/{stripped}" if stripped else ""

@@ -1,4 +1,4 @@
-"""Sessions of requests whose connections end when they are closed."""
+"""Sessions of the package requests that close their connections when they are closed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from requests.adapters import HTTPAdapter
 class _ClosingAdapter(HTTPAdapter):
     """An adapter that closes its connections.
 
-    By itself it leaves that to the garbage collector, which does not come while anybody holds a response, as status
-    errors do.
+    The base class leaves that to the garbage collector, which does not run while a response is referenced, for
+    example by a status error.
     """
 
     def close(self) -> None:
@@ -23,7 +23,7 @@ class _ClosingAdapter(HTTPAdapter):
 
 
 def new_session() -> requests.Session:
-    """A session that leaves proxies and passwords of the environment alone."""
+    """Return a session that ignores proxies and passwords of the environment."""
     session = requests.Session()
     session.trust_env = False
     for prefix in ("http://", "https://"):

@@ -1,4 +1,4 @@
-"""Addresses: of this machine, and as they are written."""
+"""Addresses: those of this machine, and how they are written."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import socket
 from urllib.parse import urlsplit
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-# For documents only (RFC 5737): nobody has it, so the way there is the way to the rest of the world.
+# Reserved for documentation (RFC 5737): no machine has it, so packets to it take the default route.
 _ELSEWHERE = "203.0.113.1"
 
 
 def get_host_ip() -> str:
-    """The address other machines reach this one at; 127.0.0.1 where there is no network. Nothing is sent."""
+    """Return the address at which other machines reach this one; 127.0.0.1 without a network. Sends nothing."""
     source = _source_address(_ELSEWHERE)
     if source is not None:
         return str(source)
@@ -23,13 +23,13 @@ def get_host_ip() -> str:
 
 
 def split_http_address(address: str, default_port: int | None = None) -> tuple[str | None, int, bool, str]:
-    """`(host, port, https, path)` of an HTTP address.
+    """Return `(host, port, https, path)` of an HTTP address.
 
-    The port is the one in the address, else `default_port`, else 443 for https and 80 otherwise. The path is empty or
-    begins with `/`. Without a scheme there is no host (None).
+    The port is that in the address, else `default_port`, else 443 for https and 80 otherwise. The path is empty or
+    begins with `/`. The host is None if the address has no scheme.
 
     Raises:
-        ValueError: the port is not a number in [0, 65535].
+        ValueError: the port is not an integer in [0, 65535].
 
     Example:
         >>> split_http_address("https://example.com:8000/this/is")
@@ -44,7 +44,7 @@ def split_http_address(address: str, default_port: int | None = None) -> tuple[s
 
 
 def literal(host: str) -> _Address | None:
-    """The address that `host` spells (with or without the brackets of IPv6), or None for a name."""
+    """Return the IP address that `host` spells (with or without the brackets of IPv6); None for a name."""
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -54,7 +54,7 @@ def literal(host: str) -> _Address | None:
 
 
 def resolve(host: str) -> list[_Address]:
-    """The addresses of `host`; none where it has no meaning."""
+    """Return the addresses of `host`; an empty list if it cannot be resolved."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -64,19 +64,19 @@ def resolve(host: str) -> list[_Address]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether all addresses of `host` are reached from this machine only."""
+    """Return whether all addresses of `host` can be reached from this machine only."""
     addresses = resolve(host)
     return bool(addresses) and all(address.is_loopback for address in addresses)
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether binding to `host` means all interfaces."""
+    """Return whether binding to `host` means all interfaces."""
     address = literal(host)
     return address is not None and address.is_unspecified
 
 
 def is_own(address: _Address) -> bool:
-    """Whether `address` is one of this machine. Nothing is sent."""
+    """Return whether `address` belongs to this machine. Sends nothing."""
     if address.is_loopback:
         return True
     # A machine talks to its own address from that address.
@@ -84,7 +84,7 @@ def is_own(address: _Address) -> bool:
 
 
 def _source_address(destination: str) -> _Address | None:
-    """The address of this machine that packets to `destination` leave from; None where there is no way."""
+    """Return the address of this machine that packets to `destination` are sent from; None without a route."""
     family = socket.AF_INET6 if ":" in destination else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -95,5 +95,5 @@ def _source_address(destination: str) -> _Address | None:
 
 
 def url_host(host: str) -> str:
-    """`host` as it stands in a URL: IPv6 in brackets."""
+    """Return `host` as a URL spells it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host

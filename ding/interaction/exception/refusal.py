@@ -1,4 +1,4 @@
-"""What hooks and tasks of a slave raise to say no."""
+"""The exceptions that hooks and tasks of a slave raise to refuse or fail."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class TaskFail(Exception):
     """Raised by `Slave._process_task`: the task fails with `result`.
 
     Args:
-        result: what the master gets as the result of the failed task.
-        message: the text of the exception; it stays here.
+        result: the result of the failed task at the master.
+        message: the text of the exception, which is not sent.
     """
 
     def __init__(self, result: Mapping[str, Any] | None = None, message: str | None = None) -> None:
@@ -45,12 +45,12 @@ class TaskFail(Exception):
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """What the master gets; `{}` by default."""
+        """The result of the failed task; `{}` by default."""
         return self._result
 
 
 def failure_of(error: BaseException) -> dict[str, Any]:
-    """The result of a task that `error` ended: `message`, `exception` (its type's name) and `traceback`."""
+    """Return the result of a task that `error` ended: `message`, `exception` (the name of its type) and `traceback`."""
     return {
         "message": str(error) or type(error).__name__,
         "exception": type(error).__name__,
@@ -59,5 +59,5 @@ def failure_of(error: BaseException) -> dict[str, Any]:
 
 
 def failure_for(reason: str, kind: str) -> dict[str, Any]:
-    """The result of a task that failed for a reason outside it, in the form of `failure_of`."""
+    """Return the result of a task that failed for an outside reason, in the form of `failure_of`."""
     return {"message": reason, "exception": kind, "traceback": ""}

@@ -1,4 +1,4 @@
-"""The side that gives tasks."""
+"""The side that sends tasks."""
 
 from ding.interaction.exception.refusal import ConnectionRefuse, DisconnectionRefuse, TaskFail, TaskRefuse
 from ding.interaction.master.master import Master

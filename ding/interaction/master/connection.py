@@ -30,7 +30,7 @@ _TAKE_BACK_TIMEOUT_S = (1.0, 1.0)
 
 
 class SlaveConnection(ControllableContext):
-    """A connection to the slave at an address, made by `Master.new_connection`. It can be connected again and again.
+    """A connection to the slave at an address, made by `Master.new_connection`. It can be connected repeatedly.
 
     Leaving its `with` block disconnects, unless the slave was lost.
 
@@ -60,7 +60,7 @@ class SlaveConnection(ControllableContext):
         self._name = name
         self._address = f"{'https' if https else 'http'}://{url_host(host)}:{port}"
         self._parts = (host, port, https, "")
-        self._turn = threading.RLock()  # one of connect and disconnect at a time; their hooks may call the other
+        self._turn = threading.RLock()  # serializes connect and disconnect; the hooks of one may call the other
         self._session: SlaveSession | None = None
         self._last_session: SlaveSession | None = None
         self._loss = ""
@@ -73,17 +73,17 @@ class SlaveConnection(ControllableContext):
 
     @property
     def name(self) -> str:
-        """Its name at the master."""
+        """The name of the connection at the master."""
         return self._name
 
     @property
     def is_connected(self) -> bool:
-        """Whether the slave is connected, as far as the master knows: false as soon as it counts as lost."""
+        """Whether the slave is connected, as far as the master knows; false as soon as the slave is lost."""
         return self._session is not None
 
     @property
     def silence_s(self) -> float | None:
-        """Seconds since the last sign of life of the slave, which may be lost by now; None if it was never there."""
+        """Seconds since the last sign of life of the slave, which may be lost by now; None before the first one."""
         session = self._last_session
         return None if session is None else max(0.0, time.monotonic() - session.last_seen)
 
@@ -91,13 +91,13 @@ class SlaveConnection(ControllableContext):
         """Connect, and return what the master's `_after_connect` returns.
 
         Args:
-            timeout_s: how long the slave may take, all tries together.
+            timeout_s: the time for all tries together.
 
         Raises:
             KeyError: another connection of this name is active.
             RuntimeError: the master does not run.
-            requests.RequestException: the slave was not reached; the master's `_error_connect` decides.
-            SlaveResponseException: the slave does not want to.
+            requests.RequestException: the slave was not reached; `_error_connect` of the master may return instead.
+            SlaveResponseException: the slave refuses.
         """
         with self._turn:
             master = self._master
@@ -123,17 +123,17 @@ class SlaveConnection(ControllableContext):
         return self.connect()
 
     def disconnect(self, timeout_s: float = math.inf) -> Any:
-        """Disconnect, and return what the master's `_after_disconnect` returns. Tasks that have not ended fail.
+        """Disconnect, and return what the master's `_after_disconnect` returns. Unfinished tasks fail.
 
-        Also tells a slave that was lost, if it can be reached after all, that it may be connected again.
+        A slave that was lost is disconnected, too, if it can be reached, so that it can be connected again.
 
         Args:
-            timeout_s: how long the slave may take, all tries together.
+            timeout_s: the time for all tries together.
 
         Raises:
-            requests.RequestException: the slave was not reached, and counts as lost; the master's `_error_disconnect`
-                decides.
-            SlaveSlaveDisconnectionRefused: the slave wants to stay connected, and does.
+            requests.RequestException: the slave was not reached and is lost; `_error_disconnect` of the master may
+                return instead.
+            SlaveSlaveDisconnectionRefused: the slave refuses, and stays connected.
             SlaveMasterTokenInvalid: the slave was not connected.
         """
         with self._turn:
@@ -163,34 +163,34 @@ class SlaveConnection(ControllableContext):
         except Exception:
             if exc_info[0] is None:
                 raise
-            _log.warning("%r could not be disconnected", self, exc_info=True)  # the first error is the one that counts
+            _log.warning("%r could not be disconnected", self, exc_info=True)  # the first error is raised
 
     def new_task(self, data: Any = None, start_timeout_s: float = math.inf) -> Task:
-        """A task for the slave, not started yet.
+        """Return a task for the slave, not started yet.
 
         Args:
             data: a JSON object, or None for an empty one.
-            start_timeout_s: how long the slave may take to accept it, all tries together.
+            start_timeout_s: the time in which the slave must accept it, for all tries together.
         """
         return Task(data, partial(self._launch, start_timeout_s))
 
     def give_up(self, reason: str) -> None:
-        """Take the slave for lost, without a word to it: its process is known to be gone, say. Tasks fail."""
+        """End the session without a request to the slave, for example because its process has ended. Tasks fail."""
         session = self._session
         if session is not None:
             self.lose(session, reason)
 
     def watch(self, on_lost: Callable[[str], Any]) -> None:
-        """Have `on_lost`, and none given before, called with the reason when the slave is lost.
+        """Call `on_lost` with the reason when the slave is lost; it replaces an earlier callback.
 
-        That is in the result thread, or at once if it is lost by now.
+        It runs in the result thread, or at once in the calling thread if the slave is lost already.
         """
         self._on_lost = on_lost
         if self._session is None and self._loss:
             on_lost(self._loss)
 
     def lose(self, session: SlaveSession, reason: str) -> None:
-        """Give up a connection that does not work any more."""
+        """End a session that does not work any more, and report the slave as lost."""
         if self.drop(session, reason):
             _log.warning("%r was lost: %s", self, reason)
             self._table.results.submit(lambda: self._master._lost_connection(self._name, reason))
@@ -198,7 +198,7 @@ class SlaveConnection(ControllableContext):
                 self._table.results.submit(partial(self._on_lost, reason))
 
     def drop(self, session: SlaveSession, reason: str) -> bool:
-        """End a connection, or the attempt to connect, without telling the slave; False where it has ended before."""
+        """End a session, or an attempt to connect, without a request to the slave; return false if it had ended."""
         has_ended = self._end(session, reason)
         if has_ended:
             self._engine.close()
@@ -218,7 +218,7 @@ class SlaveConnection(ControllableContext):
         except BaseException as error:
             if session is not None and is_expected:
                 if session.take(task_id) is None:
-                    return  # its result is there, or it has failed with its connection
+                    return  # its result has arrived, or it has failed with its session
                 if _is_end(error) and not _is_transport_error(error):
                     self.lose(session, f"the slave does not know the master any more: {error}")
             task.mark_start_failed()
@@ -228,8 +228,8 @@ class SlaveConnection(ControllableContext):
         master._after_new_task(*get_values_from_response(response))
 
     def _check_was_not_lost(self) -> None:
-        # A slave that was not connected, or was disconnected, says so itself; one that was lost might take the task,
-        # whose result nobody would get.
+        # A slave that was never connected, or was disconnected, refuses the task itself. A lost one might accept it,
+        # but the result would not arrive.
         if self._loss:
             import requests
 
@@ -244,7 +244,7 @@ class SlaveConnection(ControllableContext):
         timeout: Timeout | None = None,
         deadline: float = math.inf,
     ) -> Received:
-        # The slave knows a request that it gets twice by its id; tasks have their own.
+        # The slave recognizes a request that arrives twice by its id; tasks have ids of their own.
         headers = {"Token": token, "Request-Id": str(uuid.uuid4())} if path != "task/new" else {"Token": token}
         # A slave that misses its disconnection notices by itself.
         most_retries = _DISCONNECT_RETRIES if path == "disconnect" else math.inf
@@ -257,9 +257,9 @@ class SlaveConnection(ControllableContext):
         self._table.activate(session)
 
     def _end(self, session: SlaveSession | None, reason: str) -> bool:
-        """Fail the tasks that have not ended; False where there was no such connection any more.
+        """End a session and fail its unfinished tasks; return false if it has ended before.
 
-        An empty reason means that all is as it should be: the connection was asked to end.
+        An empty reason means that the end was requested.
         """
         if session is None:
             return False
@@ -269,7 +269,7 @@ class SlaveConnection(ControllableContext):
         return has_ended
 
     def _take_back(self, session: SlaveSession) -> None:
-        """Take back a connection that the slave has accepted, but the master or its hook has not."""
+        """End a session that the slave has accepted, but the master or its hook has not."""
         self._end(session, "it was taken back")
         try:
             self._engine.request_once(
@@ -289,12 +289,12 @@ def _is_transport_error(error: BaseException) -> bool:
 
 
 def _is_end(error: BaseException) -> bool:
-    """Whether the error means that the slave is not connected any more, or must be taken for that."""
+    """Return whether the error means that the slave is not connected any more, or cannot be reached."""
     return _is_transport_error(error) or isinstance(error, (SlaveMasterTokenInvalid, SlaveSystemShuttingDown))
 
 
 def _decide(error: BaseException, hook: Callable[[Any], Any]) -> Any:
-    """Leave a transport error to `hook`; raise any other."""
+    """Return what `hook` returns for a transport error; raise any other error."""
     if _is_transport_error(error):
         return hook(error)
     raise error

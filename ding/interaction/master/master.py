@@ -1,4 +1,4 @@
-"""The master: what gives tasks to slaves."""
+"""The master, which sends tasks to slaves."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ _CODES = Codes(
 
 
 class Master(Role):
-    """Connects to slaves, and gives them tasks.
+    """Connects to slaves and sends them tasks.
 
-    A slave that is silent for too long counts as lost: its connection ends and its tasks fail. Subclasses may override
-    the hooks, whose names begin with `_before_`, `_after_`, `_error_` and `_lost_`.
+    A slave that is silent for too long is lost: its connection ends and its tasks fail. Subclasses may override the
+    hooks, whose names begin with `_before_`, `_after_`, `_error_` and `_lost_`.
 
     Args:
-        host: what to listen at; None and `auto` mean this machine only (127.0.0.1). Any other needs a token: see
+        host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Others need a token: see
             `ding.interaction.server.credentials`.
-        port: 7235 by default; 0 for any that is free, which `port` tells after `start`.
+        port: 7235 by default; 0 for any free port, which the property `port` returns after `start`.
         heartbeat_tolerance: seconds of silence after which a slave is lost (17.0 by default, at least 0.2).
-        heartbeat_check_span: seconds between looking for silent slaves (1.0 by default, at least 0.1).
-        request_retries: how often a request is tried again after a transport error (5 by default).
+        heartbeat_check_span: seconds between two checks for silent slaves (1.0 by default, at least 0.1).
+        request_retries: how often a request is retried after a transport error (5 by default).
         request_retry_waiting: seconds between tries (1.0 by default).
-        channel: the channel of the slaves it talks to (0 by default).
-        my_address: the URL, possibly with a path, at which slaves reach the master; made from the host (or, where that
-            is all interfaces, the address of this machine) and the port by default.
+        channel: the channel of its slaves (0 by default).
+        my_address: the URL, possibly with a path, at which slaves reach the master. The default has the port and the
+            host, or the address of this machine if the host means all interfaces.
         body_limit: the largest body of a request in bytes (64 MiB by default).
         allowed_hosts: hosts besides those of this machine and of `my_address` that requests to the master may name:
             `name`, `name:port` or `.domain`. By default those that the environment variable `DING_HOSTS` lists,
             separated by commas.
-        run_token: the token of the run, which both sides sign with; None for that of the environment, if there is one.
+        run_token: the token of the run, with which both sides sign; None for that of the environment, if it has one.
 
     Raises:
-        ValueError: `my_address` is no plain URL.
+        ValueError: an argument is out of range, or `my_address` is not a plain URL.
 
     Example: see `ding.interaction.Slave`.
     """
@@ -189,37 +189,37 @@ class Master(Role):
                 session.connection.lose(session, f"there was no sign of life for {self.__tolerance_s:g} s")
 
     def _before_connect(self) -> Any:
-        """Called before a slave is asked to connect; what it returns is handed to the slave's `_before_connection`."""
+        """Called before a slave is connected. The value is passed to the slave's `_before_connection`."""
         return {}
 
     def _after_connect(self, status: int, success: bool, code: int, message: str, data: Any) -> Any:
-        """Called with the reply of the slave; its value is that of `connect`. If it raises, the slave is let go."""
+        """Called with the reply of the slave. `connect` returns the value. An exception disconnects the slave."""
 
     def _error_connect(self, err: requests.RequestException) -> Any:
-        """Called when the slave cannot be reached; its value, if it does not raise, is that of `connect`."""
+        """Called if the slave cannot be reached. `connect` returns the value if this does not raise."""
         raise err
 
     def _before_disconnect(self) -> Any:
-        """Called before a slave is disconnected; what it returns is handed to the slave's `_before_disconnection`."""
+        """Called before a slave is disconnected. The value is passed to the slave's `_before_disconnection`."""
         return {}
 
     def _after_disconnect(self, status: int, success: bool, code: int, message: str, data: Any) -> Any:
-        """Called with the reply of the slave; its value is that of `disconnect`."""
+        """Called with the reply of the slave. `disconnect` returns the value."""
 
     def _error_disconnect(self, err: requests.RequestException) -> Any:
-        """Called when the slave cannot be reached; its value, if it does not raise, is that of `disconnect`."""
+        """Called if the slave cannot be reached. `disconnect` returns the value if this does not raise."""
         raise err
 
     def _before_new_task(self, data: Any) -> Any:
-        """Called with the data of a task that starts; what it returns is sent to the slave."""
+        """Called with the data of a task that starts. The value is sent to the slave."""
         return data
 
     def _after_new_task(self, status: int, success: bool, code: int, message: str, data: Any) -> Any:
         """Called with the reply of the slave to a new task."""
 
     def _error_new_task(self, err: requests.RequestException) -> Any:
-        """Called when the slave of a task that starts cannot be reached."""
+        """Called if the slave of a task that starts cannot be reached."""
         raise err
 
     def _lost_connection(self, name: str, reason: str) -> None:
-        """Called in the result thread when a slave was lost, after its tasks have failed."""
+        """Called in the result thread after a slave was lost and its tasks have failed."""

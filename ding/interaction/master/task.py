@@ -14,7 +14,7 @@ Callback = Callable[[Any, Any], Any]
 
 @unique
 class TaskResultType(IntEnum):
-    """How a task has ended."""
+    """How a task ended."""
 
     COMPLETED = 1
     FAILED = 2
@@ -22,7 +22,7 @@ class TaskResultType(IntEnum):
 
 @unique
 class TaskStatus(IntEnum):
-    """Where a task stands."""
+    """The state of a task."""
 
     IDLE = 0x00
     STARTING = 0x11
@@ -37,11 +37,11 @@ _ENDS = {TaskResultType.COMPLETED: TaskStatus.COMPLETED, TaskResultType.FAILED: 
 
 
 class Task:
-    """A task for a slave, made by `new_task` of a connection. It ends in any case: when the slave is lost, it fails.
+    """A task for a slave, made by `new_task` of a connection. It fails if the slave is lost, so it always ends.
 
     Args:
-        data: what the slave is to do.
-        launch: sends it to the slave; it says how that went by `mark_started` or `mark_start_failed`.
+        data: sent to the slave.
+        launch: sends it to the slave, and calls `mark_started` or `mark_start_failed`.
     """
 
     def __init__(self, data: Any, launch: Callable[[Task], None]) -> None:
@@ -51,44 +51,44 @@ class Task:
         self._status = TaskStatus.IDLE
         self._result: Any = None
         self._is_lost = False
-        self._is_over = False  # after the callbacks
+        self._is_over = False  # set after the callbacks
         self._callbacks: dict[TaskResultType, list[Callback]] = {kind: [] for kind in TaskResultType}
         self._errors: list[BaseException] = []
 
     @property
     def task(self) -> Any:
-        """The data it was made with."""
+        """The data that was passed to the constructor."""
         return self._data
 
     @property
     def status(self) -> TaskStatus:
-        """Where it stands."""
+        """The state of the task."""
         return self._status
 
     @property
     def result(self) -> Any:
-        """What the slave answered; None until then.
+        """The result from the slave; None until then.
 
-        Of a task that failed: what the slave's `TaskFail` brought, else `message`, `exception` and `traceback`.
+        For a failed task it is the result of the slave's `TaskFail`, else `message`, `exception` and `traceback`.
         """
         return self._result
 
     @property
     def is_lost(self) -> bool:
-        """Whether it failed because the connection ended; then nobody knows whether the slave has run it."""
+        """Whether it failed because the connection ended; it is unknown then whether the slave has run it."""
         return self._is_lost
 
     @property
     def errors(self) -> tuple[BaseException, ...]:
-        """What callbacks have raised; it is also logged."""
+        """The exceptions that callbacks raised; they are also logged."""
         return tuple(self._errors)
 
     def start(self) -> Task:
-        """Send it to the slave, and return when the slave has accepted it.
+        """Send the task, and return when the slave has accepted it.
 
         Raises:
             ValueError: it was started before.
-            requests.RequestException: the slave was not reached; the master's `_error_new_task` decides.
+            requests.RequestException: the slave was not reached; `_error_new_task` of the master may return instead.
             SlaveResponseException: the slave did not accept it.
         """
         with self._changed:
@@ -103,47 +103,47 @@ class Task:
         return self
 
     def join(self, timeout: float | None = None) -> Task:
-        """Wait for its end, and for that of its callbacks, at most `timeout` seconds; `status` tells which.
+        """Wait for the end of the task and its callbacks, at most `timeout` seconds; `status` is the outcome.
 
-        Returns at once where there is nothing to wait for: before `start`, and after one that failed.
+        Returns at once before `start`, and after a start that failed.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._status in _SETTLED, timeout)
         return self
 
     def on_complete(self, callback: Callback) -> Task:
-        """Have `callback(data, result)` called when it completes, in the master's result thread, after those before it.
+        """Call `callback(data, result)` in the master's result thread when the task completes.
 
-        It is not called if the task has ended by now.
+        Callbacks are called in the order of their registration; one that is registered after the end is not called.
         """
         self._callbacks[TaskResultType.COMPLETED].append(callback)
         return self
 
     def on_fail(self, callback: Callback) -> Task:
-        """Have `callback(data, result)` called when it fails; see `on_complete`."""
+        """Call `callback(data, result)` when the task fails; see `on_complete`."""
         self._callbacks[TaskResultType.FAILED].append(callback)
         return self
 
     def mark_started(self) -> None:
-        """Note that the slave has accepted it; its result may have come first."""
+        """Record that the slave has accepted the task; its result may have arrived before."""
         self._mark(TaskStatus.STARTED)
 
     def mark_start_failed(self) -> None:
-        """Note that the slave has not accepted it."""
+        """Record that the slave has not accepted the task."""
         self._mark(TaskStatus.START_FAILED)
 
     def has_callbacks(self, kind: TaskResultType) -> bool:
-        """Whether `finish` runs code of others."""
+        """Return whether `finish` runs user code."""
         return bool(self._callbacks[kind])
 
     def finish(self, kind: TaskResultType, result: Any, is_lost: bool = False) -> None:
-        """Set the result, run the callbacks, and let those go that wait. Called once."""
+        """Set the result, run the callbacks, and wake waiting threads. Called once."""
         with self._changed:
             self._status, self._result, self._is_lost = _ENDS[kind], result, is_lost
         for callback in tuple(self._callbacks[kind]):
             try:
                 callback(self._data, result)
-            except BaseException as error:  # it must neither keep the task from ending nor the thread from going on
+            except BaseException as error:  # the task must end and the thread continue
                 self._errors.append(error)
                 logging.getLogger("ding.interaction").exception("a callback of a task has failed")
         with self._changed:

@@ -1,1 +1,1 @@
-"""What masters and slaves have in common: who may talk to them, how they listen, how they start and end."""
+"""What masters and slaves share: access control, the HTTP server and client, start and shutdown."""

@@ -1,4 +1,4 @@
-"""What a server answers: who may talk to it at all, its routes, and the checks that they begin with."""
+"""Requests and their replies: access control, routes, and the checks that routes begin with."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ding.interaction.server.signing import SCHEME, SESSION_PATH, Signed, Verifi
 if TYPE_CHECKING:
     from ding.utils.page import Page
 
-# The largest body of a request that is admitted without anything that only a peer knows.
+# The largest body of a request that is admitted before the client has proved to be a peer.
 SMALL_BODY = 1024 * 1024
 _NO_BODY = 16 * 1024
 _PAGE_PATH = re.compile(r"/[A-Za-z0-9._/-]*")
-# Nobody but the server's own pages may read a page, and nothing may take it for something else or keep it.
+# Only pages of the server itself may read a page; browsers do not cache it or guess its type.
 _PAGE_HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -34,13 +34,13 @@ _log = logging.getLogger("ding.interaction")
 
 
 class Route(NamedTuple):
-    """What is served at a path by a method.
+    """The handler of a path and method.
 
     Attributes:
-        admit: judges the head of a request, before its body is read, and returns what `answer` needs of it.
-        answer: called with that, the head and the body; what it returns is the `data` of the reply, or the reply.
-        is_quick: whether `answer` neither waits nor runs code of users.
-        body_limit: the largest body in bytes; None for that of the server.
+        admit: judges the head of a request before its body is read; `answer` is called with the value.
+        answer: called with that value, the head and the body; returns the `data` of the reply, or the reply.
+        is_quick: whether `answer` neither waits nor runs user code.
+        body_limit: the largest body in bytes; None for the limit of the server.
     """
 
     admit: Callable[[Request], Any]
@@ -55,11 +55,11 @@ _COPY = Route(lambda _: None, lambda *_: None)
 
 
 class ProtocolApp:
-    """Masters and slaves over HTTP. Every reply but a page has the envelope, whatever goes wrong.
+    """The HTTP side of a master or slave. Every reply except a page has the envelope, errors included.
 
-    A request passes these checks, in this order: its `Host` must be a name of the server, and it must have no `Origin`
-    (403: it comes from a web page); where the run has a token it must be signed with it, or, for a page, carry it
-    (401); a body must be JSON (415); the server must not be shutting down (401). Then come the checks of the route.
+    A request must pass these checks, in this order: its `Host` is a name of the server, and it has no `Origin` (403: it
+    comes from a web page); if the run has a token, it is signed with the token or, for a page, carries it (401); its
+    body is JSON (415); the server is not shutting down (401). The checks of the route follow.
 
     Args:
         codes: the error codes of the server.
@@ -96,7 +96,7 @@ class ProtocolApp:
         self._verifier: Verifier | None = None
 
     def open(self, names: OwnNames, token: RunToken | None, kind: str) -> None:
-        """Begin to serve, under `names`, those who know `token`."""
+        """Begin to serve requests that name one of `names` and know `token`."""
         self._names, self._token = names, token
         self._verifier = None if token is None else Verifier(token, kind)
 
@@ -104,16 +104,16 @@ class ProtocolApp:
         """Serve a page.
 
         Raises:
-            ValueError: the path is none, or something is served there.
+            ValueError: the path is malformed, or in use.
         """
         if not _PAGE_PATH.fullmatch(path):
             raise ValueError(f"path = {path!r} is not allowed; it must be / and letters, digits and ._-/ after it")
         if path in self._routes or path in self._pages or path == SESSION_PATH:
-            raise ValueError(f"path = {path!r} is not allowed; something else is served there")
+            raise ValueError(f"path = {path!r} is in use; choose another one")
         self._pages[path] = page
 
     def admit(self, request: Request) -> Admission | Reply:
-        """Decide about a request by its head; a reply refuses it."""
+        """Judge a request by its head. A reply refuses it."""
         signed = None
         try:
             refusal = self._refusal(request)
@@ -183,12 +183,12 @@ class ProtocolApp:
             raise ProtocolError(403, self._codes.self_token_wrong, "The token is wrong.")
 
     def limit_of(self, route: Route) -> int:
-        """The largest body in bytes."""
+        """Return the largest body of a request in bytes."""
         return self._body_limit if route.body_limit is None else min(route.body_limit, self._body_limit)
 
 
 class Admission:
-    """A request whose head has passed all checks."""
+    """A request whose head has passed all checks, or was refused."""
 
     def __init__(
         self, app: ProtocolApp, request: Request, signed: Signed | None, route: Route | None = None, found: Any = None
@@ -201,7 +201,7 @@ class Admission:
         self.is_quick = route is not None and route.is_quick
 
     def answer(self, body: bytes) -> Reply:
-        """The reply to the request with this body. It does not raise."""
+        """Return the reply to the request with this body. Does not raise."""
         if self._signed is not None:
             if not self._signed.is_body(body):
                 return _unproved()
@@ -211,15 +211,15 @@ class Admission:
         try:
             data = self._route.answer(self._found, self._request, body)
             return self._sign(data if isinstance(data, Reply) else success(data))
-        except BaseException as error:  # SystemExit of a hook too: it must not end the thread that answers
+        except BaseException as error:  # SystemExit of a hook too: the thread must continue
             return self.refuse(error)
 
     def refuse(self, error: BaseException) -> Reply:
-        """The reply to a request that has failed with `error`."""
+        """Return the reply to a request that has failed with `error`."""
         if isinstance(error, ResponsibleException):
             status, text = error.get_envelope()
             return self._sign(Reply(status, text.encode()))
-        # The traceback stays here; the caller learns what it was.
+        # The traceback is logged here; the client receives the type and the text.
         _log.error("a request failed", exc_info=error)
         return self._sign(failure(500, f"{type(error).__name__}: {error}"))
 
@@ -239,7 +239,7 @@ def _show(page: Page) -> Reply:
 
 
 def check_channel(request: Request, own: int, codes: Codes) -> None:
-    """Refuse a request without channel (400), with something that is none (400), or with another one (403)."""
+    """Refuse a request with a missing or malformed channel (400), or with another one (403)."""
     text = request.header("channel")
     if not text:
         raise ProtocolError(400, codes.channel_missing, "The request has no channel.")
@@ -252,7 +252,7 @@ def check_channel(request: Request, own: int, codes: Codes) -> None:
 
 
 def header_token(request: Request, missing: int) -> str:
-    """The token of the request; without one it is refused (400)."""
+    """Return the token of the request; refuse a request without one (400)."""
     token = request.header("token")
     if not token:
         raise ProtocolError(400, missing, "The request has no token.")
@@ -260,12 +260,12 @@ def header_token(request: Request, missing: int) -> str:
 
 
 def request_id(request: Request) -> str:
-    """The id that the sender gave to the request, the same for each try; empty for none."""
+    """Return the id of the request, which is the same for each try; empty if it has none."""
     return request.header("request-id")
 
 
 def read_body(data: bytes, bad: int) -> dict[str, Any]:
-    """The JSON object in the body; an empty body is an empty one. Anything else is refused (400)."""
+    """Return the JSON object in the body, `{}` for an empty body; refuse any other body (400)."""
     if not data:
         return {}
     try:
@@ -278,7 +278,7 @@ def read_body(data: bytes, bad: int) -> dict[str, Any]:
 
 
 def field(body: dict[str, Any], path: str, kind: type, bad: int) -> Any:
-    """The value in the body at `path` (keys with dots between them); refused (400) if missing or not of type `kind`."""
+    """Return the value at `path` (keys joined by dots); refuse a body (400) without it, or with another type."""
     value: Any = body
     for key in path.split("."):
         if not isinstance(value, dict) or key not in value:
@@ -290,7 +290,7 @@ def field(body: dict[str, Any], path: str, kind: type, bad: int) -> Any:
 
 
 def uuid_field(body: dict[str, Any], path: str, bad: int) -> str:
-    """The UUID in the body at `path`, in its usual spelling; anything else is refused (400)."""
+    """Return the UUID at `path` in its canonical spelling; refuse a body (400) without it."""
     text = field(body, path, str, bad)
     try:
         return str(uuid.UUID(text))

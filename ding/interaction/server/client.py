@@ -1,4 +1,4 @@
-"""Connections to an HTTP server that are kept, with one deadline for all of an exchange."""
+"""An HTTP client that reuses connections and has one deadline for a whole exchange."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ding.interaction.server.tls import client_context
 if TYPE_CHECKING:
     import requests
 
-_REPLY_LIMIT = 16 * 2**20  # bytes of a reply, head and all
+_REPLY_LIMIT = 16 * 2**20  # bytes of a reply, including its head
 _CHUNK = 256 * 2**10
-_MOST_IDLE = 4  # connections that are kept
+_MOST_IDLE = 4  # connections in a pool
 
 
 class Received(NamedTuple):
@@ -40,7 +40,7 @@ class Received(NamedTuple):
     content: bytes
 
     def json(self) -> Any:
-        """The body, decoded.
+        """Return the decoded body.
 
         Raises:
             ValueError: it is not JSON, or too deeply nested.
@@ -51,7 +51,7 @@ class Received(NamedTuple):
             raise ValueError("too deeply nested") from None
 
     def to_response(self, url: str) -> requests.Response:
-        """The same as requests would have it."""
+        """Return the reply as an object of the package requests."""
         import requests
 
         response = requests.Response()
@@ -62,10 +62,11 @@ class Received(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How long an exchange may take.
+    """The time limits of an exchange.
 
     Attributes:
-        connect_s, reply_s: until the connection stands, and from then on.
+        connect_s: seconds until the connection is open.
+        reply_s: seconds from then until the reply is complete.
         deadline: when to give up in any case, on the clock `time.monotonic`.
     """
 
@@ -78,33 +79,33 @@ class Connection:
     """A connection to a server. One thread uses it at a time.
 
     Attributes:
-        session: what the user of the connection keeps with it.
+        session: a value that the user of the connection stores with it.
     """
 
     def __init__(self, name: str, connected: socket.socket) -> None:
         self._name = name
         self._socket = connected
-        self.is_kept = True  # whether it may be used again
+        self.is_reusable = True
         self.session: Any = None
 
     def exchange(self, message: bytes, limits: Limits) -> Received:
         """Send a request and return the reply.
 
         Raises:
-            requests.ConnectionError, requests.Timeout: the request or the reply got lost.
+            requests.ConnectionError, requests.Timeout: the request or the reply was lost.
         """
         import requests
 
-        is_kept, self.is_kept = self.is_kept, False
+        was_reusable, self.is_reusable = self.is_reusable, False
         try:
-            reply, may_be_kept = _exchange(self._socket, message, min(monotonic() + limits.reply_s, limits.deadline))
+            reply, is_reusable = _exchange(self._socket, message, min(monotonic() + limits.reply_s, limits.deadline))
         except TimeoutError as error:
             raise requests.ReadTimeout(f"{self._name} has not answered in time") from error
         except (OSError, httptools.HttpParserError) as error:
             raise requests.ConnectionError(f"the connection to {self._name} has failed: {error}") from error
         except httptools.HttpParserUpgrade as error:
-            raise requests.ConnectionError(f"{self._name} has changed to another protocol unasked") from error
-        self.is_kept = is_kept and may_be_kept
+            raise requests.ConnectionError(f"{self._name} has changed to another protocol") from error
+        self.is_reusable = was_reusable and is_reusable
         return reply
 
     def is_open(self) -> bool:
@@ -119,15 +120,15 @@ class Connection:
         return False  # the server has closed it, or sent something that no request asked for
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._socket.close()
 
 
 class ConnectionPool:
-    """Connections to one server, kept between exchanges. Thread-safe; a forked child makes its own.
+    """Connections to one server, reused between exchanges. Thread-safe; a forked child opens its own.
 
     Args:
-        https: whether the server must prove by a certificate who it is.
+        https: whether to use TLS and verify the certificate of the server.
     """
 
     def __init__(self, host: str, port: int, https: bool) -> None:
@@ -137,20 +138,20 @@ class ConnectionPool:
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._pid = os.getpid()
-        weakref.finalize(self, _close_all, self._idle)  # whoever has made it may forget to close it
+        weakref.finalize(self, _close_all, self._idle)  # for a pool that is never closed
 
     @contextlib.contextmanager
     def connection(self, limits: Limits) -> Iterator[Connection]:
-        """A connection that nobody else uses within the block; it is kept after it if it may be used again.
+        """Return a connection for exclusive use within the block; it returns to the pool if it can be reused.
 
         Raises:
-            requests.ConnectionError, requests.Timeout: there is none, and none can be made.
+            requests.ConnectionError, requests.Timeout: no connection can be opened.
         """
         connection = self._take() or self._connect(limits)
         try:
             yield connection
         except BaseException:
-            connection.is_kept = False
+            connection.is_reusable = False
             raise
         finally:
             self._give_back(connection)
@@ -175,7 +176,7 @@ class ConnectionPool:
 
     def _give_back(self, connection: Connection) -> None:
         with self._lock:
-            if connection.is_kept and len(self._idle) < _MOST_IDLE:
+            if connection.is_reusable and len(self._idle) < _MOST_IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -206,13 +207,13 @@ def _close_all(connections: list[Connection]) -> None:
 
 
 def _exchange(connection: socket.socket, message: bytes, deadline: float) -> tuple[Received, bool]:
-    """The reply, and whether the connection may be used again."""
+    """Return the reply, and whether the connection can be reused."""
     reader = _ReplyReader()
     try:
         connection.settimeout(_left_s(deadline))
         connection.sendall(message)
     except (BrokenPipeError, ConnectionResetError):
-        # The server may have refused it by its head, and have said so.
+        # The server may have refused the request by its head and replied.
         if not _has_reply(connection, reader, deadline):
             raise
         return reader.received(), False
@@ -242,12 +243,12 @@ def _has_reply(connection: socket.socket, reader: _ReplyReader, deadline: float)
 def _left_s(deadline: float) -> float:
     left_s = deadline - monotonic()
     if left_s <= 0:
-        raise TimeoutError("the time is over")
+        raise TimeoutError("the deadline has passed")
     return left_s
 
 
 class _ReplyReader:
-    """Takes the bytes of one reply in."""
+    """Parses one reply."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
@@ -265,9 +266,9 @@ class _ReplyReader:
         self._parser.feed_data(data)
 
     def end(self) -> None:
-        """The connection has ended."""
+        """Handle the end of the connection."""
         if not self._has_head or "content-length" in self._headers or "transfer-encoding" in self._headers:
-            raise ConnectionResetError("it has ended before the reply did")
+            raise ConnectionResetError("it ended before the reply")
         self.is_complete = True
 
     def received(self) -> Received:

@@ -1,4 +1,4 @@
-"""The token that all parts of a distributed run share."""
+"""The token that all processes of a run share."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _HOW = (
 
 
 class RunToken:
-    """A secret that is compared in constant time and never shown. Masters and slaves do not send it, they sign with it.
+    """A secret that is compared in constant time and never shown. Masters and slaves sign with it and do not send it.
 
     Args:
-        guards_pages: whether pages for people need it, as a bearer token. One that does not is for this machine only.
+        secret: the token as text.
+        guards_pages: whether pages require it as a bearer token; if not, servers listen on this machine only.
 
     Attributes:
-        key: for signatures.
+        key: the secret as bytes, for signatures.
     """
 
     def __init__(self, secret: str, guards_pages: bool = True) -> None:
@@ -35,12 +36,12 @@ class RunToken:
         self.guards_pages = guards_pages
 
     def is_in(self, header: str | None) -> bool:
-        """Whether the value of an `Authorization` header carries it as a bearer token."""
+        """Return whether the value of an `Authorization` header carries the token as a bearer token."""
         scheme, _, secret = (header or "").partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(secret.strip().encode("utf-8", "replace"), self.key)
 
     def forget(self) -> None:
-        """Know it no more, and so be equal to no other."""
+        """Replace the secret by a random one."""
         self.key = secrets.token_bytes(32)
 
     def __repr__(self) -> str:
@@ -48,25 +49,25 @@ class RunToken:
 
 
 def same_secret(one: str, other: str) -> bool:
-    """Whether two secrets are equal, in a time that does not tell where they differ."""
+    """Return whether two secrets are equal, in a time that does not depend on where they differ."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
 def draw_run_token() -> RunToken:
-    """The token for processes on this machine that somebody starts: that of this process, else a new one.
+    """Return a token for processes that are started on this machine: that of this process, else a new one.
 
-    A new one keeps other users of the machine from talking to these processes; pages for people do without it.
+    A new one keeps other users of the machine from sending requests to these processes; pages do not require it.
     """
     return read_run_token() or RunToken(secrets.token_hex(32), guards_pages=False)
 
 
 def read_run_token() -> RunToken | None:
-    """The token of this process: from `DING_TOKEN`, else from the file that `DING_TOKEN_FILE` names, else None.
+    """Return the token of this process: from `DING_TOKEN`, else from the file that `DING_TOKEN_FILE` names, else None.
 
     Raises:
         PermissionError: the file belongs to another user, or others may read or write it.
         OSError: the file cannot be read.
-        ValueError: what is there is no token.
+        ValueError: the token is malformed.
     """
     source, secret = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
     if not secret:
@@ -84,7 +85,7 @@ def require_token(host: str, token: RunToken | None) -> None:
     """Refuse to listen off loopback without a token.
 
     Raises:
-        PermissionError: `host` is reached from other machines, and there is no token for them.
+        PermissionError: `host` is reachable from other machines, and there is no token for them.
     """
     if (token is None or not token.guards_pages) and not is_loopback(host):
         raise PermissionError(f"host {host!r} is reached from other machines, which needs a token: {_HOW}")

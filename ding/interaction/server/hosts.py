@@ -1,4 +1,4 @@
-"""Names of machines: those a server goes by, and those of other machines of the run."""
+"""Names of machines: those of a server, and those of other machines of the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOST_HEADER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5})
 
 
 def split_host(text: str) -> tuple[str, int | None] | None:
-    """`(host, port)` of `host[:port]`, lower case and without brackets; None for anything else."""
+    """Return `(host, port)` of `host[:port]`, lower case and without brackets; None for any other text."""
     match = _HOST_HEADER.fullmatch(text)
     if match is None or not match[1].strip("."):
         return None
@@ -22,13 +22,13 @@ def split_host(text: str) -> tuple[str, int | None] | None:
 
 
 class HostList:
-    """Hosts that somebody listed: `name`, `name:port`, or `.domain` for all names in a domain.
+    """A list of hosts: `name`, `name:port`, or `.domain` for all names in a domain.
 
     Args:
         entries: the hosts; None for those in the environment variable `DING_HOSTS`, separated by commas.
 
     Raises:
-        ValueError: an entry has another form.
+        ValueError: an entry is malformed.
     """
 
     def __init__(self, entries: Iterable[str] | None = None) -> None:
@@ -42,7 +42,7 @@ class HostList:
             self._entries.append(parts)
 
     def has(self, host: str, port: int) -> bool:
-        """Whether `host` is listed, for this port or for any."""
+        """Return whether `host` is listed, for this port or for any."""
         return any(
             (name == host or (name.startswith(".") and host.endswith(name))) and listed_port in (None, port)
             for name, listed_port in self._entries
@@ -50,15 +50,15 @@ class HostList:
 
 
 class OwnNames:
-    """The hosts that requests to a server may be addressed to.
+    """The hosts that requests to a server may name.
 
-    A web page can have its own name resolve to this machine, and so make a browser send requests here; but then the
-    name is in the `Host` header. Off loopback, where a token is needed anyway, addresses pass too: they are no names.
+    A web page can resolve its own name to this machine and so make a browser send requests here; but then the name is
+    in the `Host` header. Off loopback, where a token is required, IP addresses are accepted, too.
 
     Args:
         bound: the host and port the server listens at.
-        advertised: the host and port of the address that peers are told, if any.
-        listed: further ones.
+        advertised: the host and port of the address that is sent to peers, if any.
+        listed: further hosts.
     """
 
     def __init__(self, bound: tuple[str, int], advertised: tuple[str, int] | None, listed: HostList) -> None:
@@ -93,7 +93,7 @@ class OwnNames:
             return True
         if self._is_local:
             return False
-        # A machine goes by its name alone and within domains, as the pods of a cluster do.
+        # A machine is addressed by its name alone or within domains, as pods of a cluster are.
         return address is not None or (
             self._machine != "localhost" and host.split(".")[0] == self._machine.split(".")[0]
         )
@@ -103,10 +103,10 @@ _PRINTABLE_URL = re.compile(r"https?://[!-~]{1,2000}", re.IGNORECASE)
 
 
 def parse_address(address: str) -> tuple[str, int, bool, str]:
-    """`(host, port, https, path)` of the address of a master.
+    """Return `(host, port, https, path)` of the address of a master.
 
     Raises:
-        ValueError: it is no plain http or https URL.
+        ValueError: it is not a plain http or https URL.
     """
     if not _PRINTABLE_URL.fullmatch(address) or any(mark in address for mark in "@?#\\"):
         raise ValueError("it must be http://host[:port][/path] or https://...")
@@ -117,10 +117,10 @@ def parse_address(address: str) -> tuple[str, int, bool, str]:
 
 
 def may_report_to(host: str, port: int, peer: str, listed: HostList) -> bool:
-    """Whether a slave may send requests to `host` because the peer at the address `peer` asks for it.
+    """Return whether a slave may send requests to `host` at the request of the peer at the address `peer`.
 
-    A slave answers to where it was called from: every address of `host` must be that of the peer, or, for a peer on
-    this machine, any of this machine. Others, such as a proxy before the master, must be listed.
+    A slave reports only to the machine that called it: every address of `host` must be that of the peer or, for a peer
+    on this machine, one of this machine. Others, such as a proxy before the master, must be listed.
     """
     if listed.has(host, port):
         return True

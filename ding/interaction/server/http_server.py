@@ -1,4 +1,4 @@
-"""An HTTP server on asyncio, in a thread of its own, that decides about a request before it reads its body."""
+"""An HTTP server on asyncio, in a thread of its own, that judges a request before it reads the body."""
 
 from __future__ import annotations
 
@@ -21,61 +21,61 @@ from ding.interaction.server.messages import Reply, Request, failure
 from ding.interaction.server.request_threads import RequestThreads
 
 _HEAD_LIMIT = 16 * 2**10  # bytes of a request line and its headers
-# Requests with larger bodies are answered in a thread, so that the others do not wait while theirs is decoded.
+# Requests with larger bodies are answered in another thread, so that decoding them delays no other request.
 _INLINE_LIMIT = 64 * 2**10
-# How many connections of one address, and of all, may be open that have had no request admitted yet. The oldest one
-# gives way: whoever is admitted at all, is so with the first request.
-_MOST_STRANGERS = 128
-_MOST_STRANGERS_OF_ALL = 512  # somebody may have many addresses: each process of this machine has all of 127.0.0.0/8
-_STRANGER_S = 10.0  # how long a connection may take until a request of it is admitted
+# The most connections from one address, and from all, without an admitted request. The oldest one is closed for a new
+# one: a legitimate client is admitted with its first request.
+_MOST_NEW = 128
+_MOST_NEW_OF_ALL = 512  # a client may have many addresses: each process of this machine has all of 127.0.0.0/8
+_ADMISSION_S = 10.0  # how long a connection may be open without an admitted request
 _SILENCE_S = 60.0  # how long a body may be interrupted
 _IDLE_S = 600.0  # how long a connection is kept between two requests
 _SWEEP_S = 1.0
-# What still comes on a connection that was refused is thrown away for a moment: a client that is cut off while it sends
-# may not see the reply.
-_FAREWELL_S, _FAREWELL_BYTES = 2.0, 8 * 2**20
+# After a refusal, further bytes are discarded for a while: a client whose connection is closed while it sends may not
+# see the reply.
+_LINGER_S, _LINGER_BYTES = 2.0, 8 * 2**20
 _log = logging.getLogger("ding.interaction")
 
 
 class Admission(Protocol):
-    """What an app has decided about a request, of which it has seen the head."""
+    """The decision of an app to read the body of a request."""
 
     @property
     def body_limit(self) -> int:
-        """The largest body in bytes that is read."""
+        """The largest body in bytes."""
 
     @property
     def is_quick(self) -> bool:
-        """Whether `answer` neither waits nor runs code of others, and so may run in the thread of the server."""
+        """Whether `answer` neither waits nor runs user code, so that it may run in the thread of the server."""
 
     def answer(self, body: bytes) -> Reply:
-        """The reply to the request with this body. It does not raise."""
+        """Return the reply to the request with this body. Does not raise."""
 
     def refuse(self, error: ProtocolError) -> Reply:
-        """The reply to the request, whose body is not read."""
+        """Return the reply to the request, whose body is not read."""
 
 
 class App(Protocol):
-    """What answers requests."""
+    """Answers requests."""
 
     def admit(self, request: Request) -> Admission | Reply:
-        """Decide about a request by its head; a reply refuses it. Runs in the thread of the server."""
+        """Judge a request by its head; a reply refuses it. Runs in the thread of the server."""
 
 
 class HttpServer:
-    """Listens from construction on; answers from `start` until `stop`.
+    """Listens after construction; answers between `start` and `stop`.
 
-    A body is read only when the app has admitted its request by the head, and up to the limit that the app names. Where
-    the process has no descriptors left, new connections wait. A forked child closes its copies of the sockets, so that
+    A body is read only after the app has admitted the request by its head, and only up to the limit of the app. New
+    connections wait while the process has no free descriptors. A forked child closes its copies of the sockets, so that
     a port is free as soon as the process that listened has ended.
 
     Args:
-        port: 0 for any that is free; the attribute `port` tells which.
-        name: what the names of the threads begin with.
+        port: 0 for any free port; the attribute `port` is the actual one.
+        name: the prefix of the names of the threads.
         tls: serves TLS with the certificate of this context; None for plain HTTP.
 
     Raises:
-        OSError: the address cannot be listened at; the text says why.
+        OSError: the address cannot be listened at.
     """
 
     def __init__(self, host: str, port: int, *, name: str, tls: ssl.SSLContext | None = None) -> None:
@@ -90,15 +90,15 @@ class HttpServer:
         self._stop_lock = threading.Lock()
         self._stop_at: float | None = None
         self._ended = asyncio.Event()
-        self._pending = 0  # requests that are being answered
+        self._pending = 0  # admitted requests without a reply
         self._connections: set[_Connection] = set()
-        self._strangers: dict[str, deque[_Connection]] = {}
-        self._all_strangers: dict[_Connection, None] = {}  # the oldest one first
+        self._new: dict[str, deque[_Connection]] = {}
+        self._all_new: dict[_Connection, None] = {}  # the oldest one first
         self._refused_at = 0.0
         _servers.add(self)
 
     def start(self, app: App) -> None:
-        """Answer requests by `app`."""
+        """Answer requests with `app`."""
         self._app = app
         self._loop = asyncio.SelectorEventLoop()
         thread = threading.Thread(target=self._run, name=f"{self._name}_run_app", daemon=True)
@@ -110,7 +110,7 @@ class HttpServer:
         self._thread = thread
 
     def stop(self, grace_s: float) -> None:
-        """End once the requests that are being served have been, at the latest in `grace_s`; return at once."""
+        """End after the pending requests, in `grace_s` seconds at the latest; return at once."""
         with self._stop_lock:
             if self._stop_at is None:
                 self._stop_at = time.monotonic() + grace_s
@@ -120,7 +120,7 @@ class HttpServer:
                 self._loop.call_soon_threadsafe(self._begin_end)
 
     def join(self, deadline: float) -> list[threading.Thread]:
-        """Wait until all threads have ended, until `time.monotonic()` is `deadline`; those that have not."""
+        """Wait for all threads until `time.monotonic()` is `deadline`; return those that have not ended."""
         left = []
         if self._thread is not None:
             self._thread.join(max(0.0, deadline - time.monotonic()))
@@ -129,17 +129,17 @@ class HttpServer:
 
     @property
     def connection_count(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     def _run(self) -> None:
         loop = self._loop
         assert loop is not None
-        loop.set_exception_handler(self._on_trouble)
+        loop.set_exception_handler(self._on_error)
         try:
             loop.run_until_complete(self._serve(loop))
         except Exception:
-            _log.exception("%s ends: its loop has failed", self._name)
+            _log.exception("%s ends because its loop has failed", self._name)
         finally:
             with self._stop_lock:
                 self._loop = None
@@ -148,13 +148,13 @@ class HttpServer:
             self._threads.stop()
 
     async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        handshake_s = _STRANGER_S if self._tls else None
+        handshake_s = _ADMISSION_S if self._tls else None
         server = await loop.create_server(
             lambda: _Connection(self), sock=self._socket, ssl=self._tls, ssl_handshake_timeout=handshake_s
         )
         self._sweep(loop)
         await self._ended.wait()
-        loop.remove_reader(self._socket)  # a server that is closed forgets the connections that it has just accepted
+        loop.remove_reader(self._socket)  # `close` drops connections that were accepted in the same round
         accepting = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
         if accepting:
             if self._tls:  # clients may take as long as they like for their part of the handshake
@@ -162,14 +162,14 @@ class HttpServer:
                     task.cancel()
             await asyncio.wait(accepting)
         server.close()
-        for end in (_Connection.close, _Connection.abort):  # the first leaves those that are still being sent something
+        for end in (_Connection.close, _Connection.abort):  # the first keeps connections with unsent bytes
             for connection in list(self._connections):
                 end(connection)
             for _ in range(2):  # rounds of the loop, in which the transports close their sockets
                 await asyncio.sleep(0)
 
     def _begin_end(self) -> None:
-        """End now, or later, when nothing is pending or the time is over."""
+        """End now, or as soon as nothing is pending or the time is over."""
         assert self._loop is not None and self._stop_at is not None
         left_s = self._stop_at - time.monotonic()
         if self._pending == 0 or left_s <= 0:
@@ -177,11 +177,11 @@ class HttpServer:
         else:
             self._loop.call_later(left_s, self._ended.set)
 
-    def _on_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         error = context.get("exception")
-        if isinstance(error, OSError) and "socket" in context:  # no descriptors: the loop accepts again after a second
+        if isinstance(error, OSError) and "socket" in context:  # no descriptors: the loop tries again after a second
             if time.monotonic() - self._refused_at > _IDLE_S:
-                _log.warning("%s accepts no connections for now: %s", self._name, error)
+                _log.warning("%s accepts no connections at the moment: %s", self._name, error)
                 self._refused_at = time.monotonic()
             return
         _log.error("%s: %s", self._name, context.get("message"), exc_info=error)  # type: ignore[arg-type]
@@ -194,51 +194,51 @@ class HttpServer:
         loop.call_later(_SWEEP_S, self._sweep, loop)
 
     def _abandon(self) -> None:
-        """In a forked child, which has none of the threads: give the sockets up without taking any lock."""
+        """Release the sockets in a forked child, which has none of the threads, without taking a lock."""
         null = os.open(os.devnull, os.O_RDWR)
         for fileno in [self._socket.fileno(), *(connection.fileno for connection in self._connections)]:
             if fileno >= 0:
                 os.dup2(null, fileno, inheritable=False)  # the objects that hold the number still own it
         os.close(null)
 
-    # What follows is called by the connections.
+    # The connections call the following methods.
 
     def admit(self, request: Request) -> Admission | Reply:
-        """What the app decides."""
+        """Return the decision of the app."""
         assert self._app is not None
         return self._app.admit(request)
 
     def opened(self, connection: _Connection) -> None:
-        """A connection is there."""
+        """Register a connection."""
         self._connections.add(connection)
-        strangers = self._strangers.setdefault(connection.peer, deque())
-        strangers.append(connection)
-        self._all_strangers[connection] = None
-        if len(strangers) > _MOST_STRANGERS:
-            self._oust(strangers[0])
-        if len(self._all_strangers) > _MOST_STRANGERS_OF_ALL:
-            self._oust(next(iter(self._all_strangers)))
+        same_peer = self._new.setdefault(connection.peer, deque())
+        same_peer.append(connection)
+        self._all_new[connection] = None
+        if len(same_peer) > _MOST_NEW:
+            self._displace(same_peer[0])
+        if len(self._all_new) > _MOST_NEW_OF_ALL:
+            self._displace(next(iter(self._all_new)))
 
-    def _oust(self, connection: _Connection) -> None:
-        self.known(connection)  # it counts no longer, though it is gone a moment later only
+    def _displace(self, connection: _Connection) -> None:
+        self.admitted(connection)  # not counted any more, though it closes a moment later
         connection.abort()
 
-    def known(self, connection: _Connection) -> None:
-        """The first request of a connection was admitted."""
-        if connection in self._all_strangers:
-            del self._all_strangers[connection]
-            strangers = self._strangers[connection.peer]
-            strangers.remove(connection)
-            if not strangers:
-                del self._strangers[connection.peer]
+    def admitted(self, connection: _Connection) -> None:
+        """Register that the first request of a connection was admitted."""
+        if connection in self._all_new:
+            del self._all_new[connection]
+            same_peer = self._new[connection.peer]
+            same_peer.remove(connection)
+            if not same_peer:
+                del self._new[connection.peer]
 
     def closed(self, connection: _Connection) -> None:
-        """A connection is gone."""
+        """Remove a connection."""
         self._connections.discard(connection)
-        self.known(connection)
+        self.admitted(connection)
 
     def answer(self, admission: Admission, body: bytes, done: Callable[[Reply], None]) -> None:
-        """Have the request answered, and call `done` in the thread of the server."""
+        """Answer the request, and call `done` in the thread of the server."""
         self._pending += 1
         if admission.is_quick and len(body) <= _INLINE_LIMIT:
             self._answered(admission.answer(body), done)
@@ -259,21 +259,21 @@ class HttpServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection of a client: requests come one after the other, and are answered in this order."""
+    """One connection of a client: requests arrive one after the other and are answered in this order."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
-        self._todo: deque[Callable[[], None]] = deque()  # what is complete, while an earlier request is answered
+        self._todo: deque[Callable[[], None]] = deque()  # complete requests that wait for an earlier reply
         self._is_answering = False
-        self._is_known = self._has_eof = self._is_bare = self._is_kept = False
-        self._farewell: int | None = None  # bytes that are still thrown away, once nothing more is read
+        self._is_admitted = self._has_eof = self._is_bare = self._is_kept = False
+        self._linger: int | None = None  # once nothing more is read: how many bytes are still discarded
         self._head_bytes = 0
         self._begin()
         self.peer = ""
         self.fileno = -1
-        self.expires_at = time.monotonic() + _STRANGER_S
+        self.expires_at = time.monotonic() + _ADMISSION_S
 
     # Transport -> connection
 
@@ -296,35 +296,35 @@ class _Connection(asyncio.Protocol):
         return self._is_answering and self._transport is not None and self._transport.can_write_eof()
 
     def data_received(self, data: bytes) -> None:
-        if self._farewell is not None:
-            self._farewell -= len(data)
-            if self._farewell < 0:
+        if self._linger is not None:
+            self._linger -= len(data)
+            if self._linger < 0:
                 self.abort()
             return
-        if self._is_known:
+        if self._is_admitted:
             self.expires_at = time.monotonic() + _SILENCE_S
         if self._admission is None:
             self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
-            if self._farewell is None:  # otherwise it has been refused: nothing more of it is read
+            if self._linger is None:  # otherwise the request was refused and nothing more of it is read
                 _log.error("a request could not be read", exc_info=error)
                 self._refuse(failure(500, "Internal Server Error"))
         except httptools.HttpParserUpgrade:
-            self._refuse(failure(400, "Bad Request: nothing is upgraded to here."))
+            self._refuse(failure(400, "Bad Request: this server upgrades to no other protocol."))
         except httptools.HttpParserError as error:
             self._refuse(failure(400, f"Bad Request: {error}"))
-        if self._admission is None and self._head_bytes > _HEAD_LIMIT and self._farewell is None:
+        if self._admission is None and self._head_bytes > _HEAD_LIMIT and self._linger is None:
             self._refuse(failure(431, f"Request Header Fields Too Large: the limit is {_HEAD_LIMIT} bytes."))
 
     def close(self) -> None:
-        """End it, after what is being sent."""
+        """Close the connection after the unsent bytes."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -345,8 +345,8 @@ class _Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         key = name.decode("latin-1").lower()
-        if key in self._headers:  # which one counts should not depend on who reads it
-            self._refuse(failure(400, f"Bad Request: the header {key} comes twice."))
+        if key in self._headers:  # a proxy might read another one of the two than this server
+            self._refuse(failure(400, f"Bad Request: the header {key} is repeated."))
             raise _Done
         self._headers[key] = value.decode("latin-1")
 
@@ -360,9 +360,9 @@ class _Connection(asyncio.Protocol):
             raise _Done
         self._admission = decided
         self._head_bytes = 0
-        if not self._is_known:
-            self._is_known = True
-            self._server.known(self)
+        if not self._is_admitted:
+            self._is_admitted = True
+            self._server.admitted(self)
             self.expires_at = time.monotonic() + _SILENCE_S
         length = request.headers.get("content-length", "")
         if length and int(length) > decided.body_limit:
@@ -374,7 +374,7 @@ class _Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         assert self._admission is not None
         self._body_bytes += len(data)
-        if self._body_bytes > self._admission.body_limit:  # in chunks, or it would have been refused before
+        if self._body_bytes > self._admission.body_limit:  # sent in chunks; otherwise it was refused by its length
             self._refuse(self._admission.refuse(_too_large(self._admission)))
             raise _Done
         self._body.append(data)
@@ -387,18 +387,18 @@ class _Connection(asyncio.Protocol):
         def send(reply: Reply) -> None:
             self._is_answering = False
             self._send(reply, is_kept, is_bare)
-            self._go_on()
+            self._proceed()
 
         def answer() -> None:
             self._is_answering = True
             self._server.answer(admission, body, send)
 
         self._todo.append(answer)
-        self._go_on()
+        self._proceed()
 
     # Connection -> transport
 
-    def _go_on(self) -> None:
+    def _proceed(self) -> None:
         while self._todo and not self._is_answering:
             self._todo.popleft()()
         if self._transport is not None and not self._transport.is_closing():
@@ -408,18 +408,18 @@ class _Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _refuse(self, reply: Reply) -> None:
-        """Send `reply` after those to earlier requests, and read nothing more."""
-        self._farewell = _FAREWELL_BYTES
+        """Send `reply` after those to earlier requests, and read no more requests."""
+        self._linger = _LINGER_BYTES
         self._todo.append(lambda: self._send(reply, False, self._is_bare))
-        self._go_on()
+        self._proceed()
 
     def _send(self, reply: Reply, is_kept: bool, is_bare: bool) -> None:
         self._write(reply.to_bytes(is_kept, is_bare))
         if is_kept and not self._has_eof:
             self.expires_at = time.monotonic() + _IDLE_S
             return
-        self._farewell = _FAREWELL_BYTES
-        self.expires_at = time.monotonic() + _FAREWELL_S
+        self._linger = _LINGER_BYTES
+        self.expires_at = time.monotonic() + _LINGER_S
         if self._has_eof:
             self.close()
         elif self._transport is not None and not self._transport.is_closing():
@@ -434,7 +434,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Done(Exception):
-    """Ends the parser: nothing more is read from its connection."""
+    """Ends the parser of a connection."""
 
 
 def _too_large(admission: Admission) -> ProtocolError:
@@ -450,13 +450,13 @@ def _listen(host: str, port: int) -> socket.socket:
         raise OSError(f"cannot listen at {host}:{port}: the host is unknown ({error})") from error
     listener = socket.socket(family, kind, protocol)
     try:
-        if os.name == "posix":  # elsewhere this would let two servers share a port
+        if os.name == "posix":  # on Windows this would let two servers share a port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(1024)
     except OSError as error:
         listener.close()
-        hint = "; port 0 takes any that is free" if port else ""
+        hint = "; port 0 takes any free port" if port else ""
         raise OSError(error.errno, f"cannot listen at {host}:{port}: {error.strerror}{hint}") from error
     return listener
 

@@ -1,4 +1,4 @@
-"""Requests and replies of a server."""
+"""The requests and replies of a server."""
 
 from __future__ import annotations
 
@@ -31,19 +31,24 @@ class Request:
         object.__setattr__(self, "path", self.target.partition("?")[0])
 
     def header(self, name: str) -> str:
-        """The value of a header; empty for none."""
+        """Return the value of a header; empty if it is missing."""
         return self.headers.get(name, "")
 
 
 class Reply(NamedTuple):
-    """The answer to a request."""
+    """The reply to a request."""
 
     status: int
     body: bytes
     headers: Mapping[str, str] = {"Content-Type": "application/json"}
 
     def to_bytes(self, is_kept: bool, is_bare: bool) -> bytes:
-        """The reply as it is sent; `is_kept` keeps the connection, `is_bare` leaves the body out."""
+        """Return the bytes to send.
+
+        Args:
+            is_kept: whether the connection stays open.
+            is_bare: whether to omit the body, as for HEAD requests.
+        """
         lines = [f"HTTP/1.1 {self.status} {_PHRASES.get(self.status, '')}", f"Content-Length: {len(self.body)}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         if not is_kept:
@@ -57,11 +62,11 @@ _SUCCESS = envelope(True).encode()
 
 
 def success(data: Any = None) -> Reply:
-    """The envelope of a request that was granted."""
+    """Return the reply to a request that succeeded."""
     return Reply(200, _SUCCESS if data is None else envelope(True, data).encode())
 
 
 def failure(status: int, message: str, code: int = 1, data: Any = None, **headers: str) -> Reply:
-    """The envelope of a request that was not granted; `headers` with underscores for hyphens."""
+    """Return the reply to a request that failed. Names of `headers` have underscores instead of hyphens."""
     more = {name.replace("_", "-"): value for name, value in headers.items()}
     return Reply(status, envelope(False, data, message, code).encode(), {"Content-Type": "application/json", **more})

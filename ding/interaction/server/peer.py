@@ -1,4 +1,4 @@
-"""The client side of the protocol."""
+"""The client side of the protocol between masters and slaves."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class _Session:
 class PeerEngine:
     """Requests to a master or slave; status errors are raised as the exceptions of the protocol. Thread-safe.
 
-    A reply cannot send a request, and the tokens in it, on to another server.
+    Redirects are not followed, so that no reply moves a request, and the tokens in it, to another server.
 
     Args:
-        address: host, port, whether https, and the path that all paths begin with.
+        address: host, port, whether https, and the prefix of all paths.
         kind: of the server, `master` or `slave`.
         channel: the channel of the caller, None for requests to itself.
-        token: the protocol's token; headers given to a request win.
+        token: the token of the session; a header of the request takes precedence.
         run_token: the token of the run, if it has one.
         retries: how often a request is retried after a transport error.
         retry_waiting_s: seconds between tries.
@@ -104,9 +104,9 @@ class PeerEngine:
             most_retries: a limit for this request.
 
         Raises:
-            requests.ConnectionError, requests.Timeout: the request, or its reply, got lost.
-            ResponseException: the peer refuses the request, has not proved that it knows the token of the run, or is no
-                master or slave.
+            requests.ConnectionError, requests.Timeout: the request or its reply was lost.
+            ResponseException: the peer refuses the request, has not proved that it knows the token of the run, or is
+                not a master or slave.
         """
         body = _encode(data)
         return retry(
@@ -125,11 +125,11 @@ class PeerEngine:
         headers: Mapping[str, str] | None = None,
         timeout: Timeout | None = None,
     ) -> Received:
-        """`request` without a second try."""
+        """Send one request without retries; see `request`."""
         return self._exchange(method, path, _encode(data), headers, timeout, math.inf)
 
     def close(self) -> None:
-        """Close idle connections, and let requests that wait for another try end. May be used again afterwards."""
+        """Close idle connections and end requests that wait to be retried. The engine may be used again afterwards."""
         closing, self._closing = self._closing, threading.Event()
         closing.set()
         self._pool.close()
@@ -180,8 +180,8 @@ class PeerEngine:
         reply = send(method, path, {**headers, "Authorization": fields}, body)
         told = parse_fields(reply.headers.get(REPLY_HEADER.lower(), "")).get("signature", "")
         if not same_secret(told, session.key.of_reply(number, reply.status_code, reply.content)):
-            # The server has proved itself before. It has forgotten the session, or something on the way has changed the
-            # request or the reply, or has sent it twice: another try begins another session.
+            # The server has proved itself before. It has dropped the session, or something on the way has changed the
+            # request or the reply: a retry begins another session.
             raise requests.ConnectionError(f"a reply was lost: {self._unproved(reply)}")
         return reply
 
@@ -206,7 +206,7 @@ class PeerEngine:
         return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
     def _refuse_unproved(self, reply: Received) -> NoReturn:
-        """Raise what `reply` stands for, which is not known to come from the peer: none of the protocol's refusals."""
+        """Raise the general exception for a reply that may not come from the peer, whatever its code says."""
         text = envelope(False, message=self._unproved(reply))
         self._raise(Received(reply.status_code if reply.status_code >= 300 else 401, reply.reason, {}, text.encode()))
 
@@ -275,7 +275,7 @@ class Peers:
 
 
 def _is_envelope(reply: Received) -> bool:
-    """Whether a master or slave may have sent the reply, and not some other server."""
+    """Return whether a master or slave may have sent the reply, rather than another server."""
     try:
         get_values_from_response(reply)
     except (ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""The threads that answer requests which may wait, or run code of others."""
+"""The threads for requests that may wait or run user code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 
 class RequestThreads:
-    """A bounded number of threads, started when they are needed, each of which does one job at a time.
+    """A bounded pool of threads, started on demand.
 
     Args:
-        name: what the names of the threads begin with.
-        limit: how many there are at most.
+        name: the prefix of the names of the threads.
+        limit: the most threads.
     """
 
     def __init__(self, name: str, limit: int = 8) -> None:
@@ -27,7 +27,7 @@ class RequestThreads:
         self._is_stopped = False
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Have `job` done; after `stop`, never."""
+        """Run `job` in a thread; ignored after `stop`."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -40,14 +40,14 @@ class RequestThreads:
             self._queue.put(job)
 
     def stop(self) -> None:
-        """Let the threads end once they have done what they are at; do not wait for them."""
+        """End the threads after the submitted jobs, without waiting for them."""
         with self._lock:
             self._is_stopped = True
             for _ in self._threads:
                 self._queue.put(None)
 
     def join(self, deadline: float) -> list[threading.Thread]:
-        """Wait for the threads to end, until `time.monotonic()` is `deadline`; those that have not."""
+        """Wait for the threads until `time.monotonic()` is `deadline`; return those that have not ended."""
         own = threading.current_thread()
         for thread in self._threads:
             if thread is not own:
@@ -58,8 +58,8 @@ class RequestThreads:
         while (job := self._queue.get()) is not None:
             try:
                 job()
-            except BaseException:  # whatever it raises, the thread has more to do
+            except BaseException:  # of any kind: the thread must continue
                 logging.getLogger("ding.interaction").exception("a request could not be served")
             with self._lock:
                 self._unfinished -= 1
-            del job  # a connection that is gone should not live on while the next job is awaited
+            del job  # do not keep a closed connection alive while waiting for the next job

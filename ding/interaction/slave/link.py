@@ -62,7 +62,7 @@ class MasterSession:
 
 
 class Order(NamedTuple):
-    """A task that was accepted."""
+    """An accepted task."""
 
     session: MasterSession
     task_id: str

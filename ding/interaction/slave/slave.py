@@ -1,4 +1,4 @@
-"""The slave: what a worker process offers to its master."""
+"""The slave, which runs the tasks of a master."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ class Slave(Role):
     `_before_task`, which run while the master waits for its reply, and `_lost_connection`.
 
     Args:
-        host: what to listen at; None and `auto` mean this machine only (127.0.0.1). Any other needs a token: see
+        host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Others need a token: see
             `ding.interaction.server.credentials`.
-        port: 7236 by default; 0 for any that is free, which `port` tells after `start`.
-        heartbeat_span: seconds between signs of life (3.0 by default, at least 0.2).
-        request_retries: how often a sign of life is tried again after a transport error (5 by default).
+        port: 7236 by default; 0 for any free port, which the property `port` returns after `start`.
+        heartbeat_span: seconds between heartbeats (3.0 by default, at least 0.2).
+        request_retries: how often a heartbeat is retried after a transport error (5 by default).
         request_retry_waiting: seconds between tries (1.0 by default).
-        channel: the channel of the masters it talks to (0 by default).
+        channel: the channel of its masters (0 by default).
         body_limit: the largest body of a request in bytes (64 MiB by default).
-        allowed_hosts: hosts besides this machine's and the master's own address that may stand in requests to the
-            slave, and in the address that it reports to: `name`, `name:port` or `.domain`. By default those that the
+        allowed_hosts: further hosts, besides this machine and the address of the master, that requests to the slave may
+            name and that it may report to: `name`, `name:port` or `.domain`. By default those that the
             environment variable `DING_HOSTS` lists, separated by commas.
-        run_token: the token of the run, which both sides sign with; None for that of the environment, if there is one.
+        run_token: the token of the run, with which both sides sign; None for that of the environment, if it has one.
 
     Example:
         >>> class Adder(Slave):
@@ -107,24 +107,27 @@ class Slave(Role):
 
     @abstractmethod
     def _process_task(self, task: Any) -> Any:
-        """Run a task and return its result, which JSON can hold; a falsy one reaches the master as `{}`.
+        """Run a task and return its result, a JSON value; a falsy one reaches the master as `{}`.
 
-        Runs in the task thread. Any exception fails the task: `TaskFail` with the result it brings, any other with its
-        text as `message`, the name of its type as `exception`, and its `traceback`.
+        Runs in the task thread. Any exception fails the task: `TaskFail` with its own result, any other with its text
+        as `message`, the name of its type as `exception`, and its `traceback`.
         """
 
     def _before_connection(self, data: Any) -> None:
-        """Called with what the master's `_before_connect` returned; `ConnectionRefuse` keeps it out."""
+        """Called with the value of the master's `_before_connect`. `ConnectionRefuse` refuses the connection."""
 
     def _before_disconnection(self, data: Any) -> None:
-        """Called with what the master's `_before_disconnect` returned; `DisconnectionRefuse` keeps it connected."""
+        """Called with the value of the master's `_before_disconnect`. `DisconnectionRefuse` refuses to disconnect."""
 
     def _before_task(self, data: Any) -> None:
-        """Called with the data of a new task; `TaskRefuse` sends it back."""
+        """Called with the data of a new task. `TaskRefuse` refuses it."""
 
     def _lost_connection(self, master_address: str, err: Exception) -> None:
-        """Called when the master cannot be reached any more (`err` is a `requests.RequestException`), or does not know
-        this slave any more (a `MasterResponseException`). The slave can be connected again by now."""
+        """Called after the master was lost. The slave can be connected again by then.
+
+        `err` is a `requests.RequestException` if the master cannot be reached, and a `MasterResponseException` if it
+        does not know this slave any more.
+        """
 
     def __routes(self) -> Routes:
         """Return what the slave serves to its master."""

@@ -125,7 +125,7 @@ def test_a_path_that_is_none_is_refused(path):
 def test_a_path_where_something_is_served_is_refused(path):
     master = Master(**QUICK)
     master.serve_page("/page", Page(str))
-    with pytest.raises(ValueError, match="something else is served there"):
+    with pytest.raises(ValueError, match="is in use"):
         master.serve_page(path, Page(str))
 
 

@@ -106,15 +106,15 @@ def is_closed(client):
 
 
 def test_of_the_connections_that_ask_for_nothing_the_oldest_give_way(monkeypatch):
-    monkeypatch.setattr(http_server, "_MOST_STRANGERS", 5)
+    monkeypatch.setattr(http_server, "_MOST_NEW", 5)
     with Adder() as slave, contextlib.ExitStack() as stack:
         own = {"Token": slave._Role__self_token}
         keeps = stack.enter_context(opened(slave.port))
         head = f"GET /ping HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\nToken: {own['Token']}\r\n\r\n"
         keeps.sendall(head.encode())
         assert b"200" in keeps.recv(1000)
-        strangers = [stack.enter_context(opened(slave.port, b"GET / HTTP/1.1\r\nX-Slow: ")) for _ in range(20)]
-        assert all(is_closed(stranger) for stranger in strangers[:15])
+        silent = [stack.enter_context(opened(slave.port, b"GET / HTTP/1.1\r\nX-Slow: ")) for _ in range(20)]
+        assert all(is_closed(client) for client in silent[:15])
         assert outcome(raw(slave.port, "GET", "/ping", headers=own)) == (200, 0)
         keeps.sendall(head.encode())  # it was admitted once, and is none of them
         assert b"200" in keeps.recv(1000)
@@ -122,18 +122,18 @@ def test_of_the_connections_that_ask_for_nothing_the_oldest_give_way(monkeypatch
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.1 is the only address of this kind")
 def test_of_those_that_come_from_many_addresses_the_oldest_give_way_too(monkeypatch):
-    monkeypatch.setattr(http_server, "_MOST_STRANGERS_OF_ALL", 5)
+    monkeypatch.setattr(http_server, "_MOST_NEW_OF_ALL", 5)
     with Adder() as slave, contextlib.ExitStack() as stack:
-        strangers = []
+        silent = []
         for number in range(20):
             client = stack.enter_context(socket.socket())
             client.settimeout(DEADLINE_S)
             client.bind((f"127.0.0.{2 + number}", 0))
             client.connect(("127.0.0.1", slave.port))
-            strangers.append(client)
-        assert all(is_closed(stranger) for stranger in strangers[:15])
+            silent.append(client)
+        assert all(is_closed(client) for client in silent[:15])
         assert slave.ping()
-        assert not is_closed_now(strangers[-1])
+        assert not is_closed_now(silent[-1])
 
 
 def is_closed_now(client):
@@ -146,7 +146,7 @@ def is_closed_now(client):
 
 @pytest.mark.parametrize("message", [b"", b"GET /ping HTTP/1.1\r\nX-Slow: "])
 def test_a_connection_that_asks_for_nothing_is_ended_after_a_while(monkeypatch, message):
-    monkeypatch.setattr(http_server, "_STRANGER_S", 0.2)
+    monkeypatch.setattr(http_server, "_ADMISSION_S", 0.2)
     monkeypatch.setattr(http_server, "_SWEEP_S", 0.05)
     with Adder() as slave, opened(slave.port, message) as client:
         assert is_closed(client)
