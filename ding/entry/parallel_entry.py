@@ -13,6 +13,7 @@ from ding.entry.crew import ProcessCrew, run_collector, run_learner
 from ding.entry.parallel_run import drive, run_parallel
 from ding.entry.progress import UNLIMITED
 from ding.entry.worker_process import WorkerPlan, WorkerProcess
+from ding.interaction.server.credentials import read_run_token
 from ding.utils.child_helper import ProcessEvent
 
 __all__ = [
@@ -109,8 +110,12 @@ def _launch(kind: str, seed: int, config: Any, filename: str | None, name: str |
         if filename is None or name is None:
             raise ValueError(f"launch_{kind} needs either config, or filename and name; got {filename=} and {name=}")
         config = read_packed_config(filename).system[name]
+    section = EasyDict(config)
+    token = read_run_token()
+    if token is not None:  # the process starts without the variable
+        section.setdefault("run_token", token)
     run = {"learner": run_learner, "collector": run_collector}[kind]
-    worker = WorkerProcess(WorkerPlan(name or kind, run, EasyDict(config), seed))
+    worker = WorkerProcess(WorkerPlan(name or kind, run, section, seed))
     worker.start()
     return worker, worker.start_event, worker.close_event
 

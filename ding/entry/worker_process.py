@@ -30,7 +30,15 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.utils.child_helper import ProcessEnd, ProcessEvent, be_killed_with, descriptor_of, settle_in
+from ding.utils.child_helper import (
+    ProcessEnd,
+    ProcessEvent,
+    be_killed_with,
+    descriptor_of,
+    forget_secrets,
+    settle_in,
+    without_secrets,
+)
 from ding.utils.default_helper import derive_seed, set_pkg_seed
 
 # How long a worker may take to close: a learner saves a checkpoint.
@@ -127,7 +135,7 @@ class WorkerProcess:
     def start(self) -> None:
         """Start the process; it tells later that the worker takes tasks."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with theirs, warnings.catch_warnings():
+        with theirs, warnings.catch_warnings(), without_secrets():
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_BYTES)
             ends = _Ends(theirs, self.start_event, self.close_event)
             context: Any = multiprocessing.get_context(self.start_method)
@@ -287,6 +295,7 @@ def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int) -> None:
     `{"failure": traceback}` when it fails.
     """
     settle_in()
+    forget_secrets()  # the worker is forked from here, and has the token in its config
     # What ends the group of the caller, as `timeout` and a closed terminal do, must not end this process before it has
     # seen to its worker.
     os.setpgid(0, 0)

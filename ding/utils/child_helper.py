@@ -7,6 +7,7 @@ processes are started from the main thread, or with `from_lasting_thread`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import gc
@@ -17,7 +18,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
@@ -29,6 +30,38 @@ _PR_SET_PDEATHSIG = 1
 _libc: Any = ctypes.PyDLL(None) if sys.platform == "linux" else None
 _starts: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] | None = None
 _starting = threading.Lock()
+# Variables with the secret of a run. Env and worker processes do not need them, and other programs of the same user can
+# read the environment that a process was started with.
+SECRET_VARIABLES = ("DING_TOKEN", "DING_TOKEN_FILE")
+
+
+@contextlib.contextmanager
+def without_secrets() -> Iterator[None]:
+    """Start processes in this block: a new interpreter gets no `SECRET_VARIABLES`."""
+    secrets = {name: os.environ.pop(name) for name in SECRET_VARIABLES if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(secrets)
+
+
+def forget_secrets() -> None:
+    """Remove `SECRET_VARIABLES` from this forked process, on Linux also from its `/proc/<pid>/environ`.
+
+    A forked process has a copy of the memory in which its parent's environment was passed.
+    """
+    for name in SECRET_VARIABLES:
+        os.environ.pop(name, None)
+    if sys.platform != "linux":
+        return
+    with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    start, end = int(fields[47]), int(fields[48])  # env_start and env_end; 0 if this process may not see them
+    offset = start
+    for entry in ctypes.string_at(start, end - start).split(b"\0") if start else ():
+        if entry.partition(b"=")[0].decode("ascii", "replace") in SECRET_VARIABLES:
+            ctypes.memset(offset, 0, len(entry))
+        offset += len(entry) + 1
 
 
 def settle_in() -> None:

@@ -546,3 +546,24 @@ def test_a_worker_in_a_thread_that_hangs_too_often_ends_the_run_and_is_named(han
     monkeypatch.setattr(Coordinator, "close", lambda coordinator: (close(coordinator), HangingEnv.go_on.set()))
     with pytest.raises(TaskStalled, match="collector0 has made no env step for . s in the task collector_task_"):
         run_parallel(hanging(2, max_restarts=1), seed=0, max_seconds=DEADLINE_S)
+
+
+def test_a_worker_that_is_launched_gets_the_token_in_its_config(monkeypatch):
+    plans = []
+
+    class Process:
+        start_event, close_event = "start", "close"
+
+        def __init__(self, plan):
+            plans.append(plan)
+
+        def start(self):
+            return
+
+    monkeypatch.setattr("ding.entry.parallel_entry.WorkerProcess", Process)
+    monkeypatch.delenv("DING_TOKEN", raising=False)
+    monkeypatch.delenv("DING_TOKEN_FILE", raising=False)
+    launch_learner(0, {"port": 0})
+    monkeypatch.setenv("DING_TOKEN", "a-secret")
+    assert launch_learner(0, {"port": 0})[1:] == ("start", "close")
+    assert "run_token" not in plans[0].config and plans[1].config.run_token.key == b"a-secret"

@@ -1,6 +1,7 @@
 """Processes of workers, and their fork servers."""
 
 import contextlib
+import json
 import logging
 import multiprocessing
 import os
@@ -33,6 +34,7 @@ from ding.utils.child_helper import ProcessEvent
 from tests.envs.env_manager.scripted_env import HoldInterpreter, Make
 
 DEADLINE_S = 30
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def serve(config, seed, start_event, close_event, report):
@@ -411,3 +413,14 @@ def test_servers_are_quiet_if_they_should_be(is_quiet, make, monkeypatch):
     assert worker.port == (logging.ERROR if is_quiet else logging.INFO)
     worker.close()
     logging.getLogger("werkzeug").setLevel(logging.NOTSET)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/<pid>/environ")
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_neither_a_worker_nor_its_envs_show_the_token_in_their_environment(method):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DING_TOKEN": "a-secret"}
+    command = [sys.executable, "-m", "tests.entry.secret_runs", method]
+    found = json.loads(subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True).stdout)
+    assert found["own"] is True  # the process that was given the token
+    assert len(found["shown"]) >= 3  # fork server, worker, env
+    assert not any(found["shown"]) and all(found["paths"])

@@ -26,13 +26,11 @@ from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array
 from ding.envs.env_manager.env_seeds import EnvSeed
 from ding.envs.env_manager.env_state import EpisodeLog, Restored, restore_env, tell_env
 from ding.envs.env_manager.normalization import ENV_CALLS
-from ding.utils.child_helper import die_with, set_death_signal, settle_in
+from ding.utils.child_helper import die_with, forget_secrets, set_death_signal, settle_in
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 
 # How long an env may take to close once its manager's process is gone.
 _FAREWELL_S = 2.0
-# What proves who a worker is; see `ding.interaction`. Envs, and what they start, have nothing to prove.
-SECRET_VARIABLES = ("DING_TOKEN", "DING_TOKEN_FILE")
 
 
 class EnvProcessError(RuntimeError):
@@ -190,8 +188,7 @@ def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
     settle_in()
     for connection in inherited:
         connection.close()
-    for variable in SECRET_VARIABLES:
-        os.environ.pop(variable, None)
+    forget_secrets()
     _release_fork_server()
     die_with(plan.parent_pid, farewell_s=_FAREWELL_S)
     seed_globals(plan.random_words)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, EnvProcessError, Failure, encode, run_child
-from ding.utils.child_helper import ProcessEnd, from_lasting_thread
+from ding.utils.child_helper import ProcessEnd, from_lasting_thread, without_secrets
 
 _logger = logging.getLogger("ding")
 # Seconds for all envs to close and their processes to end, and then for each means of ending one that is still there.
@@ -111,7 +111,7 @@ class EnvProcess:
         name = f"subprocess_env_manager{plan.env_id}_{time.time()}"
         self._process: Any = context.Process(target=run_child, args=args, name=name, daemon=True)  # type: ignore[attr-defined]
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), without_secrets():
                 # Whoever sets the context to `fork` means it; what could harm the child is undone in `settle_in`.
                 warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
                 from_lasting_thread(self._process.start)
