@@ -5,6 +5,7 @@ import os
 import threading
 from pathlib import Path
 
+from ding.worker.transport.link import WorkerLost
 from ding.worker.transport.local_transport import LocalStation
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.config import ray_section
@@ -35,6 +36,8 @@ class Echo:
     def _serve(self, task):
         if task["name"] == "fail":
             raise ZeroDivisionError("as it was told")
+        if task["name"] == "lose":
+            raise WorkerLost("another rank has gone")
         if task["name"] == "hang":
             (self._folder / "hangs").write_text("")
             self._go_on.wait()

@@ -95,6 +95,11 @@ def test_a_task_that_fails_tells_its_traceback_and_others_follow(site):
     assert site.link.run({"name": "echo"}, PATIENCE_S) == {"said": None}
 
 
+def test_a_worker_that_has_lost_others_it_needs_is_lost_with_the_task(site):
+    with pytest.raises(WorkerLost, match="another rank has gone"):
+        site.link.run({"name": "lose"}, PATIENCE_S)
+
+
 def test_a_task_must_have_a_json_form(site):
     with pytest.raises(TypeError, match="not JSON serializable"):
         site.link.run({"name": "echo", "say": object()}, PATIENCE_S)
