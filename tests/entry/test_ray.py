@@ -73,8 +73,26 @@ def test_ray_asks_for_a_token_that_is_drawn_for_the_run(monkeypatch):
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def start(what):
-    """A process that trains; see `ray_runs`."""
+@pytest.fixture
+def start():
+    """Starts processes that train, see `ray_runs`; what is left of them at the end is killed."""
+    started = []
+
+    def start(what):
+        started.append(start_process(what))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            workers = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+            process.communicate()
+            for worker in psutil.wait_procs(workers, timeout=30)[1]:
+                worker.kill()
+
+
+def start_process(what):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.entry.ray_runs", what]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -89,7 +107,7 @@ def seen(process):
 
 
 @pytest.mark.slow
-def test_the_run_goes_on_without_a_node(tmp_path, monkeypatch):
+def test_the_run_goes_on_without_a_node(start, tmp_path, monkeypatch):
     token = tmp_path / "token"
     token.write_text(secrets.token_hex(32))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
@@ -101,11 +119,12 @@ def test_the_run_goes_on_without_a_node(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_another_driver_goes_on_where_one_was_killed(tmp_path):
+def test_another_driver_goes_on_where_one_was_killed(start, tmp_path):
     first = start("drive")
     deadline = monotonic() + DEADLINE_S
     while not (tmp_path / "known").exists():
-        assert monotonic() < deadline and first.poll() is None
+        assert first.poll() is None, first.communicate()[0][-5000:]
+        assert monotonic() < deadline
         threading.Event().wait(0.05)
     known = json.loads((tmp_path / "known").read_text())
     workers = psutil.Process(first.pid).children(recursive=True)
