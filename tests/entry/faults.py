@@ -53,13 +53,13 @@ class Observed(parallel_run.ParallelRun):
         coordinator.deal_with_collector_send_data = send_data
 
     def _observe_gone(self, coordinator):
-        original = coordinator._is_brought_back
+        original = coordinator.deal_with_worker_lost
 
-        def is_brought_back(kind, name, error):
+        def lost(kind, name, task, error):
             self.gone[name].append(monotonic())
-            return original(kind, name, error)
+            original(kind, name, task, error)
 
-        coordinator._is_brought_back = is_brought_back
+        coordinator.deal_with_worker_lost = lost
 
     def _observe_back(self, coordinator):
         original = coordinator.deal_with_worker_back
@@ -162,9 +162,9 @@ def observing(monkeypatch, before=lambda cfg: None):
     def train(damage, configs=None, **limits):
         class Run(Observed):
             def __init__(self, cfg, start):
-                before(cfg)
                 # Without a state to go on from, chunks go when a run fails: what is left of them is left by mistake.
                 cfg.system.coordinator.state_interval_s = 0
+                before(cfg)
                 super().__init__(cfg, start)
                 self.crew = crews[-1]
                 made.append(self)

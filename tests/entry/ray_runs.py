@@ -64,13 +64,17 @@ def drive(resume):
         seen.update(first=run.learnt[0][1], resumes=[bool(task.get("resume")) for task in run.learner_tasks])
         run.stop()
 
-    system = {"coordinator": {"state_interval_s": 0.5, "resume": resume}, "ray": {"object_store_memory": STORE}}
-    train(damage, long_episodes(comm="ray", system=system, policy__learn__resume_training=resume))
+    def keep_states(cfg):
+        cfg.system.coordinator.state_interval_s = 0.5
+
+    system = {"coordinator": {"resume": resume}, "ray": {"object_store_memory": STORE}}
+    configs = long_episodes(comm="ray", system=system, policy__learn__resume_training=resume)
+    train(damage, configs, keep_states)
     return seen
 
 
-def train(damage, configs):
-    with pytest.MonkeyPatch.context() as monkeypatch, observing(monkeypatch) as train:
+def train(damage, configs, before=lambda cfg: None):
+    with pytest.MonkeyPatch.context() as monkeypatch, observing(monkeypatch, before) as train:
         return train(damage, configs, max_seconds=DEADLINE_S)
 
 

@@ -106,7 +106,7 @@ def test_all_ranks_start_again_from_the_checkpoint_when_one_is_lost(train, rank,
     changes = {"policy__multi_gpu": True, "policy__record_every": 10, "policy__learn__learner": learner}
     run, outcome = train(damage, long_episodes(comm="ray", system=RANKS, **changes))
     assert not isinstance(outcome, Exception)
-    assert run.coordinator.worker_keeper.restarts == {"learner0": 1}
+    assert run.coordinator.supervisor.restarts == {"learner0": 1}
     assert [task.get("resume") for task in run.learner_tasks] == [None, True]
     steps = [step for _, step in run.learnt]
     resumed = next(i for i, (a, b) in enumerate(zip(steps, steps[1:], strict=False)) if b <= a) + 1
