@@ -77,7 +77,7 @@ def run_pipeline(
             check_collector_fits_buffer(cfg)
             warn_of_unused_priority(cfg)
         states = closing(stack, RunStates(start, cfg))
-        run = build_run(stack, cfg, env_setting, model, max_env_step, dynamic_seed, has_buffer, states)
+        run = build_run(stack, cfg, env_setting, model, max_env_step, dynamic_seed, has_buffer, states, max_train_iter)
         if prepare is not None:
             prepare(stack, run)
         folder.keep()

@@ -48,7 +48,10 @@ def _prepare_logger() -> None:
         _logger.setLevel(logging.INFO)
 
 
-_COLUMNS = ("iteration", "env steps", "steps/s", "mean return", "best return")
+# Seconds from one update of a live line to the next, at least.
+_REFRESH_S = 0.25
+# A serial run evaluates now and then, which stops the counts: its rates are means over so many seconds.
+_LONG_S = 30.0
 
 
 class _Report:
@@ -61,7 +64,6 @@ class _Report:
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
         self.best = -math.inf
-        self._has_header = False
         self._start_s = time.perf_counter()
         _prepare_logger()
 
@@ -77,18 +79,36 @@ class _Report:
             _write_readme(exp_name)
         self.say(f"Training {policy} on {env} with seed {seed}. Files: {_place(exp_name)}")
 
-    def row(self, train_iter: int | None, env_steps: int, mean_return: float) -> None:
-        """Tell of an evaluation, in a row of a table."""
+    def row(
+        self,
+        train_iter: int | None,
+        env_steps: int,
+        mean_return: float,
+        mean_length: float | None = None,
+        train: Mapping[str, float] | None = None,
+    ) -> None:
+        """Show an evaluation as a table.
+
+        Args:
+            train_iter: None for `-`.
+            mean_length: the mean number of env steps of an episode; None to leave it out.
+            train: what the learner has logged, by name.
+        """
         if not math.isnan(mean_return):
             self.best = max(self.best, mean_return)
-        if not self._has_header:
-            self._has_header = True
-            self.say("  ".join(f"{name:>11}" for name in _COLUMNS))
         seconds = time.perf_counter() - self._start_s
-        speed = f"{env_steps / seconds:.0f}" if env_steps and seconds > 0 else "-"
-        best = "-" if self.best == -math.inf else f"{self.best:.1f}"
-        values = "-" if train_iter is None else train_iter, env_steps, speed, f"{mean_return:.1f}", best
-        self.say("  ".join(f"{value:>11}" for value in values))
+        eval_ = {
+            "ep_len_mean": mean_length,
+            "ep_rew_mean": mean_return,
+            "best": "-" if self.best == -math.inf else self.best,
+        }
+        time_ = {
+            "iteration": "-" if train_iter is None else train_iter,
+            "env_steps": env_steps,
+            "steps_per_s": int(env_steps / seconds) if env_steps and seconds > 0 else "-",
+            "seconds": int(seconds),
+        }
+        self.say(_table({"eval": eval_, "time": time_, "train": train or {}}))
 
     def finish(
         self, stop: bool, goal: float, train_iter: int, env_steps: int, mean_return: float, exp_name: str
@@ -101,6 +121,23 @@ class _Report:
             f"after {env_steps} env steps, {train_iter} iterations and {seconds:.1f} s. "
             f"Files: {_place(exp_name)}. Learning curve: ding plot {shlex.quote(exp_name)}"
         )
+
+
+def _table(sections: Mapping[str, Mapping[str, Any]]) -> str:
+    """A table of values by section and name; a value that is None is left out, and so is an empty section."""
+    rows: list[tuple[str, str]] = []
+    for section, values in sections.items():
+        cells = [(f"   {name}", _cell(value)) for name, value in values.items() if value is not None]
+        rows += [(f"{section}/", ""), *cells] if cells else []
+    left, right = (max(map(len, column)) for column in zip(*rows, strict=True))
+    rule = "-" * (left + right + 7)
+    return "\n".join([rule, *(f"| {name:<{left}} | {cell:<{right}} |" for name, cell in rows), rule])
+
+
+def _cell(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
 
 
 # What a training, serial or parallel, leaves in its folder.
@@ -137,48 +174,92 @@ def _place(exp_name: str) -> str:
 
 
 class ProgressLine(_Report):
-    """A live line with env steps, steps per second, time left, iterations, last and best return.
+    """A live line with iterations, env steps, their rate, the last and the best return, and the time left.
 
-    It is shown where standard error is a terminal; what `_Report` tells, everywhere.
+    It is shown if standard error is a terminal, and written again a few times per second at most; what `_Report` says
+    is shown everywhere.
 
     Args:
-        max_env_step: the budget; without one there is no time left.
+        max_env_step: the budget of env steps.
         enabled: whether anything is shown.
+        max_train_iter: the budget of iterations. Without any budget, no time left is shown.
     """
 
-    def __init__(self, max_env_step: int = UNLIMITED, enabled: bool = True) -> None:
+    def __init__(self, max_env_step: int = UNLIMITED, enabled: bool = True, max_train_iter: int = UNLIMITED) -> None:
         super().__init__(enabled)
-        self._bar: Any = None
-        self._shown: dict[str, Any] = {}
-        if enabled and sys.stderr.isatty():
-            self._bar = _bar(total=max_env_step if max_env_step < UNLIMITED else None, unit="step")
+        self._bar: Any = _bar(bar_format="{desc}") if enabled and sys.stderr.isatty() else None
+        self._limits = max_env_step, max_train_iter
+        self._rates = _Rate(_LONG_S), _Rate(_LONG_S)
+        self._counts = 0, 0
+        self._last: float | None = None
+        self._shown_s = -math.inf
 
     def advance(self, envstep: int, train_iter: int) -> None:
         """Move to these totals."""
-        if self._bar is not None:
-            self._shown["iter"] = train_iter
-            self._bar.set_postfix(self._shown, refresh=False)
-            self._bar.update(envstep - self._bar.n)
+        if self._bar is None:
+            return
+        self._counts = envstep, train_iter
+        now_s = time.perf_counter()
+        if now_s - self._shown_s >= _REFRESH_S:
+            self._show(now_s)
 
-    def evaluated(self, mean_return: float, train_iter: int, env_steps: int) -> None:
-        """Tell of an evaluation."""
-        self.row(train_iter, env_steps, mean_return)
-        self._shown.update({"return": f"{mean_return:.1f}", "best": f"{self.best:.1f}"})
+    def evaluated(
+        self,
+        mean_return: float,
+        train_iter: int,
+        env_steps: int,
+        mean_length: float | None = None,
+        train: Mapping[str, float] | None = None,
+    ) -> None:
+        """Show an evaluation, see `row`."""
+        self.row(train_iter, env_steps, mean_return, mean_length, train)
+        self._last = mean_return
         if self._bar is not None:
-            self._bar.set_postfix(self._shown)
+            self._counts = env_steps, train_iter
+            self._show(time.perf_counter())
+
+    def _show(self, now_s: float) -> None:
+        self._shown_s = now_s
+        rates = [rate.at(now_s, count) for rate, count in zip(self._rates, self._counts, strict=True)]
+        (max_env_step, max_train_iter), (env_steps, train_iter) = self._limits, self._counts
+        shown = [f"iteration {_of(train_iter, max_train_iter)}"]
+        if env_steps:
+            shown += [f"env step {_of(env_steps, max_env_step)}", f"{rates[0]:.0f} steps/s"]
+        else:
+            shown.append(f"{rates[1]:.0f} iterations/s")
+        best = None if self.best == -math.inf else self.best
+        shown.append(f"return {_shown(self._last)} (best {_shown(best)})")
+        left = [
+            (limit - count) / rate
+            for limit, count, rate in zip(self._limits, self._counts, rates, strict=True)
+            if limit < UNLIMITED and rate > 0
+        ]
+        if left:
+            shown.append(f"{_duration(min(left))} left")
+        self._bar.set_description_str(", ".join(shown))
 
     def finish(
         self, stop: bool, goal: float, train_iter: int, env_steps: int, mean_return: float, exp_name: str
     ) -> None:
-        if self._bar is not None:  # what is left of the budget is not needed any more
-            self._bar.total = self._bar.n
         self.close()
         super().finish(stop, goal, train_iter, env_steps, mean_return, exp_name)
 
     def close(self) -> None:
-        """Leave the line as it is. May be called any number of times."""
+        """Show the last counts and leave the line. Idempotent."""
         if self._bar is not None:
+            self._show(time.perf_counter())
             self._bar.close()
+            self._bar = None
+
+
+def _of(count: int, limit: int) -> str:
+    return f"{count}/{limit}" if limit < UNLIMITED else str(count)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(max(int(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
 
 
 def _bar(**kwargs: Any) -> Any:
@@ -224,17 +305,16 @@ def _shown(mean_return: float | None) -> str:
 
 
 class _Rate:
-    """How fast a count grows, over about the last three seconds."""
+    """How fast a count grows, over about the last `memory_s` seconds."""
 
-    _MEMORY_S = 3.0
-
-    def __init__(self) -> None:
+    def __init__(self, memory_s: float = 3.0) -> None:
+        self._memory_s = memory_s
         self._seen: deque[tuple[float, int]] = deque()
 
     def at(self, now_s: float, count: int) -> float:
         """The rate per second, once `count` is known for the time `now_s`."""
         self._seen.append((now_s, count))
-        while len(self._seen) > 2 and now_s - self._seen[1][0] > self._MEMORY_S:
+        while len(self._seen) > 2 and now_s - self._seen[1][0] > self._memory_s:
             self._seen.popleft()
         first_s, first = self._seen[0]
         return (count - first) / (now_s - first_s) if now_s > first_s else 0.0

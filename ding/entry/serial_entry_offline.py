@@ -110,7 +110,7 @@ def run_offline(
         stats = {key: getattr(dataset, key) for key in ("mean", "std") if hasattr(dataset, key)}
         is_normalized = set_offline_stats(cfg.env, stats)
         states = closing(stack, RunStates(start, cfg))
-        run = build_offline_run(stack, cfg, env_setting, model, states)
+        run = build_offline_run(stack, cfg, env_setting, model, states, max_train_iter)
         if is_normalized:
             run.learner.ckpt_extra[OFFLINE_STATS] = stats
         if hasattr(run.policy, "set_statistic"):

@@ -14,7 +14,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.entry.checks import check_model_fits_env, check_policy_fits_env
-from ding.entry.progress import ProgressLine, append_evaluation, mean_return, write_result
+from ding.entry.progress import UNLIMITED, ProgressLine, append_evaluation, mean_return, write_result
 from ding.entry.run_folder import BEST, RunFolder
 from ding.entry.run_state import RunStates
 from ding.entry.utils import random_collect
@@ -136,7 +136,9 @@ class SerialRun:
         if self.writer is not None:
             self.writer.flush()
         reached = mean_return(self.eval_info)
-        self.progress.evaluated(reached, train_iter, envstep)
+        lengths = getattr(getattr(self.evaluator, "last_eval", None), "lengths", None)
+        mean_length = float(np.mean(lengths)) if lengths is not None and len(lengths) else None
+        self.progress.evaluated(reached, train_iter, envstep, mean_length, self._learned())
         self.stop = bool(stop)
         if reached > self.best_return:
             self.best_return, self.idle_evaluations = reached, 0
@@ -145,6 +147,13 @@ class SerialRun:
         if self.is_decided and not self.stop:
             self.progress.say(f"No better mean return in {self.idle_evaluations} evaluations: the training ends.")
         return self.is_decided
+
+    def _learned(self) -> dict[str, float]:
+        """The averages of what the learner has logged lately, as its own log has them; {} before the first."""
+        learner = self.learner
+        if not learner.is_monitor or learner.train_iter == 0:
+            return {}
+        return {name: learner.monitor.avg[name]() for name in learner.policy.monitor_vars()}
 
     def push(self, data: Any) -> None:
         """Store what a round has collected.
@@ -195,6 +204,7 @@ def build_run(
     dynamic_seed: bool | None,
     has_buffer: bool,
     states: RunStates | None = None,
+    max_train_iter: int = UNLIMITED,
 ) -> SerialRun:
     """Build everything a compiled config asks for, the buffer only if it is wanted; `stack` closes it.
 
@@ -228,14 +238,19 @@ def build_run(
     commander = BaseSerialCommander(
         cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
     )
-    progress = closing(stack, ProgressLine(max_env_step, enabled=get_rank() == 0))
+    progress = closing(stack, ProgressLine(max_env_step, get_rank() == 0, max_train_iter))
     progress.begin(_policy_name(cfg), env_name(cfg.env, collector_env.env_ref), cfg.seed, cfg.exp_name)
     workers = learner, collector, evaluator, buffer, commander, collector_env, progress
     return SerialRun(cfg, policy, *workers, common["tb_logger"], evaluator_env=evaluator_env, states=states)
 
 
 def build_offline_run(
-    stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, model: Any, states: RunStates
+    stack: ExitStack,
+    cfg: EasyDict,
+    env_setting: Sequence[Any] | None,
+    model: Any,
+    states: RunStates,
+    max_train_iter: int = UNLIMITED,
 ) -> SerialRun:
     """Build what a compiled config asks for, less what collects; `stack` closes it.
 
@@ -252,7 +267,7 @@ def build_offline_run(
         stack, create_serial_evaluator(cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, **common)
     )
     check_fits_env(policy, evaluator_env, model)
-    progress = closing(stack, ProgressLine(enabled=get_rank() == 0))
+    progress = closing(stack, ProgressLine(enabled=get_rank() == 0, max_train_iter=max_train_iter))
     progress.begin(_policy_name(cfg), env_name(cfg.env, evaluator_env.env_ref), cfg.seed, cfg.exp_name)
     workers = learner, None, evaluator, None, None, None, progress, common["tb_logger"]
     return SerialRun(cfg, policy, *workers, evaluator_env=evaluator_env, states=states)

@@ -1,3 +1,4 @@
+import itertools
 import json
 import logging
 import math
@@ -70,7 +71,7 @@ def test_without_returns_the_result_is_nan(tmp_path, info):
     assert math.isnan(mean_return(info))
 
 
-def test_off_a_terminal_a_training_tells_its_place_evaluations_and_outcome_in_lines(tmp_path, capsys, monkeypatch):
+def test_off_a_terminal_there_are_a_table_for_each_evaluation_and_the_outcome(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkdir("a run")
     times = iter([0.0, 0.0, 1.0, 4.0, 5.0])
@@ -79,17 +80,41 @@ def test_off_a_terminal_a_training_tells_its_place_evaluations_and_outcome_in_li
     progress.begin("dqn", "CartPole-v1", 3, "a run")
     progress.evaluated(9.25, 0, 0)
     progress.advance(10, 2)
-    progress.evaluated(7.0, 5, 1000)
+    progress.evaluated(7.0, 5, 1000, 123.456, {"cur_lr": 0.001, "q_value": -20.125, "steps": 3})
     progress.finish(True, 195, 6, 1100, 200.5, "a run")
     progress.close()
     assert capsys.readouterr() == (
         "",
-        "Training dqn on CartPole-v1 with seed 3. Files: ./a run\n"
-        "  iteration    env steps      steps/s  mean return  best return\n"
-        "          0            0            -          9.2          9.2\n"
-        "          5         1000          250          7.0          9.2\n"
-        "Solved: mean return 200.5 (goal 195) after 1100 env steps, 6 iterations and 5.0 s. Files: ./a run. "
-        "Learning curve: ding plot 'a run'\n",
+        """\
+Training dqn on CartPole-v1 with seed 3. Files: ./a run
+-------------------------
+| eval/          |      |
+|    ep_rew_mean | 9.25 |
+|    best        | 9.25 |
+| time/          |      |
+|    iteration   | 0    |
+|    env_steps   | 0    |
+|    steps_per_s | -    |
+|    seconds     | 1    |
+-------------------------
+--------------------------
+| eval/          |       |
+|    ep_len_mean | 123.5 |
+|    ep_rew_mean | 7     |
+|    best        | 9.25  |
+| time/          |       |
+|    iteration   | 5     |
+|    env_steps   | 1000  |
+|    steps_per_s | 250   |
+|    seconds     | 4     |
+| train/         |       |
+|    cur_lr      | 0.001 |
+|    q_value     | -20.1 |
+|    steps       | 3     |
+--------------------------
+Solved: mean return 200.5 (goal 195) after 1100 env steps, 6 iterations and 5.0 s. Files: ./a run. \
+Learning curve: ding plot 'a run'
+""",
     )
 
 
@@ -124,21 +149,86 @@ def test_a_nan_is_never_the_best_return(capsys):
     progress = ProgressLine()
     progress.evaluated(math.nan, 0, 0)
     progress.evaluated(-1.0, 1, 0)
-    assert [line.split()[-2:] for line in capsys.readouterr().err.splitlines()[1:]] == [["nan", "-"], ["-1.0", "-1.0"]]
+    cells = [line.split("|")[1:3] for line in capsys.readouterr().err.splitlines() if line.startswith("| ")]
+    found = [cell.strip() for name, cell in cells if name.strip() in ("ep_rew_mean", "best")]
+    assert found == ["nan", "-", "-1", "-1"]
 
 
-def test_the_progress_line_shows_steps_iterations_and_returns_on_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+class Terminal:
+    """Standard error as a terminal, and a clock that is set by hand."""
+
+    def __init__(self, capsys, monkeypatch):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr("ding.entry.progress.time.perf_counter", lambda: self.now_s)
+        self.now_s = 0.0
+        self._capsys = capsys
+
+    def lines(self):
+        """The states of the live line since the last call, one after the other, without what stands above it."""
+        written = [line.strip() for line in self._capsys.readouterr().err.split("\r") if "iteration " in line]
+        return [line for line, _ in itertools.groupby(written)]
+
+
+def test_the_live_line_shows_counts_rate_returns_and_time_left(capsys, monkeypatch):
+    terminal = Terminal(capsys, monkeypatch)
     threads = threading.active_count()
-    progress = ProgressLine(100)
-    progress.evaluated(3.0, 1, 10)
-    progress.evaluated(2.0, 2, 20)
-    progress.advance(40, 5)
+    progress = ProgressLine(1000, max_train_iter=500)
+    shown = []
+    moments = (0, 0, 0, 3.0), (1, 40, 4, None), (2, 100, 60, None), (4, 100, 60, 2)
+    for second, env_steps, iteration, returned in moments:
+        terminal.now_s = second
+        if returned is None:
+            progress.advance(env_steps, iteration)
+        else:
+            progress.evaluated(returned, iteration, env_steps)
+        shown += terminal.lines()[-1:]
     progress.close()
     progress.close()
-    text = capsys.readouterr().err.split("\r")[-1]
-    assert "40/100" in text and "iter=5" in text and "return=2.0" in text and "best=3.0" in text and "step/s" in text
+    assert shown == [
+        "iteration 0/500, 0 iterations/s, return 3.0 (best 3.0)",
+        "iteration 4/500, env step 40/1000, 40 steps/s, return 3.0 (best 3.0), 0:00:24 left",
+        "iteration 60/500, env step 100/1000, 50 steps/s, return 3.0 (best 3.0), 0:00:14 left",
+        "iteration 60/500, env step 100/1000, 25 steps/s, return 2.0 (best 3.0), 0:00:29 left",
+    ]
     assert threading.active_count() == threads
+
+
+def test_a_run_without_a_budget_shows_no_time_left_and_one_without_envs_iterations_per_second(capsys, monkeypatch):
+    terminal = Terminal(capsys, monkeypatch)
+    shown = []
+    for limits, env_steps in (({}, 50), ({"max_train_iter": 9000}, 0)):
+        line = ProgressLine(**limits)
+        line.advance(0, 0)
+        terminal.now_s += 2.0
+        line.advance(env_steps, 20)
+        line.close()
+        shown += terminal.lines()
+    assert shown == [
+        "iteration 0, 0 iterations/s, return - (best -)",
+        "iteration 20, env step 50, 25 steps/s, return - (best -)",
+        "iteration 0/9000, 0 iterations/s, return - (best -)",
+        "iteration 20/9000, 10 iterations/s, return - (best -), 0:14:58 left",
+    ]
+
+
+def test_the_live_line_is_written_at_most_four_times_a_second(capsys, monkeypatch):
+    terminal = Terminal(capsys, monkeypatch)
+    progress = ProgressLine(100_000)
+    for tick in range(1001):
+        terminal.now_s = tick / 1000
+        progress.advance(tick, tick)
+    progress.close()
+    assert [line.split(",")[0] for line in terminal.lines()] == [f"iteration {i}" for i in (0, 250, 500, 750, 1000)]
+
+
+def test_rates_are_of_about_the_last_half_minute(capsys, monkeypatch):
+    terminal = Terminal(capsys, monkeypatch)
+    progress = ProgressLine()
+    for second in range(0, 100, 5):
+        terminal.now_s = second
+        progress.advance(1000 if second < 50 else 1000 + 10 * (second - 50), second)
+    progress.close()
+    assert "env step 1450, 10 steps/s" in terminal.lines()[-1]
 
 
 def test_a_rank_that_does_not_monitor_has_no_progress_line(capsys, monkeypatch):
@@ -185,11 +275,3 @@ def test_off_a_terminal_the_line_of_a_parallel_run_is_not_shown(capsys):
     line.show(progress_of(1, 1))
     line.close()
     assert capsys.readouterr() == ("", "a line above\n")
-
-
-def test_a_bar_that_is_not_full_is_when_the_run_is_solved(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    progress = ProgressLine(100_000)
-    progress.advance(40, 5)
-    progress.finish(True, 1.0, 5, 40, 2.0, "run")
-    assert "40/40" in capsys.readouterr().err
