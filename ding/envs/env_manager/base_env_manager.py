@@ -169,6 +169,7 @@ class BaseEnvManager:
         self._ready_obs: dict[int, Any] = {}
         self._env_replay_path: list[str] | None = None
         self._reset_count = 0
+        self._timesteps: dict[int, Any] = {}  # of the current or last step
         self._reset_counts = dict.fromkeys(range(self._env_num), 0)
         self._seeds = EnvSeeds(self._env_num)
         self._reset_param: dict[int, dict[str, Any] | None] = {}
@@ -223,6 +224,11 @@ class BaseEnvManager:
         """`{env_id: obs}` of the envs that wait for an action; empty when there are none."""
         obs, run = self._ready_obs, EnvState.RUN
         return {env_id: obs[env_id] for env_id, state in self._env_states.items() if state is run}
+
+    @property
+    def stepped_count(self) -> int:
+        """The number of envs that the current or last call of `step` has stepped one after another so far."""
+        return len(self._timesteps)
 
     @property
     def reset_count(self) -> int:
@@ -382,7 +388,7 @@ class BaseEnvManager:
             self._check_open()
         if not actions.keys() <= self._env_states.keys():
             self._check_ids(actions)
-        timesteps = {}
+        self._timesteps = timesteps = {}
         envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
         if recent:
             self._compact_logs()

@@ -71,6 +71,7 @@ class BaseParallelCollector(ABC):
         self._env_manager: Any = None
         self._policy: Any = None
         self._iter_count = 0
+        self._last_stepped: tuple[int, float] = 0, 0.0  # envs stepped in the round so far, and when that was noticed
         self._life = threading.Lock()
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._setup_logger()
@@ -145,9 +146,17 @@ class BaseParallelCollector(ABC):
 
     @property
     def silence_s(self) -> float:
-        """Seconds since the last env step; 0 before the first round, while it waits for weights, and after the last."""
-        since = self._last_round_at
-        return 0.0 if since is None else max(0.0, monotonic() - since)
+        """Seconds since the last env step; 0 before the first round, while it waits for weights, and after the last.
+
+        A round may step many slow envs one after another; each of them counts, as of the first call after its step.
+        """
+        since, now = self._last_round_at, monotonic()
+        if since is None:
+            return 0.0
+        stepped = getattr(self._env_manager, "stepped_count", 0)  # 0 for managers of other packages
+        if stepped != self._last_stepped[0]:
+            self._last_stepped = stepped, now
+        return max(0.0, now - max(since, self._last_stepped[1]))
 
     def progress(self) -> dict[str, Any]:
         """How far the task is, in the keys of an info; empty where that is not counted."""

@@ -560,6 +560,25 @@ def test_closing_closes_the_envs_of_a_round_that_hangs(sent, monkeypatch):
     playing()
 
 
+def test_each_env_step_of_a_long_round_ends_the_silence(sent, monkeypatch):
+    from ding.worker.collector import base_parallel_collector
+
+    now = [1000.0]
+    monkeypatch.setattr(base_parallel_collector, "monotonic", lambda: now[0])
+    gate = GATES["g"] = Gate()
+    collector = make(sent, lengths=(50, 50), env={"wait_at": [1, 0, 3], "gate": "g"})
+    playing = in_thread(collector.start)
+    assert gate.reached.wait(DEADLINE_S)  # in its third round env 0 has made a step, env 1 is in one
+    now[0] += 100
+    assert collector.silence_s == 0.0
+    now[0] += 50
+    assert collector.silence_s == 50.0  # no further step: the task may be stalled
+    gate.open()
+    collector.close()
+    playing()
+    assert collector.silence_s == 0.0
+
+
 def test_a_collector_may_close_itself(sent):
     collector = make(sent, lengths=(9,), n_sample=1, flush_interval_s=0)
     send = sent.send_metadata
