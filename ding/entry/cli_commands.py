@@ -87,7 +87,8 @@ def _show_episodes(result: Any) -> None:
     "-x", "--axis", type=click.Choice(["env_step", "train_iter"]), default="env_step", help="What to plot by."
 )
 @click.option("--title", help="Of the plot.")
-def plot(exp: tuple[str, ...], out: str, axis: Any, title: str | None) -> None:
+@click.option("--metric", help="What to plot, such as learner/total_loss_avg: a worker and a name in metrics.jsonl.")
+def plot(exp: tuple[str, ...], out: str, axis: Any, title: str | None, metric: str | None) -> None:
     """Draw learning curves.
 
     EXP are folders of trainings, or folders that hold some. Trainings that differ in their seeds only make one curve:
@@ -95,9 +96,9 @@ def plot(exp: tuple[str, ...], out: str, axis: Any, title: str | None) -> None:
     """
     from ding.entry.curves import draw, read_curves, table
 
-    curves = read_curves(exp, axis)
-    draw(curves, out, axis, title)
-    click.echo(table(curves, axis))
+    curves = read_curves(exp, axis, metric)
+    draw(curves, out, axis, title, metric)
+    click.echo(table(curves, axis, metric))
     click.echo(f"{out} is written.")
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ding.entry.run_folder import Path, RunFolder, plain_tree
+from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
 
 Axis = Literal["env_step", "train_iter"]
@@ -70,19 +71,25 @@ def bootstrap_interval(values: np.ndarray, seed: int = 0) -> tuple[np.ndarray, n
     return low, high
 
 
-def read_curves(paths: Sequence[Path], axis: Axis = "env_step") -> list[Curve]:
-    """The learning curves in these folders. Trainings whose configs differ in `seed` and `exp_name` only are one group.
+def read_curves(paths: Sequence[Path], axis: Axis = "env_step", metric: str | None = None) -> list[Curve]:
+    """Returns the learning curves in these folders, one for all runs whose configs differ only in seed and name.
 
     Args:
-        paths: folders of trainings, or folders that hold such folders, at any depth.
-        axis: what the returns are told by.
+        paths: run folders, or folders that contain them at any depth.
+        axis: the x axis.
+        metric: what to read of `metrics.jsonl`, as `<worker>/<name>`; None for the mean returns in `eval.jsonl`.
 
     Raises:
-        FileNotFoundError: a path holds no training, or none of them has evaluations.
+        FileNotFoundError: a path contains no run, or no run has evaluations.
+        ConfigError: no run has the metric.
     """
     groups: dict[str, list[RunFolder]] = {}
-    for folder in _run_folders(paths):
-        if folder.evaluations():
+    found = _run_folders(paths)
+    if metric is not None and not any(folder.metric(metric) for folder in found):
+        names = sorted({name for folder in found for name in folder.metric_names()})
+        raise ConfigError(f"no run has the metric {metric!r}; recorded are {', '.join(names) or 'none'}")
+    for folder in found:
+        if folder.evaluations() if metric is None else folder.metric(metric):
             leaves = plain_tree(folder.compiled)
             groups.setdefault(repr(sorted((k, repr(v)) for k, v in leaves.items() if k not in _OWN_KEYS)), []).append(
                 folder
@@ -92,7 +99,7 @@ def read_curves(paths: Sequence[Path], axis: Axis = "env_step") -> list[Curve]:
             f"no evaluation has been recorded in {', '.join(repr(os.fspath(path)) for path in paths)}"
         )
     labels = _labels(list(groups.values()))
-    return [_curve(label, folders, axis) for label, folders in zip(labels, groups.values(), strict=True)]
+    return [_curve(label, folders, axis, metric) for label, folders in zip(labels, groups.values(), strict=True)]
 
 
 def _run_folders(paths: Sequence[Path]) -> list[RunFolder]:
@@ -120,12 +127,16 @@ def _labels(groups: list[list[RunFolder]]) -> list[str]:
     ]
 
 
-def _curve(label: str, folders: list[RunFolder], axis: Axis) -> Curve:
+def _curve(label: str, folders: list[RunFolder], axis: Axis, metric: str | None) -> Curve:
     runs = []
     for folder in folders:
-        records = [record for record in folder.evaluations() if record["returns"] and record.get(axis) is not None]
-        x = np.array([record[axis] for record in records], np.float64)
-        runs.append((x, np.array([np.mean(record["returns"]) for record in records])))
+        if metric is None:
+            points = [(record, np.mean(record["returns"])) for record in folder.evaluations() if record["returns"]]
+        else:
+            points = folder.metric(metric)
+        there = [(record[axis], value) for record, value in points if record.get(axis) is not None]
+        x, y = (np.array(column, np.float64) for column in (zip(*there, strict=True) if there else ((), ())))
+        runs.append((x, y))
     return summarize(label, [run for run in runs if len(run[0])])
 
 
@@ -142,8 +153,16 @@ def summarize(label: str, runs: Sequence[tuple[Any, Any]]) -> Curve:
     return Curve(label, own, points, interquartile_mean(values), *bootstrap_interval(values))
 
 
-def draw(curves: Sequence[Curve], path: Path, axis: Axis = "env_step", title: str | None = None) -> None:
+def draw(
+    curves: Sequence[Curve],
+    path: Path,
+    axis: Axis = "env_step",
+    title: str | None = None,
+    metric: str | None = None,
+) -> None:
     """Draw the curves into `path`: `.png`, `.svg`, `.pdf`, or `.html`, a page with the plot and a table.
+
+    `metric` labels the y axis; None for the mean return.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -153,14 +172,14 @@ def draw(curves: Sequence[Curve], path: Path, axis: Axis = "env_step", title: st
     if suffix not in (".png", ".svg", ".pdf", ".html"):
         raise ValueError(f"{os.fspath(path)!r} has the suffix {suffix!r}; it must be .png, .svg, .pdf or .html")
     kind = "svg" if suffix == ".html" else suffix[1:]
-    data = _picture(curves, kind, axis, title)
+    data = _picture(curves, kind, axis, title, metric or "mean return of an evaluation")
     if suffix == ".html":
-        data = _page(curves, data.decode("utf-8"), axis, title).encode("utf-8")
+        data = _page(curves, data.decode("utf-8"), axis, title, metric).encode("utf-8")
     with atomic_write(os.fspath(path), "wb") as f:
         f.write(data)
 
 
-def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None) -> bytes:
+def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None, label: str) -> bytes:
     try:
         from matplotlib.figure import Figure
     except ImportError as e:
@@ -172,7 +191,7 @@ def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None) 
         (line,) = axes.plot(curve.x, curve.iqm, label=f"{curve.label}{seeds}", linewidth=1.8)
         axes.fill_between(curve.x, curve.low, curve.high, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.set_xlabel(AXES[axis])
-    axes.set_ylabel("mean return of an evaluation")
+    axes.set_ylabel(label)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
@@ -183,10 +202,12 @@ def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None) 
     return buffer.getvalue()
 
 
-def _page(curves: Sequence[Curve], svg: str, axis: Axis, title: str | None) -> str:
+def _page(curves: Sequence[Curve], svg: str, axis: Axis, title: str | None, metric: str | None) -> str:
+    what, form = _wording(metric)
     rows = "".join(
         f"<tr><td>{html.escape(c.label)}</td><td>{len(c.runs)}</td><td>{c.x[-1]:.0f}</td>"
-        f"<td>{c.iqm[-1]:.1f}</td><td>{c.low[-1]:.1f} to {c.high[-1]:.1f}</td><td>{c.iqm.max():.1f}</td></tr>"
+        f"<td>{c.iqm[-1]:{form}}</td><td>{c.low[-1]:{form}} to {c.high[-1]:{form}}</td>"
+        f"<td>{c.iqm.max():{form}}</td></tr>"
         for c in curves
     )
     name = html.escape(title or "Learning curves")
@@ -195,25 +216,31 @@ def _page(curves: Sequence[Curve], svg: str, axis: Axis, title: str | None) -> s
         "<style>body{font:16px system-ui;margin:2rem auto;max-width:60rem}table{border-collapse:collapse}"
         "td,th{padding:.3rem .8rem;border-bottom:1px solid #ccc;text-align:left}svg{max-width:100%;height:auto}</style>"
         f"<h1>{name}</h1>{svg[svg.index('<svg') :]}"
-        f"<table><tr><th>runs</th><th>seeds</th><th>{AXES[axis]}</th><th>last return (IQM)</th><th>95 % interval</th>"
-        f"<th>best return (IQM)</th></tr>{rows}</table></html>\n"
+        f"<table><tr><th>runs</th><th>seeds</th><th>{AXES[axis]}</th><th>last {what} (IQM)</th><th>95 % interval</th>"
+        f"<th>{'best' if metric is None else 'highest'} {what} (IQM)</th></tr>{rows}</table></html>\n"
     )
 
 
-def table(curves: Sequence[Curve], axis: Axis = "env_step") -> str:
-    """The last and the best return of each group, as text."""
+def _wording(metric: str | None) -> tuple[str, str]:
+    """What the values are called, and their format."""
+    return ("return", ".1f") if metric is None else (html.escape(metric), ".4g")
+
+
+def table(curves: Sequence[Curve], axis: Axis = "env_step", metric: str | None = None) -> str:
+    """The last and the best value of each group, as text."""
     from tabulate import tabulate
 
+    _, form = _wording(metric)
     rows = [
         (
             c.label,
             len(c.runs),
             int(c.x[-1]),
-            f"{c.iqm[-1]:.1f}",
-            f"{c.low[-1]:.1f} to {c.high[-1]:.1f}",
-            f"{c.iqm.max():.1f}",
+            f"{c.iqm[-1]:{form}}",
+            f"{c.low[-1]:{form}} to {c.high[-1]:{form}}",
+            f"{c.iqm.max():{form}}",
         )
         for c in curves
     ]
-    headers = ("runs", "seeds", AXES[axis], "last return", "95 % interval", "best return")
-    return tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True)
+    values = ("last return", "95 % interval", "best return") if metric is None else ("last", "95 % interval", "highest")
+    return tabulate(rows, headers=("runs", "seeds", AXES[axis], *values), tablefmt="simple", disable_numparse=True)

@@ -15,6 +15,8 @@ from ding.config.save import split_config
 from ding.utils.config_helper import ConfigError
 
 CONFIG, EVALUATIONS, BEST = "total_config.py", "eval.jsonl", "ckpt_best.pth.tar"
+METRICS = "metrics.jsonl"
+_POSITION = ("worker", "train_iter", "env_step", "step")
 Path = str | os.PathLike[str]
 # What the roles of a parallel training have in the sections of the main config, of types that a serial run has not.
 _PARALLEL_SECTIONS = (("collect", "collector"), ("learn", "learner"), ("other", "commander"))
@@ -72,6 +74,21 @@ class RunFolder:
         """
         return read_evaluations(self.path)
 
+    def metric(self, name: str) -> list[tuple[dict[str, Any], float]]:
+        """The values of `<worker>/<name>` in `metrics.jsonl` with the records they are in; without those that are null.
+
+        Raises:
+            ConfigError: see `evaluations`.
+        """
+        worker, _, key = name.rpartition("/")
+        records = [record for record in read_records(self.path, METRICS) if record["worker"] == worker]
+        return [(record, record[key]) for record in records if key not in _POSITION and record.get(key) is not None]
+
+    def metric_names(self) -> set[str]:
+        """The names, `<worker>/<name>`, in `metrics.jsonl`."""
+        records = read_records(self.path, METRICS)
+        return {f"{record['worker']}/{key}" for record in records for key in record if key not in _POSITION}
+
     def checkpoints(self) -> dict[str, str]:
         """Path by name of all checkpoints, the newest last."""
         folder = os.path.join(self.path, "ckpt")
@@ -105,7 +122,16 @@ class RunFolder:
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:
     """The lines of `eval.jsonl` in a folder, see `RunFolder.evaluations`; [] without that file."""
-    path = os.path.join(folder, EVALUATIONS)
+    return read_records(folder, EVALUATIONS)
+
+
+def read_records(folder: Path, file: str) -> list[dict[str, Any]]:
+    """The lines of a file of JSON lines in a folder; [] without that file.
+
+    Raises:
+        ConfigError: a line before the last one is damaged. A last line that was cut off is left out.
+    """
+    path = os.path.join(folder, file)
     if not os.path.isfile(path):
         return []
     with open(path, encoding="utf-8") as f:

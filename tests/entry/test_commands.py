@@ -208,6 +208,39 @@ def test_runs_that_differ_in_seeds_only_are_one_curve_and_keep_their_last_return
     assert read_curves([tmp_path / "b"], "train_iter")[0].x.tolist() == [0.0]
 
 
+def write_metrics(path, *losses):
+    write_run(path, [[1.0]], seed=int(path.name[-1]))
+    records = [{"worker": "learner", "train_iter": i, "env_step": 10 * i, "loss": x} for i, x in enumerate(losses)]
+    records.insert(1, {"worker": "collector", "train_iter": 0, "env_step": 0, "loss": 99.0})
+    (path / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+
+
+def test_a_metric_is_read_from_the_records_of_its_worker_without_nulls(tmp_path):
+    write_metrics(tmp_path / "a_seed0", 1.0, None, 3.0)
+    write_metrics(tmp_path / "a_seed1", 3.0, 4.0, 5.0)
+    (curve,) = read_curves([tmp_path], metric="learner/loss")
+    assert (curve.x.tolist(), curve.iqm.tolist()) == ([0.0, 10.0, 20.0], [2.0, 3.0, 4.0])
+    assert read_curves([tmp_path], "train_iter", "learner/loss")[0].x.tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("metric", ["learner/los", "loss", "learner/train_iter"])
+def test_a_metric_that_no_run_has_is_refused_with_those_that_there_are(tmp_path, metric):
+    write_metrics(tmp_path / "seed0", 1.0)
+    message = f"no run has the metric '{metric}'; recorded are collector/loss, learner/loss"
+    assert message in ding("plot", tmp_path, "--metric", metric, status=1)
+
+
+@pytest.mark.parametrize("suffix", ["png", "html"])
+def test_plot_draws_a_metric(tmp_path, suffix):
+    pytest.importorskip("matplotlib")
+    write_metrics(tmp_path / "seed0", 0.5, 0.00123456)
+    output = ding("plot", tmp_path, "--metric", "learner/loss", "-o", f"out.{suffix}")
+    assert "0.001235" in output and "highest" in output and "return" not in output
+    if suffix == "html":
+        page = (tmp_path / "out.html").read_text()
+        assert "last learner/loss (IQM)" in page and "0.001235" in page and "return" not in page
+
+
 def test_folders_without_evaluations_are_named(tmp_path):
     write_run(tmp_path / "run", [])
     with pytest.raises(FileNotFoundError, match="no evaluation has been recorded in '.*run'"):
