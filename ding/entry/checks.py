@@ -112,6 +112,13 @@ def warn_of_overruled_settings(user: Mapping[str, Any], compiled: Mapping[str, A
             one_time_warning(f"{path} = {own!r} has no effect: {winner} takes its place ({used!r}); set that one")
 
 
+def warn_of_serial_settings(main: Mapping[str, Any]) -> None:
+    """Warn, once for each text, of settings in a main config that a parallel run does not read."""
+    for key in ("logger", "policy.eval.evaluator.patience"):
+        if value_at(main, key):
+            one_time_warning(f"{key} has no effect in a parallel run: only the serial pipelines read it; leave it out")
+
+
 def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:
     """Warn, once for each text, where only one of policy and replay buffer works with priorities."""
     buffer = cfg["policy"]["other"]["replay_buffer"]

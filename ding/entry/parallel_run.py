@@ -20,6 +20,7 @@ from ding.config.checks import value_at
 from ding.config.config import compile_config_parallel
 from ding.config.experiment import StartFolder
 from ding.config.read import read_config_with_system
+from ding.entry.checks import warn_of_serial_settings
 from ding.entry.crew import Crew, make_crew
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import (
@@ -267,6 +268,7 @@ def _compile(
     check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
     main, create, system = triple
     set_limits(main, system, max_train_iter, max_env_step)
+    warn_of_serial_settings(main)
     # Each worker listens at any free port and reports it: a port that was free a moment ago may be taken by then.
     ports: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     with StartFolder(main.get("exp_name", "default_experiment")) as folder:
