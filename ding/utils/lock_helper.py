@@ -17,6 +17,10 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+try:
+    import msvcrt
+except ImportError:  # any other system
+    msvcrt = None  # type: ignore[assignment]
 
 
 @unique
@@ -176,7 +180,7 @@ def hold_file(path: str) -> IO[bytes] | None:
     Raises:
         BlockingIOError: another process holds it.
     """
-    if fcntl is None:
+    if fcntl is None and msvcrt is None:
         return None
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -184,13 +188,22 @@ def hold_file(path: str) -> IO[bytes] | None:
     except OSError:
         return None
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock_now(file)
     except OSError as e:
         file.close()
         if e.errno in (errno.EACCES, errno.EAGAIN):
             raise BlockingIOError(e.errno, f"another process holds {path}") from e
         return None
     return file
+
+
+def _lock_now(file: IO[bytes]) -> None:
+    if fcntl is not None:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        file.seek(0)  # it locks one byte from here, which need not be there
+        windows: Any = msvcrt
+        windows.locking(file.fileno(), windows.LK_NBLCK, 1)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,13 @@
+import errno
 import multiprocessing
+import os
 import threading
 from collections import deque
 
 import pytest
 
 from ding.utils import lock_helper
-from ding.utils.lock_helper import FairRWLock, LockContext, LockContextType, get_file_lock, get_rw_file_lock
+from ding.utils.lock_helper import FairRWLock, LockContext, LockContextType, get_file_lock, get_rw_file_lock, hold_file
 
 DEADLINE_S = 10
 
@@ -169,4 +171,36 @@ def test_a_file_lock_is_a_lock_within_the_process_where_flock_is_missing(monkeyp
     lock = get_file_lock(str(tmp_path / "data"), "write")
     with lock:
         assert isinstance(lock._lock, FairRWLock)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Msvcrt:
+    """What Windows offers: a byte of a file may be locked once."""
+
+    LK_NBLCK = 2
+
+    def __init__(self):
+        self.calls, self.is_locked = [], False
+
+    def locking(self, descriptor, mode, size):
+        self.calls.append((os.lseek(descriptor, 0, os.SEEK_CUR), mode, size))
+        if self.is_locked:
+            raise OSError(errno.EACCES, "Permission denied")
+        self.is_locked = True
+
+
+def test_a_held_file_is_locked_by_its_first_byte_on_windows(monkeypatch, tmp_path):
+    windows = Msvcrt()
+    monkeypatch.setattr(lock_helper, "fcntl", None)
+    monkeypatch.setattr(lock_helper, "msvcrt", windows)
+    path = tmp_path / "run" / "lock"
+    with hold_file(str(path)), pytest.raises(BlockingIOError, match="another process holds"):
+        hold_file(str(path))
+    assert windows.calls == [(0, 2, 1)] * 2
+
+
+def test_a_file_is_not_held_where_the_platform_has_no_locks(monkeypatch, tmp_path):
+    monkeypatch.setattr(lock_helper, "fcntl", None)
+    monkeypatch.setattr(lock_helper, "msvcrt", None)
+    assert hold_file(str(tmp_path / "lock")) is None
     assert list(tmp_path.iterdir()) == []
