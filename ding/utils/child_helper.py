@@ -27,7 +27,9 @@ T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
 # `PyDLL` keeps the interpreter lock: an env makes two calls a step, about 2 us each on a busy machine.
-_libc: Any = ctypes.PyDLL(None) if sys.platform == "linux" else None
+_prctl: Any = getattr(ctypes.PyDLL(None), "prctl", None) if sys.platform == "linux" else None
+# What ends a process at once; Windows has no such signal, and sends none at a parent's death.
+KILL: int = getattr(signal, "SIGKILL", signal.SIGTERM)
 _starts: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] | None = None
 _starting = threading.Lock()
 # Variables with the secret of a run. Env and worker processes do not need them, and other programs of the same user can
@@ -89,12 +91,12 @@ def set_death_signal(signum: int) -> bool:
 
     Returns False where the system cannot. Nothing is sent if the thread has ended before: see `os.getppid`.
     """
-    return _libc is not None and _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signum)) == 0
+    return _prctl is not None and _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signum)) == 0
 
 
 def be_killed_with(parent_pid: int) -> None:
     """Have this process killed as soon as its parent, the process `parent_pid`, has ended."""
-    if not set_death_signal(signal.SIGKILL):
+    if not set_death_signal(KILL):
         die_with(parent_pid, farewell_s=0)
     elif os.getppid() != parent_pid:
         os._exit(1)

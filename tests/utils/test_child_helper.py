@@ -113,7 +113,7 @@ def test_the_kernel_ends_a_process_that_holds_the_interpreter():
 
 
 def test_where_the_kernel_cannot_a_thread_ends_the_process(monkeypatch):
-    monkeypatch.setattr(child_helper, "_libc", None)
+    monkeypatch.setattr(child_helper, "_prctl", None)
 
     def child(parent_pid, tell):
         be_killed_with(parent_pid)

@@ -10,7 +10,6 @@ import contextlib
 import os
 import pickle
 import random
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array
 from ding.envs.env_manager.env_seeds import EnvSeed
 from ding.envs.env_manager.env_state import EpisodeLog, Restored, restore_env, tell_env
 from ding.envs.env_manager.normalization import ENV_CALLS
-from ding.utils.child_helper import die_with, forget_secrets, set_death_signal, settle_in
+from ding.utils.child_helper import KILL, die_with, forget_secrets, set_death_signal, settle_in
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 
 # How long an env may take to close once its manager's process is gone.
@@ -374,7 +373,7 @@ class EnvServer:
 
     @contextlib.contextmanager
     def _at_work(self) -> Iterator[None]:
-        set_death_signal(signal.SIGKILL)
+        set_death_signal(KILL)
         if os.getppid() != self._parent_pid:
             raise EOFError("the manager's process has ended")
         try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -21,6 +23,10 @@ from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, EnvProcessE
 from ding.utils.child_helper import ProcessEnd, from_lasting_thread, without_secrets
 
 _logger = logging.getLogger("ding")
+# How processes of envs start if the config does not state it; macOS has `fork`, but its libraries do not survive it.
+DEFAULT_CONTEXT = (
+    "fork" if sys.platform.startswith("linux") and "fork" in multiprocessing.get_all_start_methods() else "spawn"
+)
 # Seconds for all envs to close and their processes to end, and then for each means of ending one that is still there.
 _CLOSE_S = 5.0
 _END_S = 1.0

@@ -7,7 +7,6 @@ import logging
 import multiprocessing
 import os
 import pickle
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from ding.envs.env_manager.base_env_manager import (
 )
 from ding.envs.env_manager.data_formats import SharedObs, pack_array, unpack_array
 from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, Failure, is_abnormal_timestep
-from ding.envs.env_manager.env_process import describe_exit, preload_fork_server, words_of_numpy
+from ding.envs.env_manager.env_process import DEFAULT_CONTEXT, describe_exit, preload_fork_server, words_of_numpy
 from ding.envs.env_manager.env_state import Restored, copy_of
 from ding.utils.config_helper import Rule, boolean, number, one_of
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -75,7 +74,7 @@ class GymVectorEnvManager(BaseEnvManager):
         # False: observations are views of the vector env's batch, and change with the next step.
         "copy_on_get": True,
         # How processes start; see `AsyncSubprocessEnvManager`.
-        "context": "fork" if sys.platform.startswith("linux") else "spawn",
+        "context": DEFAULT_CONTEXT,
         # Seconds an env has to answer anything but a step.
         "connect_timeout": 60,
     }

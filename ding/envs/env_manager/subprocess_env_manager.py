@@ -8,7 +8,6 @@ import math
 import multiprocessing
 import multiprocessing.connection
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -39,6 +38,7 @@ from ding.envs.env_manager.data_formats import (
 )
 from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, EnvProcessError, is_abnormal_timestep
 from ding.envs.env_manager.env_process import (
+    DEFAULT_CONTEXT,
     EnvProcess,
     Limit,
     Reply,
@@ -112,7 +112,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         "copy_on_get": True,
         # How processes start. 'fork' takes milliseconds, and any env_fn; 'forkserver' and 'spawn' import everything
         # anew, and so copy no lock that a thread of this process may hold.
-        "context": "fork" if sys.platform.startswith("linux") else "spawn",
+        "context": DEFAULT_CONTEXT,
         # How many answers a step waits for, and for how many seconds it waits for further ones; None: for all.
         "wait_num": 2,
         "step_wait_timeout": 0.01,
