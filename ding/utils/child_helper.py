@@ -56,8 +56,11 @@ def forget_secrets() -> None:
         os.environ.pop(name, None)
     if sys.platform != "linux":
         return
-    with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
-        fields = file.read().rpartition(")")[2].split()
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except FileNotFoundError:  # /proc is not mounted, so no process can read the environment there
+        return
     start, end = int(fields[47]), int(fields[48])  # env_start and env_end; 0 if this process may not see them
     offset = start
     for entry in ctypes.string_at(start, end - start).split(b"\0") if start else ():

@@ -18,6 +18,7 @@ from gymnasium.vector.utils import iterate
 
 from ding.envs.env.gymnasium_spaces import as_observation
 from ding.envs.env_manager.env_child import ChildPlan, EnvHost, Failure, encode, enter_child
+from ding.utils.child_helper import without_secrets
 
 try:
     from gymnasium.vector import AutoresetMode
@@ -113,7 +114,7 @@ def open_vector(
         ValueError: observations of this space cannot be in shared memory.
     """
     members: list[Any] = [partial(Member, plan, observation_space) for plan in plans]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), without_secrets():
         # `fork` is a choice of the config; what could harm the child is undone in `enter_child`.
         warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
         return AsyncVectorEnv(

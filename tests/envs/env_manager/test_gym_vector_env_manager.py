@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import multiprocessing
+import os
 import sys
 
 import gymnasium
@@ -202,6 +203,14 @@ def test_a_video_folder_reaches_the_envs(tmp_path):
     with manager:
         manager.launch()
         assert manager.replay_path == [str(tmp_path / "a"), str(tmp_path / "b")]
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_envs_do_not_inherit_the_token(context, monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", "secret")
+    with launched({}, {}, context=context) as manager:
+        assert ["DING_TOKEN" in environment for environment in manager.environment] == [False, False]
+    assert os.environ["DING_TOKEN"] == "secret"
 
 
 def trained(manager, tmp_path):
