@@ -178,8 +178,8 @@ class PeerEngine:
         signature = session.key.of_request(number, method, f"/{path.strip('/')}", lower, str(len(body)), digest)
         fields = authorization(session=session.name, number=number, body=digest, signature=signature)
         reply = send(method, path, {**headers, "Authorization": fields}, body)
-        told = parse_fields(reply.headers.get(REPLY_HEADER.lower(), "")).get("signature", "")
-        if not same_secret(told, session.key.of_reply(number, reply.status_code, reply.content)):
+        signature = parse_fields(reply.headers.get(REPLY_HEADER.lower(), "")).get("signature", "")
+        if not same_secret(signature, session.key.of_reply(number, reply.status_code, reply.content)):
             # The server has proved itself before. It has dropped the session, or something on the way has changed the
             # request or the reply: a retry begins another session.
             raise requests.ConnectionError(f"a reply was lost: {self._unproved(reply)}")
@@ -193,10 +193,10 @@ class PeerEngine:
         )
         try:
             data = reply.json()["data"]
-            answer, told = str(data["nonce"]), str(data["proof"])
+            answer, server_proof = str(data["nonce"]), str(data["proof"])
         except (ValueError, KeyError, TypeError):
             self._refuse_unproved(reply)
-        if not same_secret(told, proof_of_server(token, self._kind, self._host, nonce, answer)):
+        if not same_secret(server_proof, proof_of_server(token, self._kind, self._host, nonce, answer)):
             self._refuse_unproved(reply)
         return _Session(answer, SessionKey(token, self._kind, self._host, nonce, answer))
 

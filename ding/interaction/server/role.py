@@ -47,7 +47,7 @@ class Parts(NamedTuple):
         threads: functions by the names of the threads that run them; they return soon after the given event is set.
         on_start: called by `start`, before requests are served.
         on_shutdown: wakes the threads; called once, after the event is set, if the role was running.
-        advertised: returns the host and port that peers are told; None if they are told none.
+        advertised: returns the host and port that are sent to peers, or None.
     """
 
     kind: str

@@ -32,7 +32,7 @@ from ding.interaction.server.messages import Reply
 SCHEME = "DING-HMAC-SHA256"
 SESSION_PATH = "/session"
 REPLY_HEADER = "Authentication-Info"
-# The headers that mean something to a server, beside those of the scheme itself.
+# The signed headers: those that servers read, besides those of the scheme itself.
 _SIGNED_HEADERS = ("channel", "token", "request-id", "content-type")
 # The last requests of a session whose replies are stored, and the largest body of a stored reply in bytes.
 _STORED_REPLIES = 4
@@ -42,23 +42,23 @@ _COPY_WAIT_S = 5.0
 
 
 def digest_of(body: bytes) -> str:
-    """What stands for a body in a signature."""
+    """Return the digest that represents a body in a signature."""
     return hashlib.sha256(body).hexdigest()
 
 
 def _sign(key: bytes, *parts: str) -> str:
-    # A length before each part: what one part ends with cannot be moved to the next.
+    # Each part follows its length, so that no text can be moved from one part to the next.
     text = "".join(f"{len(part)}:{part}," for part in parts)
     return hmac.digest(key, text.encode("utf-8", "surrogatepass"), "sha256").hex()
 
 
 def authorization(**fields: str | int) -> str:
-    """The value of an `Authorization` header of the scheme."""
+    """Return the value of an `Authorization` header of the scheme."""
     return f"{SCHEME} " + ", ".join(f"{name}={value}" for name, value in fields.items())
 
 
 def parse_fields(header: str) -> dict[str, str]:
-    """The fields of an `Authorization` or `Authentication-Info` header of the scheme; {} for any other."""
+    """Return the fields of an `Authorization` or `Authentication-Info` header of the scheme; {} for any other."""
     scheme, _, rest = header.partition(" ")
     if scheme != SCHEME:
         return {}
@@ -71,8 +71,9 @@ class SessionKey:
     Args:
         token: of the run.
         kind: of the server, `master` or `slave`.
-        host: what the client has called, `host:port`.
-        nonce, answer: the random numbers of client and server.
+        host: the address that the client called, `host:port`.
+        nonce: of the client.
+        answer: the nonce of the server.
     """
 
     def __init__(self, token: RunToken, kind: str, host: str, nonce: str, answer: str) -> None:
@@ -81,22 +82,22 @@ class SessionKey:
     def of_request(
         self, number: str, method: str, path: str, headers: Mapping[str, str], length: str, digest: str
     ) -> str:
-        """The signature of a request; `headers` have names in lower case."""
+        """Return the signature of a request; names of `headers` are in lower case."""
         signed = (headers.get(name, "") for name in _SIGNED_HEADERS)
         return _sign(self._key, "request", number, method, path, *signed, length, digest)
 
     def of_reply(self, number: str, status: int, body: bytes) -> str:
-        """The signature of the reply to a request."""
+        """Return the signature of the reply to a request."""
         return _sign(self._key, "reply", number, str(status), digest_of(body))
 
 
 def proof_of_client(token: RunToken, kind: str, host: str, nonce: str) -> str:
-    """What a client begins a session with."""
+    """Return the proof with which a client begins a session."""
     return _sign(token.key, "client", kind, host, nonce)
 
 
 def proof_of_server(token: RunToken, kind: str, host: str, nonce: str, answer: str) -> str:
-    """What a server answers to that."""
+    """Return the proof with which a server replies to a client's."""
     return _sign(token.key, "server", kind, host, nonce, answer)
 
 

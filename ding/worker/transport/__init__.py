@@ -1,1 +1,1 @@
-"""How the roles of parallel training reach each other: tasks between coordinator and workers, samples, weights."""
+"""Communication between the roles of parallel training: tasks, samples and weights."""

@@ -1,7 +1,7 @@
-"""Samples, or what is told of them, as the content of a file or as text: in columns, read without running code.
+"""Samples and metadata as the content of a file or as text: in columns, decoded without running code.
 
-A sample is a dict (of tensors, arrays, numbers, strings, and dicts and lists of them), or a list of dicts for policies
-with memory. Tensors and arrays that have the same key, shape and dtype in every sample become one array.
+A sample is a dict (of tensors, arrays, numbers, strings, and dicts and lists of them), or a list of dicts for recurrent
+policies. Tensors and arrays that have the same key, shape and dtype in every sample become one array.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ding.utils.msgpack_helper import pack, unpack
 
 
 def encode_chunk(samples: Sequence[Any], compressor: str = "lz4") -> bytes:
-    """The samples as bytes. Those in columns are not looked at one by one.
+    """Return the samples as bytes. Samples in columns are encoded without a loop over samples.
 
     Args:
-        compressor: as for `get_data_compressor`; `none` packs without compressing.
+        compressor: see `get_data_compressor`; `none` packs without compression.
 
     Raises:
-        KeyError: there is no such compressor.
-        TypeError: a sample holds what cannot be packed.
-        ValueError: `samples` is empty, or too large; see the compressor.
+        KeyError: the compressor is unknown.
+        TypeError: a sample holds an object that cannot be packed.
+        ValueError: `samples` is empty, or too large for the compressor.
     """
     if not len(samples):
         raise ValueError("a chunk needs at least one sample")
@@ -38,13 +38,13 @@ def encode_chunk(samples: Sequence[Any], compressor: str = "lz4") -> bytes:
 
 
 def decode_chunk(data: bytes, compressor: str = "lz4") -> list[Any]:
-    """The samples that `encode_chunk` was given, in columns (`Samples`) where they are alike.
+    """Return the encoded samples, in columns (`Samples`) if they have the same form.
 
-    Nothing in `data` is executed or imported, and it takes no more memory than the samples in it.
+    Nothing in `data` is executed or imported, and decoding takes no more memory than the samples.
 
     Raises:
-        KeyError: there is no such compressor.
-        ValueError: the bytes are damaged, or no chunk, or there is no memory for them.
+        KeyError: the compressor is unknown.
+        ValueError: the bytes are damaged or not a chunk, or there is not enough memory.
     """
     decompress = unpack if compressor == "none" else get_data_decompressor(compressor)
     try:
@@ -55,30 +55,30 @@ def decode_chunk(data: bytes, compressor: str = "lz4") -> list[Any]:
 
 
 def samples_of(chunk: Any) -> list[Any]:
-    """The samples of a chunk that was decompressed and unpacked.
+    """Return the samples of a chunk that was decompressed and unpacked.
 
     Raises:
-        ValueError: it is no chunk.
+        ValueError: it is not a chunk.
     """
     try:
         samples = from_plain(chunk)
     except (MemoryError, ValueError) as e:
         raise ValueError(f"the data is not a chunk of samples: {e}") from e
     if not len(samples):
-        raise ValueError("the data is not a chunk of samples: there is none in it")
+        raise ValueError("the data is not a chunk of samples: it holds none")
     return samples
 
 
 def to_text(rows: Sequence[Any]) -> str:
-    """Samples, or their metadata, as text for a message; none at all are the empty text."""
+    """Return samples, or their metadata, as text for a message; empty text for no samples."""
     return base64.b64encode(encode_chunk(rows, "none")).decode("ascii") if len(rows) else ""
 
 
 def from_text(text: Any) -> list[Any]:
-    """What `to_text` was given, in columns (`Samples`) where they are alike.
+    """Return the samples that `to_text` encoded, in columns (`Samples`) if they have the same form.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: `text` is damaged or not text.
     """
     if not isinstance(text, str):
         raise ValueError(f"the data is not a chunk of samples: it is a {type(text).__name__}")
@@ -86,28 +86,28 @@ def from_text(text: Any) -> list[Any]:
 
 
 def pack_batches(batches: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """The entries of a message that carry batches; `unpack_batches` reads them."""
+    """Return the entries of a message that carry batches; `unpack_batches` decodes them."""
     return {"batches": to_text(whole_of(batches)), "batch_sizes": [len(batch) for batch in batches]}
 
 
 def unpack_batches(message: Mapping[str, Any]) -> list[list[Any]]:
-    """The batches in a message.
+    """Return the batches in a message.
 
     Raises:
-        ValueError: there are none in it, or they are of other sizes than it says.
+        ValueError: the message is damaged, or its batches have other sizes than it states.
     """
     rows, sizes = from_text(message["batches"]), message.get("batch_sizes")
     if type(sizes) is not list or not all(type(size) is int and size >= 0 for size in sizes):
-        raise ValueError(f"batch_sizes = {str(sizes)[:200]} is not allowed; it must be the list of the batches' sizes")
+        raise ValueError(f"batch_sizes = {str(sizes)[:200]} is not allowed; it must be a list of sizes of batches")
     return split(rows, sizes)
 
 
 def split(rows: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
-    """Parts of these sizes, in columns where `rows` are.
+    """Return parts of these sizes, in columns if `rows` are.
 
     Raises:
-        ValueError: there are not as many rows as that.
+        ValueError: the number of rows is not the sum of the sizes.
     """
     if len(rows) != sum(sizes):
-        raise ValueError(f"{len(rows)} samples came; wanted are {sum(sizes)}")
+        raise ValueError(f"got {len(rows)} samples; the sizes add up to {sum(sizes)}")
     return [part_of(rows, start, stop) for start, stop in pairwise(accumulate(sizes, initial=0))]

@@ -1,4 +1,4 @@
-"""Samples by their metadata: each chunk is read and decoded once, as long as a byte budget lasts."""
+"""Reads samples by their metadata, with a cache of decoded chunks that is bounded in bytes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ding.worker.transport.ledger import DATA_ID, chunks_of
 from ding.worker.transport.stores import SampleStore
 
 DATA_INDEX = "data_index"
-# A chunk that was not asked for while each of the others could have been so many times is not in the buffer any more:
-# of one that is, a uniform draw misses so many times in a row with a chance of e^-8.
+# A chunk is taken to have left the buffer when it was not read while each other chunk could have been read this often:
+# uniform draws miss a chunk of the buffer that often with a probability of e^-8.
 _MISSED_TURNS = 8
 _FEW_CHUNKS = 8
-# Of the smallest column store: slots, and bytes that these may take where samples are large.
+# The slots of the smallest column store, and the bytes that they may take if samples are large.
 _LEAST_SLOTS, _LEAST_BYTES = 1024, 64 * 2**20
 
 _logger = logging.getLogger("ding")
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A chunk: `count` slots of the column store from `start` on; or a list, where it does not fit there."""
+class _CachedChunk:
+    """A cached chunk: `count` slots of the column store beginning at `start`, or a list if it does not fit there."""
 
     samples: list[Any] | None
     start: int
@@ -41,15 +41,15 @@ class _Kept:
 
 
 class ChunkReader:
-    """Reads samples out of a store. Thread-safe.
+    """Reads samples from a store. Thread-safe.
 
-    Chunks in columns that are alike share one column store, so that a batch is one gather for each column.
+    Chunks with equal columns share one column store, so that a batch takes one gather for each column.
 
     Args:
-        store: where the chunks lie.
-        budget_bytes: encoded size of the chunks that are kept decoded after a call of `sample` or `trim`; the least
-            recently used ones go first, and the newest stays however large it is. Chunks that nobody has asked for in a
-            long time go in any case. The column store has at most twice as many slots as there were samples to keep.
+        store: holds the chunks.
+        budget_bytes: the encoded size of the chunks that stay cached after `sample` or `trim`. The least recently used
+            ones are dropped first, the newest one never. Chunks that were not read for long are dropped in any case.
+            The column store has at most twice as many slots as it had samples to hold.
     """
 
     def __init__(self, store: SampleStore, budget_bytes: int = 256 * 2**20) -> None:
@@ -57,22 +57,22 @@ class ChunkReader:
             raise ValueError(f"budget_bytes = {budget_bytes} is not allowed; it must be at least 0")
         self._store = store
         self._budget_bytes = budget_bytes
-        self._chunks: OrderedDict[str, _Kept] = OrderedDict()
+        self._chunks: OrderedDict[str, _CachedChunk] = OrderedDict()
         self._size_bytes = self._uses = 0
         self._columns: ColumnStore | None = None
-        self._end = 0  # the slot of `_columns` that is written next; what was written before is not written again
+        self._end = 0  # the slot of `_columns` to write next; written slots are not reused
         self._lock = threading.Lock()
 
     @property
     def size_bytes(self) -> int:
-        """Encoded size of what is kept."""
+        """The encoded size of the cached chunks in bytes."""
         return self._size_bytes
 
     def sample(self, meta: Mapping[str, Any]) -> Any:
-        """The sample that `meta` names by `data_id` and `compressor` (`none`), and which `pick_sample` finds there.
+        """Return the sample that `meta` names by `data_id` and `compressor` (`none` by default); see `pick_sample`.
 
-        A dict comes as a new dict with what is in `meta` added, a list of dicts as a new list of such dicts. Their
-        tensors and arrays may be shared with other calls: treat them as read-only.
+        A dict is returned as a new dict with the keys of `meta` added, a list of dicts as a new list of such dicts.
+        Their tensors and arrays may be shared with other calls: treat them as read-only.
 
         Raises:
             FileNotFoundError, OSError, KeyError: see `keep`.
@@ -83,7 +83,7 @@ class ChunkReader:
         return pick_sample(samples, meta)
 
     def samples(self, name: str, compressor: str = "none") -> list[Any]:
-        """All samples of a chunk, for reading only; it is kept until the next `trim` at least.
+        """Return all samples of a chunk, read-only; it stays cached until the next `trim` at least.
 
         Raises:
             FileNotFoundError, OSError, KeyError, ValueError: see `keep`.
@@ -95,18 +95,18 @@ class ChunkReader:
             kept = self._chunks.get(name)
             if kept is not None:
                 return self._samples_of(kept)
-        return self.samples(name, compressor)  # cleared in between
+        return self.samples(name, compressor)  # dropped by another thread in between
 
     def keep(self, name: str, compressor: str = "none") -> list[Any] | None:
-        """Read a chunk, unless it is kept, and keep it until the next `trim` at least.
+        """Read a chunk unless it is cached; it stays cached until the next `trim` at least.
 
         Returns:
-            its samples, for reading only, if it was read now.
+            Its samples, read-only, if this call has read it, else None.
 
         Raises:
-            FileNotFoundError: the chunk is gone.
+            FileNotFoundError: the chunk was deleted.
             OSError: it cannot be read.
-            KeyError: there is no such compressor.
+            KeyError: the compressor is unknown.
             ValueError: the chunk is damaged, or `name` leads out of the store.
         """
         with self._lock:
@@ -122,16 +122,16 @@ class ChunkReader:
             if name not in self._chunks:
                 start = self._write(samples)
                 held = samples if start is None else None
-                self._chunks[name] = _Kept(held, start or 0, len(samples), len(data), self._uses)
+                self._chunks[name] = _CachedChunk(held, start or 0, len(samples), len(data), self._uses)
                 self._size_bytes += len(data)
         return samples
 
     def batch(self, meta: Samples) -> Samples | None:
-        """The samples that these metadata name, with the metadata added, as copies; without looking at one.
+        """Return copies of the samples that these metadata name, with the metadata added, without a loop over samples.
 
         Returns:
-            None where not all of them are in the column store, or the metadata are no plain columns of names and
-            numbers; `pick_sample` then finds each, or tells what is wrong with it.
+            None if a sample is not in the column store, or the metadata are not columns of names and integers;
+            `pick_sample` then returns each sample, or raises with the reason.
         """
         columns = meta.columns
         if columns is None or "unroll_split_begin" in columns:
@@ -150,20 +150,20 @@ class ChunkReader:
             return Samples({**self._columns.gather(spans[:, 0] + index), **columns}, size=len(meta))
 
     def trim(self) -> None:
-        """Let go of the chunks that are too many, or forgotten."""
+        """Drop the chunks over the budget, and those that were not read for long."""
         with self._lock:
-            while len(self._chunks) > 1 and (self._size_bytes > self._budget_bytes or self._is_oldest_forgotten()):
+            while len(self._chunks) > 1 and (self._size_bytes > self._budget_bytes or self._is_oldest_stale()):
                 _, oldest = self._chunks.popitem(last=False)
                 self._size_bytes -= oldest.size_bytes
                 if oldest.samples is None and self._columns is not None:
                     self._columns.remove(np.arange(oldest.start, oldest.start + oldest.count))
 
-    def _is_oldest_forgotten(self) -> bool:
+    def _is_oldest_stale(self) -> bool:
         oldest = next(iter(self._chunks.values()))
         return self._uses - oldest.last_use > _MISSED_TURNS * max(len(self._chunks), _FEW_CHUNKS)
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Drop all chunks."""
         with self._lock:
             self._chunks.clear()
             self._size_bytes = self._end = 0
@@ -171,30 +171,30 @@ class ChunkReader:
 
     # ---- the column store, under the lock
 
-    def _samples_of(self, kept: _Kept) -> list[Any]:
+    def _samples_of(self, kept: _CachedChunk) -> list[Any]:
         if kept.samples is not None:
             return kept.samples
         assert self._columns is not None
         return Samples(self._columns.gather(np.arange(kept.start, kept.start + kept.count)), size=kept.count)
 
     def _write(self, samples: list[Any]) -> int | None:
-        """Write a chunk to the column store; returns its first slot, None where it does not fit there."""
+        """Write a chunk to the column store; return its first slot, or None if it does not fit there."""
         columns = samples.columns if isinstance(samples, Samples) else None
         if columns is None:
             return None
         if not any(chunk.samples is None for chunk in self._chunks.values()):
-            self._columns = None  # any columns will do
+            self._columns = None  # empty: a new one takes any columns
         if self._columns is not None and not self._columns.accepts(columns):
             return None
         if self._columns is None or self._end + len(samples) > self._columns.size:
-            self._make_room(len(samples), sum(column.itemsize for column in columns_of(columns)))
+            self._grow(len(samples), sum(column.itemsize for column in columns_of(columns)))
         assert self._columns is not None
         start, self._end = self._end, self._end + len(samples)
         self._columns.put(Samples(columns, size=len(samples)))
         return start
 
-    def _make_room(self, count: int, sample_bytes: int) -> None:
-        """Move what is kept to a new store, with room for as many samples again, and `count` more."""
+    def _grow(self, count: int, sample_bytes: int) -> None:
+        """Move the cached samples to a new store, with slots for as many samples again and `count` more."""
         old, kept = self._columns, [chunk for chunk in self._chunks.values() if chunk.samples is None]
         self._end = sum(chunk.count for chunk in kept)
         least = min(_LEAST_SLOTS, _LEAST_BYTES // max(1, sample_bytes))
@@ -209,7 +209,7 @@ class ChunkReader:
 
 
 def _indices(columns: Mapping[str, Node], size: int) -> IntArray | None:
-    """The numbers [size] of samples in their chunks, 0 by default; None where they are no plain integers."""
+    """Return the indices [size] of samples in their chunks, 0 by default; None if they are not plain integers."""
     column = columns.get(DATA_INDEX)
     if column is None:
         return np.zeros(size, np.int64)
@@ -220,33 +220,34 @@ def _indices(columns: Mapping[str, Node], size: int) -> IntArray | None:
 
 
 def pick_sample(samples: list[Any], meta: Mapping[str, Any]) -> Any:
-    """The one at `data_index` (0), with `meta` added to it; or the part of a long trajectory that `meta` names.
+    """Return the sample at `data_index` (0 by default) with `meta` added, or a part of a long trajectory.
 
-    Such a part begins at `unroll_split_begin` and has `unroll_len` (1) steps; a single one comes as a dict.
+    Such a part begins at `unroll_split_begin` and has `unroll_len` steps (1 by default); one step is returned as a
+    dict.
 
     Raises:
-        ValueError: there are not so many, `meta` has no numbers, or it is not made of dicts.
+        ValueError: the indices are out of range or not integers, or the sample is not made of dicts.
     """
     begin, length = meta.get("unroll_split_begin", meta.get(DATA_INDEX, 0)), 1
     if "unroll_split_begin" in meta:
         length = meta.get("unroll_len", 1)
     if not (isinstance(begin, int) and isinstance(length, int)):
-        raise ValueError(f"{begin!r} and {length!r} do not number samples of the chunk {meta.get(DATA_ID)!r}")
+        raise ValueError(f"{begin!r} and {length!r} are not indices of samples in the chunk {meta.get(DATA_ID)!r}")
     if not 0 <= begin < begin + length <= len(samples):
         raise ValueError(
-            f"the chunk {meta.get(DATA_ID)!r} has {len(samples)} samples, there is no sample {begin + length - 1}"
+            f"the chunk {meta.get(DATA_ID)!r} has {len(samples)} samples; it has no sample {begin + length - 1}"
         )
     return with_meta(samples[begin] if length == 1 else samples[begin : begin + length], meta)
 
 
 def with_meta(sample: Any, meta: Mapping[str, Any]) -> Any:
-    """A copy of `sample` (a dict, or a list of dicts) that also has the keys of `meta`.
+    """Return a copy of `sample` (a dict, or a list of dicts) with the keys of `meta` added.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: `sample` is neither.
     """
     if isinstance(sample, list):
         return [with_meta(step, meta) for step in sample]
     if not isinstance(sample, dict):
-        raise ValueError(f"the chunk {meta.get(DATA_ID)!r} holds a {type(sample).__name__} in place of a sample")
+        raise ValueError(f"the chunk {meta.get(DATA_ID)!r} holds a {type(sample).__name__} instead of a sample")
     return {**sample, **meta}

@@ -29,12 +29,13 @@ from ding.worker.transport.transport import Transport
 
 
 class WorkerSlave(Slave):
-    """Answers a coordinator's tasks by calling functions.
+    """A slave that runs the tasks of a coordinator by functions.
 
     Args:
-        callback_fn: `serve`, which is given every task; or one function for each kind of task, as subclasses say.
-            `deal_with_lost_coordinator`, if it is there, is called when the coordinator disconnects or is lost.
-        args, kwargs: as for `Slave`.
+        callback_fn: `serve`, called with every task, or one function for each kind of task as subclasses define. The
+            optional `deal_with_lost_coordinator` is called when the coordinator disconnects or is lost.
+        args: positional arguments of `Slave`.
+        kwargs: keyword arguments of `Slave`.
     """
 
     def __init__(self, *args: Any, callback_fn: Mapping[str, Callable[..., Any]], **kwargs: Any) -> None:
@@ -46,7 +47,7 @@ class WorkerSlave(Slave):
         """Run a task.
 
         Raises:
-            TaskFail: there is no task of that name, or it failed.
+            TaskFail: the name of the task is unknown, or the task failed.
         """
         if "serve" in self._callback_fn:
             return self._callback_fn["serve"](task)
@@ -54,32 +55,32 @@ class WorkerSlave(Slave):
         return dispatch(task, {**resource, **self._handlers()})
 
     def _handlers(self) -> dict[str, Handler]:
-        """What runs the tasks of each name, where there is no `serve`."""
+        """Return the handlers of tasks by name, used without `serve`."""
         return {}
 
     def _ids(self, *keys: str) -> dict[str, Any]:
         return {key: self._current_task_info.get(key) for key in keys}
 
     def _before_disconnection(self, data: Any) -> None:
-        self._tell_loss()
+        self._report_loss()
 
     def _lost_connection(self, master_address: str, err: Exception) -> None:
-        self._tell_loss()
+        self._report_loss()
 
-    def _tell_loss(self) -> None:
-        tell = self._callback_fn.get("deal_with_lost_coordinator")
-        if tell is not None:
-            tell()
+    def _report_loss(self) -> None:
+        on_lost = self._callback_fn.get("deal_with_lost_coordinator")
+        if on_lost is not None:
+            on_lost()
 
 
 _logger = logging.getLogger("ding")
 
-# What a slave that is closed says of the task it runs.
+# The exception in the result of a task whose slave was closed.
 _CLOSED = "SlaveClosed"
-# How long a worker may show no sign of life; it does so every three seconds.
+# How long a worker may send no heartbeat; it sends one every three seconds.
 _TOLERANCE_S = 15.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
-# How long the workers may take to be disconnected; one that hangs notices by itself that its master has gone.
+# How long disconnecting may take; a worker that hangs notices later that its master has ended.
 _DISCONNECT_S = 3.0
 
 
@@ -87,7 +88,7 @@ class HttpLink:
     """See `Link`.
 
     Args:
-        in_use: where it is from `connect` on, until it is closed.
+        in_use: the links of the hub; holds this one between `connect` and `close`.
     """
 
     def __init__(self, master: Master, name: str, host: str, port: int, in_use: set[HttpLink]) -> None:
@@ -107,7 +108,7 @@ class HttpLink:
                 self._connection.connect(deadline - monotonic())
                 return
             except (requests.ConnectionError, requests.Timeout, SlaveSlaveAlreadyConnected) as e:
-                # It is not up yet, or still bound to a coordinator that has gone.
+                # The worker has not started yet, or is still connected to a coordinator that has ended.
                 if monotonic() + wait_s > deadline or self._closed.is_set():
                     raise WorkerLost(f"worker {self.name} at {self._where} does not answer: {e}") from e
             except (requests.RequestException, SlaveResponseException) as e:
@@ -123,7 +124,7 @@ class HttpLink:
         try:
             started.start().join(max(0.0, deadline - monotonic()))
         except (requests.RequestException, SlaveResponseException) as e:
-            raise WorkerLost(f"worker {self.name} at {self._where} has not taken the task {name}: {e}") from e
+            raise WorkerLost(f"worker {self.name} at {self._where} has not accepted the task {name}: {e}") from e
         result = started.result if isinstance(started.result, Mapping) else {"result": started.result}
         if started.status is TaskStatus.COMPLETED:
             return dict(result)
@@ -151,7 +152,7 @@ class HttpLink:
             return
         try:
             self._connection.disconnect(_DISCONNECT_S)
-        except Exception as e:  # it may be gone; either way the connection has ended here
+        except Exception as e:  # the worker may have ended; the connection is closed in any case
             _logger.info("worker %s at %s could not be disconnected: %s", self.name, self._where, e)
 
 
@@ -159,7 +160,8 @@ class HttpHub:
     """See `Hub`.
 
     Args:
-        host, port: what the coordinator listens at; port 0 is any free one.
+        host: the address at which the coordinator listens.
+        port: 0 for any free one.
         run_token: see `Master`.
     """
 
@@ -190,7 +192,7 @@ class HttpHub:
         return HttpLink(self._master, name, host, port, self._links)
 
     def close(self) -> None:
-        links = self._links.copy()  # in one step: closing them takes them out
+        links = self._links.copy()  # copied in one step: closing removes them
         threads = [threading.Thread(target=link.close, name="disconnect", daemon=True) for link in links]
         for thread in threads:
             thread.start()

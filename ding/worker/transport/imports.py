@@ -1,4 +1,4 @@
-"""What a task may have a worker do: import modules and load files of its own config, and nothing unsafe."""
+"""Checks of tasks: a worker imports only modules, and loads only files, that its own config allows."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 _KEY, _TRUST, _FOLDER = "import_names", "trust_pickle", "exp_name"
 _OWN_PACKAGE = "ding."
-# Gym and gymnasium import `module` for the env id `module:Name-v0`, or `module:Name`. Under these keys whatever has a
-# colon is taken for an id, anywhere in the section `env` what looks like one, elsewhere what has a version as well.
+# Gym and gymnasium import `module` for the env id `module:Name-v0`, or `module:Name`. Under these keys any text with a
+# colon is taken for an id, within the section `env` any `module:Name`, and elsewhere only one with a version.
 _ID_KEYS = frozenset(("env_id", "env_name", "id"))
 _ID_SECTION = "env"
 _ID_WITH_VERSION = re.compile(r"([^:/\s]+):[^:\s]*-v\d+")
 _ID = re.compile(r"([^:/\s]+):(?!//|\d*$)[^:\s]+")
-# What a learner loads before it trains.
+# The keys of files that a learner loads before it trains.
 _LOAD_KEYS = ("load_path", "load_ckpt_before_run")
 
 
 def check_task(task_info: Mapping[str, Any], worker_cfg: Mapping[str, Any]) -> None:
-    """Refuse a task that wants what only the worker's own config may allow.
+    """Refuse a task that requests what the worker's own config does not allow.
 
     Raises:
-        PermissionError: it names modules to import that are neither in `import_names` nor in `task_import_names`, or
-            has `trust_pickle` where the worker has not; or its `exp_name`, or a file that it has a learner load, leads
-            elsewhere, see `check_exp_name` and `check_load_paths`.
+        PermissionError: it names modules that are neither in `import_names` nor in `task_import_names`, sets
+            `trust_pickle` although the worker does not, or its `exp_name` or a file to load is not allowed; see
+            `check_exp_name` and `check_load_paths`.
     """
     for section in ("learner_cfg", "collector_cfg"):
         check_exp_name(task_info.get(section) or {}, worker_cfg.get(_FOLDER))
@@ -33,18 +33,18 @@ def check_task(task_info: Mapping[str, Any], worker_cfg: Mapping[str, Any]) -> N
     check_load_paths(task_info, worker_cfg.get(_FOLDER), worker_cfg.get("task_load_paths", []))
     if any(_values(task_info, _TRUST)) and not worker_cfg.get(_TRUST, False):
         raise PermissionError(
-            f"the task asks for {_TRUST}, which lets files run code; set it in this worker's own config if it is meant"
+            f"the task sets {_TRUST}, which lets files run code; set it in this worker's own config if that is intended"
         )
 
 
 def check_exp_name(cfg: Mapping[str, Any], own: str | None) -> None:
-    """Refuse a folder for logs and checkpoints that a peer has chosen outside of where this worker works.
+    """Refuse a folder for logs and checkpoints outside of the folders of this worker.
 
-    It may be a relative path that stays under the working directory, or `own`, that of the worker's own config, or a
-    folder in `own`.
+    Allowed are relative paths that stay under the working directory, `own` (the folder of the worker's own config), and
+    folders in `own`.
 
     Raises:
-        PermissionError: it is something else.
+        PermissionError: the folder is not allowed.
     """
     if _FOLDER not in cfg:
         return
@@ -53,28 +53,27 @@ def check_exp_name(cfg: Mapping[str, Any], own: str | None) -> None:
         raise PermissionError(f"the task's {_FOLDER} must be a str, got {exp_name!r}")
     if not _is_allowed(exp_name, own):
         raise PermissionError(
-            f"the task asks to write into {exp_name!r}; allowed is a relative path without '..', or the folder that "
-            f"stands as {_FOLDER} in this worker's own config (now {own!r})"
+            f"the task writes into {exp_name!r}; allowed are relative paths without '..', and the folder that is "
+            f"{_FOLDER} in this worker's own config (now {own!r})"
         )
 
 
 def check_load_paths(task_info: Mapping[str, Any], own: str | None, allowed: Collection[str]) -> None:
-    """Refuse files that a peer has chosen for a learner to load, unless they are in `allowed`, or lie where its
-    `exp_name` may; see `check_exp_name`.
+    """Refuse files for a learner to load, unless they are in `allowed` or in a folder that `check_exp_name` allows.
 
     Raises:
-        PermissionError: there are such files.
+        PermissionError: a file is not allowed.
     """
     for path in (path for key in _LOAD_KEYS for path in _values(task_info, key)):
         if path and path not in allowed and not (isinstance(path, str) and _is_allowed(path, own)):
             raise PermissionError(
-                f"the task asks to load {path!r}; allowed is a relative path without '..', a file in the folder that "
-                f"stands as {_FOLDER} in this worker's own config (now {own!r}), and what its task_load_paths names"
+                f"the task loads {path!r}; allowed are relative paths without '..', files in the folder that is "
+                f"{_FOLDER} in this worker's own config (now {own!r}), and those in its task_load_paths"
             )
 
 
 def _is_allowed(path: str, own: str | None) -> bool:
-    """Whether it is relative and stays under the working directory, or is the folder `own` or lies in it."""
+    """Return whether a path is relative and stays under the working directory, or is `own` or inside it."""
     if own is not None and _is_in(os.path.abspath(path), os.path.abspath(own)):
         return True
     return not os.path.isabs(path) and ".." not in path.split(os.sep)
@@ -85,31 +84,31 @@ def _is_in(path: str, folder: str) -> bool:
 
 
 def check_import_names(task_info: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Refuse a task that names modules to import, anywhere in it, which the worker's own config does not.
+    """Refuse a task that names, anywhere in it, modules that the worker's own config does not.
 
     Importing a module runs its code, so a peer must not choose it.
 
     Raises:
-        PermissionError: there are such modules.
+        PermissionError: a module is not allowed.
     """
     named = set(named_imports(task_info))
     foreign = sorted(str(name) for name in named if name not in allowed and not str(name).startswith(_OWN_PACKAGE))
     if foreign:
         raise PermissionError(
-            f"the task asks to import {', '.join(foreign)}, which this worker's own config does not name; add them to "
-            f"its {_KEY} if they are meant to be run"
+            f"the task imports {', '.join(foreign)}, which this worker's own config does not name; add them to its "
+            f"{_KEY} if their code may run here"
         )
 
 
 def named_imports(content: Any) -> Iterator[Any]:
-    """The modules that stand under `import_names`, and those before the colon of an env id, anywhere."""
+    """Yield the modules under `import_names`, and those before the colon of env ids, anywhere in `content`."""
     for names in _values(content, _KEY):
         yield from _listed(names)
     yield from _modules_of_ids(content)
 
 
 def named_load_paths(content: Any) -> list[str]:
-    """The files that learners load before they train, anywhere in a config; without doubles."""
+    """Return the files that learners load before they train, anywhere in a config; each one once."""
     paths = [path for key in _LOAD_KEYS for path in _values(content, key)]
     return sorted({path for path in paths if path and isinstance(path, str)})
 
@@ -133,7 +132,7 @@ def _listed(names: Any) -> Iterable[Any]:
 
 
 def _values(content: Any, name: str) -> Iterator[Any]:
-    """What stands under the key `name`, anywhere."""
+    """Yield the values under the key `name`, anywhere in `content`."""
     if isinstance(content, Mapping):
         for key, value in content.items():
             if key == name:

@@ -1,4 +1,4 @@
-"""Which chunks are still needed: by samples in the buffer, or by batches on their way to the learner."""
+"""Reference counts of chunks, by samples in the buffer and by batches that are sent to the learner."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DATA_ID = "data_id"
 
 
 class ChunkLedger:
-    """Counts the uses of each chunk and deletes it when there are none left. Thread-safe.
+    """Counts the references to each chunk and deletes it when none is left. Thread-safe.
 
-    A sample's metadata names its chunk under `data_id`; what has no such key is not looked after.
+    The metadata of a sample names its chunk under `data_id`; samples without this key are ignored.
 
     Args:
-        delete: takes the name of a chunk. It is called outside the ledger's lock, in the thread that let go last.
+        delete: called with the name of a chunk, outside the lock, in the thread that releases the last reference.
 
     Example:
         >>> ledger = ChunkLedger(print)
@@ -35,15 +35,15 @@ class ChunkLedger:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """How many chunks are in use."""
+        """Return the number of chunks in use."""
         return len(self._uses)
 
     def __contains__(self, name: object) -> bool:
-        """Whether the chunk of that name is in use."""
+        """Return whether the chunk of that name is in use."""
         return name in self._uses
 
     def add(self, rows: Sequence[Any]) -> list[str]:
-        """These samples are in use (once more); returns their chunks, for `release_chunks`."""
+        """Add a reference for each of these samples; return their chunks, for `release_chunks`."""
         names, uses = chunks_of(rows), self._uses
         with self._lock:
             for name in names:
@@ -51,11 +51,11 @@ class ChunkLedger:
         return names
 
     def release(self, rows: Sequence[Any]) -> None:
-        """A use of each of these samples has ended; names the ledger does not know are passed over."""
+        """Release a reference for each of these samples; unknown chunks are ignored."""
         self.release_chunks(chunks_of(rows))
 
     def release_chunks(self, names: Iterable[str]) -> None:
-        """A use of each of these chunks has ended, one for each time that it is named."""
+        """Release a reference for each occurrence of a chunk in `names`; unknown chunks are ignored."""
         uses, unused = self._uses, []
         with self._lock:
             for name in names:
@@ -78,7 +78,7 @@ class ChunkLedger:
 
 
 def chunks_of(rows: Sequence[Any]) -> list[str]:
-    """The chunk of each sample, as far as there is one."""
+    """Return the chunk of each sample that has one."""
     columns = rows.columns if isinstance(rows, Samples) else None
     if columns is not None:
         return node_items(columns[DATA_ID]) if DATA_ID in columns else []

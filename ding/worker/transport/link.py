@@ -1,7 +1,7 @@
-"""The seam between the roles of parallel training and what carries their messages.
+"""The interface between the roles of parallel training and the transports that carry their messages.
 
-A worker offers a `Station`, which runs one task at a time; the coordinator reaches each of them over a `Link` that its
-`Hub` makes. Tasks and results are dicts that JSON can hold. The other modules of this package are the implementations.
+A worker offers a `Station`, which runs one task at a time; the coordinator reaches each station over a `Link` that its
+`Hub` makes. Tasks and results are dicts of JSON values. Other modules of this package implement the interface.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ding.worker.transport.tasks import RESOURCE
 
 
 class Hosted:
-    """Put before a comm worker: what it serves, its station takes in.
+    """A base class before that of a comm worker, which receives its tasks from a station.
 
-    A subclass sets `_station`, which calls `serve`, when it is made.
+    The constructor of a subclass sets `_station`, which calls `serve`.
 
     Attributes:
-        transport: the name of the transport that the station belongs to.
+        transport: the name of the transport of the station.
     """
 
     transport: str
@@ -33,36 +33,36 @@ class Hosted:
 
     @property
     def port(self) -> int:
-        """The port (or number, within one process) of the station, from `start` on."""
+        """The port of the station, or its number within one process; known after `start`."""
         return self._station.port
 
     def start(self) -> None:
-        """Begin to take tasks.
+        """Start to accept tasks.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         self._station.start()
         super().start()  # type: ignore[misc]  # the comm worker
 
     def close(self) -> None:
-        """End what still runs, and take no more tasks. Bounded in time; idempotent."""
+        """End the running task and accept no more tasks. Bounded in time; idempotent."""
         try:
             super().close()  # type: ignore[misc]
         finally:
             self._station.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # half-built, or at interpreter exit: nobody is left to tell
+        with contextlib.suppress(Exception):  # half-built, or at interpreter exit: no caller could handle an error
             self.close()
 
 
 def connect(hub: Hub, name: str, host: str, port: int, timeout_s: float) -> tuple[Link, dict[str, Any]]:
-    """A link to the worker at that address, and what it answers when it is asked for its resources.
+    """Return a link to the worker at that address, and its resources.
 
     Raises:
-        WorkerLost: it has not answered in time, or refuses.
-        TaskFailed: it cannot tell its resources.
+        WorkerLost: the worker did not answer in time, or refuses.
+        TaskFailed: the worker failed to report its resources.
     """
     deadline = monotonic() + timeout_s
     link = hub.link(name, host, port)
@@ -70,24 +70,24 @@ def connect(hub: Hub, name: str, host: str, port: int, timeout_s: float) -> tupl
         link.connect(timeout_s)
         return link, link.run({"name": RESOURCE, "batched": True}, max(0.1, deadline - monotonic()))
     except BaseException as e:
-        link.drop(f"it could not be connected: {e}")  # to tell one that does not answer would take longer still
+        link.drop(f"it could not be connected: {e}")  # disconnecting a worker that does not answer would take longer
         raise
 
 
-# By how much an attempt may miss its own limit, to give a better reason than that.
+# How long after the limit the own reason of an attempt is awaited.
 _GRACE_S = 0.5
 
 
 def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> None:
-    """Make all attempts at the same time, and wait for them until `timeout_s` has passed.
+    """Make all attempts at the same time, and wait for them for `timeout_s`.
 
     Args:
-        attempts: by name of the worker, what connects it within `timeout_s`, or raises.
+        attempts: by the name of the worker, a function that connects it within `timeout_s` or raises.
 
     Raises:
-        ConnectionError: some have failed; it names them all.
+        ConnectionError: attempts have failed; the text names all of them.
     """
-    failures: dict[str, str | None] = {}  # None of those that are connected
+    failures: dict[str, str | None] = {}  # None for a connected worker
 
     def attempt(name: str, act: Callable[[], Any]) -> None:
         try:
@@ -115,7 +115,7 @@ def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> 
 
 
 Task = Mapping[str, Any]
-# Runs a task and returns its result; raises `ding.interaction.TaskFail` to fail it with a result of its own.
+# Runs a task and returns its result; raises `ding.interaction.TaskFail` to fail it with a given result.
 Serve = Callable[[dict[str, Any]], Any]
 
 
@@ -123,7 +123,9 @@ class TaskFailed(RuntimeError):
     """A worker has failed a task.
 
     Attributes:
-        result: what it said: `message`, and where an exception was the cause `exception` and `traceback`.
+        worker: the name of the worker.
+        task: the name of the task.
+        result: `message`, and after an exception `exception` and `traceback`.
     """
 
     def __init__(self, worker: str, task: str, result: Mapping[str, Any]) -> None:
@@ -132,42 +134,42 @@ class TaskFailed(RuntimeError):
 
 
 class WorkerLost(RuntimeError):
-    """A worker cannot be reached, or has not answered in time; whether it ran the task is not known."""
+    """A worker cannot be reached, or did not answer in time; it is unknown whether it ran the task."""
 
 
 class WorkerLetGo(WorkerLost):
-    """The coordinator had let go of the worker before its task was lost: another may be in its place by now."""
+    """The coordinator had released the worker before the task was lost: another may have replaced it by now."""
 
 
 class Link(Protocol):
-    """The coordinator's end of the connection to one worker. One thread may use it at a time, but for `close`."""
+    """The coordinator's end of the connection to one worker. One thread uses it at a time; any thread may close it."""
 
     def connect(self, timeout_s: float) -> None:
-        """Wait for the worker to come up and take its connection.
+        """Wait until the worker has started, and connect to it.
 
         Raises:
-            WorkerLost: it has not done so in time, or refuses.
+            WorkerLost: the worker did not connect in time, or refuses.
         """
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
-        """Have the worker run `task` and return the result.
+        """Run `task` on the worker and return the result.
 
         Raises:
             TaskFailed: the worker failed the task.
-            WorkerLost: the connection is gone, or there is no result in time.
+            WorkerLost: the connection was lost, or the result did not arrive in time.
         """
 
     def watch(self, on_lost: Callable[[str], Any]) -> None:
-        """Have `on_lost` called with the reason when the worker is lost, at once if it is by now; perhaps twice."""
+        """Call `on_lost` with the reason when the worker is lost, at once if it is lost already; perhaps twice."""
 
     def drop(self, reason: str) -> None:
-        """End it at once, without a word to the worker, which has gone or hangs; its task ends in `WorkerLost`."""
+        """Close the link without a message to the worker, which has ended or hangs; its task raises `WorkerLost`."""
 
     def silence_s(self) -> float | None:
-        """Seconds since the last sign of life of the worker, which may be lost by now; None if it was never there."""
+        """Return the seconds since the last sign of life of the worker; None before the first one."""
 
     def close(self) -> None:
-        """Disconnect; a task that runs ends in `WorkerLost`. Idempotent, and bounded in time."""
+        """Disconnect; a running task raises `WorkerLost`. Idempotent, and bounded in time."""
 
 
 class Hub(Protocol):
@@ -175,16 +177,16 @@ class Hub(Protocol):
 
     @property
     def url(self) -> str | None:
-        """Where it listens, from `start` on; None where nothing listens."""
+        """The URL at which it listens after `start`; None if it does not listen."""
 
     def serve_page(self, path: str, page: Page) -> None:
-        """Answer GET requests at `path`, too, where something listens; called before `start`."""
+        """Answer GET requests at `path`, if it listens. Called before `start`."""
 
     def start(self) -> None:
-        """Begin to listen, where workers need an address to answer to."""
+        """Start to listen, if workers need an address for their answers."""
 
     def link(self, name: str, host: str, port: int) -> Link:
-        """A link, not connected yet, to the worker at that address."""
+        """Return a link, not connected yet, to the worker at that address."""
 
     def close(self) -> None:
         """Close all links and stop. Idempotent."""
@@ -195,15 +197,15 @@ class Station(Protocol):
 
     @property
     def port(self) -> int:
-        """Where it takes tasks, from `start` on."""
+        """The port at which it accepts tasks, known after `start`."""
 
     def start(self) -> None:
-        """Begin to take tasks."""
+        """Start to accept tasks."""
 
     def close(self) -> None:
-        """Take no further task. Idempotent."""
+        """Accept no more tasks. Idempotent."""
 
 
 def describe(result: Mapping[str, Any]) -> str:
-    """The result of a failed task as text: the traceback where there is one, else the message."""
+    """Return the result of a failed task as text: the traceback if it has one, else the message."""
     return str(result.get("traceback") or result.get("message") or dict(result))

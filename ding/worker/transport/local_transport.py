@@ -1,4 +1,4 @@
-"""Tasks between roles that share this process: for tests, and for looking into a run with a debugger."""
+"""Tasks between roles in one process, for tests and for debugging a run."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 LOCAL_HOST = "local"
 
-# Reentrant: garbage may be collected while it is held, and a worker that is garbage closes its station.
+# Reentrant: the garbage collector may run while it is held, and finalizing a worker closes its station.
 _lock = threading.RLock()
 _stations: dict[int, LocalStation] = {}
 _free_ports = itertools.count(1)
 
 
 class _Job:
-    """A task under way. Whoever settles it first counts: the worker, or who gives it up."""
+    """A task on its way. The first outcome counts: that of the worker, or that of a caller who gives it up."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -49,12 +49,12 @@ class _Job:
 class LocalStation:
     """Runs the tasks of one worker in a thread, one after the other.
 
-    Tasks and results pass through JSON, so that what works here works over HTTP.
+    Tasks and results are converted to JSON, so that code for this transport works over HTTP, too.
 
     Args:
         serve: runs a task.
         port: identifies the station within the process; 0 for a free number.
-        close_timeout_s: how long `close` waits for the tasks that were taken.
+        close_timeout_s: how long `close` waits for accepted tasks.
     """
 
     def __init__(self, serve: Serve, port: int = 0, close_timeout_s: float = 10.0) -> None:
@@ -66,7 +66,7 @@ class LocalStation:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to take tasks.
+        """Start to accept tasks.
 
         Raises:
             OSError: another station has this port.
@@ -94,19 +94,19 @@ class LocalStation:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if job.future.done():  # nobody waits for it any more
+            if job.future.done():  # given up
                 continue
             self._current = job
             try:
                 job.succeed(json.dumps(self._serve(json.loads(job.text)) or {}))
             except TaskFail as e:
                 job.fail(TaskFail(result=_as_json(e.result)))
-            except BaseException as e:  # whatever it is, whoever waits is told
+            except BaseException as e:  # of any kind: the waiting caller receives it
                 job.fail(TaskFail(result=failure_of(e)))
             self._current = None
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Take no further task; wait a while for those that were taken, then give them up. Idempotent."""
+        """Accept no more tasks; wait for the accepted ones for a bounded time, then give them up. Idempotent."""
         with _lock:
             if _stations.get(self.port) is not self:
                 return
@@ -118,7 +118,7 @@ class LocalStation:
                 self._give_up()
 
     def _give_up(self) -> None:
-        """Nobody needs to wait for the task that runs, and those after it are not run."""
+        """Fail the running task, and drop the tasks after it."""
         jobs = [self._current]
         with contextlib.suppress(queue.Empty):
             while True:
@@ -140,7 +140,7 @@ class LocalLink:
     """See `Link`.
 
     Args:
-        in_use: where it is from `connect` on, until it is closed.
+        in_use: the links of the hub; holds this one between `connect` and `close`.
     """
 
     def __init__(self, name: str, port: int, in_use: set[LocalLink]) -> None:
@@ -164,7 +164,7 @@ class LocalLink:
         if station is None:
             raise WorkerLost(f"worker {self.name} is not connected")
         job = self._job = station.submit(task)
-        if self._station is None:  # closed in between: nobody else would settle the job
+        if self._station is None:  # closed in between: no other thread would fail the job
             job.fail(WorkerLost(f"worker {self.name} was disconnected"))
         try:
             result = json.loads(job.future.result(timeout_s))
@@ -177,7 +177,7 @@ class LocalLink:
         return dict(result) if isinstance(result, Mapping) else {"result": result}
 
     def watch(self, on_lost: Callable[[str], Any]) -> None:
-        """A worker in this process is not lost by itself."""
+        """Do nothing: a worker in this process is never lost by itself."""
 
     def silence_s(self) -> float | None:
         return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
@@ -201,10 +201,10 @@ class LocalHub:
         self._links: set[LocalLink] = set()
 
     def serve_page(self, path: str, page: Page) -> None:
-        """Nothing listens here."""
+        """Do nothing: this transport does not listen."""
 
     def start(self) -> None:
-        """Nothing listens here."""
+        """Do nothing: this transport does not listen."""
 
     def link(self, name: str, host: str, port: int) -> LocalLink:
         return LocalLink(name, port, self._links)

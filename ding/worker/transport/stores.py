@@ -1,4 +1,4 @@
-"""Where samples and weights lie between those who write and those who read them: a folder, or this process."""
+"""Stores of samples and weights that writers and readers share: in a folder, or in this process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MAX_LENGTH = 200
 
 
 def check_plain_name(name: object) -> str:
-    """`name`, if it names a file in a folder and nothing else.
+    """Return `name` if it is a plain file name.
 
     Raises:
-        ValueError: it is no str, is empty or long, begins with a dot, or holds a separator or control character.
+        ValueError: it is not a str, is empty or too long, begins with a dot, or holds a separator or control character.
     """
     if not isinstance(name, str):
         raise ValueError(f"a file name must be a str, got {name!r:.200}")
@@ -41,10 +41,10 @@ def check_plain_name(name: object) -> str:
 
 
 def name_under(root: str, path: str) -> str:
-    """The plain name of a file directly under `root`, given as that name or as a path that begins with `root`.
+    """Return the plain name of a file directly under `root`, given as that name or as a path that begins with `root`.
 
     Raises:
-        ValueError: the file would lie elsewhere.
+        ValueError: the path leads elsewhere.
     """
     if not isinstance(path, str):
         raise ValueError(f"a file name must be a str, got {path!r:.200}")
@@ -55,16 +55,16 @@ def name_under(root: str, path: str) -> str:
 
 
 _logger = logging.getLogger("ding")
-# Symbolic links are not followed, and a pipe that somebody has put there is not waited for.
+# Symbolic links are not followed, and opening a pipe does not block.
 _MAX_FILE_BYTES = 2**31
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class StorageError(OSError):
-    """A store has failed for longer than a writer waits: its disk is full, say, or its server has gone."""
+    """A store fails for longer than a writer waits, for example because the disk is full."""
 
 
-# Errors that may pass by themselves.
+# Temporary errors.
 _PASSING = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY, errno.EINTR)
 )
@@ -73,20 +73,20 @@ _FIRST_WAIT_S = 0.05
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether it is an error that may pass by itself."""
+    """Return whether the error is temporary."""
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
 def write_patiently(write: Callable[[], T], wait: Callable[[float], bool], patience_s: float | None = None) -> T:
-    """What `write` returns, tried again for some seconds, less and less often, while it fails by what may pass.
+    """Return what `write` returns; retry after temporary errors, with growing waits.
 
     Args:
-        wait: waits so many seconds; True if there is no use in waiting on.
-        patience_s: how long it is tried; 5 s unless given.
+        wait: waits for a number of seconds; returns true to give up at once.
+        patience_s: how long to retry; 5 s by default.
 
     Raises:
-        StorageError: it has not passed.
-        OSError: `write` fails by something else.
+        StorageError: the error has persisted.
+        OSError: `write` fails with an error that is not temporary.
     """
     deadline, wait_s = monotonic() + (_WRITE_PATIENCE_S if patience_s is None else patience_s), _FIRST_WAIT_S
     while True:
@@ -101,44 +101,44 @@ def write_patiently(write: Callable[[], T], wait: Callable[[float], bool], patie
 
 
 class SampleStore(Protocol):
-    """Blobs by name. All methods may be called from several threads, and processes where the store is shared.
+    """Blobs by name. Thread-safe, and safe for several processes if they share the store.
 
     Attributes:
-        root: where they lie.
+        root: the folder, or the name, of the store.
     """
 
     root: str
 
     def write(self, name: str, data: bytes) -> None:
-        """Keep `data` under `name`; it appears whole."""
+        """Store `data` under `name`; readers never see a part of it."""
 
     def read(self, name: str) -> bytes:
-        """What was written under `name`.
+        """Return the data under `name`.
 
         Raises:
-            FileNotFoundError: nothing was, or it has been deleted.
+            FileNotFoundError: there is none, or it was deleted.
             OSError: it cannot be read.
             ValueError: it is too large, or `name` leads out of the store.
         """
 
     def delete(self, name: str) -> None:
-        """Forget `name`; nothing happens if it is unknown."""
+        """Delete the data under `name`, if any."""
 
     def names(self) -> set[str]:
-        """The names of all that is there."""
+        """Return the names of all data."""
 
     def sweep(self) -> None:
-        """Remove what writers that were killed have left half-written."""
+        """Remove the unfinished files of writers that were killed."""
 
 
 class PolicyVersion(NamedTuple):
-    """Weights, and a token that differs from that of every other version under the same name."""
+    """Weights, and a token that is unique among the versions under the same name."""
 
     state: dict[str, Any]
     token: Any
 
 
-# Name of the weights that the newest evaluation judges, as the collector that plays it has read them.
+# The name of the weights that the newest evaluation used, as its collector has read them.
 EVALUATED = "evaluated"
 
 
@@ -146,35 +146,35 @@ class PolicyStore(Protocol):
     """The newest weights by name."""
 
     def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:
-        """Replace what is under `name` by `state` = `{'model': ..., 'iter': ...}`.
+        """Replace the weights under `name` by `state` = `{'model': ..., 'iter': ...}`.
 
         Args:
-            known: the token of what the caller wrote there last; with one, weights of a later iteration that somebody
-                else has written since are left in place.
+            known: the token of the last version that the caller wrote; if it is given, weights of a later iteration
+                that another writer has stored since are kept.
 
         Returns:
-            the token of the version, None where it was not written.
+            The token of the version, or None if it was not written.
         """
 
     def read(self, name: str, known: Any = None) -> PolicyVersion | None:
-        """The newest version; None if its token is `known`.
+        """Return the newest version; None if its token is `known`.
 
         Args:
-            known: the token of the weights that the caller has; with one, weights that are damaged count as nothing
-                new, for the next ones will replace them.
+            known: the token of the weights that the caller has. If it is given, None is returned for damaged weights,
+                too: the next version will replace them.
 
         Raises:
-            FileNotFoundError: there is none yet.
+            FileNotFoundError: there is no version yet.
         """
 
 
 class FolderSampleStore:
-    """Files in the folder `root`, which is made with its parents.
+    """Samples in files of the folder `root`, which is made with its parents.
 
     Names are plain file names, or paths that begin with `root`; symbolic links are not followed.
 
     Raises:
-        OSError: the folder cannot be made or written to.
+        OSError: the folder cannot be made or is not writable.
     """
 
     def __init__(self, root: str) -> None:
@@ -187,7 +187,7 @@ class FolderSampleStore:
     def read(self, name: str) -> bytes:
         with open(self._path(name), "rb", opener=lambda path, _: os.open(path, _READ_FLAGS)) as file:
             size = os.fstat(file.fileno()).st_size
-            if size > _MAX_FILE_BYTES:  # of a few blocks on the disk, perhaps
+            if size > _MAX_FILE_BYTES:  # a sparse file may take little space on the disk
                 raise ValueError(f"the file {name!r} is too large for samples: {size} bytes of {_MAX_FILE_BYTES}")
             return file.read(_MAX_FILE_BYTES)
 
@@ -196,7 +196,7 @@ class FolderSampleStore:
             os.remove(self._path(name))
 
     def names(self) -> set[str]:
-        with os.scandir(self.root) as entries:  # names that begin with a dot are of files that are being written
+        with os.scandir(self.root) as entries:  # names of unfinished files begin with a dot
             return {e.name for e in entries if not e.name.startswith(".") and e.is_file(follow_symlinks=False)}
 
     def sweep(self) -> None:
@@ -207,28 +207,27 @@ class FolderSampleStore:
 
 
 class FolderPolicyStore:
-    """Weights in files of the folder `root`, as `torch.save` writes them; read without running code.
+    """Weights in files of the folder `root`, written by `torch.save` and read without running code.
 
-    Damaged weights are an error for whoever has none yet, which names the file; whoever has some passes them over, with
-    a line in the log.
+    Damaged weights are an error for a reader that has none yet; a reader that has some skips them and logs a warning.
 
     Args:
-        root: made with its parents.
-        trust_pickle: read files that hold other objects than numbers, strings, containers, arrays and tensors. Whoever
-            can write into the folder can then run code in this process.
+        root: the folder, which is made with its parents.
+        trust_pickle: whether to read files with other objects than numbers, strings, containers, arrays and tensors.
+            Every user who can write into the folder can then run code in this process.
 
     Attributes:
-        damaged_count: how many damaged versions were passed over.
+        damaged_count: the number of skipped versions.
 
     Raises:
-        OSError: the folder cannot be made or written to.
+        OSError: the folder cannot be made or is not writable.
     """
 
     def __init__(self, root: str, trust_pickle: bool = False) -> None:
         self.root = _writable_folder(root, "path_policy")
         self.damaged_count = 0
         self._trust_pickle = trust_pickle
-        self._damaged: dict[str, Any] = {}  # tokens by name, so that each version is looked at once
+        self._damaged: dict[str, Any] = {}  # tokens by path, so that each version is read once
 
     def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:
         if known is not None and self._has_later(name, state, known):
@@ -258,24 +257,24 @@ class FolderPolicyStore:
                 raise
             self._damaged[path] = token
             self.damaged_count += 1
-            _logger.warning("new weights are passed over, the next ones are waited for: %s", e)
+            _logger.warning("new weights are skipped: %s", e)
             return None
 
     def _load(self, path: str, mode: int) -> dict[str, Any]:
-        """The weights in a file.
+        """Return the weights in a file.
 
         Raises:
-            pickle.UnpicklingError: they hold what only `trust_pickle` allows, or are damaged.
-            ValueError: the same, or they are no weights.
+            pickle.UnpicklingError: the file needs `trust_pickle`, or is damaged.
+            ValueError: the file is damaged, or holds no weights.
         """
         if not stat.S_ISREG(mode):
-            kind = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
-            raise ValueError(f"{path} is {kind}; weights are read from files of the folder only")
+            kind = "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
+            raise ValueError(f"{path} is {kind}; weights are read from regular files in the folder only")
         try:
             state = read_file(path, trust_pickle=self._trust_pickle)
         except (FileNotFoundError, pickle.UnpicklingError):
             raise
-        except Exception as e:  # torch has many ways to tell that a file is damaged
+        except Exception as e:  # torch raises many kinds of errors for a damaged file
             raise ValueError(f"the weights in {path} are damaged: {e!r}") from e
         if not isinstance(state, dict):
             raise ValueError(f"{path} holds a {type(state).__name__}, not weights")
@@ -294,7 +293,7 @@ def _is_later(state: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 class MemorySampleStore:
-    """Blobs in this process, shared by all stores with the same `root`."""
+    """Samples in this process, shared by all stores with the same `root`."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -313,16 +312,16 @@ class MemorySampleStore:
         self._blobs.pop(name_under(self.root, name), None)
 
     def names(self) -> set[str]:
-        return set(self._blobs.copy())  # in one step, for others may write meanwhile
+        return set(self._blobs.copy())  # copied in one step: other threads may write meanwhile
 
     def sweep(self) -> None:
-        """Nothing is left half-written here."""
+        """Do nothing: there are no unfinished files."""
 
 
 class MemoryPolicyStore:
     """Weights in this process, shared by all stores with the same `root`.
 
-    What is written is copied, for whoever wrote it may train on; readers must not change what they are handed.
+    Written weights are copied, so that the writer may train on; readers must not change the returned ones.
     """
 
     def __init__(self, root: str) -> None:
@@ -356,7 +355,7 @@ def _shared(kind: str, root: str) -> dict[str, Any]:
 
 
 def forget_memory_stores(root: str) -> None:
-    """Drop what the memory stores of `root` hold."""
+    """Delete the content of the memory stores of `root`."""
     with _shared_lock:
         for kind in ("samples", "policies"):
             _shared_content.pop((kind, os.path.normpath(root)), None)
@@ -366,10 +365,8 @@ def _writable_folder(path: str, key: str) -> str:
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as e:
-        raise type(e)(
-            e.errno, f"the folder {key} cannot be made ({e.strerror}); choose one you may write to", path
-        ) from e
+        raise type(e)(e.errno, f"the folder {key} cannot be made ({e.strerror}); choose a writable one", path) from e
     if not os.access(path, os.W_OK | os.X_OK):
-        raise PermissionError(13, f"the folder {key} cannot be written to; choose another one", path)
+        raise PermissionError(13, f"the folder {key} is not writable; choose another one", path)
     sweep_temporary(path)
     return path

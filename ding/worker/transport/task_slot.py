@@ -1,4 +1,4 @@
-"""The place of the one task that a worker runs at a time."""
+"""The slot of the one task that a worker runs at a time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _logger = logging.getLogger("ding")
 
 
 class Run(Protocol):
-    """A task at work."""
+    """A running task."""
 
     @property
     def ids(self) -> dict[str, Any]:
-        """Its `task_id` and `buffer_id`."""
+        """The `task_id` and `buffer_id`."""
 
 
 class Exchange:
-    """Where a worker's thread tells how it ended; those who wait for what it brings are woken. Thread-safe."""
+    """Reports the end of a worker's thread to the threads that wait for its data. Thread-safe."""
 
     def __init__(self) -> None:
         self._is_closed = self._is_finished = False
@@ -35,16 +35,16 @@ class Exchange:
         self._changed = threading.Condition()
 
     def finish(self) -> None:
-        """The thread has ended, and will tell nothing more."""
+        """Report that the thread has ended."""
         with self._changed:
             self._is_finished = True
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """The thread has failed with `error`; all waits raise it now and later. The first failure counts."""
+        """Report that the thread has failed; all waits raise the first error, also later ones."""
         with self._changed:
             if self._failure is None:
-                self._failure = failure_of(error)  # as text: the error itself would keep alive what it went through
+                self._failure = failure_of(error)  # as text: the error itself would keep its stack frames alive
             self._changed.notify_all()
 
     @property
@@ -53,7 +53,7 @@ class Exchange:
         return self._is_closed
 
     def wait_closed(self, timeout_s: float) -> bool:
-        """Whether `close` was called, or is in time."""
+        """Return whether `close` is called within `timeout_s`."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closed, timeout_s)
 
@@ -69,19 +69,19 @@ R = TypeVar("R", bound=Run)
 
 
 class TaskSlot(Generic[R]):
-    """Begins and ends runs, one at a time, from several threads.
+    """Starts and ends runs, one at a time. Thread-safe.
 
-    A run belongs to the session (see `session_number`) in which it began. Where `abandon` is called in another session,
-    whose end was noticed late, the run stays; without a session, a run or an `abandon` counts as being of any.
+    A run belongs to the session (see `session_number`) in which it started. `abandon` in another session, whose end was
+    noticed late, does not end the run; without a session number, any run matches.
 
     Args:
-        kind: what runs here, for messages.
-        end: ends a run, bounded in time, and returns what it reports; called once for each.
-        timeout_s: how long one thread may wait for another that begins or ends a run, and a new run for the end of one
-            that was abandoned; one that hangs is left to itself then.
+        kind: the kind of run, for messages.
+        end: ends a run, bounded in time, and returns its report; called once for each run.
+        timeout_s: how long a thread waits for another one that starts or ends a run, and a new run for the end of an
+            abandoned one. A run that hangs is left behind then.
 
     Attributes:
-        run: what runs now, if anything does.
+        run: the current run, if any.
     """
 
     def __init__(self, kind: str, end: Callable[[R], dict[str, Any]], timeout_s: float) -> None:
@@ -89,20 +89,20 @@ class TaskSlot(Generic[R]):
         self._kind, self._end, self._timeout_s = kind, end, timeout_s
         self._lock = threading.RLock()
         self._is_closed = False
-        self._abandoned: list[tuple[threading.Thread, float]] = []  # ends of abandoned runs, and until when to wait
-        # Guards what follows, for `abandon` does not wait until a run is made.
-        self._noting = threading.Lock()
-        self._session: int | None = None  # of the run, or of the one that is being made
-        self._has_left = False  # whether its coordinator has gone
-        self._last_left: int | None = None  # the session that was abandoned last
+        self._abandoned: list[tuple[threading.Thread, float]] = []  # threads and deadlines
+        # Guards the following attributes: `abandon` does not wait until a run is made.
+        self._session_lock = threading.Lock()
+        self._session: int | None = None  # of the run, or of the run that is being made
+        self._is_abandoned = False  # whether its coordinator has left
+        self._last_abandoned: int | None = None  # the session that was abandoned last
         self._report: dict[str, Any] = {}
 
     def begin(self, make: Callable[[], R]) -> R:
-        """Run what `make` returns.
+        """Make a run and return it.
 
         Raises:
-            RuntimeError: another task runs, the slot is closed, or the coordinator has gone meanwhile.
-            TimeoutError: another task has been beginning or ending for too long; of `end` and `close`, too.
+            RuntimeError: another task runs, the slot is closed, or the coordinator has left meanwhile.
+            TimeoutError: another task takes too long to start or end; `end` and `close` raise it, too.
         """
         with self._alone():
             if self._is_closed:
@@ -113,24 +113,24 @@ class TaskSlot(Generic[R]):
             self._wait_for_abandoned()
             self._open_for(session_number())
             run = make()
-            with self._noting:
-                self.run, has_left = run, self._has_left
-            if has_left:
+            with self._session_lock:
+                self.run, is_abandoned = run, self._is_abandoned
+            if is_abandoned:
                 self.end()
-                raise RuntimeError("the coordinator has gone while its task began; it is ended")
+                raise RuntimeError("the coordinator has left while its task started; the task was ended")
             return run
 
     def _open_for(self, session: int | None) -> None:
-        with self._noting:
-            if session is not None and session == self._last_left:
-                raise RuntimeError("the coordinator has gone before its task began")
-            self._session, self._has_left = session, False
+        with self._session_lock:
+            if session is not None and session == self._last_abandoned:
+                raise RuntimeError("the coordinator has left before its task started")
+            self._session, self._is_abandoned = session, False
 
     def require(self) -> R:
-        """What runs now.
+        """Return the current run.
 
         Raises:
-            TaskFail: nothing does.
+            TaskFail: there is none.
         """
         run = self.run
         if run is None:
@@ -138,7 +138,7 @@ class TaskSlot(Generic[R]):
         return run
 
     def end(self) -> dict[str, Any]:
-        """End the run and return its report; without one, that of the last."""
+        """End the current run and return its report; without a run, return the last report."""
         with self._alone():
             run = self._take()
             if run is not None:
@@ -146,14 +146,14 @@ class TaskSlot(Generic[R]):
             return dict(self._report)
 
     def abandon(self) -> None:
-        """The coordinator of this session has gone: end its run, in a thread. Another coordinator may come."""
+        """End the run of this session, whose coordinator has left, in a thread. Another coordinator may connect."""
         session = session_number()
-        with self._noting:
-            self._last_left = session
+        with self._session_lock:
+            self._last_abandoned = session
             if None not in (session, self._session) and session != self._session:
                 return
-            self._has_left = True  # a run that is being made ends as soon as it is there
-            run, self.run = self.run, None  # it keeps nobody from ending or closing: it may hang
+            self._is_abandoned = True  # a run that is being made ends as soon as it is made
+            run, self.run = self.run, None  # it may hang, and must not block `end` and `close`
             if run is None:
                 return
             thread = threading.Thread(target=partial(self._end_of, run), name=f"{self._kind}_abandon", daemon=True)
@@ -163,22 +163,22 @@ class TaskSlot(Generic[R]):
     def _end_of(self, run: R) -> None:
         try:
             self._end(run)
-        except Exception:  # nobody is left to be told
-            _logger.exception("the task of a coordinator that has gone could not be ended as it should")
+        except Exception:  # no caller is left
+            _logger.exception("the task of a coordinator that has left has failed to end")
 
     def _take(self) -> R | None:
-        with self._noting:
+        with self._session_lock:
             run, self.run = self.run, None
             return run
 
     def _wait_for_abandoned(self) -> None:
-        with self._noting:
+        with self._session_lock:
             abandoned, self._abandoned = self._abandoned, []
         for thread, deadline in abandoned:
             thread.join(max(0.0, deadline - monotonic()))
 
     def close(self) -> None:
-        """End the run, and begin no other. Idempotent."""
+        """End the run, and start no other. Idempotent."""
         self._is_closed = True
         try:
             self.end()
@@ -187,9 +187,9 @@ class TaskSlot(Generic[R]):
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Be the only one to begin or end a run."""
+        """Hold the right to start or end a run."""
         if not self._lock.acquire(timeout=self._timeout_s):
-            raise TimeoutError(f"the {self._kind} has been beginning or ending for {self._timeout_s:g} s")
+            raise TimeoutError(f"the {self._kind} has been starting or ending a task for {self._timeout_s:g} s")
         try:
             yield
         finally:
@@ -197,7 +197,7 @@ class TaskSlot(Generic[R]):
 
 
 def worker_thread(name: str, work: Callable[[], Any], exchange: Exchange) -> threading.Thread:
-    """A daemon thread, not started yet, that runs `work` and tells `exchange` how it ended."""
+    """Return a daemon thread, not started yet, that runs `work` and reports its end to `exchange`."""
     return threading.Thread(target=partial(_run, work, exchange), name=name, daemon=True)
 
 
@@ -205,7 +205,7 @@ def _run(work: Callable[[], Any], exchange: Exchange) -> None:
     try:
         keep_thread_count()
         work()
-    except BaseException as e:  # whatever it is, the coordinator is told
+    except BaseException as e:  # of any kind: it is reported to the coordinator
         exchange.fail(e)
     else:
         exchange.finish()

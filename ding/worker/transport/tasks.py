@@ -1,4 +1,4 @@
-"""The tasks a coordinator gives, by name, and their way to the methods that run them."""
+"""The tasks that a coordinator sends, by name, and their dispatch to methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 def plain(value: Any) -> Any:
-    """`value` with Python's own numbers, lists and dicts in place of arrays, tensors, tuples and other mappings."""
+    """Return `value` with plain numbers, lists and dicts instead of arrays, tensors, tuples and other mappings."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Mapping):
@@ -23,7 +23,7 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-# The key of a task where it says in which shards of a replay buffer samples lie.
+# The key of a task that names the shards of the replay buffer with its samples.
 REPLAY = "replay"
 RESOURCE = "resource"
 COLLECTOR_START = "collector_start_task"
@@ -38,15 +38,15 @@ Handler = Callable[[dict[str, Any]], Any]
 
 
 def task_fail(result: Mapping[str, Any]) -> TaskFail:
-    """The exception that gives `result`, which has a `message`, to the coordinator."""
+    """Return the exception that sends `result`, which has a `message`, to the coordinator."""
     return TaskFail(result=result, message=result["message"])
 
 
 def dispatch(task: dict[str, Any], handlers: Mapping[str, Handler]) -> Any:
-    """The result of the handler for the task's name.
+    """Return the result of the handler for the name of the task.
 
     Raises:
-        TaskFail: the task has no name, or no handler goes by it.
+        TaskFail: the task has no name, or no handler has it.
     """
     handler = handlers.get(task.get("name", ""))
     if handler is None:

@@ -1,4 +1,4 @@
-"""What carries tasks, samples and weights between the roles of parallel training, as one object for each way."""
+"""The transports, which carry tasks, samples and weights between the roles of parallel training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ding.worker.transport.ray.shard import Shard
 
 DEFAULT_TRANSPORT = "flask_fs"
-# The modules that register the transports of this package; each is imported when it is chosen.
+# The modules that register the transports of this package; each is imported on demand.
 _OWN = {
     "flask_fs": "ding.worker.transport.http_transport",
     "local": "ding.worker.transport.local_transport",
@@ -29,7 +29,7 @@ _COMM_REGISTRIES = {"learner": COMM_LEARNER_REGISTRY, "collector": COMM_COLLECTO
 
 
 class Launch(Enum):
-    """What a worker runs in."""
+    """Where a worker runs."""
 
     PROCESS = "a process of its own"
     THREAD = "a thread of the coordinator's process"
@@ -43,11 +43,11 @@ class Transport(ABC):
     their attribute `transport`.
 
     Attributes:
-        name: under which it is registered.
-        launch: what `parallel_pipeline` runs each worker in.
+        name: the name under which it is registered.
+        launch: where `parallel_pipeline` runs each worker.
         needs_addresses: whether a coordinator must know the host and port of each worker.
-        workers_return: whether a lost worker may be back at its old address without the coordinator's doing.
-        has_weight_files: whether the weights under a name are the file of that name in the store's folder.
+        workers_return: whether a lost worker may reappear at its old address by itself.
+        has_weight_files: whether weights are stored in files of their names in the folder of the store.
     """
 
     name: str
@@ -58,51 +58,51 @@ class Transport(ABC):
 
     @abstractmethod
     def hub(self, cfg: Mapping[str, Any]) -> Hub:
-        """The coordinator's end; `cfg` has the `host` and `port` to listen at, where it needs them."""
+        """Return the coordinator's end; `cfg` holds the `host` and `port` to listen at, if it needs them."""
 
     @abstractmethod
     def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> Station:
-        """A worker's end.
+        """Return a worker's end.
 
         Args:
             serve: runs a task.
-            cfg: the worker's section: `host` and `port` (0 for any free one), and perhaps `close_timeout_s`.
-            on_lost: called when the coordinator has gone.
+            cfg: the section of the worker: `host`, `port` (0 for any free one), and optionally `close_timeout_s`.
+            on_lost: called when the coordinator is lost or disconnects.
         """
 
     @abstractmethod
     def sample_store(self, root: str) -> SampleStore:
-        """The samples called `root`."""
+        """Return the sample store `root`."""
 
     @abstractmethod
     def policy_store(self, root: str, trust_pickle: bool = False) -> PolicyStore:
-        """The weights called `root`.
+        """Return the policy store `root`.
 
         Args:
-            trust_pickle: whether to read weights that hold any objects, which may run code.
+            trust_pickle: whether to read weights with arbitrary objects, which may run code.
         """
 
     def shards(self, where: Mapping[str, Any]) -> list[Shard]:
-        """The shards that hold the samples of a task; a `ClosedShard` for each that there is not any more.
+        """Return the shards that hold the samples of a task; a `ClosedShard` for each one that has ended.
 
         Args:
-            where: what the task has under `REPLAY`, because the coordinator's `replay` has shards.
+            where: the entry `REPLAY` of the task.
 
         Raises:
-            NotImplementedError: samples do not lie in shards here.
+            NotImplementedError: the transport keeps no samples in shards.
         """
         raise NotImplementedError(f"the transport {self.name!r} keeps no samples in shards")
 
     def replay(self, exp_name: str, cfg: Mapping[str, Any], logger: Any) -> BufferSet:
-        """The replay buffers of a coordinator.
+        """Return the replay buffers of a coordinator.
 
         Args:
-            exp_name: folder of the experiment, for the logs of the buffers.
-            cfg: the coordinator's section. The samples in its `path_data` are deleted when no buffer needs them.
+            exp_name: the folder of the experiment, for the logs of the buffers.
+            cfg: the section of the coordinator. Samples in its `path_data` are deleted when no buffer needs them.
             logger: a text logger.
 
         Raises:
-            ConfigError: there are to be shards, but the transport has none.
+            ConfigError: the config requests shards, but the transport has none.
         """
         if cfg.get("replay_shards", 1) != 1:
             raise ConfigError(
@@ -116,16 +116,16 @@ class Transport(ABC):
 
 
 def transport_name(value: Any) -> str | None:
-    """A config rule (see `check_config`): None if `value` names a transport, else what is allowed."""
+    """Config rule (see `check_config`): return None if `value` names a transport, else the allowed values."""
     names = {*_OWN, *_ALIASES, *TRANSPORT_REGISTRY}
     return None if isinstance(value, str) and value in names else f"one of {', '.join(map(repr, sorted(names)))}"
 
 
 def get_transport(name: str = DEFAULT_TRANSPORT) -> Transport:
-    """The transport registered as `name`; 'http' is another name of 'flask_fs'.
+    """Return the transport registered as `name`; 'http' is another name of 'flask_fs'.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no transport has this name.
     """
     allowed = transport_name(name)
     if allowed is not None:
@@ -138,13 +138,13 @@ def get_transport(name: str = DEFAULT_TRANSPORT) -> Transport:
 
 
 def choose_transport(system: Mapping[str, Any]) -> Transport:
-    """The transport of a user's system config.
+    """Return the transport of a user's system config.
 
-    It is `transport`, or that of the types of `comm_learner` and `comm_collector`, which must agree. Types of
-    'flask_fs', as in most configs, are replaced where `transport` names another.
+    It is `transport`, else that of the types of `comm_learner` and `comm_collector`, which must agree. Types of
+    'flask_fs', as in most configs, are replaced if `transport` names another.
 
     Raises:
-        ConfigError: the keys contradict, or there is no such transport.
+        ConfigError: the keys contradict each other, or name no transport.
     """
     given = {
         "transport": system.get("transport"),
@@ -164,10 +164,10 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
 
 
 def _of_type(kind: str, section: Mapping[str, Any]) -> str:
-    """The name of the transport for a comm learner or collector of the type in `section`."""
+    """Return the name of the transport for a comm learner or collector of the type in `section`."""
     type_name = str(section.get("type", DEFAULT_TRANSPORT))
     if type_name in _OWN or type_name in TRANSPORT_REGISTRY:
         return type_name
     import_module(section.get("import_names", []))
-    cls = dict.get(_COMM_REGISTRIES[kind], type_name)  # whoever makes the worker says that there is no such type
+    cls = dict.get(_COMM_REGISTRIES[kind], type_name)  # an unknown type is an error when the worker is made
     return str(getattr(cls, "transport", DEFAULT_TRANSPORT))

@@ -1,4 +1,4 @@
-"""The config keys that all workers of parallel training have."""
+"""The config keys of all workers of parallel training."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ WORKER_RULES: dict[str, Rule] = {
     "data_wait_s": number(0),
     "data_timeout_s": number(0),
     "close_timeout_s": number(0),
-    # How its process runs, where `parallel_pipeline` starts it.
+    # Priority and threads of a process that `parallel_pipeline` starts.
     "nice": integer(0, 19),
     "torch_threads": integer(1),
     "exp_name": anything,
 }
 WORKER_DEFAULTS: dict[str, Any] = {
-    # How long a request of the coordinator for news may wait for some.
+    # How long a request of the coordinator may wait for new data.
     "data_wait_s": 1.0,
-    # How long the worker may wait for the coordinator to take or give data, or the coordinator for a single piece.
+    # How long the worker may wait for the coordinator to accept or send data, and the coordinator for one item.
     "data_timeout_s": 600.0,
     # How long the end of a task may take.
     "close_timeout_s": 30.0,

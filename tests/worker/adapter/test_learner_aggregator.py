@@ -111,7 +111,7 @@ def test_samples_that_nobody_asked_for_are_refused(stage):
     driver.start()
     driver.run("learner_get_data_task")
     result = failure(driver.run, "learner_learn_task", data=[{"x": 1}])
-    assert result["message"] == "1 samples came; wanted are 4" and result["exception"] == "ValueError"
+    assert result["message"] == "got 1 samples; the sizes add up to 4" and result["exception"] == "ValueError"
 
 
 # Batches.
@@ -169,7 +169,7 @@ def test_batches_of_another_size_are_refused_and_nobody_gets_any(stage, batch):
     _, driver = stage.pair(*learners)
     driver.start()
     driver.demand()
-    assert failure(driver.learn, batch)["message"] == f"{len(batch)} samples came; wanted are 4"
+    assert failure(driver.learn, batch)["message"] == f"got {len(batch)} samples; the sizes add up to 4"
     assert [learner.batches for learner in learners] == [[], []]
 
 

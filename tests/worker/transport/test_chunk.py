@@ -320,7 +320,7 @@ def test_batches_come_back_from_a_message_as_they_were(sizes, same_keys):
 @pytest.mark.parametrize("sizes", [None, [1.0, 1], [-1, 3], [True, 1], "11", [1], [3]])
 def test_batches_of_other_sizes_than_the_message_says_are_an_error(sizes):
     message = {**pack_batches([[{"a": 1}], [{"a": 2}]]), "batch_sizes": sizes}
-    with pytest.raises(ValueError, match="batch_sizes = .* is not allowed|2 samples came; wanted are"):
+    with pytest.raises(ValueError, match="batch_sizes = .* is not allowed|got 2 samples; the sizes add up to"):
         unpack_batches(message)
 
 

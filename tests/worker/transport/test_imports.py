@@ -95,7 +95,7 @@ HOOKS = [
 def test_files_that_a_peer_has_chosen_are_not_loaded(task, path):
     task = {"learner_cfg": replaced(task, path)}
     for own in ({}, {"exp_name": "/data/exp"}, {"task_load_paths": ["/etc/shadow"]}):
-        with pytest.raises(PermissionError, match="the task asks to load .*task_load_paths"):
+        with pytest.raises(PermissionError, match="the task loads .*task_load_paths"):
             check_task(task, own)
 
 

@@ -258,7 +258,7 @@ def test_a_link_that_is_not_connected_runs_nothing(hub, station, worker):
 
 def test_a_worker_that_was_closed_takes_no_task(link, station, worker):
     station.close()
-    with pytest.raises(WorkerLost, match="closed|w at .* has not taken the task echo"):
+    with pytest.raises(WorkerLost, match="closed|w at .* has not accepted the task echo"):
         run(link, "echo", value=1)
     assert worker.tasks == []
 

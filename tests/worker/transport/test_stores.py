@@ -200,7 +200,7 @@ def test_a_pipe_in_a_folder_is_not_waited_for(root):
     samples, policies = FolderSampleStore(root), FolderPolicyStore(root)
     os.mkfifo(os.path.join(root, "pipe"))
     assert samples.read("pipe") == b""
-    with pytest.raises(ValueError, match="is no regular file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         policies.read("pipe")
 
 
@@ -223,7 +223,7 @@ def test_a_folder_that_cannot_be_made_is_named_at_once(store, key, tmp_path):
 
 def test_a_folder_that_cannot_be_written_to_is_named_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(PermissionError, match="the folder path_data cannot be written to"):
+    with pytest.raises(PermissionError, match="the folder path_data is not writable"):
         FolderSampleStore(str(tmp_path))
 
 
@@ -238,7 +238,7 @@ def test_samples_are_read_out_of_their_chunks(root):
     first = reader.sample({**meta, "data_index": 0})  # kept decoded
     first["x"] = 7
     assert reader.sample({**meta, "data_index": 0})["x"] == 0
-    with pytest.raises(ValueError, match="the chunk 'c' has 3 samples, there is no sample 3"):
+    with pytest.raises(ValueError, match="the chunk 'c' has 3 samples; it has no sample 3"):
         reader.sample({**meta, "data_index": 3})
     reader.clear()
     with pytest.raises(FileNotFoundError):
@@ -256,7 +256,7 @@ def test_what_is_no_sample_is_an_error(root):
     store = MemorySampleStore(root)
     store.write("c", encode_chunk([7, [{"x": 1}, 7]], "none"))
     for index in range(2):
-        with pytest.raises(ValueError, match="the chunk 'c' holds a int in place of a sample"):
+        with pytest.raises(ValueError, match="the chunk 'c' holds a int instead of a sample"):
             ChunkReader(store).sample({"data_id": "c", "data_index": index})
 
 

@@ -187,7 +187,7 @@ def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(site
     _, driver = site.pair()
     cfg = {"import_names": ["intruder"]} if place == "collector_cfg" else {place: {"import_names": ["intruder"]}}
     result = driver.failure(driver.start, **cfg)
-    assert result["exception"] == "PermissionError" and "asks to import intruder" in result["message"]
+    assert result["exception"] == "PermissionError" and "the task imports intruder" in result["message"]
     assert not (own_folder / "intruded").exists()
 
 
@@ -528,7 +528,7 @@ def test_a_worker_that_is_stuck_in_building_a_collector_can_be_closed(site):
     worker._create_collector = lambda task_info: gate.arrive_and_wait()
     starting = in_thread(driver.start)
     assert gate.reached.wait(DEADLINE_S)
-    with pytest.raises(TimeoutError, match="has been beginning or ending for 0.05 s"):
+    with pytest.raises(TimeoutError, match="has been starting or ending a task for 0.05 s"):
         worker.close()
     gate.open()
     starting()

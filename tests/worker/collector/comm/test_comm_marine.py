@@ -118,4 +118,4 @@ def test_a_wrong_number_of_policies_fails_the_task(site):
 def test_modules_named_by_either_policy_are_imported_only_where_the_workers_config_says_so(site):
     _, driver = begin(site)
     result = driver.failure(driver.start, right={"import_names": ["intruder"]})
-    assert result["exception"] == "PermissionError" and "asks to import intruder" in result["message"]
+    assert result["exception"] == "PermissionError" and "the task imports intruder" in result["message"]

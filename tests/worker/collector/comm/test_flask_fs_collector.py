@@ -108,7 +108,7 @@ def test_an_error_in_ending_the_task_of_a_vanished_coordinator_is_logged(site, c
     worker._collector.get_finish_info = lambda: 1 / 0
     worker.deal_with_lost_coordinator()
     assert ended(worker)
-    assert "the task of a coordinator that has gone could not be ended" in caplog.text
+    assert "the task of a coordinator that has left has failed to end" in caplog.text
 
 
 # The slave by itself.

@@ -155,8 +155,8 @@ def test_a_damaged_file_is_passed_over_and_nothing_in_it_is_run(loader, shelf, d
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"data_index": 3}, "there is no sample 3"),
-        ({"data_index": "1"}, "do not number samples"),
+        ({"data_index": 3}, "it has no sample 3"),
+        ({"data_index": "1"}, "are not indices of samples"),
         ({"compressor": "zlib"}, "could not be read within 5 s"),
         ({"compressor": "none"}, "could not be read within 5 s"),
         ({"compressor": "pickle"}, "unknown compressor 'pickle'"),

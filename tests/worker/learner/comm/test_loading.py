@@ -109,5 +109,5 @@ def test_load_data_fn_gives_up_on_a_file_that_does_not_come(tmp_path, monkeypatc
 def test_load_data_fn_gives_up_on_a_sample_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setattr(flask_fs_learner, "_READ_TIMEOUT_S", 0.02)
     path = write(tmp_path / "chunk", [{"obs": 1}], "none")
-    with pytest.raises(ValueError, match="there is no sample 4"):
+    with pytest.raises(ValueError, match="it has no sample 4"):
         FlaskFileSystemLearner.load_data_fn(path, {"data_index": 4}, None)
