@@ -28,7 +28,7 @@ _OF_CHUNK = frozenset(("data_id", "compressor", "object_ref"))
 # How long a lost shard gets nothing, in seconds.
 _PAUSE_S = 0.1
 # Chunks that wait for a shard are sent in one call, up to this size of their samples.
-_CALL_BYTES = 2**20
+_CALL_BYTES = 160 * 2**10
 _JOIN_S = 5.0
 
 

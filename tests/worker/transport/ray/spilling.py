@@ -1,0 +1,90 @@
+"""Pushes many frames through a small object store: `python -m tests.worker.transport.ray.spilling` prints what spilled.
+
+A process of its own: Ray is given the folder for objects that do not fit into its object store.
+"""
+
+import json
+import logging
+import os
+import sys
+import tempfile
+
+import numpy as np
+import ray
+
+from ding.utils.data.samples import Column, Kind, Samples
+from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.push_channel import PushChannel
+from ding.worker.collector.sample_sender import SampleSender
+from ding.worker.transport.ray.actors import close_shard, find_shards, shard_opener
+from ding.worker.transport.ray.room import ShardedRoom
+from ding.worker.transport.ray.sharded import ShardedReplay
+from ding.worker.transport.ray.split import Split
+from ding.worker.transport.stores import MemoryPolicyStore
+
+STORE_BYTES = 80 * 2**20  # the least that Ray takes
+COLLECTORS, CHUNKS, CHUNK = 8, 24, 64
+PUSH_BYTES, DEADLINE_S = 16 * 2**20, 300.0
+
+
+class Collector:
+    """Pushes chunks of frames that do not compress, as fast as it can."""
+
+    def push(self, where, number):
+        exchange = CollectorExchange(4096)
+        channel = PushChannel(find_shards(where), MemoryPolicyStore("none"), exchange, PUSH_BYTES, DEADLINE_S)
+        sender = SampleSender(f"env_{number}", channel.send_stepdata, channel.send_metadata, "lz4", CHUNK, 0.0)
+        obs = np.random.default_rng(number).integers(0, 256, (CHUNK, 4, 84, 84), np.uint8)
+        for _ in range(CHUNKS):
+            sender.add(Samples({"obs": Column(Kind.TENSOR, obs)}), env_id=0, collect_iter=0)
+            sender.send({"cur_step": sender.sent, "cur_episode": 0})
+        channel.send_metadata({"collector_done": True, "cur_episode": 0, "cur_sample": sender.sent, "cur_step": 0})
+        (report,), _ = exchange.take(0)
+        channel.close()
+        return report["pushed"]
+
+
+def push_and_draw(folder):
+    """Returns how many samples were pushed, and how many batches were drawn meanwhile."""
+    room = ShardedRoom(folder, logging.getLogger("spilling"), 2, shard_opener("spilling"), close_shard)
+    room.open("buffer", {"type": "advanced", "replay_buffer_size": 1024})
+    where, batches = room.where("buffer"), 0
+    replay = ShardedReplay(find_shards(where), Split(**where["split"]), DEADLINE_S)
+    collectors = [ray.remote(num_cpus=0)(Collector).remote() for _ in range(COLLECTORS)]
+    pushes = [collector.push.remote(where, number) for number, collector in enumerate(collectors)]
+    while len(ray.wait(pushes, num_returns=len(pushes), timeout=0)[0]) < len(pushes):
+        batches += len(replay.batches(8, 32, 0))
+    pushed = sum(ray.get(pushes, timeout=DEADLINE_S))
+    room.close()
+    return pushed, batches
+
+
+def files(folder):
+    return [name for _, _, names in os.walk(folder) for name in names]
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="ding_spill_", ignore_cleanup_errors=True) as folder:
+        os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_TMPDIR=folder)
+        spilled = f"{folder}/spilled"
+        os.mkdir(spilled)
+        ray.init(
+            "local",
+            num_cpus=2,
+            object_store_memory=STORE_BYTES,
+            object_spilling_directory=spilled,
+            include_dashboard=False,
+            log_to_driver=False,
+            namespace="spilling",
+        )
+        seen = dict(zip(("pushed", "batches"), push_and_draw(folder), strict=True))
+        seen["spilled_by_samples"] = len(files(spilled))
+        held = [ray.put(np.zeros(STORE_BYTES // 4, np.uint8)) for _ in range(8)]  # twice the store: these do not fit
+        seen["spilled_by_others"] = len(files(spilled))
+        del held
+        ray.shutdown()
+    sys.stdout.write(json.dumps(seen) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
