@@ -380,8 +380,8 @@ class Run:
         time.sleep(MEASURE_S)
         took, gained = time.monotonic() - begin, getattr(self.side, name) - count
         cores: dict[str, float] = {}
-        for key, now in processor_s().items():
-            cores[key[0]] = cores.get(key[0], 0.0) + (now - busy.get(key, 0.0)) / took
+        for pid, (what, now) in processor_s().items():
+            cores[what] = cores.get(what, 0.0) + (now - busy.get(pid, (what, 0.0))[1]) / took
         told = ", ".join(f"{what} {share:.2f}" for what, share in cores.items() if share >= 0.01)
         return Rate(gained / took, 1e6 * sum(cores.values()) * took / max(1, gained), told)
 
@@ -392,13 +392,14 @@ class Run:
         self._opened.close()
 
 
-def processor_s() -> dict[tuple[str, int], float]:
-    """Processor time so far of this process and all that it has started, by name and id."""
+def processor_s() -> dict[int, tuple[str, float]]:
+    """Processor time so far of this process and all that it has started, by id, with their names."""
     own = psutil.Process()
-    told = {("coordinator", own.pid): sum(own.cpu_times()[:2])}
+    told = {own.pid: ("coordinator", sum(own.cpu_times()[:2]))}
     for process in own.children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            told[process.name(), process.pid] = sum(process.cpu_times()[:2])
+            # Ray adds the method that runs to the name of an actor.
+            told[process.pid] = process.name().partition(".")[0], sum(process.cpu_times()[:2])
     return told
 
 
