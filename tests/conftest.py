@@ -4,6 +4,8 @@ import gc
 
 import hypothesis
 
+from tests.leftovers import name_semaphores
+
 # The examples are the same in each run and on each machine. Nothing is stored, so the checkout may be read-only, and
 # no example has a time limit, so a busy machine does not fail a test.
 hypothesis.settings.register_profile(
@@ -14,6 +16,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("ding")
+name_semaphores()
 
 
 def pytest_collection_finish() -> None:

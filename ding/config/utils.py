@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import socket
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
 from ding.config.save import save_config_formatted
 from ding.utils.config_helper import ConfigError, boolean, check_config, instance_of, integer, one_of
+from ding.utils.system_helper import find_free_port
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.imports import named_imports, named_load_paths
 from ding.worker.transport.ray.config import ray_section
@@ -178,12 +177,10 @@ def set_host_port(
 
 def _free_ports(taken: Set[int | None], count: int) -> Iterator[int]:
     """Returns `count` distinct ports that are free on all interfaces of this machine and not in `taken`."""
-    with ExitStack() as stack:  # all sockets are open at once, so that the ports are distinct
-        probes = [stack.enter_context(socket.socket()) for _ in range(count + len(taken))]
-        for probe in probes:
-            probe.bind(("", 0))
-        free = [int(probe.getsockname()[1]) for probe in probes]
-    return iter([port for port in free if port not in taken][:count])
+    free: set[int] = set()
+    while len(free) < count:
+        free |= {find_free_port("0.0.0.0")} - taken
+    return iter(free)
 
 
 def _each(what: str, given: Several, kind: type, default: Any, count: int) -> Iterator[Any]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import socket
 import threading
 import time
 import uuid
 from typing import Any
+
+# Below the local ports of connections: from 32768 on under Linux, from 49152 on elsewhere.
+_LASTING_PORTS = range(16384, 32768)
 
 
 def get_ip() -> str:
@@ -29,15 +34,25 @@ def get_task_uid() -> str:
 
 
 def find_free_port(host: str) -> int:
-    """A TCP port that nothing uses on the interface of `host` at the moment; it is not reserved.
+    """Returns a TCP port that is free on the interface of `host` at the moment; it is not reserved.
+
+    The port lies outside the range from which systems draw the local ports of connections, so that no connection
+    takes it before it is used.
 
     Raises:
         OSError: `host` is not an address of this machine.
     """
     family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.bind(address)
-        return int(probe.getsockname()[1])
+
+    def bound(port: int) -> int:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind((address[0], port, *address[2:]))
+            return int(probe.getsockname()[1])
+
+    for port in random.SystemRandom().sample(_LASTING_PORTS, 100):
+        with contextlib.suppress(OSError):
+            return bound(port)
+    return bound(0)
 
 
 class PropagatingThread(threading.Thread):

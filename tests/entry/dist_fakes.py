@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ding.entry.dist_entry import dist_prepare_config
+from ding.utils.system_helper import find_free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -22,10 +23,9 @@ def free_ports(count):
     while True:
         sockets = [socket.socket() for _ in range(count)]
         try:
-            sockets[0].bind(("127.0.0.1", 0))
-            first = sockets[0].getsockname()[1]
-            for offset, other in enumerate(sockets[1:], 1):
-                other.bind(("127.0.0.1", first + offset))
+            first = find_free_port("127.0.0.1")
+            for offset, each in enumerate(sockets):
+                each.bind(("127.0.0.1", first + offset))
             return list(range(first, first + count))
         except OSError:
             continue

@@ -36,6 +36,7 @@ def _alone(tmp_path, monkeypatch):
     for name in (*(name for name in os.environ if name.startswith("DING_")), "LEARNER_PORT", "COLLECTOR_PORT"):
         monkeypatch.delenv(name, raising=False)
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()
+    before = set(threading.enumerate())
     levels = {name: logging.getLogger(name).level for name in ("werkzeug",)}
     sys.setswitchinterval(1e-4)
     yield
@@ -44,7 +45,7 @@ def _alone(tmp_path, monkeypatch):
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
     logging.getLogger("coordinator_logger").disabled = False
-    assert [thread for thread in threading.enumerate() if thread is not threading.main_thread()] == []
+    assert set(threading.enumerate()) <= before
 
 
 def prepare_free(system=None, **kwargs):

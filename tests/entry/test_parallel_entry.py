@@ -37,6 +37,7 @@ from ding.worker.transport.link import TaskFailed
 from ding.worker.transport.transport import get_transport
 from tests.entry.parallel_fakes import HangingEnv, triple
 from tests.interaction.fakes import raw
+from tests.leftovers import in_shared_memory
 from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAYERS
 from tests.worker.coordinator.test_one_vs_one_training import MAIN as TWO_PLAYERS_MAIN
 
@@ -58,12 +59,13 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left():
-    shared = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    before = leftovers()
     yield
-    assert multiprocessing.active_children() == []
-    assert [thread for thread in threading.enumerate() if thread is not threading.main_thread()] == []
-    if os.path.isdir("/dev/shm"):
-        assert set(os.listdir("/dev/shm")) <= shared
+    assert [left - known for left, known in zip(leftovers(), before, strict=True)] == [set()] * 3
+
+
+def leftovers():
+    return set(multiprocessing.active_children()), set(threading.enumerate()), in_shared_memory()
 
 
 def result(exp="exp"):

@@ -190,7 +190,7 @@ def test_the_live_line_shows_counts_rate_returns_and_time_left(capsys, monkeypat
         "iteration 60/500, env step 100/1000, 50 steps/s, return 3.0 (best 3.0), 0:00:14 left",
         "iteration 60/500, env step 100/1000, 25 steps/s, return 2.0 (best 3.0), 0:00:29 left",
     ]
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
 
 
 def test_a_run_without_a_budget_shows_no_time_left_and_one_without_envs_iterations_per_second(capsys, monkeypatch):

@@ -16,6 +16,7 @@ import pytest
 from ding.interaction import Master, Slave, TaskFail
 from ding.interaction.server.credentials import RunToken
 from ding.interaction.server.signing import SessionKey, authorization, digest_of, proof_of_client
+from ding.utils.system_helper import find_free_port
 
 DEADLINE_S = 20  # for what happens at once
 QUICK = {"request_retries": 1, "request_retry_waiting": 0.01}
@@ -139,9 +140,7 @@ def open_files():
 
 def free_port():
     """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return find_free_port("127.0.0.1")
 
 
 def make_certificate(folder, name):

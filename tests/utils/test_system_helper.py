@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from ding.utils import system_helper
 from ding.utils.system_helper import PropagatingThread, find_free_port, get_ip, get_pid, get_task_uid
 
 
@@ -25,6 +26,17 @@ def test_a_free_port_can_be_bound_on_that_host():
     for host in ("127.0.0.1", "localhost", "0.0.0.0"):
         with socket.socket() as server:
             server.bind((host, find_free_port(host)))
+
+
+def test_a_free_port_is_none_that_a_connection_may_take_meanwhile():
+    assert all(find_free_port("127.0.0.1") < 32768 for _ in range(20))
+
+
+def test_any_free_port_is_taken_if_those_that_last_are_in_use(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        monkeypatch.setattr(system_helper, "_LASTING_PORTS", [taken] * 100)
+        assert find_free_port("127.0.0.1") not in (0, taken)
 
 
 def test_a_free_port_is_looked_for_on_the_host_that_is_asked_for():

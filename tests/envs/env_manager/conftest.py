@@ -2,13 +2,11 @@
 
 import multiprocessing
 import os
-import pathlib
 
 import pytest
 
 from ding.envs.env_manager import env_process
-
-SHM = pathlib.Path("/dev/shm")
+from tests.leftovers import in_shared_memory
 
 
 def exists(pid):
@@ -30,8 +28,8 @@ def nothing_is_left(monkeypatch):
         pids.append(self.pid)
 
     monkeypatch.setattr(env_process.EnvProcess, "__init__", noting_start)
-    before = set(SHM.iterdir()) if SHM.exists() else set()
+    before = in_shared_memory()
     yield pids
     assert [pid for pid in pids if exists(pid)] == []
     assert [child.name for child in multiprocessing.active_children() if "VectorEnv" in child.name] == []
-    assert (set(SHM.iterdir()) if SHM.exists() else set()) <= before
+    assert in_shared_memory() <= before

@@ -763,12 +763,16 @@ def test_after_an_interrupt_the_envs_go_on_and_their_timesteps_are_gone():
     def ring(*args):
         raise Interrupt
 
+    def interrupt(env):
+        time.sleep(0.2)  # the other env is through with its step
+        os.kill(os.getppid(), signal.SIGALRM)
+        time.sleep(0.4)
+
     previous = signal.signal(signal.SIGALRM, ring)
     try:
         for make in (sync, asynchronous):
-            with make({"length": 9}, {"length": 9, "deeds": {("step", 0): Wait(0.6)}}, wait_num=2) as manager:
+            with make({"length": 9}, {"length": 9, "deeds": {("step", 0): interrupt}}, wait_num=2) as manager:
                 manager.launch()
-                signal.setitimer(signal.ITIMER_REAL, 0.2)
                 with pytest.raises(Interrupt):
                     act(manager)
                 if make is asynchronous:

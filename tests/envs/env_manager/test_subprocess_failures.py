@@ -502,19 +502,24 @@ def interrupt_after():
     signal.signal(signal.SIGALRM, previous)
 
 
+def interrupt_manager(env):
+    """A deed of the last env: it interrupts the process of the manager, which waits for replies."""
+    time.sleep(0.2)
+    os.kill(os.getppid(), signal.SIGALRM)
+    time.sleep(0.4)
+
+
 def test_the_answer_to_an_interrupted_call_is_not_taken_for_that_to_the_next(interrupt_after):
-    with sync({"length": 9, "deeds": {("render", 0): Wait(0.6)}}, {}) as manager:
+    with sync({}, {"length": 9, "deeds": {("render", 0): interrupt_manager}}) as manager:
         manager.launch()
-        interrupt_after(0.2)
         with pytest.raises(Interrupt):
             _ = manager.ready_imgs
-        assert manager.length == [9, 3]
-        assert act(manager)[0].obs.tolist() == [0, 0, 1]
+        assert manager.length == [3, 9]
+        assert act(manager)[1].obs.tolist() == [1, 0, 1]
 
 
 def test_a_launch_that_is_interrupted_leaves_the_manager_closed(interrupt_after):
-    manager = sync({}, {"deeds": {("reset", 0): Wait(0.6)}})
-    interrupt_after(0.2)
+    manager = sync({}, {"deeds": {("reset", 0): interrupt_manager}})
     with pytest.raises(Interrupt):
         manager.launch()
     assert manager.closed
@@ -533,8 +538,8 @@ def test_a_process_that_a_part_of_a_request_was_sent_to_is_ended(interrupt_after
     manager = sync({}, {})
     manager.launch()
     os.kill(manager.pid[0], signal.SIGSTOP)
-    interrupt_after(0.2)
     with pytest.raises(Interrupt):
+        interrupt_after(0.2)
         manager.step({0: np.zeros(300_000)})
     with pytest.raises(EnvDiedError, match="env 0 died in step: its process was killed"):
         act(manager, 1)

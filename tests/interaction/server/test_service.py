@@ -77,7 +77,7 @@ def test_nothing_is_left_after_many_rounds():
         warnings.simplefilter("error")
         for _ in range(50):
             work()
-        assert (open_files(), threading.active_count()) == (files, threads)
+        assert open_files() <= files and threading.active_count() <= threads
 
 
 def test_ten_starts_and_closes_with_the_default_times_do_not_take_five_seconds():

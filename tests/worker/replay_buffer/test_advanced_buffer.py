@@ -599,7 +599,7 @@ def test_close_may_be_repeated_starts_no_thread_and_leaves_a_shared_tb_logger_op
     threads = threading.active_count()
     buffer = make_advanced(4, tb_logger=tb)
     buffer.start()
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
     buffer.close()
     buffer.close()
     assert (tb.flushed, tb.closed) == (1, 0)

@@ -267,7 +267,7 @@ def test_close_may_be_repeated_leaves_no_thread_and_a_shared_tb_logger_open(make
     buffer.start()
     buffer.close()
     buffer.close()
-    assert (tb.flushed, tb.closed, threading.active_count()) == (1, 0, threads)
+    assert (tb.flushed, tb.closed) == (1, 0) and threading.active_count() <= threads
     buffer._enable_track_used_data = False
     buffer.push({"n": 0}, 0)
     assert buffer.count() == 1

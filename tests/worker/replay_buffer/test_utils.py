@@ -110,7 +110,7 @@ def test_the_limiter_agrees_with_one_that_fades_every_second(steps):
 def test_the_periodic_monitor_logs_each_period_once_and_starts_it_at_zero(clock, tb, caplog):
     threads = threading.active_count()
     monitor = PeriodicThruputMonitor("demo", EasyDict(seconds=10), logging.getLogger("thruput"), tb, clock)
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
     monitor.push_data_count += 4
     monitor.sample_data_count += 2
     monitor.remove_data_count += 1
@@ -164,7 +164,7 @@ def test_the_remover_deletes_files_on_its_thread_and_joins_it(tmp_path):
     assert threading.active_count() <= threads + 1
     remover.close()
     remover.close()
-    assert list(tmp_path.glob("f*")) == [] and threading.active_count() == threads
+    assert list(tmp_path.glob("f*")) == [] and threading.active_count() <= threads
 
 
 def test_a_remover_that_was_not_started_deletes_at_close(tmp_path):
