@@ -179,7 +179,7 @@ class Listener:
     """Accepts connections at `port`, within its `with` block, and runs `serve` in a thread for each."""
 
     def __init__(self, port=0):
-        self._sockets, self._threads = [], []
+        self.sockets, self._threads = [], []  # those of the connections
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port = self._listener.getsockname()[1]
 
@@ -191,7 +191,7 @@ class Listener:
         return self
 
     def __exit__(self, *exc_info):
-        for end in [self._listener, *self._sockets]:
+        for end in [self._listener, *self.sockets]:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
@@ -206,7 +206,7 @@ class Listener:
 
     def keep(self, end):
         """Close the socket `end` at the end of the block at the latest."""
-        self._sockets.append(end)
+        self.sockets.append(end)
         return end
 
     def _accept(self):

@@ -12,38 +12,31 @@ import requests
 
 from ding.interaction.server import client as client_module
 from ding.interaction.server.client import ConnectionPool, Limits
-from tests.interaction.fakes import DEADLINE_S, free_port, read_message
+from tests.interaction.fakes import DEADLINE_S, Listener, free_port, read_message
 
 MESSAGE = b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
+class Server(Listener):
+    """Calls `serve(client, stream)` for each connection."""
+
+    def __init__(self, serve):
+        super().__init__()
+        self._serve_stream = serve
+
+    def serve(self, client):
+        with client.makefile("rb") as stream:
+            self._serve_stream(client, stream)
+
+
 @contextlib.contextmanager
 def served(serve):
-    """A pool of connections to a server that calls `serve(client, stream)` for each connection."""
-    threads, clients = [], []
-
-    def run(client):
-        with contextlib.suppress(OSError), client, client.makefile("rb") as stream:
-            serve(client, stream)
-
-    def accept():
-        with contextlib.suppress(OSError):
-            while True:
-                clients.append(listener.accept()[0])
-                threads.append(threading.Thread(target=run, args=(clients[-1],), daemon=True))
-                threads[-1].start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        accepting = threading.Thread(target=accept, daemon=True)
-        accepting.start()
-        pool = ConnectionPool("127.0.0.1", listener.getsockname()[1], https=False)
-        yield pool, clients
+    """A pool of connections to a server that calls `serve(client, stream)` for each, and the server's sockets."""
+    with Server(serve) as server:
+        pool = ConnectionPool("127.0.0.1", server.port, https=False)
+        yield pool, server.sockets
         pool.close()
-        listener.shutdown(socket.SHUT_RDWR)
-        for thread in [accepting, *threads]:
-            thread.join(DEADLINE_S)
-            assert not thread.is_alive()
 
 
 def limits(reply_s=DEADLINE_S, within_s=DEADLINE_S):
