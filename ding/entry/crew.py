@@ -17,7 +17,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
-from ding.worker.transport.link import WorkerLetGo
+from ding.worker.transport.link import WorkerReleased
 from ding.worker.transport.stores import forget_memory_stores
 from ding.worker.transport.transport import Launch, get_transport
 
@@ -174,7 +174,7 @@ class ThreadSupervisor:
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
         """A worker is lost. True: another takes its place; False where there were too many."""
-        if isinstance(error, WorkerLetGo):  # another is there
+        if isinstance(error, WorkerReleased):  # another is there
             return True
         if not self._limit.take(name):
             return False

@@ -29,7 +29,7 @@ from ding.utils.default_helper import derive_seed
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
-from ding.worker.transport.link import WorkerLetGo
+from ding.worker.transport.link import WorkerReleased
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.config import actor_options, bundle
 from ding.worker.transport.ray.weights import start_server
@@ -239,7 +239,7 @@ class RaySupervisor:
             worker = self._workers.get(name)
             if worker is None or self._is_closed:
                 return False
-            if worker.place is not None and not isinstance(error, WorkerLetGo):
+            if worker.place is not None and not isinstance(error, WorkerReleased):
                 worker.kill()
             return True
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ding.entry.worker_process import KILL_S, WorkerDied, WorkerProcess
-from ding.worker.transport.link import WorkerLetGo
+from ding.worker.transport.link import WorkerReleased
 
 if TYPE_CHECKING:
     from ding.worker.coordinator.coordinator import Coordinator
@@ -99,7 +99,7 @@ class Supervisor:
             worker = self._workers.get(name)
             if worker is None or self._is_closed:
                 return False
-            if worker.pid is not None and not isinstance(error, WorkerLetGo):
+            if worker.pid is not None and not isinstance(error, WorkerReleased):
                 self._kill(worker)
                 self._wake.send_bytes(b"there is a deadline")
             return True

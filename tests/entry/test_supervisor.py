@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from ding.entry.supervisor import RestartLimit, Supervisor
 from ding.entry.worker_process import WorkerDied, WorkerPlan, WorkerProcess, close_all, wait_until_up
-from ding.worker.transport.link import WorkerLetGo
+from ding.worker.transport.link import WorkerReleased
 from tests.entry.test_worker_process import serve
 
 PATIENCE_S = 30
@@ -123,7 +123,7 @@ def test_a_loss_that_is_told_of_late_does_not_harm_the_next_life(supervise):
     kill(workers[0])
     run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
     pid = workers[0].pid
-    assert supervisor.lost("collector", "c0", WorkerLetGo("its task is lost, too")) is True
+    assert supervisor.lost("collector", "c0", WorkerReleased("its task is lost, too")) is True
     supervisor.end()
     assert (workers[0].pid, supervisor.restarts) == (pid, {"c0": 1})
     os.kill(pid, 0)

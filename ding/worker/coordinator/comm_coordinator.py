@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ding.utils.data.samples import part_of
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.chunk import from_text, pack_batches
-from ding.worker.transport.link import TaskFailed, WorkerLetGo, WorkerLost, connect, connect_all
+from ding.worker.transport.link import TaskFailed, WorkerLost, WorkerReleased, connect, connect_all
 from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
     COLLECTOR_DATA,
@@ -394,7 +394,7 @@ class CommCoordinator:
             else:
                 worker.link.drop(str(error))
             return error
-        return WorkerLetGo(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
+        return WorkerReleased(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
 
     def _run_to_end(self, run: TaskRun) -> bool:
         """Run the task; errors in it, in the worker or in a callback, are reported to the coordinator.

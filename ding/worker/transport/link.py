@@ -137,7 +137,7 @@ class WorkerLost(RuntimeError):
     """A worker cannot be reached, or did not answer in time; it is unknown whether it ran the task."""
 
 
-class WorkerLetGo(WorkerLost):
+class WorkerReleased(WorkerLost):
     """The coordinator had released the worker before the task was lost: another may have replaced it by now."""
 
 

@@ -12,7 +12,7 @@ from ding.worker.coordinator.comm_coordinator import TaskStalled
 from ding.worker.coordinator.worker_table import ReconnectSupervisor
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport import http_transport
-from ding.worker.transport.link import WorkerLetGo, WorkerLost
+from ding.worker.transport.link import WorkerLost, WorkerReleased
 from ding.worker.transport.stores import FolderPolicyStore, MemorySampleStore, forget_memory_stores
 from tests.worker.collector.parallel_fakes import GATES, Gate, collector_cfg, weights
 from tests.worker.coordinator.fakes import (
@@ -93,7 +93,7 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     first.expect("collector_data_task")
     until_gone(coordinator, "collector", "collector0")
     coordinator._commander.expect("notify_fail_collector_task", "c")
-    assert keeper.asked == [("collector", "collector0", WorkerLetGo)]
+    assert keeper.asked == [("collector", "collector0", WorkerReleased)]
     assert (coordinator._scheduler.free_count("collector"), "c" in coordinator._task_state) == (0, False)
     coordinator._commander.collector_tasks.append(collector_task("d"))
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
