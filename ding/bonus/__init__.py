@@ -1,4 +1,4 @@
-"""What trainings and evaluations return to programs that call them."""
+"""Return values of training and evaluation."""
 
 from ding.bonus.common import EvalReturn, TrainingReturn
 

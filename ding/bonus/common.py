@@ -1,4 +1,4 @@
-"""The results of a training and of an evaluation."""
+"""Return values of training and evaluation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 @dataclass
 class TrainingReturn:
-    """What a training returns.
+    """The result of a training run.
 
     Attributes:
-        wandb_url: the page of the run at Weights & Biases.
+        wandb_url: URL of the run at Weights & Biases.
     """
 
     wandb_url: str
@@ -20,11 +20,11 @@ class TrainingReturn:
 
 @dataclass
 class EvalReturn:
-    """What an evaluation returns.
+    """The result of an evaluation.
 
     Attributes:
-        eval_value: the mean of the returns.
-        eval_value_std: their standard deviation.
+        eval_value: Mean of the episode returns.
+        eval_value_std: Standard deviation of the episode returns.
     """
 
     eval_value: np.float32

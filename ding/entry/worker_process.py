@@ -36,7 +36,7 @@ from ding.utils.child_helper import (
     be_killed_with,
     descriptor_of,
     forget_secrets,
-    settle_in,
+    reset_inherited,
     without_secrets,
 )
 from ding.utils.default_helper import derive_seed, set_pkg_seed
@@ -141,7 +141,7 @@ class WorkerProcess:
             context: Any = multiprocessing.get_context(self.start_method)
             args = self._plan, ends, os.getpid()
             self._server: Any = context.Process(target=_serve_forks, args=args, name=f"fork_server_{self.name}")
-            # What could harm a forked process is undone in `settle_in`; the fork server computes nothing.
+            # What could harm a forked process is undone in `reset_inherited`; the fork server computes nothing.
             warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
             self._server.start()
         self._end = ProcessEnd(self._server)
@@ -294,7 +294,7 @@ def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int) -> None:
     `{"kill": pid}` and `{"again": True}`. The worker itself tells `{"port": ..., "pid": ...}` when it takes tasks, and
     `{"failure": traceback}` when it fails.
     """
-    settle_in()
+    reset_inherited()
     forget_secrets()  # the worker is forked from here, and has the token in its config
     # What ends the group of the caller, as `timeout` and a closed terminal do, must not end this process before it has
     # seen to its worker.
@@ -365,7 +365,7 @@ def quiet_flask() -> None:
 
 def _work(plan: WorkerPlan, ends: _Ends, life: int, server_pid: int) -> None:
     """Be the process of a worker."""
-    settle_in()
+    reset_inherited()
     be_killed_with(server_pid)
     os.setpgid(0, 0)
     if plan.is_quiet:

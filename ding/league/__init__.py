@@ -1,4 +1,4 @@
-"""Leagues: who plays against whom while players are trained, and how they compare."""
+"""Leagues: players, matchmaking, records and ratings for self-play training."""
 
 from typing import TYPE_CHECKING
 
@@ -32,5 +32,5 @@ __all__ = [
     "uniform",
 ]
 
-# They need a package that only those install who rate players.
+# They need the optional package trueskill.
 __getattr__ = lazy_names(__name__, dict.fromkeys(("LeagueMetricEnv", "PlayerRating"), "ding.league.rating"))

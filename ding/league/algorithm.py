@@ -1,4 +1,4 @@
-"""Whom to play against: probabilities from win rates."""
+"""Matchmaking: probabilities of opponents from win rates."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from collections.abc import Callable
 import numpy as np
 
 _WEIGHTINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "squared": lambda rates: (1 - rates) ** 2,  # those who are hard to beat
-    "variance": lambda rates: rates * (1 - rates),  # those of about the same strength
+    "squared": lambda rates: (1 - rates) ** 2,  # prefers opponents that are hard to beat
+    "variance": lambda rates: rates * (1 - rates),  # prefers opponents of the same strength
 }
 
 
 def pfsp(win_rates: np.ndarray, weighting: str) -> np.ndarray:
-    """Prioritized fictitious self-play: how probable each opponent should be.
+    """Returns the probability [opponents] of each opponent by prioritized fictitious self-play.
 
     Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement learning" (2019), Methods.
 
     Args:
-        win_rates: [opponents], in [0, 1], against each of them.
-        weighting: 'squared', the weight is (1 - x)^2, or 'variance', x(1 - x).
-
-    Returns:
-        [opponents], their sum is 1. Where all weights are 0 they are equally probable.
+        win_rates: [opponents], the win rates x in [0, 1] against each opponent.
+        weighting: 'squared' for weights (1 - x)^2, 'variance' for x (1 - x). If all weights are 0, the probabilities
+            are equal.
 
     Raises:
-        KeyError: there is no such weighting.
-        ValueError: `win_rates` is empty or not of one dimension, or has values outside [0, 1].
+        KeyError: If `weighting` has another value.
+        ValueError: If `win_rates` is empty, not one-dimensional, or has values outside [0, 1].
 
     Example:
         >>> pfsp(np.array([0.0, 0.5, 1.0]), "squared").tolist()
@@ -36,12 +34,12 @@ def pfsp(win_rates: np.ndarray, weighting: str) -> np.ndarray:
         raise KeyError(f"weighting = {weighting!r} is not allowed; it must be one of {', '.join(_WEIGHTINGS)}")
     rates = np.asarray(win_rates, dtype=np.float64)
     if rates.ndim != 1 or not len(rates) or not np.all((rates >= 0) & (rates <= 1)):
-        raise ValueError(f"win_rates must be a vector of numbers in [0, 1], got {win_rates!r}")
+        raise ValueError(f"win_rates = {win_rates!r} is not allowed; it must be a vector of numbers in [0, 1]")
     weights = _WEIGHTINGS[weighting](rates)
     total = weights.sum()
     return weights / total if total > 0 else uniform(rates)
 
 
 def uniform(win_rates: np.ndarray) -> np.ndarray:
-    """The same probability for each opponent."""
+    """Returns the same probability for each opponent."""
     return np.full(len(win_rates), 1 / len(win_rates))

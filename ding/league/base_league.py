@@ -1,4 +1,4 @@
-"""A league: players that are trained, earlier selves of them, and who plays against whom."""
+"""The base class of leagues."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from easydict import EasyDict
 
 from ding.league.checkpoints import copy_checkpoint
 from ding.league.league_config import (
-    active_seats,
+    active_player_specs,
     check_league_config,
     merge_league_config,
     metric_settings,
     pretrained_path,
-    pretrained_seats,
+    pretrained_player_specs,
 )
 from ding.league.league_state import league_state, restore_league
 from ding.league.player import ActivePlayer, HistoricalPlayer, Player, create_player
@@ -35,39 +35,39 @@ _logger = logging.getLogger("ding")
 
 
 class BaseLeague(ABC):
-    """Keeps players, their records and ratings, and gives jobs. Thread-safe.
+    """Manages players, their records and ratings, and creates jobs. Thread-safe.
 
-    A subclass says what a job is (`_get_job_info`), and what becomes of a player when something is told of it
-    (`_update_player`) and after a snapshot (`_mutate_player`).
+    A subclass defines what a job is (`_get_job_info`), and how a player changes by an update (`_update_player`) and
+    after a snapshot (`_mutate_player`).
 
-    Ratings need the package trueskill; it is loaded when one of them is first asked for.
+    Ratings need the package trueskill, which is imported on first access to a rating.
 
     Args:
-        cfg: merged into the defaults; its `active_players` replace them. `path_policy`, the folder of the weights, must
-            be given; the folder is made with its parents.
+        cfg: Overrides the defaults; `active_players` is replaced, not merged. `path_policy`, the folder of the weights,
+            is required. It is created with its parents.
 
     Attributes:
-        cfg: the merged config.
-        active_players: as many of each type, for each category, as `cfg.active_players` = `{type: count}` says; they
-            are called `<type>_<category>_<number>`, their weights are `<path_policy>/<name>_ckpt.pth`.
-        historical_players: in the order in which they came.
-        payoff: the records of all players.
+        cfg: The merged config.
+        active_players: `cfg.active_players` = `{type: count}` players for each category. Their names are
+            `<type>_<category>_<number>`, their weights `<path_policy>/<name>_ckpt.pth`.
+        historical_players: The snapshots, oldest first.
+        payoff: The records of all players.
 
     Raises:
-        ConfigError: a value is not allowed, or missing.
-        KeyError: no player is registered under a type.
-        FileNotFoundError: weights to begin with are not there.
-        OSError: the folder cannot be made.
+        ConfigError: If a value is missing or not allowed.
+        KeyError: If no player of a type is registered.
+        FileNotFoundError: If pretrained weights are missing.
+        OSError: If the folder cannot be created.
     """
 
     config: dict[str, Any] = {
         "league_type": "base",
         "import_names": ["ding.league"],
         "player_category": ["default"],
-        # How many players of which type, for each category.
+        # Number of players of each type, for each category.
         "active_players": {},
-        # Whether players begin with the weights in `pretrain_checkpoint_path`, by category, and whether there are
-        # opponents with these weights, too.
+        # Whether players start with the weights in `pretrain_checkpoint_path`, which are given by category, and whether
+        # historical players with these weights are added.
         "use_pretrain": False,
         "use_pretrain_init_historical": False,
         "pretrain_checkpoint_path": {"default": "default_cate_pretrain.pth"},
@@ -78,7 +78,7 @@ class BaseLeague(ABC):
 
     @classmethod
     def default_config(cls) -> EasyDict:
-        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
+        """Returns a copy of the default configuration, with `cfg_type` = `<ClassName>Dict`."""
         return default_config_of(cls)
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
@@ -97,7 +97,7 @@ class BaseLeague(ABC):
             self._make_pretrained_opponents()
 
     def _make_active_players(self) -> None:
-        for kind, category, player_id in active_seats(self.cfg):
+        for kind, category, player_id in active_player_specs(self.cfg):
             path = os.path.join(self.path_policy, f"{player_id}_ckpt.pth")
             if self.cfg.use_pretrain:
                 copy_checkpoint(pretrained_path(self.cfg, category), path, follow_links=True)
@@ -108,7 +108,7 @@ class BaseLeague(ABC):
             self.payoff.add_player(player)
 
     def _make_pretrained_opponents(self) -> None:
-        for (kind, category, player_id), parent_id in pretrained_seats(self.cfg):
+        for (kind, category, player_id), parent_id in pretrained_player_specs(self.cfg):
             path = os.path.join(self.path_policy, f"{player_id}_ckpt.pth")
             copy_checkpoint(pretrained_path(self.cfg, category), path, follow_links=True)
             of_kind = self.cfg.get(kind) or EasyDict()
@@ -121,20 +121,20 @@ class BaseLeague(ABC):
 
     @property
     def active_players_ids(self) -> list[str]:
-        """The names of the players that are trained."""
+        """The names of the active players."""
         return [player.player_id for player in self.active_players]
 
     @property
     def active_players_ckpts(self) -> list[str]:
-        """Where their weights lie."""
+        """The paths of the weights of the active players."""
         return [player.checkpoint_path for player in self.active_players]
 
     @property
     def metric_env(self) -> LeagueMetricEnv:
-        """What rates the players.
+        """The rating environment.
 
         Raises:
-            ImportError: the package trueskill is not installed.
+            ImportError: If trueskill is not installed.
         """
         with self._lock:
             if self._metric_env is None:
@@ -144,23 +144,23 @@ class BaseLeague(ABC):
             return self._metric_env
 
     def create_rating(self, *args: Any, **kwargs: Any) -> Any:
-        """A rating; see `LeagueMetricEnv.create_rating`."""
+        """Create a rating; see `LeagueMetricEnv.create_rating`."""
         return self.metric_env.create_rating(*args, **kwargs)
 
     def get_player_by_id(self, player_id: str) -> Player:
-        """The player of that name.
+        """Returns the player with this name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: If the name is unknown.
         """
         player: Player = _find([*self.active_players, *self.historical_players], player_id)
         return player
 
     def get_job_info(self, player_id: str | None = None, eval_flag: bool = False) -> dict[str, Any]:
-        """Games for an active player, the first one by default; see `_get_job_info`.
+        """Create a job for an active player, by default the first one; see `_get_job_info`.
 
         Raises:
-            KeyError: there is no such active player.
+            KeyError: If the name is unknown.
         """
         with self._lock:
             player = self.active_players[0] if player_id is None else _find(self.active_players, player_id)
@@ -168,25 +168,22 @@ class BaseLeague(ABC):
 
     @abstractmethod
     def _get_job_info(self, player: ActivePlayer, eval_flag: bool = False) -> dict[str, Any]:
-        """Games for `player`: `launch_player`, its name, and whatever those must know who have them played."""
+        """Create a job for `player`: `launch_player`, its name, and whatever else the collector needs."""
 
     def judge_snapshot(self, player_id: str, force: bool = False) -> bool:
-        """Add the player as it is now to the historical players if it is trained enough, or with `force`.
+        """Take a snapshot of an active player if it is trained enough, or with `force`. Returns whether it was taken.
 
-        A further snapshot of the same iteration only replaces the weights.
-
-        Returns:
-            whether a snapshot was taken.
+        A second snapshot of the same iteration only replaces the weights.
 
         Raises:
-            KeyError: there is no such active player.
-            FileNotFoundError: it has no weights yet.
+            KeyError: If the name is unknown.
+            FileNotFoundError: If the player has no weights yet.
         """
         with self._lock:
             player = _find(self.active_players, player_id)
             if not (force or player.is_trained_enough()):
                 return False
-            historical = player.snapshot(self)  # in the place of the metric env, which is loaded when it is needed
+            historical = player.snapshot(self)  # instead of the metric env, which is imported when it is needed
             self.save_checkpoint(player.checkpoint_path, historical.checkpoint_path)
             if all(known.player_id != historical.player_id for known in self.historical_players):
                 self._add_historical(historical)
@@ -198,40 +195,40 @@ class BaseLeague(ABC):
         """Copy weights for a snapshot.
 
         Raises:
-            FileNotFoundError: there are none.
+            FileNotFoundError: If `src_checkpoint` does not exist.
         """
         copy_checkpoint(src_checkpoint, dst_checkpoint)
 
     @abstractmethod
     def _mutate_player(self, player: ActivePlayer) -> None:
-        """What becomes of a player after its snapshot."""
+        """Change a player after its snapshot."""
 
     def update_active_player(self, player_info: Mapping[str, Any]) -> Any:
-        """Take news of an active player; see `_update_player`.
+        """Update an active player; see `_update_player`.
 
         Args:
-            player_info: `player_id` and the news.
+            player_info: `player_id` and the updated values.
 
         Returns:
-            what `_update_player` returns; None where the player is unknown, which is logged.
+            The result of `_update_player`. None, after an error is logged, if the player is unknown.
         """
         with self._lock:
             try:
                 player = _find(self.active_players, player_info["player_id"])
             except KeyError as e:
-                _logger.error("the news %r are ignored: %s", player_info, e)
+                _logger.error("ignored the update %r: %s", player_info, e)
                 return None
             return self._update_player(player, player_info)
 
     @abstractmethod
     def _update_player(self, player: ActivePlayer, player_info: Mapping[str, Any]) -> Any:
-        """Take news of a player."""
+        """Update a player."""
 
     def finish_job(self, job_info: Mapping[str, Any]) -> None:
-        """Count the games of a job in the records and, where `eval_flag` is true, in the ratings.
+        """Count the games of a job in the records and, if `eval_flag` is true, in the ratings.
 
         Args:
-            job_info: `player_id`, those of both players, and `result`; see `BattleSharedPayoff.update`.
+            job_info: `player_id`, the names of both players, and `result`; see `BattleSharedPayoff.update`.
         """
         with self._lock:
             if not self.payoff.update(job_info) or not job_info.get("eval_flag", False):
@@ -242,25 +239,25 @@ class BaseLeague(ABC):
                 home.rating, away.rating = self.metric_env.rate_1vs1(home.rating, away.rating, result=results)
 
     def state_dict(self) -> dict[str, Any]:
-        """The players, their records and their ratings, in plain values and arrays; the weights are not in it."""
+        """Returns the players, their records and ratings, in plain values and arrays, without the weights."""
         with self._lock:
             return league_state(self)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on with the league that a `state_dict` tells of, the weights of whose players must be in `path_policy`.
+        """Restore a `state_dict`. The weights of its players must be in `path_policy`.
 
         Raises:
-            KeyError: its active players are others.
+            KeyError: If its active players differ.
         """
         with self._lock:
             for player in restore_league(self, state_dict):
                 self._add_historical(player)
 
     def player_rank(self, string: bool = False) -> dict[str, float] | str:
-        """The ratings of all players, as one number each: `PlayerRating.exposure`.
+        """Returns the rating of each player as a number, `PlayerRating.exposure`.
 
         Args:
-            string: as a table, best first.
+            string: Whether to return a table, best first, instead of a dict.
         """
         with self._lock:
             players: list[Player] = [*self.active_players, *self.historical_players]
@@ -278,14 +275,14 @@ def _find(players: list[Any], player_id: Any) -> Any:
         if player.player_id == player_id:
             return player
     names = ", ".join(player.player_id for player in players)
-    raise KeyError(f"the player {player_id!r} is unknown; there are {names or 'none'}")
+    raise KeyError(f"the player {player_id!r} is unknown; the players are {names or 'none'}")
 
 
 def create_league(cfg: Mapping[str, Any], *args: Any) -> BaseLeague:
-    """The league of the type `cfg['league_type']`, after importing `cfg['import_names']`.
+    """Import `cfg['import_names']`, then create the league `cfg['league_type']`.
 
     Raises:
-        KeyError: no league is registered under that type.
+        KeyError: If no league of this type is registered.
     """
     import_module(cfg.get("import_names", []))
     league: BaseLeague = LEAGUE_REGISTRY.get(cfg.get("league_type", ""))(cfg, *args)

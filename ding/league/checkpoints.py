@@ -1,4 +1,4 @@
-"""Files of weights of the players of a league."""
+"""Copies of the checkpoints of players."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from ding.utils.file_helper import atomic_write
 
 
 def copy_checkpoint(source: str, target: str, follow_links: bool = False) -> None:
-    """Copy a file of weights; `target` appears whole, with its folder.
+    """Copy a file of weights atomically. Creates the folder of `target`.
 
     Args:
-        follow_links: whether `source` may be a symbolic link. Not in a folder that others can write to: they would
-            choose which file is copied.
+        source: Path of the file.
+        target: Path of the copy.
+        follow_links: Whether `source` may be a symbolic link. Must be false for folders that other users can write to,
+            because they could choose the file that is copied.
 
     Raises:
-        FileNotFoundError: there is no `source`.
-        OSError: it is a symbolic link, or the copy cannot be written.
+        FileNotFoundError: If `source` does not exist.
+        OSError: If it is a symbolic link and `follow_links` is false, or the copy cannot be written.
     """
     flags = os.O_RDONLY | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
     try:
         descriptor = os.open(source, flags)
     except FileNotFoundError as e:
-        raise FileNotFoundError(e.errno, "there are no weights to copy; has a learner written them?", source) from e
+        raise FileNotFoundError(e.errno, "no weights to copy; check that a learner has written them", source) from e
     with open(descriptor, "rb") as content, atomic_write(target) as copy:
         shutil.copyfileobj(content, copy)

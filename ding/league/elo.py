@@ -8,16 +8,19 @@ _SCORES = {1: 1.0, 0: 0.5, -1: 0.0}
 
 
 def get_elo(rating_a: int, rating_b: int, result: int, k_factor: int = 32, beta: int = 200) -> tuple[int, int]:
-    """The Elo ratings of two players after a game: `R' = R + K (S - 1 / (1 + 10^(-(R - R_other) / (2 beta))))`.
+    """Returns the rounded Elo ratings of two players after a game.
+
+    `R' = R + K (S - 1 / (1 + 10^(-(R - R_other) / (2 beta))))`, where the score S is 1 for a win, 0.5 for a draw and 0
+    for a loss.
 
     Args:
-        result: of the first player: 1 a win, 0 a draw, -1 a loss.
-
-    Returns:
-        both ratings, rounded.
+        rating_a, rating_b: The ratings before the game.
+        result: Result of the first player: 1 for a win, 0 for a draw, -1 for a loss.
+        k_factor: K, the maximum change of a rating.
+        beta: Half the difference of ratings at which the odds are 10 to 1.
 
     Raises:
-        ValueError: `result` is none of these.
+        ValueError: If `result` has another value.
 
     Example:
         >>> get_elo(1613, 1573, 0), get_elo(1611, 1575, 1)
@@ -32,18 +35,16 @@ def get_elo(rating_a: int, rating_b: int, result: int, k_factor: int = 32, beta:
 def get_elo_array(
     rating: np.ndarray, result: np.ndarray, game_count: np.ndarray, k_factor: int = 32, beta: int = 200
 ) -> np.ndarray:
-    """The Elo ratings of many players after the games of a round, all rated by the ratings from before it.
+    """Returns the rounded Elo ratings [players] after a round of games, all computed from the ratings before it.
 
     Args:
-        rating: [players].
-        result: [players, players], at [a, b] the wins of a over b less its losses.
-        game_count: [players, players], at [a, b] how many games a and b have played.
-
-    Returns:
-        [players], rounded.
+        rating: [players], the ratings before the round.
+        result: [players, players], at [a, b] the wins of a against b minus its losses.
+        game_count: [players, players], at [a, b] the number of games of a and b.
+        k_factor, beta: See `get_elo`.
 
     Raises:
-        ValueError: the shapes do not fit.
+        ValueError: If the shapes do not match.
 
     Example:
         >>> games = np.array([[0, 1], [1, 0]])
@@ -54,8 +55,8 @@ def get_elo_array(
     square = (len(rating), len(rating))
     if rating.ndim != 1 or result.shape != square or game_count.shape != square:
         raise ValueError(
-            "shapes must be [players], [players, players] and [players, players], got "
-            f"{rating.shape}, {result.shape} and {game_count.shape}"
+            f"shapes {rating.shape}, {result.shape} and {game_count.shape} are not allowed; they must be [players], "
+            "[players, players] and [players, players]"
         )
     expected = 1 / (1 + 10 ** ((rating[None, :] - rating[:, None]) / (2 * beta)))
     gains = (result + game_count) / 2 - game_count * expected

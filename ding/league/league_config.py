@@ -1,4 +1,4 @@
-"""The config section of a league: what it may hold, and who plays by it."""
+"""The config section of a league: its checks, and the players that it defines."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _RULES: dict[str, Rule] = {
 }
 
 
-class Seat(NamedTuple):
-    """A player that is wanted."""
+class PlayerSpec(NamedTuple):
+    """A player that the config defines."""
 
     kind: str
     category: str
@@ -42,7 +42,7 @@ class Seat(NamedTuple):
 
 
 def merge_league_config(defaults: Mapping[str, Any], cfg: Mapping[str, Any]) -> EasyDict:
-    """`cfg` over `defaults`; its `active_players` replace the default ones. Neither is changed."""
+    """Returns `defaults` updated by `cfg`, with `active_players` replaced. Neither argument is changed."""
     merged = EasyDict(deep_merge_dicts(dict(defaults), copy.deepcopy(dict(cfg))))
     if "active_players" in cfg:
         merged.active_players = EasyDict(cfg["active_players"])
@@ -50,10 +50,10 @@ def merge_league_config(defaults: Mapping[str, Any], cfg: Mapping[str, Any]) -> 
 
 
 def check_league_config(cfg: Mapping[str, Any], where: str) -> None:
-    """Check a merged section; the sections of the types of players, which may be called anything, are left to these.
+    """Check a merged section, except for the sections of player types, which the players check.
 
     Raises:
-        ConfigError: a value is not allowed, or missing.
+        ConfigError: If a value is missing or not allowed.
     """
     of_types = {key: anything for key, value in cfg.items() if isinstance(value, Mapping) and key not in _RULES}
     check_config(cfg, where, {**of_types, **_RULES}, required=("path_policy",))
@@ -61,15 +61,15 @@ def check_league_config(cfg: Mapping[str, Any], where: str) -> None:
 
 
 def metric_settings(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `LeagueMetricEnv`."""
+    """Returns the arguments of `LeagueMetricEnv`."""
     return {key: value for key, value in cfg["metric"].items() if key in _METRIC}
 
 
-def active_seats(cfg: Mapping[str, Any]) -> Iterator[Seat]:
-    """The players that are to be trained: of each type, for each category, as many as `active_players` says.
+def active_player_specs(cfg: Mapping[str, Any]) -> Iterator[PlayerSpec]:
+    """Yields the active players: for each category, `active_players[type]` players of each type.
 
     Raises:
-        ConfigError: a number, or part of a name, is not allowed.
+        ConfigError: If a number, or part of a name, is not allowed.
     """
     for kind, count in cfg["active_players"].items():
         allowed = integer(0)(count)
@@ -79,41 +79,41 @@ def active_seats(cfg: Mapping[str, Any]) -> Iterator[Seat]:
             for part in (kind, category):
                 if not isinstance(part, str) or not re.fullmatch(r"[\w-]+", part):
                     raise ConfigError(
-                        f"{part!r} in active_players or player_category is not allowed: it becomes part of the name of "
-                        "a file, so it must consist of letters, digits, '_' and '-'"
+                        f"{part!r} in active_players or player_category is not allowed: it becomes part of a file "
+                        "name, so it must consist of letters, digits, '_' and '-'"
                     )
             for index in range(int(count)):
-                yield Seat(kind, category, f"{kind}_{category}_{index}")
+                yield PlayerSpec(kind, category, f"{kind}_{category}_{index}")
 
 
-def pretrained_seats(cfg: Mapping[str, Any]) -> Iterator[tuple[Seat, str]]:
-    """The historical players to begin with, and whose earlier selves they are: one for each category.
+def pretrained_player_specs(cfg: Mapping[str, Any]) -> Iterator[tuple[PlayerSpec, str]]:
+    """Yields the initial historical players, one for each category, and the names of their parents.
 
     Raises:
-        ConfigError: it is not clear of which type.
+        ConfigError: If their type is ambiguous.
     """
     kinds = [key for key in cfg if "main_player" in key] or list(cfg["active_players"])
     if len(kinds) != 1:
         raise ConfigError(
             "use_pretrain_init_historical needs exactly one config key that contains 'main_player' or, without any, "
-            f"one type of active players; there are {', '.join(kinds) or 'none'}"
+            f"one type of active players; found {', '.join(kinds) or 'none'}"
         )
     for category in cfg["player_category"]:
         parent_id = f"{kinds[0]}_{category}_0"
-        yield Seat(kinds[0], category, f"{parent_id}_pretrain_historical"), parent_id
+        yield PlayerSpec(kinds[0], category, f"{parent_id}_pretrain_historical"), parent_id
 
 
 def pretrained_path(cfg: Mapping[str, Any], category: str) -> str:
-    """Where the weights lie that players of this category begin with.
+    """Returns the path of the pretrained weights of a category.
 
     Raises:
-        ConfigError: `pretrain_checkpoint_path` does not tell.
+        ConfigError: If `pretrain_checkpoint_path` does not have it.
     """
     paths = cfg["pretrain_checkpoint_path"]
     path = paths.get(category) if isinstance(paths, Mapping) else None
     if not isinstance(path, str):
         raise ConfigError(
-            f"pretrain_checkpoint_path = {paths!r} is not allowed; it must be a dict that holds the path of a file for "
-            f"the category {category!r}"
+            f"pretrain_checkpoint_path = {paths!r} is not allowed; it must be a dict with the path of a file for the "
+            f"category {category!r}"
         )
     return path

@@ -1,4 +1,4 @@
-"""What a league is, in plain values and arrays, and back."""
+"""Saving and restoring the state of a league."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def league_state(league: BaseLeague) -> dict[str, Any]:
-    """The players, their records and their ratings. Where weights lie is told by the names of their files."""
+    """Returns the players, their records and ratings. Checkpoints are saved by file name."""
     return {
         "active_players": {player.player_id: player.state_dict() for player in league.active_players},
         "historical_players": [
@@ -31,22 +31,23 @@ def league_state(league: BaseLeague) -> dict[str, Any]:
 
 
 def restore_league(league: BaseLeague, state: Mapping[str, Any]) -> list[HistoricalPlayer]:
-    """Put a league into a `league_state`; returns the historical players that are to be added to it.
+    """Restore a `league_state` and return the historical players that the caller has to add.
 
     Raises:
-        KeyError: its active players are others.
+        KeyError: If its active players differ.
     """
     active, states = {player.player_id: player for player in league.active_players}, state["active_players"]
     if active.keys() != states.keys():
         raise KeyError(
-            f"the state is of a league with the active players {', '.join(states)}; this one has {', '.join(active)}"
+            f"the state has the active players {', '.join(states)}, the league {', '.join(active)}; create the league "
+            "with the config of the state"
         )
     for player_id, own in active.items():
         own.load_state_dict(states[player_id], league.create_rating)
-    there = {player.player_id: player for player in league.historical_players}
+    known = {player.player_id: player for player in league.historical_players}
     added = []
     for each in state["historical_players"]:
-        player = there.get(each["player_id"])
+        player = known.get(each["player_id"])
         if player is None:
             player = _historical(league, active, each)
             added.append(player)

@@ -1,4 +1,4 @@
-"""Ratings of players; those by TrueSkill are loaded when they are first used, because they need another package."""
+"""Ratings of players. TrueSkill ratings are imported on first access, because they need the package trueskill."""
 
 from typing import TYPE_CHECKING
 

@@ -32,22 +32,22 @@ class OneVsOneLeague(BaseLeague):
         "league_type": "one_vs_one",
         "active_players": {"naive_sp_player": 1},
         "naive_sp_player": {
-            # Iterations after which a snapshot may be taken; after twice as many it is.
+            # Number of iterations after which a snapshot may be taken. After twice as many, it is always taken.
             "one_phase_step": 10,
-            # How often each kind of opponent is played.
+            # Probability of each kind of opponent.
             "branch_probs": {"pfsp": 0.5, "sp": 0.5},
-            # What the win rates against all earlier selves must exceed for a snapshot before that.
+            # Win rate against all historical players that an early snapshot requires.
             "strong_win_rate": 0.7,
         },
     }
 
     def _get_job_info(self, player: ActivePlayer, eval_flag: bool = False) -> dict[str, Any]:
-        """Games for `player`.
+        """Create a job for `player`.
 
         Returns:
-            `agent_num`, `launch_player` (its name), and in lists for those who play: `player_id`, `checkpoint_path` and
-            `player_active_flag` (whether the player is trained). In an evaluation there is one of them, and
-            `eval_opponent`.
+            `agent_num`, `launch_player` (its name), and lists for all players of the game: `player_id`,
+            `checkpoint_path` and `player_active_flag` (whether the player is trained). An evaluation has one player,
+            and `eval_opponent`.
         """
         opponent = player.get_job(eval_flag)["opponent"]
         players = [player] if eval_flag else [player, opponent]
@@ -61,13 +61,12 @@ class OneVsOneLeague(BaseLeague):
         return {**job_info, "eval_opponent": opponent} if eval_flag else job_info
 
     def _mutate_player(self, player: ActivePlayer) -> None:
-        """Nothing: it is trained on."""
+        """Do nothing: the player continues training."""
 
     def _update_player(self, player: ActivePlayer, player_info: Mapping[str, Any]) -> bool:
-        """Take news of a player: `train_iteration`, or `eval_win`, whether it has won an evaluation.
+        """Update a player by `train_iteration`, or by `eval_win`, whether it won an evaluation.
 
-        Returns:
-            whether its evaluations get harder from now on.
+        Returns whether the difficulty of its evaluations increased.
         """
         if "train_iteration" in player_info:
             player.total_agent_step = player_info["train_iteration"]

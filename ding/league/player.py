@@ -1,4 +1,4 @@
-"""The players of a league: those that are trained, and earlier selves of them."""
+"""The players of a league: active ones, which are trained, and historical ones, their snapshots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from ding.data.random_source import generator_state, new_generator, set_generator_state
 from ding.league.algorithm import pfsp
-from ding.league.lazy_rating import rating_settings
 from ding.utils.config_helper import ConfigError, check_config, instance_of, integer, number
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import PLAYER_REGISTRY
@@ -20,21 +19,24 @@ if TYPE_CHECKING:
     from ding.league.shared_payoff import BattleSharedPayoff
 
 _SUFFIX = ".pth"
+# Arguments of `create_rating`, and the corresponding attributes of a rating.
+_ATTRIBUTES = (("mu", "mu"), ("sigma", "sigma"), ("elo_init", "elo"))
 
 
 class Player:
-    """Somebody who plays: weights in a file, a record against all others, and a rating.
+    """A player: a checkpoint, a record against all other players, and a rating.
 
     Args:
-        cfg: the settings of the player's type.
-        category: the kind of player: a race, say.
-        init_payoff: the records of all players.
-        checkpoint_path: where its weights lie.
-        total_agent_step: how long it has been trained, in iterations.
-        rating: a `PlayerRating`, or a function that makes it when it is first asked for.
+        cfg: The settings of the player's type.
+        category: Category of the player, such as a race.
+        init_payoff: The records of all players.
+        checkpoint_path: Path of its weights.
+        player_id: Its unique name.
+        total_agent_step: Number of iterations it has been trained.
+        rating: A `PlayerRating`, or a function that creates it on first access.
 
     Raises:
-        TypeError: `total_agent_step` is no integer.
+        TypeError: If `total_agent_step` is not an integer.
     """
 
     _name = "BasePlayer"
@@ -60,7 +62,7 @@ class Player:
 
     @property
     def category(self) -> str:
-        """The kind of player."""
+        """Category of the player."""
         return self._category
 
     @property
@@ -70,17 +72,17 @@ class Player:
 
     @property
     def checkpoint_path(self) -> str:
-        """Where its weights lie."""
+        """Path of its weights."""
         return self._checkpoint_path
 
     @property
     def player_id(self) -> str:
-        """Its name, which no other player has."""
+        """Its unique name."""
         return self._player_id
 
     @property
     def total_agent_step(self) -> int:
-        """How long it has been trained, in iterations."""
+        """Number of iterations it has been trained."""
         return self._total_agent_step
 
     @total_agent_step.setter
@@ -101,11 +103,11 @@ class Player:
         self._rating = rating
 
     def state_dict(self) -> dict[str, Any]:
-        """What changes in the course of a training, in plain values and arrays."""
+        """Returns what changes during training, in plain values and arrays."""
         return {"total_agent_step": self.total_agent_step, "rating": rating_settings(self._rating)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], create_rating: Callable[..., Any]) -> None:
-        """Take over a `state_dict`; `create_rating` makes the rating when it is asked for."""
+        """Restore a `state_dict`. `create_rating` creates the rating on first access."""
         self.total_agent_step = state_dict["total_agent_step"]
         if state_dict["rating"] is not None:
             self._rating = partial(create_rating, **state_dict["rating"])
@@ -116,11 +118,11 @@ class Player:
 
 @PLAYER_REGISTRY.register("historical_player")
 class HistoricalPlayer(Player):
-    """An earlier self of another player; it is not trained.
+    """A snapshot of another player; it is not trained.
 
     Args:
-        args: see `Player`.
-        parent_id: whose self it is.
+        args: See `Player`.
+        parent_id: Name of the player that it is a snapshot of.
     """
 
     _name = "HistoricalPlayer"
@@ -131,12 +133,12 @@ class HistoricalPlayer(Player):
 
     @property
     def parent_id(self) -> str:
-        """Whose earlier self it is."""
+        """Name of the player that it is a snapshot of."""
         return self._parent_id
 
 
 class _Branch(NamedTuple):
-    """A way to find an opponent, and how often it is gone."""
+    """A way to choose an opponent, and its probability."""
 
     name: str
     prob: float
@@ -145,16 +147,16 @@ class _Branch(NamedTuple):
 class ActivePlayer(Player):
     """A player that is trained.
 
-    It chooses its opponents by branches: for each `{name: probability}` in `branch_probs` there is a method
-    `_<name>_branch()` that returns one.
+    It chooses its opponents by branches: for each `{name: probability}` in `branch_probs`, the method
+    `_<name>_branch()` returns an opponent.
 
     Args:
-        args, kwargs: see `Player`. The settings are `one_phase_step` (iterations after which a snapshot may be taken;
-            after twice as many it is), `branch_probs` and `strong_win_rate` (what the win rates against all earlier
-            selves must exceed for a snapshot within the second phase).
+        args, kwargs: See `Player`. The settings are `one_phase_step`, `branch_probs` and `strong_win_rate`. A snapshot
+            may be taken after `one_phase_step` iterations if the win rates against all historical players exceed
+            `strong_win_rate`, and is always taken after twice as many.
 
     Raises:
-        ConfigError: a value is not allowed, or missing; there is no method for a branch.
+        ConfigError: If a value is missing or not allowed, or a branch has no method.
     """
 
     _name = "ActivePlayer"
@@ -178,7 +180,7 @@ class ActivePlayer(Player):
             if allowed is not None or not hasattr(self, f"_{name}_branch"):
                 raise ConfigError(
                     f"player {self.player_id}: branch_probs.{name} = {prob!r} is not allowed; it must be "
-                    f"{allowed or f'the name of a branch, and {type(self).__name__} has no method _{name}_branch'}"
+                    f"{allowed or f'the name of a branch, but {type(self).__name__} has no method _{name}_branch'}"
                 )
         total = sum(prob for _, prob in branches)
         if abs(total - 1) > 1e-6:
@@ -196,10 +198,10 @@ class ActivePlayer(Player):
         set_generator_state(self._rng, state_dict["rng"])
 
     def is_trained_enough(self, select_fn: Callable[[Player], bool] | None = None) -> bool:
-        """Whether it is time for a snapshot; if so, the next one is counted from here.
+        """Returns whether a snapshot is due. If so, the next phase starts.
 
         Args:
-            select_fn: the players that it must beat for an early snapshot; all historical ones by default.
+            select_fn: Selects the players that it must beat for an early snapshot; by default all historical ones.
         """
         step_passed = self.total_agent_step - self._last_enough_step
         if step_passed < self._one_phase_step:
@@ -210,7 +212,7 @@ class ActivePlayer(Player):
         return True
 
     def _is_strong(self, select_fn: Callable[[Player], bool]) -> bool:
-        # One by one, for this is asked after each iteration: most times the first one is not beaten yet.
+        # One by one, because this is called after each iteration, and usually the first rival is not beaten.
         has_rival = False
         for rival in filter(select_fn, self._payoff.players):
             has_rival = True
@@ -219,12 +221,12 @@ class ActivePlayer(Player):
         return has_rival
 
     def snapshot(self, metric_env: Any) -> HistoricalPlayer:
-        """Itself as it is now, with the mean of its rating; whoever calls this copies the weights.
+        """Returns a historical player of the current state, with the mean of its rating. The caller copies the weights.
 
         Args:
-            metric_env: makes the rating; see `LeagueMetricEnv`.
+            metric_env: Creates the rating; see `LeagueMetricEnv`.
         """
-        # Where nobody has asked for the own rating yet, it is, as a rule, that of a new player.
+        # A rating that was never accessed is usually that of a new player.
         mu = (rating_settings(self._rating) or {}).get("mu")
         stem = self._checkpoint_path.removesuffix(_SUFFIX)
         return HistoricalPlayer(
@@ -239,11 +241,11 @@ class ActivePlayer(Player):
         )
 
     def mutate(self, info: Mapping[str, Any]) -> str | None:
-        """What becomes of it after a snapshot: the path of weights to begin anew with, or None to go on."""
+        """Returns the path of the weights to restart from after a snapshot, or None to continue."""
         return None
 
     def get_job(self, eval_flag: bool = False) -> dict[str, Any]:
-        """Whom to play against: `opponent` is a player or, for an evaluation, the name of a difficulty."""
+        """Choose an opponent. Returns `{'opponent': player}`, or the name of a difficulty for an evaluation."""
         if eval_flag:
             return {"opponent": self._eval_opponent_difficulty[self._eval_opponent_index]}
         names, probs = zip(*self._branch_probs, strict=True)
@@ -251,23 +253,23 @@ class ActivePlayer(Player):
         return {"opponent": getattr(self, f"_{branch}_branch")()}
 
     def increment_eval_difficulty(self) -> bool:
-        """Evaluate against the next difficulty from now on; False where there is none."""
+        """Switch evaluations to the next difficulty. Returns False if there is none."""
         has_next = self._eval_opponent_index < len(self._eval_opponent_difficulty) - 1
         self._eval_opponent_index += has_next
         return has_next
 
     def _get_players(self, select_fn: Callable[[Player], bool]) -> list[Player]:
-        """The players of the league for which `select_fn` is true."""
+        """Returns the players of the league for which `select_fn` returns true."""
         return [player for player in self._payoff.players if select_fn(player)]
 
     def _get_opponent(self, players: Sequence[Player], p: np.ndarray | None = None) -> Player:
-        """One of `players`, drawn with the probabilities `p`; each equally probable by default."""
+        """Draw one of `players` with the probabilities `p`, by default uniformly."""
         return players[self._rng.choice(len(players), p=p)]
 
 
 @PLAYER_REGISTRY.register("naive_sp_player")
 class NaiveSpPlayer(ActivePlayer):
-    """Plays against itself (branch `sp`), and against earlier selves that it rarely beats (branch `pfsp`)."""
+    """Plays against itself (branch `sp`), and against historical players that are hard to beat (branch `pfsp`)."""
 
     _name = "NaiveSpPlayer"
 
@@ -285,11 +287,20 @@ def _is_historical(player: Player) -> bool:
     return isinstance(player, HistoricalPlayer)
 
 
+def rating_settings(rating: Any) -> dict[str, Any] | None:
+    """Returns the arguments of `create_rating` for a rating, or for a function that creates it. None for None."""
+    if rating is None:
+        return None
+    if callable(rating):
+        return dict(getattr(rating, "keywords", {}))
+    return {name: getattr(rating, attribute) for name, attribute in _ATTRIBUTES if hasattr(rating, attribute)}
+
+
 def create_player(cfg: Mapping[str, Any], player_type: str, *args: Any, **kwargs: Any) -> Player:
-    """A player of the type registered as `player_type`, after importing `cfg['import_names']`.
+    """Import `cfg['import_names']`, then create a player of the type `player_type` with the other arguments.
 
     Raises:
-        KeyError: no player is registered under that type.
+        KeyError: If no player of this type is registered.
     """
     import_module(cfg.get("import_names", []))
     player: Player = PLAYER_REGISTRY.build(player_type, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""TrueSkill ratings of the players of a league; needs the package trueskill."""
+"""TrueSkill ratings of the players of a league. Needs the package trueskill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ except ImportError as e:
 
 
 class PlayerRating(trueskill.Rating):  # type: ignore[misc]
-    """A player's skill: a normal distribution with mean `mu` and deviation `sigma`, and an Elo rating `elo`."""
+    """A player's skill, normally distributed with mean `mu` and standard deviation `sigma`, and an Elo rating `elo`."""
 
     def __init__(self, mu: float | None = None, sigma: float | None = None, elo_init: int = 1200) -> None:
         super().__init__(mu, sigma)
@@ -22,7 +22,7 @@ class PlayerRating(trueskill.Rating):  # type: ignore[misc]
 
     @property
     def exposure(self) -> float:
-        """A skill that the player has almost surely: `mu - 3 sigma`."""
+        """A conservative estimate of the skill: `mu - 3 sigma`."""
         return float(self.mu - 3 * self.sigma)
 
     def __repr__(self) -> str:
@@ -30,13 +30,13 @@ class PlayerRating(trueskill.Rating):  # type: ignore[misc]
 
 
 class LeagueMetricEnv(trueskill.TrueSkill):  # type: ignore[misc]
-    """Rates players by TrueSkill and by Elo, with parameters of its own.
+    """Rates players by TrueSkill and by Elo.
 
     Herbrich et al., "TrueSkill: A Bayesian skill rating system" (2006).
 
     Args:
-        args, kwargs: those of `trueskill.TrueSkill`: `mu`, `sigma`, `beta`, `tau`, `draw_probability`.
-        elo_init: the Elo rating of a new player.
+        args, kwargs: Arguments of `trueskill.TrueSkill`: `mu`, `sigma`, `beta`, `tau`, `draw_probability`.
+        elo_init: Elo rating of a new player.
 
     Example:
         >>> env = LeagueMetricEnv(mu=0, sigma=25 / 3, beta=25 / 6, tau=0.0, draw_probability=0.02)
@@ -51,7 +51,7 @@ class LeagueMetricEnv(trueskill.TrueSkill):  # type: ignore[misc]
     def create_rating(
         self, mu: float | None = None, sigma: float | None = None, elo_init: int | None = None
     ) -> PlayerRating:
-        """A rating; what is not given is that of a new player."""
+        """Create a rating. By default, it is that of a new player."""
         return PlayerRating(
             self.mu if mu is None else mu,
             self.sigma if sigma is None else sigma,
@@ -61,15 +61,16 @@ class LeagueMetricEnv(trueskill.TrueSkill):  # type: ignore[misc]
     def rate_1vs1(
         self, team1: PlayerRating, team2: PlayerRating, result: Iterable[str] | None = None, **kwargs: Any
     ) -> tuple[PlayerRating, PlayerRating]:
-        """The ratings after games of two players; those given are left alone.
+        """Returns the new ratings of two players after their games. The given ratings do not change.
 
         Args:
-            result: of each game, of the first player: 'wins', 'draws' or 'losses'. None for one game, which the first
-                player has won, or which was a draw with `drawn=True`.
-            kwargs: of `trueskill.rate_1vs1`.
+            team1, team2: The ratings before the games.
+            result: Result of each game for the first player: 'wins', 'draws' or 'losses'. None for a single game that
+                the first player won, or that was a draw with `drawn=True`.
+            kwargs: Arguments of `trueskill.rate_1vs1`.
 
         Raises:
-            ValueError: there is another result.
+            ValueError: If a result has another value.
         """
         drawn = bool(kwargs.pop("drawn", False))
         for game in [("draws" if drawn else "wins")] if result is None else result:
@@ -90,7 +91,7 @@ class LeagueMetricEnv(trueskill.TrueSkill):  # type: ignore[misc]
         return PlayerRating(new1.mu, new1.sigma, elo1), PlayerRating(new2.mu, new2.sigma, elo2)
 
     def rate_1vsC(self, team1: PlayerRating, team2: PlayerRating, result: Iterable[str]) -> PlayerRating:
-        """The rating of the first player after games against one whose rating stays; see `rate_1vs1`."""
+        """Returns the rating of the first player after games against a fixed rating; see `rate_1vs1`."""
         for game in result:
             team1, _ = self.rate_1vs1(team1, team2, [game])
         return team1

@@ -1,4 +1,4 @@
-"""How the games between the players of a league have ended."""
+"""Records of the games between players of a league."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _logger = logging.getLogger("ding")
 
 
 class BattleRecord(dict[str, float]):
-    """Games of two players, seen from one of them: `wins`, `draws`, `losses` and `games`, older games weighing less."""
+    """The games of two players from the view of one: decayed counts `wins`, `draws`, `losses` and `games`."""
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys((*RESULTS, "games"), 0.0))
 
     def add(self, result: str, decay: float = 1.0) -> None:
-        """Count a game, after all counters were multiplied by `decay`."""
+        """Multiply all counts by `decay`, then count a game."""
         for key in self:
             self[key] *= decay
         self[result] += 1
@@ -36,11 +36,11 @@ class BattleSharedPayoff:
     """The records of all pairs of players. Thread-safe.
 
     Args:
-        cfg: `decay`, by which all counters of a pair are multiplied with each game of it, and `min_win_rate_games`, the
-            number of games below which the win rate counts as 0.5.
+        cfg: `decay`, by which each game multiplies the earlier counts of its pair, and `min_win_rate_games`, the number
+            of games below which the win rate is 0.5.
 
     Raises:
-        ConfigError: a value is not allowed, or missing.
+        ConfigError: If a value is missing or not allowed.
 
     Example:
         >>> from ding.league.player import Player
@@ -65,29 +65,28 @@ class BattleSharedPayoff:
 
     @property
     def players(self) -> list[Player]:
-        """All players, in the order in which they came."""
+        """All players, in the order in which they were added."""
         return list(self._players.values())
 
     def add_player(self, player: Player) -> None:
-        """Keep the records of another player.
+        """Add a player.
 
         Raises:
-            ValueError: another player has its id.
+            ValueError: If another player has the same id.
         """
         with self._lock:
             if player.player_id in self._players:
-                raise ValueError(f"there is a player {player.player_id!r} already; ids must differ")
+                raise ValueError(f"player_id = {player.player_id!r} is not allowed: it is taken; ids must be unique")
             self._players[player.player_id] = player
 
     def get_key(self, home: str, away: str) -> tuple[str, bool]:
-        """The key under which the games of two players are kept, and whether it names the second one first."""
+        """Returns the key of the record of two players, and whether it names the second player first."""
         return (f"{home}-{away}", False) if home <= away else (f"{away}-{home}", True)
 
     def __getitem__(self, players: tuple[Player | Sequence[Player], Player | Sequence[Player]]) -> np.ndarray:
-        """Win rates, `(wins + draws / 2) / games`, of the first players against the second ones.
+        """Returns the win rates, `(wins + draws / 2) / games`, of the first players against the second ones.
 
-        Returns:
-            [homes, aways], or a vector where one side is a single player.
+        The shape is [homes, aways], or a vector if one side has a single player.
         """
         homes, aways = ([side] if isinstance(side, Player) else list(side) for side in players)
         with self._lock:
@@ -104,19 +103,19 @@ class BattleSharedPayoff:
         return (won + record["draws"] / 2) / record["games"]
 
     def update(self, job_info: Mapping[str, Any]) -> bool:
-        """Count the games of a job. A player's games against itself count as one draw.
+        """Count the games of a job. Games of a player against itself count as one draw.
 
         Args:
-            job_info: `player_id`, those of the first and the second player, and `result`, a list (or a list of lists)
-                of what the games were for the first one: 'wins', 'draws' or 'losses'.
+            job_info: `player_id`, the names of the first and the second player, and `result`, a list (or a list of
+                lists) of the results of the first one: 'wins', 'draws' or 'losses'.
 
         Returns:
-            whether they were counted; none is where a player is unknown or a result is not allowed, which is logged.
+            True. False, after an error is logged, if a player is unknown or a result is not allowed; no game counts.
         """
         try:
             home, away, results = self._checked(job_info)
         except (KeyError, TypeError, ValueError) as e:
-            _logger.error("the games %r are not counted: %s", job_info, e)
+            _logger.error("ignored the games %r: %s", job_info, e)
             return False
         key, is_reversed = self.get_key(home, away)
         with self._lock:
@@ -131,11 +130,12 @@ class BattleSharedPayoff:
         home, away = job_info["player_id"]
         for player_id in (home, away):
             if player_id not in self._players:
-                raise KeyError(f"the player {player_id!r} is unknown; there are {', '.join(self._players) or 'none'}")
+                names = ", ".join(self._players) or "none"
+                raise KeyError(f"the player {player_id!r} is unknown; the players are {names}")
         return home, away, flat_results(job_info["result"])
 
     def state_dict(self) -> dict[str, dict[str, float]]:
-        """The records by pair of players."""
+        """Returns the records by pair of players."""
         with self._lock:
             return {key: dict(record) for key, record in self._data.items()}
 
@@ -155,20 +155,20 @@ class BattleSharedPayoff:
 
 
 def flat_results(results: Iterable[Any]) -> list[str]:
-    """The results in a list, or in a list of lists, one after the other.
+    """Flatten a list, or a list of lists, of results.
 
     Raises:
-        TypeError: it is no such list.
-        ValueError: there is a result that is not allowed.
+        TypeError: If `results` is not such a list.
+        ValueError: If a result is not allowed.
     """
     if isinstance(results, str):
-        raise TypeError(f"result must be a list, got {results!r}")
+        raise TypeError(f"result = {results!r} is not allowed; it must be a list")
     flat: list[str] = []
     for entry in results:
         flat.extend([entry] if isinstance(entry, str) else entry)
     for result in flat:
         if result not in RESULTS:
-            raise ValueError(f"the result {result!r} is not allowed; it must be one of {', '.join(RESULTS)}")
+            raise ValueError(f"result = {result!r} is not allowed; it must be one of {', '.join(RESULTS)}")
     return flat
 
 
@@ -176,10 +176,10 @@ _PAYOFFS = {"battle": BattleSharedPayoff}
 
 
 def create_payoff(cfg: Mapping[str, Any]) -> BattleSharedPayoff:
-    """The payoff of the type `cfg['type']`: 'battle'.
+    """Create the payoff of the type `cfg['type']`: 'battle'.
 
     Raises:
-        ConfigError: there is no such type, or a value is not allowed.
+        ConfigError: If the type is unknown, or a value is missing or not allowed.
     """
     check_config(cfg, "payoff", dict.fromkeys(("decay", "min_win_rate_games"), anything))
     kind = cfg.get("type")

@@ -1,4 +1,4 @@
-"""Reward models: rewards that are learned."""
+"""Reward models, which learn rewards."""
 
 from ding.reward_model.base_reward_model import BaseRewardModel
 

@@ -1,4 +1,4 @@
-"""The base of reward models."""
+"""The base class of reward models."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ding.utils.config_helper import default_config_of
 
 
 class BaseRewardModel(ABC):
-    """Learns rewards, and gives them to train samples.
+    """A model that learns rewards and sets them in training samples.
 
-    A subclass defines the class attribute `config`, the defaults of its settings, and the four abstract methods; it is
-    registered with `REWARD_MODEL_REGISTRY`. Its constructor takes `(cfg, device, tb_logger)`.
+    A subclass sets `config` to its default configuration, implements the abstract methods, and is registered with
+    `REWARD_MODEL_REGISTRY`. Its constructor takes `(cfg, device, tb_logger)`.
 
     Example:
         >>> class Bonus(BaseRewardModel):
@@ -41,7 +41,7 @@ class BaseRewardModel(ABC):
 
     @classmethod
     def default_config(cls) -> EasyDict:
-        """A fresh copy of `config`, with `cfg_type` = `<ClassName>Dict`."""
+        """Returns a copy of `config`, with `cfg_type` = `<ClassName>Dict`."""
         return default_config_of(cls)
 
     @abstractmethod
@@ -49,25 +49,25 @@ class BaseRewardModel(ABC):
 
     @abstractmethod
     def estimate(self, data: list[dict[str, Any]]) -> Any:
-        """The train samples `data` with the rewards of this model."""
+        """Returns the training samples `data` with the rewards of this model."""
 
     @abstractmethod
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Learn from what was collected."""
+        """Train on the collected data."""
 
     @abstractmethod
     def collect_data(self, data: Any) -> None:
-        """Take in samples to learn from."""
+        """Add samples to train on."""
 
     @abstractmethod
     def clear_data(self, *args: Any, **kwargs: Any) -> None:
-        """Forget the samples that were taken in."""
+        """Remove all collected data."""
 
-    def load_expert_data(self, data: Any) -> None:  # noqa: B027 only models that imitate have a use for it
-        """Take in demonstrations; nothing by default."""
+    def load_expert_data(self, data: Any) -> None:  # noqa: B027 only imitation models override it
+        """Add demonstrations. Does nothing by default."""
 
     def reward_deepcopy(self, train_data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The samples, with rewards that may be changed in place: all else is shared with `train_data`."""
+        """Returns the samples with copied rewards, which may be changed in place. Other values are shared."""
         return [
             {key: copy.deepcopy(value) if key == "reward" else value for key, value in sample.items()}
             for sample in train_data

@@ -1,4 +1,4 @@
-"""Utilities that everything else stands on; `ding.utils.data` and `ding.utils.autolog` keep their own names."""
+"""Utilities of all other packages. `ding.utils.data` and `ding.utils.autolog` have their own exports."""
 
 from ding.utils.compression_helper import CloudPickleWrapper, get_data_compressor, get_data_decompressor
 from ding.utils.default_helper import (

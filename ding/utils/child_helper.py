@@ -1,8 +1,8 @@
-"""Processes that others start: signals, the death of the parent, and an event between them.
+"""Child processes: signals, the end of the parent, and an event between processes.
 
-The kernel kills a process when its parent has died (`set_death_signal`), also one that holds the interpreter lock in
-native code and could not react to anything. To the kernel the parent is the *thread* that has started the process, so
-processes are started from the main thread, or with `from_lasting_thread`.
+With `set_death_signal`, the kernel kills a process when its parent ends, even if native code holds the interpreter
+lock. For the kernel, the parent is the *thread* that started the process, so processes are started from the main
+thread, or with `from_lasting_thread`.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def forget_secrets() -> None:
         offset += len(entry) + 1
 
 
-def settle_in() -> None:
-    """Drop what a forked process has from its parent: signal handlers, and garbage that is not its own.
+def reset_inherited() -> None:
+    """Reset what a forked process inherits from its parent: signal handlers and garbage.
 
-    Ctrl-C reaches every process of a terminal. It is for the parent to react to, so it is ignored here, and so is any
-    other signal that the parent has a handler for, but for SIGTERM, which ends this process.
+    Ctrl-C reaches all processes of a terminal. The parent handles it, so it is ignored here, as is any other signal
+    that the parent has a handler for, except for SIGTERM, which ends this process.
     """
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
@@ -84,21 +84,21 @@ def settle_in() -> None:
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if sys.__stderr__ is not None:
-        faulthandler.enable(sys.__stderr__)  # where native code crashes, this says what the process was doing
-    # Or the first full collection would go through all of the parent's objects, and copy their pages.
+        faulthandler.enable(sys.__stderr__)  # prints a traceback if native code crashes
+    # Otherwise, the first full collection would visit all objects of the parent, and copy their pages.
     gc.freeze()
 
 
 def set_death_signal(signum: int) -> bool:
-    """Have the kernel send this process a signal when the thread that has started it ends; 0 for none.
+    """Have the kernel send a signal to this process when the thread that started it ends; 0 for none.
 
-    Returns False where the system cannot. Nothing is sent if the thread has ended before: see `os.getppid`.
+    Returns False if the system does not support it. Nothing is sent if the thread has already ended; see `os.getppid`.
     """
     return _prctl is not None and _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signum)) == 0
 
 
 def be_killed_with(parent_pid: int) -> None:
-    """Have this process killed as soon as its parent, the process `parent_pid`, has ended."""
+    """Have this process killed as soon as its parent, the process `parent_pid`, ends."""
     if not set_death_signal(KILL):
         die_with(parent_pid, farewell_s=0)
     elif os.getppid() != parent_pid:
@@ -106,16 +106,16 @@ def be_killed_with(parent_pid: int) -> None:
 
 
 def die_with(parent_pid: int, farewell_s: float = 2.0) -> None:
-    """End this process `farewell_s` seconds after the process `parent_pid`; it may end by itself before.
+    """End this process at most `farewell_s` seconds after the process `parent_pid`.
 
-    Only native code that holds the interpreter lock when the parent ends delays it.
+    Native code that holds the interpreter lock when the parent ends delays it.
     """
     wait_for_parent = death_of(parent_pid)
 
     def watch() -> None:
         wait_for_parent()
         if farewell_s > 0:
-            # The thread that this starts needs no interpreter lock.
+            # Starts a thread that does not need the interpreter lock.
             faulthandler.dump_traceback_later(farewell_s, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
         else:
             os._exit(1)
@@ -124,7 +124,7 @@ def die_with(parent_pid: int, farewell_s: float = 2.0) -> None:
 
 
 def from_lasting_thread(start: Callable[[], T]) -> T:
-    """What `start` returns, called in a thread that lives as long as this process: the main thread, or one for this."""
+    """Call `start` in a thread that lives as long as this process: the main thread, or a dedicated one."""
     global _starts
     if threading.current_thread() is threading.main_thread():
         return start()
@@ -148,7 +148,7 @@ def _start_all(starts: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]])
 
 
 def _forget_thread() -> None:
-    """In a forked process: the thread is the parent's."""
+    """Reset the state in a forked process, which does not have the parent's thread."""
     global _starts, _starting
     _starts, _starting = None, threading.Lock()
 
@@ -158,12 +158,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def death_of(pid: int) -> Callable[[], Any]:
-    """A function that returns when the process, which is this one's parent, has ended."""
+    """Returns a function that waits for the end of the process `pid`, the parent of this one."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return lambda: None
-    except (AttributeError, OSError):  # the system has no such thing, or forbids it
+    except (AttributeError, OSError):  # not supported or not permitted
         parent = multiprocessing.parent_process()
         assert parent is not None
         return parent.join
@@ -173,9 +173,9 @@ def death_of(pid: int) -> Callable[[], Any]:
 
 
 def descriptor_of(pid: int) -> int | None:
-    """A descriptor that becomes readable once the process has ended; None where the system has none.
+    """Returns a descriptor that becomes readable when the process ends, None if not supported.
 
-    Unlike the end of a pipe it is not kept open by processes that the process starts.
+    Unlike the end of a pipe, it is not kept open by the children of the process.
     """
     try:
         return os.pidfd_open(pid)
@@ -184,13 +184,13 @@ def descriptor_of(pid: int) -> int | None:
 
 
 class ProcessEnd:
-    """The end of a process of `multiprocessing`.
+    """Waits for the end of a `multiprocessing` process.
 
-    Unlike `Process.sentinel`, the end of a pipe, it is not put off by processes that the process has started, where the
-    system has descriptors of processes.
+    Unlike `Process.sentinel`, the end of a pipe, it is not delayed by the children of the process, if the system
+    supports process descriptors.
 
     Attributes:
-        descriptor: becomes readable when the process has ended.
+        descriptor: Becomes readable when the process ends.
     """
 
     def __init__(self, process: Any) -> None:
@@ -199,26 +199,25 @@ class ProcessEnd:
         self._is_own = own is not None
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the process has ended; False when `timeout_s` seconds have passed first."""
+        """Wait at most `timeout_s` seconds for the end of the process. Returns False on timeout."""
         return bool(wait([self.descriptor], timeout_s))
 
     def close(self) -> None:
-        """Give back the descriptor. Idempotent."""
+        """Close the descriptor. Idempotent."""
         if self._is_own:
             self._is_own = False
             os.close(self.descriptor)
 
 
 class ProcessEvent:
-    """What `multiprocessing.Event` offers, made of a pipe: nobody holds a lock while waiting or setting.
+    """An event between processes, like `multiprocessing.Event`, but without locks.
 
-    A process that is killed while it waits for a `multiprocessing.Event` takes the count of its waiters along, and the
-    next `set` never returns. Here a set event is a pipe with something in it, which nobody reads.
-
-    May be given to processes as they start, by any start method.
+    If a process is killed while it waits for a `multiprocessing.Event`, the count of waiters stays wrong, and the next
+    `set` never returns. This event is a pipe: setting it writes a message, which is never read. It can be passed to
+    processes at their start, with any start method.
 
     Attributes:
-        reader: becomes readable when the event is set; for `multiprocessing.connection.wait`.
+        reader: Becomes readable when the event is set; for `multiprocessing.connection.wait`.
 
     Example:
         >>> event = ProcessEvent()
@@ -233,19 +232,19 @@ class ProcessEvent:
         self._writer: Connection = writer
 
     def set(self) -> None:
-        """Set it, for good. Any number of times."""
+        """Set the event permanently. May be called any number of times."""
         if not self.is_set():
             self._writer.send_bytes(b"1")
 
     def is_set(self) -> bool:
-        """Whether it is set."""
+        """Returns whether the event is set."""
         return self.reader.poll(0)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set; False when `timeout` seconds have passed first."""
+        """Wait at most `timeout` seconds until the event is set. Returns False on timeout."""
         return self.reader.poll(timeout)
 
     def close(self) -> None:
-        """Give back what this process has of it; it is of no use here afterwards. Idempotent."""
+        """Close the pipe in this process, which cannot use the event afterwards. Idempotent."""
         self.reader.close()
         self._writer.close()

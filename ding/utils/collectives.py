@@ -1,4 +1,4 @@
-"""Collective operations on tensors and objects, on whatever device the group's backend reaches."""
+"""Collective operations on tensors and objects, on a device that the group's backend supports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Operations that `allreduce_async` began and nobody has waited for yet, as arguments of `await_work`.
+# Pending operations of `allreduce_async`, as arguments of `await_work`.
 pending: list[tuple[str, Any]] = []
 
 
@@ -20,12 +20,12 @@ class BrokenCollective(RuntimeError):
 
 
 def has_group() -> bool:
-    """Whether this process is in a process group."""
+    """Returns whether this process is in a process group."""
     return dist.is_available() and dist.is_initialized()
 
 
 def comm_device(device: torch.device | None = None) -> torch.device:
-    """`device`, if the group's backend reaches its kind, else a device that it reaches: the CPU where it can."""
+    """Returns `device` if the backend supports it, else a supported device, the CPU if possible."""
     kinds = [entry.partition(":")[0] for entry in dist.get_backend_config().split(",")]
     if device is not None and device.type in kinds:
         return device
@@ -34,7 +34,7 @@ def comm_device(device: torch.device | None = None) -> torch.device:
 
 @contextlib.contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Say what a broken operation means: the backend only knows that a connection is gone, or that time is up."""
+    """Add the probable cause to errors of an operation: the backend reports only lost connections and timeouts."""
     try:
         yield
     except RuntimeError as e:
@@ -46,17 +46,17 @@ def _explained(name: str) -> Iterator[None]:
 
 
 def await_work(name: str, work: Any) -> None:
-    """Wait for the result of an operation that `begin_sum` began; on CUDA only the current stream waits.
+    """Wait for an operation of `begin_sum`. On CUDA, only the current stream waits.
 
     Raises:
-        BrokenCollective: another rank has ended or left the group, or did not take part within the group's timeout.
+        BrokenCollective: If another rank has ended, left the group, or did not take part within the group's timeout.
     """
     with _explained(name):
         work.wait()
 
 
 def on_comm_device(operation: Callable[[torch.Tensor], Any], x: torch.Tensor) -> None:
-    """Run the in-place `operation` on `x`, or on a copy of it where the backend cannot reach the device of `x`."""
+    """Run the in-place `operation` on `x`, via a copy if the backend does not support the device of `x`."""
     device = comm_device(x.device)
     if x.device.type == device.type and x.is_contiguous():
         operation(x)
@@ -68,7 +68,7 @@ def on_comm_device(operation: Callable[[torch.Tensor], Any], x: torch.Tensor) ->
 
 
 def sum_over_ranks(x: torch.Tensor) -> None:
-    """Replace `x` by its sum over all ranks. Raises as `await_work`, like the next ones."""
+    """Replace `x` by its sum over all ranks. Raises the errors of `await_work`, as do the following functions."""
     with _explained("all_reduce"):
         on_comm_device(dist.all_reduce, x)
 
@@ -82,7 +82,7 @@ def smallest_over_ranks(number: int) -> int:
 
 
 def sum_on_rank(x: torch.Tensor, rank: int) -> None:
-    """Replace `x` by its sum over all ranks on `rank`; elsewhere it is unspecified."""
+    """Replace `x` on `rank` by its sum over all ranks. On other ranks it is undefined."""
     with _explained("reduce"):
         on_comm_device(partial(dist.reduce, dst=rank), x)
 
@@ -94,19 +94,19 @@ def copy_from_rank(x: torch.Tensor, rank: int, group: Any = None) -> None:
 
 
 def begin_sum(name: str, x: torch.Tensor) -> tuple[str, Any]:
-    """Begin to replace `x` by its sum over all ranks; returns the arguments of `await_work`.
+    """Start to replace `x` by its sum over all ranks. Returns the arguments of `await_work`.
 
-    `x` must be contiguous, on a device that the backend reaches, and left alone until then.
+    `x` must be contiguous and on a device that the backend supports, and must not be used until then.
     """
     with _explained(name):
         return name, dist.all_reduce(x, async_op=True)
 
 
 def copy_objects(objects: list[Any], src: int, group: Any = None, device: torch.device | None = None) -> None:
-    """Fill `objects` with those of rank `src`, pickled.
+    """Replace the contents of `objects` by those of rank `src`, which are sent as pickles.
 
     Raises:
-        ValueError: the lists have different lengths.
+        ValueError: If the lists differ in length.
     """
     device = comm_device() if device is None else device
     is_source = dist.get_rank() == src
@@ -119,5 +119,5 @@ def copy_objects(objects: list[Any], src: int, group: Any = None, device: torch.
         return
     received = pickle.loads(packed.cpu().numpy().tobytes())
     if len(received) != len(objects):
-        raise ValueError(f"rank {src} sent {len(received)} objects, here is room for {len(objects)}")
+        raise ValueError(f"rank {src} sent {len(received)} objects, expected are {len(objects)}")
     objects[:] = received

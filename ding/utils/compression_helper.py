@@ -1,4 +1,4 @@
-"""Objects as compressed bytes. Nothing here pickles: what is decompressed cannot run code."""
+"""Compression of objects. Decompression never unpickles, so it cannot run code."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-# What data may be before they are compressed, in bytes: what is read could else claim all memory.
+# Maximum size of uncompressed data in bytes. Otherwise, a short message could claim all memory.
 _MAX_EXPANDED = 2**30
 
 
 class CloudPickleWrapper:
-    """Carries `data` through pickle by cloudpickle, so that lambdas and closures reach a child process.
+    """Pickles `data` by cloudpickle, so that lambdas and closures can be sent to a child process.
 
     Example:
         >>> pickle.loads(pickle.dumps(CloudPickleWrapper(lambda x: x + 1))).data(1)
@@ -31,52 +31,52 @@ class CloudPickleWrapper:
         return state
 
     def __setstate__(self, state: bytes) -> None:
-        # Only ever what a parent process of this program wrote.
+        # The state always comes from the parent process.
         self.data = pickle.loads(state)
 
 
 def dummy_compressor(data: Any) -> Any:
-    """`data` itself."""
+    """Returns `data` itself."""
     return data
 
 
 def dummy_decompressor(data: Any) -> Any:
-    """`data` itself."""
+    """Returns `data` itself."""
     return data
 
 
 def zlib_data_compressor(data: Any) -> bytes:
-    """`data`, packed by `msgpack_helper.pack`, compressed by zlib.
+    """Returns `data` packed by `msgpack_helper.pack` and compressed by zlib.
 
     Raises:
-        ValueError: they are more than 2^30 bytes.
+        ValueError: If the packed data is larger than 2^30 bytes.
     """
     return compress(_pack(data))
 
 
 def zlib_data_decompressor(compressed_data: bytes) -> Any:
-    """The object that `zlib_data_compressor` was given.
+    """Returns the object that was passed to `zlib_data_compressor`.
 
     Raises:
-        ValueError: the bytes are damaged or of another format, or hold more than 2^30 bytes.
+        ValueError: If the data is damaged, of another format, or expands to more than 2^30 bytes.
     """
     return _unpack(expand(compressed_data))
 
 
 def compress(data: bytes, level: int = -1) -> bytes:
-    """Bytes compressed by zlib, for `expand`.
+    """Returns `data` compressed by zlib.
 
     Raises:
-        ValueError: they are more than 2^30.
+        ValueError: If `data` is larger than 2^30 bytes.
     """
     return zlib.compress(_checked_size(data), level)
 
 
 def expand(data: bytes) -> bytes:
-    """What `compress` was given.
+    """Returns the bytes that were passed to `compress`.
 
     Raises:
-        ValueError: the bytes are damaged or of another format, or hold more than 2^30 bytes.
+        ValueError: If the data is damaged, of another format, or expands to more than 2^30 bytes.
     """
     expander = zlib.decompressobj()
     try:
@@ -91,20 +91,20 @@ def expand(data: bytes) -> bytes:
 
 
 def lz4_data_compressor(data: Any) -> bytes:
-    """`data`, packed by `msgpack_helper.pack`, compressed by lz4 (block format, with its size).
+    """Returns `data` packed by `msgpack_helper.pack` and compressed by lz4 (block format with its size).
 
     Raises:
-        ValueError: they are more than 2^30 bytes.
+        ValueError: If the packed data is larger than 2^30 bytes.
     """
     result: bytes = _lz4_block().compress(_checked_size(_pack(data)))
     return result
 
 
 def lz4_data_decompressor(compressed_data: bytes) -> Any:
-    """The object that `lz4_data_compressor` was given.
+    """Returns the object that was passed to `lz4_data_compressor`.
 
     Raises:
-        ValueError: the bytes are damaged or of another format, or hold more than 2^30 bytes.
+        ValueError: If the data is damaged, of another format, or expands to more than 2^30 bytes.
     """
     block = _lz4_block()
     _check_lz4_size(compressed_data)
@@ -115,7 +115,7 @@ def lz4_data_decompressor(compressed_data: bytes) -> Any:
 
 
 def jpeg_data_compressor(data: np.ndarray) -> bytes:
-    """The uint8 image `data`, (H, W) or (H, W, C), as JPEG; lossy, the order of channels is kept."""
+    """Returns the uint8 image `data`, [H, W] or [H, W, C], as JPEG. Lossy; the order of channels is kept."""
     cv2 = _cv2()
     _, encoded = cv2.imencode(".jpg", data)
     result: bytes = encoded.tobytes()
@@ -123,10 +123,10 @@ def jpeg_data_compressor(data: np.ndarray) -> bytes:
 
 
 def jpeg_data_decompressor(compressed_data: bytes, gray_scale: bool = False) -> np.ndarray:
-    """The uint8 image in `compressed_data`: (H, W, 3), or (H, W, 1) with `gray_scale`.
+    """Returns the uint8 image in `compressed_data`: [H, W, 3], or [H, W, 1] with `gray_scale`.
 
     Raises:
-        ValueError: the bytes are not an image.
+        ValueError: If the data is not an image.
     """
     cv2 = _cv2()
     flag = cv2.IMREAD_GRAYSCALE if gray_scale else cv2.IMREAD_COLOR
@@ -145,19 +145,19 @@ _COMPRESSORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 def get_data_compressor(name: str) -> Callable[..., Any]:
-    """The compressor called `name`: `lz4`, `zlib`, `jpeg` (images only) or `none`.
+    """Returns the compressor `name`: `lz4`, `zlib`, `jpeg` (images only) or `none`.
 
     Raises:
-        KeyError: another name.
+        KeyError: If the name is unknown.
     """
     return _pair(name)[0]
 
 
 def get_data_decompressor(name: str) -> Callable[..., Any]:
-    """The counterpart of `get_data_compressor(name)`.
+    """Returns the decompressor of `get_data_compressor(name)`.
 
     Raises:
-        KeyError: another name.
+        KeyError: If the name is unknown.
     """
     return _pair(name)[1]
 
@@ -190,13 +190,12 @@ def _lz4_block() -> Any:
 
 def _checked_size(data: bytes) -> bytes:
     if len(data) > _MAX_EXPANDED:
-        raise ValueError(f"{len(data)} bytes are too many to compress at once; at most {_MAX_EXPANDED} are allowed")
+        raise ValueError(f"{len(data)} bytes are not allowed; compress at most {_MAX_EXPANDED} at once")
     return data
 
 
 def _check_lz4_size(compressed_data: bytes) -> None:
-    # lz4 expands at most 255 times. The first four bytes say how much memory to reserve, so a short message must not
-    # be able to claim gigabytes.
+    # The first four bytes are the size to allocate. lz4 expands at most 255 times, so a larger size is not valid.
     claimed = int.from_bytes(compressed_data[:4], "little")
     if len(compressed_data) < 4 or claimed > 255 * len(compressed_data):
         raise ValueError(f"the data is not compressed by lz4: {len(compressed_data)} bytes cannot hold {claimed}")

@@ -1,4 +1,4 @@
-"""Checks a configuration section when the object that reads it is constructed: known names, types, ranges."""
+"""Checks of configuration sections: names of keys, types and ranges of values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from easydict import EasyDict
 
 from ding.utils.default_helper import one_time_warning
 
-# A rule answers None for a value it accepts, else the words for what is allowed.
+# A rule returns None for an allowed value, else a description of the allowed values.
 Rule = Callable[[Any], "str | None"]
 
 
 class ConfigError(ValueError, AssertionError):
-    """A configuration value or name is wrong. Also an AssertionError, which DI-engine raised for what it checked."""
+    """A configuration value or key is not allowed. Also an AssertionError, which DI-engine raises."""
 
 
 def number(minimum: float = -math.inf, maximum: float = math.inf, *, optional: bool = False) -> Rule:
-    """A real number (not a bool, not NaN) within [minimum, maximum]; infinity counts as a number."""
+    """Rule: a real number, which may be infinite, but not NaN or a bool, in [minimum, maximum]."""
     allowed = f"a number in [{minimum}, {maximum}]" + (" or None" if optional else "")
 
     def rule(value: Any) -> str | None:
@@ -34,7 +34,7 @@ def number(minimum: float = -math.inf, maximum: float = math.inf, *, optional: b
 
 
 def integer(minimum: float = -math.inf, maximum: float = math.inf, *, optional: bool = False) -> Rule:
-    """A whole number (an integral float such as 1e4 passes) within [minimum, maximum]."""
+    """Rule: a whole number, which may be a float such as 1e4, in [minimum, maximum]."""
     allowed = f"an integer in [{minimum}, {maximum}]" + (" or None" if optional else "")
 
     def rule(value: Any) -> str | None:
@@ -48,7 +48,7 @@ def integer(minimum: float = -math.inf, maximum: float = math.inf, *, optional: 
 
 
 def count(minimum: int) -> Rule:
-    """An int of `minimum` or more; an integral float does not pass, because such a value slices and ranges."""
+    """Rule: an int of `minimum` or more. Floats are not allowed, because the value is used in slices and ranges."""
     allowed = f"an int of {minimum} or more"
 
     def rule(value: Any) -> str | None:
@@ -59,43 +59,47 @@ def count(minimum: int) -> Rule:
 
 
 def one_of(*choices: Any) -> Rule:
-    """One of `choices`, compared with ==."""
+    """Rule: one of `choices`, compared by `==`."""
     allowed = "one of " + ", ".join(map(repr, choices))
     return lambda value: None if value in choices else allowed
 
 
 def instance_of(*types: type, optional: bool = False) -> Rule:
-    """An instance of one of `types`."""
+    """Rule: an instance of one of `types`."""
     allowed = " or ".join(t.__name__ for t in types) + (" or None" if optional else "")
     return lambda value: None if isinstance(value, types) or (optional and value is None) else allowed
 
 
 def boolean(value: Any) -> str | None:
-    """True or False."""
+    """Rule: True or False."""
     return None if isinstance(value, bool) else "True or False"
 
 
 def anything(value: Any) -> str | None:
-    """A key that is known, with any value; a section under it is not looked into."""
+    """Rule: any value. A section is not checked further."""
     return None
 
 
 def check_config(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], required: Iterable[str] = ()) -> None:
-    """Check the section `cfg` of the object called `where`.
+    """Check the configuration section of an object.
 
-    `rules` maps each known key to its rule; nested keys are dotted (`monitor.periodic_thruput.seconds`). `type`,
-    `import_names`, `cfg_type` and `name` are always known. `required` names keys that must be there.
+    An unknown key within edit distance 2 of a known one is an error; any other unknown key logs one warning. `type`,
+    `import_names`, `cfg_type` and `name` are always known.
 
-    An unknown key within edit distance 2 of a known one raises and names it; any other unknown key warns once.
+    Args:
+        cfg: The section.
+        where: Name of the object, for messages.
+        rules: The rule of each known key. Nested keys are dotted, such as `monitor.periodic_thruput.seconds`.
+        required: Keys that must be present.
 
     Raises:
-        ConfigError: a near-miss key, a value its rule refuses, or a missing required key.
+        ConfigError: If a key is misspelt, a required key is missing, or a value is not allowed.
     """
     known = {**dict.fromkeys(("type", "import_names", "cfg_type", "name"), anything), **rules}
     _check_section(cfg, where, "", known)
     for key in required:
         if not _has(cfg, key):
-            raise ConfigError(f"{where}: the config key {key!r} is missing; allowed: {rules[key](object())}")
+            raise ConfigError(f"{where}: the config key {key!r} is missing; it must be {rules[key](object())}")
 
 
 def _check_section(section: Mapping[str, Any], where: str, prefix: str, rules: Mapping[str, Rule]) -> None:
@@ -111,14 +115,14 @@ def _check_section(section: Mapping[str, Any], where: str, prefix: str, rules: M
         elif isinstance(value, Mapping):
             _check_section(value, where, f"{path}.", rules)
         else:
-            raise ConfigError(f"{where}: {path} = {value!r} is not allowed; it must be a section (a dict)")
+            raise ConfigError(f"{where}: {path} = {value!r} is not allowed; it must be a dict")
 
 
 def _unknown(where: str, prefix: str, name: str, siblings: Iterable[str]) -> None:
     similar = nearest(name, siblings)
     if similar is not None:
         raise ConfigError(f"{where}: unknown config key {prefix + name!r}; did you mean {prefix + similar!r}?")
-    one_time_warning(f"{where}: config key {prefix + name!r} is unknown here and has no effect")
+    one_time_warning(f"{where}: config key {prefix + name!r} is unknown and has no effect")
 
 
 def _has(cfg: Mapping[str, Any], key: str) -> bool:
@@ -127,7 +131,7 @@ def _has(cfg: Mapping[str, Any], key: str) -> bool:
 
 
 def edit_distance(a: str, b: str) -> int:
-    """Levenshtein distance: single-character insertions, deletions and substitutions that turn `a` into `b`."""
+    """Returns the Levenshtein distance of `a` and `b`."""
     row = list(range(len(b) + 1))
     for i, char_a in enumerate(a, 1):
         diagonal, row[0] = row[0], i
@@ -137,13 +141,13 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name in `known` that is most like `name`, if their edit distance is 2 or less."""
+    """Returns the name in `known` that is nearest to `name`, None if the edit distance is above 2."""
     distance, similar = min(((edit_distance(name, key), key) for key in known), default=(3, ""))
     return similar if distance <= 2 else None
 
 
 def default_config_of(cls: type) -> EasyDict:
-    """A fresh deep copy of `cls.config` with the extra key `cfg_type` = `<ClassName>Dict`."""
+    """Returns a deep copy of `cls.config` with the additional key `cfg_type` = `<ClassName>Dict`."""
     cfg = EasyDict(copy.deepcopy(cls.config))  # type: ignore[attr-defined]
     cfg.cfg_type = f"{cls.__name__}Dict"
     return cfg

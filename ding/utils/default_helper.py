@@ -1,4 +1,4 @@
-"""Small helpers on values, functions, classes and seeds; the helpers on dicts and batches are offered here as well."""
+"""Helpers for values, functions, classes and seeds. Helpers for dicts and batches are exported here too."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ __all__ = [
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 SequenceType = TypeVar("SequenceType", list[Any], tuple[Any, ...], NamedTuple, Sequence[Any])
-"""A list, a tuple or a named tuple, the same one throughout a signature."""
+"""A list, a tuple or a named tuple; the same type throughout a signature."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 @lru_cache(maxsize=1024)
 def one_time_warning(warning_msg: str) -> None:
-    """Log `warning_msg` as a warning, once per process for each distinct text."""
+    """Log a warning, once per process for each text."""
     logging.getLogger("ding").warning(warning_msg)
 
 
 def squeeze(data: Any) -> Any:
-    """The only element of a list, tuple or dict of one; a longer list becomes a tuple; anything else as it is."""
+    """Returns the only element of a list, tuple or dict; a longer list as a tuple; anything else unchanged."""
     if isinstance(data, (list, tuple)):
         return data[0] if len(data) == 1 else tuple(data)
     if isinstance(data, dict) and len(data) == 1:
@@ -81,10 +81,10 @@ def default_get(
     default_fn: Callable[[], Any] | None = None,
     judge_fn: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """`data[name]`, or else the default (with a warning once per name), which `default_fn()` or `default_value` gives.
+    """Returns `data[name]` or, with one warning per name, the default: `default_fn()` if given, else `default_value`.
 
     Raises:
-        AssertionError: the name is missing and there is no default, or `judge_fn` rejects the default.
+        AssertionError: If the name is missing and there is no default, or `judge_fn` returns false for the default.
     """
     if name in data:
         return data[name]
@@ -92,13 +92,13 @@ def default_get(
         raise AssertionError(f"{name!r} is missing and has no default; pass default_value or default_fn")
     value = default_value if default_fn is None else default_fn()
     if judge_fn is not None and not judge_fn(value):
-        raise AssertionError(f"the default {value!r} of {name!r} is not allowed")
+        raise AssertionError(f"the default {value!r} of {name!r} is not allowed: judge_fn rejects it; set {name!r}")
     one_time_warning(f"{name!r} is not set: the default value {value!r} is used")
     return value
 
 
 def list_split(data: Sequence[Any], step: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:
-    """Cut `data` into pieces of length `step`: `(pieces, rest)`, the rest None if nothing is left over."""
+    """Split `data` into pieces of length `step`. Returns `(pieces, rest)`; the rest is None if it is empty."""
     if len(data) < step:
         return [], data
     full = len(data) // step * step
@@ -107,7 +107,7 @@ def list_split(data: Sequence[Any], step: int) -> tuple[list[Sequence[Any]], Seq
 
 
 def error_wrapper(fn: Callable[..., Any], default_ret: Any, warning_msg: str = "") -> Callable[..., Any]:
-    """`fn` that returns `default_ret` on any `Exception`; `warning_msg`, if given, is logged once per error text."""
+    """Wrap `fn` to return `default_ret` on any `Exception`. `warning_msg`, if given, is logged once per error text."""
 
     @functools.wraps(fn)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -122,22 +122,22 @@ def error_wrapper(fn: Callable[..., Any], default_ret: Any, warning_msg: str = "
 
 
 def override(cls: type) -> Callable[[Method], Method]:
-    """Mark a method as replacing one of `cls`.
+    """Decorate a method that overrides one of `cls`.
 
     Raises:
-        NameError: `cls` has no attribute of that name.
+        NameError: If `cls` has no attribute of this name.
     """
 
     def check(method: Method) -> Method:
         if method.__name__ not in dir(cls):
-            raise NameError(f"{method.__name__!r} overrides nothing: {cls.__name__} has no attribute of that name")
+            raise NameError(f"{method.__name__!r} overrides nothing: {cls.__name__} has no attribute of this name")
         return method
 
     return check
 
 
 class LimitedSpaceContainer:
-    """Counts places that are taken, between `min_val` and `max_val`. Thread-safe.
+    """A bounded counter of used spaces, between `min_val` and `max_val`. Thread-safe.
 
     Example:
         >>> container = LimitedSpaceContainer(0, 1)
@@ -154,7 +154,7 @@ class LimitedSpaceContainer:
         self._lock = threading.Lock()
 
     def acquire_space(self) -> bool:
-        """Take a place; False when none is left."""
+        """Use a space. Returns False if none is free."""
         with self._lock:
             if self.cur >= self.max_val:
                 return False
@@ -162,40 +162,40 @@ class LimitedSpaceContainer:
             return True
 
     def get_residual_space(self) -> int:
-        """Take all places that are left, and return their number."""
+        """Use all free spaces and return their number."""
         with self._lock:
             residual = max(0, self.max_val - self.cur)
             self.cur = max(self.cur, self.max_val)
             return residual
 
     def release_space(self) -> None:
-        """Give one place back."""
+        """Free a space."""
         with self._lock:
             self.cur = max(self.min_val, self.cur - 1)
 
     def increase_space(self) -> None:
-        """Add a place."""
+        """Increase `max_val` by 1."""
         with self._lock:
             self.max_val += 1
 
     def decrease_space(self) -> None:
-        """Take a place away."""
+        """Decrease `max_val` by 1."""
         with self._lock:
             self.max_val -= 1
 
 
 def derive_seed(*numbers: int) -> int:
-    """A seed below 2^31 that follows from these numbers; from others, as a rule, another one.
+    """Returns a seed below 2^31 that is derived from `numbers`.
 
     Raises:
-        ValueError: a number is negative.
+        ValueError: If a number is negative.
     """
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
 
 
 def set_pkg_seed(seed: int, use_cuda: bool = True) -> None:
-    """Seed Python's, numpy's and torch's global generators, and that of the current CUDA device."""
-    seed = operator.index(seed)  # Python's generator takes none of numpy's ints
+    """Seed the global generators of Python, numpy and torch, and that of the current CUDA device."""
+    seed = operator.index(seed)  # Python's generator does not take numpy's ints
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -204,15 +204,15 @@ def set_pkg_seed(seed: int, use_cuda: bool = True) -> None:
 
 
 def iter_mapping(iter_: Iterable[Item], mapping: Callable[[Item], Result]) -> Iterator[Result]:
-    """Yield `mapping(item)` for each item, one at a time, as they are asked for."""
+    """Yields `mapping(item)` for each item, lazily."""
     for item in iter_:
         yield mapping(item)
 
 
 class SingletonMetaclass(ABCMeta):
-    """Gives each class one instance, made by the first call and kept as `cls.instance`; later arguments are ignored.
+    """Metaclass of singletons: the first call creates the instance `cls.instance`, later arguments are ignored.
 
-    A subclass has an instance of its own. The first call is thread-safe.
+    A subclass has its own instance. Thread-safe.
 
     Example:
         >>> class Config(metaclass=SingletonMetaclass):

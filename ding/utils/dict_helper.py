@@ -1,4 +1,4 @@
-"""Helpers that merge, turn and flatten dicts."""
+"""Helpers that merge, transpose and flatten dicts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from easydict import EasyDict
 
 
 def deep_merge_dicts(original: dict[str, Any] | None, new_dict: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A deep copy of `original` with `new_dict` merged in; None counts as empty.
+    """Returns a deep copy of `original` updated by `new_dict`, which is not copied. None counts as empty.
 
-    Where both hold a dict the two are merged; anything else in `new_dict` replaces, also None and lists. New keys are
-    allowed. An `EasyDict` stays one. The values of `new_dict` are not copied.
+    Values that are dicts in both are merged; any other value of `new_dict`, including None and lists, replaces that of
+    `original`. New keys are allowed. An `EasyDict` stays an `EasyDict`.
     """
     merged: dict[str, Any] = copy.deepcopy(original or {})
     if new_dict:
@@ -28,17 +28,21 @@ def deep_update(
     whitelist: Sequence[str] | None = None,
     override_all_if_type_changes: Sequence[str] | None = None,
 ) -> MutableMapping[str, Any]:
-    """Merge `new_dict` into `original` in place, and return it.
+    """Merge `new_dict` into `original` in place and return `original`.
 
-    New sub-keys may come in below the top-level keys of `whitelist`. A top-level key of `override_all_if_type_changes`
-    is replaced as a whole when its `type` entry differs.
+    Args:
+        original: The dict to update.
+        new_dict: The new values.
+        new_keys_allowed: Whether new keys may be added.
+        whitelist: Top-level keys below which new keys may always be added.
+        override_all_if_type_changes: Top-level keys whose value is replaced as a whole if its `type` entry changes.
 
     Raises:
-        RuntimeError: an unknown key where `new_keys_allowed` is false.
+        RuntimeError: If a key is unknown and may not be added.
     """
     for key, value in new_dict.items():
         if key not in original and not new_keys_allowed:
-            raise RuntimeError(f"unknown key {key!r}; known keys: {', '.join(map(str, original)) or 'none'}")
+            raise RuntimeError(f"unknown key {key!r}; known keys are {', '.join(map(str, original)) or 'none'}")
         current = original.get(key)
         if not (isinstance(current, MutableMapping) and isinstance(value, Mapping)):
             original[key] = value
@@ -52,7 +56,7 @@ def deep_update(
 
 
 def flatten_dict(data: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
-    """A new dict without nesting: the keys on the way to each value joined by `delimiter`. Empty dicts vanish."""
+    """Returns a new dict without nesting, with keys joined by `delimiter`. Empty dicts are dropped."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, Mapping):
@@ -63,17 +67,17 @@ def flatten_dict(data: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any
 
 
 def lists_to_dicts(data: Sequence[Any], recursive: bool = False) -> Any:
-    """Turn a list of dicts into a dict of lists, by the keys of the first; namedtuples into a namedtuple of tuples.
+    """Turn a list of dicts into a dict of lists with the keys of the first, or namedtuples into one of tuples.
 
-    With `recursive`, entries that are dicts become dicts of lists as well, one level down; `prev_state` never does.
+    With `recursive`, values that are dicts become dicts of lists too, one level down, except for `prev_state`.
 
     Raises:
-        ValueError: `data` is empty.
-        TypeError: the elements are neither dicts nor namedtuples.
-        KeyError: a later dict lacks a key of the first.
+        ValueError: If `data` is empty.
+        TypeError: If the elements are neither dicts nor namedtuples.
+        KeyError: If a later dict lacks a key of the first.
     """
     if len(data) == 0:
-        raise ValueError("lists_to_dicts needs at least one element")
+        raise ValueError("data = [] is not allowed; it must have at least one element")
     first = data[0]
     if isinstance(first, Mapping):
         turned = {key: [element[key] for element in data] for key in first}
@@ -84,16 +88,16 @@ def lists_to_dicts(data: Sequence[Any], recursive: bool = False) -> Any:
         return turned
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*zip(*data, strict=True))
-    raise TypeError(f"elements of type {type(first).__name__} are not supported; they must be dicts or namedtuples")
+    raise TypeError(f"elements of type {type(first).__name__} are not allowed; they must be dicts or namedtuples")
 
 
 def dicts_to_lists(data: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Turn a dict of lists into a list of dicts, as long as the shortest list."""
+    """Turn a dict of lists into a list of dicts, of the length of the shortest list."""
     return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=False)]
 
 
 def convert_easy_dict_to_dict(easy_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """A plain dict with the content of `easy_dict`; nested `EasyDict`s are converted, those inside lists are not."""
+    """Returns `easy_dict` as a plain dict. Nested `EasyDict`s are converted, but not those in lists."""
     return {
         key: convert_easy_dict_to_dict(value) if isinstance(value, EasyDict) else value
         for key, value in easy_dict.items()
@@ -101,7 +105,7 @@ def convert_easy_dict_to_dict(easy_dict: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_key_as_identifier(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A new dict whose keys can be field names: `.` becomes `_`, and a leading digit gets a `_` before it."""
+    """Returns a new dict whose keys can be field names: `.` becomes `_`, and `_` precedes a leading digit."""
 
     def identifier(key: str) -> str:
         return ("_" + key if key[:1].isdigit() else key).replace(".", "_")
@@ -110,5 +114,5 @@ def make_key_as_identifier(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def remove_illegal_item(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A new dict without the entries whose value is a string."""
+    """Returns a new dict without the entries whose value is a string."""
     return {key: value for key, value in data.items() if not isinstance(value, str)}

@@ -1,4 +1,4 @@
-"""A deep copy for what transitions are made of, several times faster than `copy.deepcopy`."""
+"""A deep copy for transitions, several times faster than `copy.deepcopy`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 
 class _FastCopy:
-    """Copies lists, dicts, tensors and arrays; everything else is shared with the original.
+    """Copies lists, dicts, tensors and arrays. Other objects are shared with the original.
 
-    `dispatch` maps an exact type to the function that copies it; other modules add their own types.
+    `dispatch` maps an exact type to its copy function. Other modules add their types.
 
     Example:
         >>> original = {"obs": np.zeros(2), "reward": [1.0]}
@@ -29,7 +29,7 @@ class _FastCopy:
         }
 
     def copy(self, data: Any) -> Any:
-        """A copy of `data`; a type that is not in `dispatch` (subclasses count as other types) is returned as it is."""
+        """Returns a copy of `data`, or `data` itself if its exact type is not in `dispatch`."""
         copier = self.dispatch.get(type(data))
         return data if copier is None else copier(data)
 

@@ -1,4 +1,4 @@
-"""Files on the local disk: written whole or not at all, read without running code."""
+"""Files on the local disk, written atomically and read without running code."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from ding.utils.lock_helper import get_file_lock
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path` for writing; it becomes `path` when the block ends without an exception.
+    """Open a temporary file for writing, which replaces `path` if the block ends without an exception.
 
-    Readers see the old content or the new, never a part. Missing parent folders are created. The data is flushed, not
-    forced to the disk. `mode` is `wb`, or `w` for UTF-8 text.
+    Readers see either the old or the new content. Missing parent folders are created. The data is flushed, but not
+    synced to the disk. `mode` is `wb`, or `w` for UTF-8 text.
 
     Raises:
-        OSError: the file cannot be written; of a full disk it is the last error, whatever the block made of it.
+        OSError: If the file cannot be written. A full disk is reported even if the block raises another error for it.
+        ValueError: If `mode` has another value.
     """
     if mode not in ("wb", "w"):
         raise ValueError(f"mode = {mode!r} is not allowed; it must be 'wb' or 'w'")
@@ -41,7 +42,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
     os.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, f".{name}.{_machine()}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        # `x` instead of tempfile: the umask decides who may read the result, as it does for any other file.
+        # `x` instead of tempfile, so that the umask applies as to any other file.
         with open(temporary, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8") as file:
             yield file
         os.replace(temporary, os.path.join(folder, name))
@@ -56,12 +57,12 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
 
 
 def sweep_temporary(folder: str | os.PathLike[str], age_s: float = 3600.0) -> None:
-    """Remove the temporary files in `folder` whose writers were killed.
+    """Remove the temporary files in `folder` of killed writers.
 
-    These are files of processes of this machine that have ended, and any that have not changed for `age_s` seconds.
-    What cannot be removed stays.
+    These are files of processes of this machine that have ended, and files that have not changed for `age_s` seconds.
+    Files that cannot be removed are kept.
     """
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # they do no harm but take up space
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # such files only take up space
         for entry in entries:
             match = _TEMPORARY.fullmatch(entry.name)
             if match is None:
@@ -77,12 +78,12 @@ _TEMPORARY = re.compile(r"\..+\.(?P<machine>[0-9a-f]{8})\.(?P<pid>[0-9]{1,9})\.[
 
 
 def _machine() -> str:
-    """A short name of this machine: others may share the folder."""
+    """Returns a short name of this machine, because several may share the folder."""
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def _disk_full_error(error: BaseException | None) -> OSError | None:
-    """The error of a full disk, or of a used-up quota, that `error` is or came from; None if it did not."""
+    """Returns the error of a full disk or quota in the chain of causes of `error`, or None."""
     while error is not None and not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
         error = error.__cause__ or error.__context__
     return error
@@ -91,14 +92,15 @@ def _disk_full_error(error: BaseException | None) -> OSError | None:
 def read_file(
     path: str | os.PathLike[str], fs_type: str | None = None, use_lock: bool = False, trust_pickle: bool = False
 ) -> Any:
-    """The object that `save_file` wrote to `path`, its tensors on the CPU.
+    """Returns the object that `save_file` wrote to `path`, with tensors on the CPU.
 
-    Only plain containers, numbers, strings, numpy arrays and tensors are read; a file that holds anything else can run
-    code while it is read, so that needs `trust_pickle=True`. `use_lock` takes the lock of `get_file_lock(path)`.
+    Reads plain containers, numbers, strings, numpy arrays and tensors. Files with other types can run code when they
+    are read, so they need `trust_pickle=True`. With `use_lock`, the lock `get_file_lock(path)` is held.
 
     Raises:
-        pickle.UnpicklingError: the file holds other types and `trust_pickle` is false, or it is damaged.
-        NotImplementedError: `path` starts with `s3://`, or `fs_type` names a remote store.
+        pickle.UnpicklingError: If the file is damaged, or holds other types and `trust_pickle` is false.
+        AssertionError: If `fs_type` is unknown.
+        NotImplementedError: If `path` starts with `s3://`, or `fs_type` names a remote store.
     """
     _require_local(path, fs_type)
     with _lock(path, "read", use_lock):
@@ -106,10 +108,10 @@ def read_file(
 
 
 def file_content(data: bytes, name: str, trust_pickle: bool = False) -> Any:
-    """The object in the bytes of a file that `save_file` wrote, as `read_file` reads it; `name` is for messages.
+    """As `read_file`, for the bytes of a file that `save_file` wrote; `name` is for error messages.
 
     Raises:
-        pickle.UnpicklingError: as `read_file`.
+        pickle.UnpicklingError: If the data is damaged, or holds other types and `trust_pickle` is false.
     """
     return _load(io.BytesIO(data), name, trust_pickle)
 
@@ -124,15 +126,16 @@ def _load(source: Any, name: str, trust_pickle: bool) -> Any:
             raise
         raise pickle.UnpicklingError(
             f"{name} holds more than numbers, strings, containers, arrays and tensors, or is damaged; "
-            f"pass trust_pickle=True only if you trust where it comes from ({error})"
+            f"pass trust_pickle=True only if you trust its source ({error})"
         ) from error
 
 
 def save_file(path: str | os.PathLike[str], data: Any, fs_type: str | None = None, use_lock: bool = False) -> None:
-    """Write `data` to `path` with `torch.save`; the file appears whole. Missing parent folders are created.
+    """Write `data` to `path` atomically with `torch.save`. Creates parent folders.
 
     Raises:
-        NotImplementedError: `path` starts with `s3://`, or `fs_type` names a remote store.
+        AssertionError: If `fs_type` is unknown.
+        NotImplementedError: If `path` starts with `s3://`, or `fs_type` names a remote store.
     """
     _require_local(path, fs_type)
     with _lock(path, "write", use_lock), atomic_write(path) as file:
@@ -140,10 +143,11 @@ def save_file(path: str | os.PathLike[str], data: Any, fs_type: str | None = Non
 
 
 def remove_file(path: str | os.PathLike[str], fs_type: str | None = None) -> None:
-    """Delete the file or the folder with all it holds, before returning; a missing path is not an error.
+    """Delete the file, or the folder with its contents. A missing path is not an error.
 
     Raises:
-        NotImplementedError: `path` starts with `s3://`, or `fs_type` names a remote store.
+        AssertionError: If `fs_type` is unknown.
+        NotImplementedError: If `path` starts with `s3://`, or `fs_type` names a remote store.
     """
     _require_local(path, fs_type)
     with contextlib.suppress(FileNotFoundError):
@@ -158,7 +162,7 @@ def _require_local(path: str | os.PathLike[str], fs_type: str | None) -> None:
         raise AssertionError(f"fs_type = {fs_type!r} is not allowed; it must be None or 'normal'")
     if fs_type in ("ceph", "mc") or (fs_type is None and os.fspath(path).lower().startswith("s3://")):
         raise NotImplementedError(
-            f"{os.fspath(path)} (fs_type = {fs_type!r}) is in a remote store, for which there is no client here; "
+            f"{os.fspath(path)} (fs_type = {fs_type!r}) is in a remote store, which is not supported; "
             "use a path on a mounted disk"
         )
 
@@ -171,10 +175,10 @@ def _lock(path: str | os.PathLike[str], op: str, use_lock: bool) -> contextlib.A
 def _allow_numpy_values() -> None:
     """Let `weights_only` loading rebuild numpy scalars and arrays, which hold data and no code."""
     dtype_classes = [kind for _, kind in inspect.getmembers(np.dtypes, inspect.isclass)]
-    # The two functions by which numpy pickles them, wherever this version keeps them.
+    # The two functions by which this version of numpy pickles them.
     reconstruct: Any = np.zeros(0).__reduce__()[0]
     scalar: Any = np.float64(0).__reduce__()[0]
-    # Files written under numpy 1 and numpy 2 name them by different modules.
+    # numpy 1 and numpy 2 have them in different modules.
     aliases = [
         (function, f"numpy.{module}.multiarray.{function.__name__}")
         for function in (reconstruct, scalar)

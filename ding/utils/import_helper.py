@@ -1,4 +1,4 @@
-"""Imports by name: what configurations ask for, optional clients, and names of a package that load when used."""
+"""Imports by name: modules of configurations, optional clients, and lazy attributes of packages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ding.utils.default_helper import one_time_warning
 
 
 def import_module(modules: str | Iterable[str] | None) -> None:
-    """Import each dotted name, so that what it registers is known; a single string is one name.
+    """Import each dotted name, to run its registrations. A string is a single name.
 
     Raises:
-        ImportError: a name cannot be imported; the message is Python's own.
+        ImportError: If a name cannot be imported.
     """
     names = [modules] if isinstance(modules, str) else modules or []
     for name in names:
@@ -30,31 +30,31 @@ def _try_import(name: str, purpose: str) -> ModuleType | None:
 
 
 def try_import_ceph() -> ModuleType | None:
-    """The module of the ceph client, or None when it is not installed (warned once)."""
+    """Returns the module of the ceph client, or None, with one warning, if it is not installed."""
     return _try_import("ceph", "reading and writing ceph objects")
 
 
 def try_import_mc() -> ModuleType | None:
-    """The module of the memcached client, or None when it is not installed (warned once)."""
+    """Returns the module of the memcached client, or None, with one warning, if it is not installed."""
     return _try_import("mc", "the memcached file cache")
 
 
 def try_import_redis() -> ModuleType | None:
-    """The module of the redis client, or None when it is not installed (warned once)."""
+    """Returns the module of the redis client, or None, with one warning, if it is not installed."""
     return _try_import("redis", "reading and writing redis entries")
 
 
 def try_import_rediscluster() -> ModuleType | None:
-    """The module of the redis cluster client, or None when it is not installed (warned once)."""
+    """Returns the module of the redis cluster client, or None, with one warning, if it is not installed."""
     return _try_import("rediscluster", "reading and writing redis cluster entries")
 
 
 class FakeLink:
-    """Stands in for the `linklink` package where it is not installed; it has no attributes."""
+    """Placeholder of the package `linklink` if it is not installed. Has no attributes."""
 
 
 def try_import_link() -> Any:
-    """The module `linklink`, or a `FakeLink` when it is not installed."""
+    """Returns the module `linklink`, or a `FakeLink` if it is not installed."""
     try:
         return importlib.import_module("linklink")
     except ImportError:
@@ -62,7 +62,7 @@ def try_import_link() -> Any:
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A `__getattr__` for `package` that finds the names `{name: module}`; see PEP 562.
+    """Returns a `__getattr__` for `package` that imports the names `{name: module}` on access; see PEP 562.
 
     Example:
         >>> find = lazy_names("ding.utils", {"FileLogger": "ding.utils.log_helper"})

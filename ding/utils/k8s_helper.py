@@ -1,4 +1,4 @@
-"""The operator that runs the workers of a job on Kubernetes: whether there is one, and where."""
+"""The address of the operator that runs the workers of a job on Kubernetes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _API_VERSION = "/v1alpha1"
 
 
 def exist_operator_server() -> bool:
-    """Whether the environment variable `KUBERNETES_SERVER_URL` names an operator."""
+    """Returns whether the environment variable `KUBERNETES_SERVER_URL` is set."""
     return bool(os.environ.get(_URL))
 
 
 def get_operator_server_kwargs(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """What `OperatorServer` is made with: `host`, `port`, `api_version`, `namespace` and `name`.
+    """Returns the arguments of `OperatorServer`: `host`, `port`, `api_version`, `namespace` and `name`.
 
     Args:
-        cfg: may have `system_addr`, `host:port` or a URL whose scheme counts for nothing (requests are plain HTTP), and
-            `api_version`. They win over the environment variables `KUBERNETES_SERVER_URL` and
-            `KUBERNETES_SERVER_API_VERSION`; the rest is in `KUBERNETES_POD_NAMESPACE` and `KUBERNETES_POD_NAME`.
+        cfg: May have `system_addr`, which is `host:port` or a URL, and `api_version`. They override the environment
+            variables `KUBERNETES_SERVER_URL` and `KUBERNETES_SERVER_API_VERSION`. Namespace and name are those of
+            `KUBERNETES_POD_NAMESPACE` and `KUBERNETES_POD_NAME`. Requests use plain HTTP whatever the URL's scheme.
 
     Raises:
-        ConfigError: there is no address, or it is none.
+        ConfigError: If the address is missing or invalid.
 
     Example:
         >>> get_operator_server_kwargs({"system_addr": "https://10.0.0.1:8080", "api_version": "v1"})["host"]
@@ -37,7 +37,7 @@ def get_operator_server_kwargs(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """
     address = cfg.get("system_addr") or os.environ.get(_URL)
     if not address:
-        raise ConfigError(f"there is no operator: set system_addr, or the environment variable {_URL}, to host:port")
+        raise ConfigError(f"the operator has no address; set system_addr or the variable {_URL} to host:port")
     host, port = _split(str(address))
     return {
         "host": host,
@@ -52,7 +52,7 @@ def _split(address: str) -> tuple[str, int]:
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         host, port = parts.hostname, parts.port
-    except ValueError:  # no number, or one that is no port
+    except ValueError:  # the port is not a number, or out of range
         host = port = None
     if not host or parts.username is not None:
         raise ConfigError(f"system_addr = {address!r} is not allowed; it must be host:port, or a URL")

@@ -1,4 +1,4 @@
-"""Locks with one face: threads, processes, and files shared between processes."""
+"""Locks between threads, between processes, and on files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ except ImportError:  # any other system
 
 @unique
 class LockContextType(Enum):
-    """What a `LockContext` keeps apart."""
+    """Whether a `LockContext` locks threads or processes."""
 
     THREAD_LOCK = 1
     PROCESS_LOCK = 2
 
 
 class LockContext:
-    """A lock as a context manager, or by `acquire` and `release`. It is not reentrant.
+    """A lock with `acquire` and `release`, also a context manager. Not reentrant.
 
     Example:
         >>> lock = LockContext(LockContextType.THREAD_LOCK)
@@ -46,11 +46,11 @@ class LockContext:
         self._lock: Any = threading.Lock() if lock_type is LockContextType.THREAD_LOCK else multiprocessing.Lock()
 
     def acquire(self) -> None:
-        """Wait until the lock is free and take it."""
+        """Wait until the lock is free, and acquire it."""
         self._lock.acquire()
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> None:
@@ -61,7 +61,7 @@ class LockContext:
 
 
 class FairRWLock:
-    """Many readers or one writer, served in the order of arrival, so that neither side starves. Not reentrant."""
+    """A lock for many readers or one writer, granted in order of arrival so that none starves. Not reentrant."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -71,7 +71,7 @@ class FairRWLock:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[None]:
-        """Hold the lock together with other readers."""
+        """Hold the lock, shared with other readers."""
         with self._turn():
             self._condition.wait_for(lambda: not self._has_writer)
             self._readers += 1
@@ -84,7 +84,7 @@ class FairRWLock:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[None]:
-        """Hold the lock alone."""
+        """Hold the lock exclusively."""
         with self._turn():
             self._condition.wait_for(lambda: not self._has_writer and not self._readers)
             self._has_writer = True
@@ -97,7 +97,7 @@ class FairRWLock:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Hold the condition while at the head of the queue: whoever waits inside keeps later arrivals behind it."""
+        """Wait for the head of the queue and hold the condition. Later callers wait until the block ends."""
         ticket = object()
         with self._condition:
             self._queue.append(ticket)
@@ -113,8 +113,8 @@ _rw_locks: weakref.WeakValueDictionary[str, FairRWLock] = weakref.WeakValueDicti
 _rw_locks_guard = threading.Lock()
 
 
-class _Held:
-    """One side of a lock as a context manager with `acquire` and `release`; holds the lock itself alive."""
+class _LockHandle:
+    """One side of a lock, with `acquire` and `release`, also a context manager. Keeps the lock alive."""
 
     def __init__(self, lock: Any, enter: Any) -> None:
         self._lock = lock
@@ -128,7 +128,7 @@ class _Held:
 
     def release(self) -> None:
         if not self._stack():
-            raise RuntimeError("release of a lock that this thread does not hold")
+            raise RuntimeError("this thread does not hold the lock; call acquire first")
         self._stack().pop().__exit__(None, None, None)
 
     def __enter__(self) -> None:
@@ -144,41 +144,43 @@ class _Held:
         return stack
 
 
-def get_rw_file_lock(name: str, op: str) -> _Held:
-    """The reading (`op='read'`) or writing (`'write'`) side of the lock called `name`, within this process.
+def get_rw_file_lock(name: str, op: str) -> _LockHandle:
+    """Returns the read (`op='read'`) or write (`'write'`) side of the lock `name` of this process.
 
     Raises:
-        AssertionError: `op` is neither.
+        AssertionError: If `op` is neither.
     """
     _check_op(op)
     with _rw_locks_guard:
         lock = _rw_locks.get(name)
         if lock is None:
             lock = _rw_locks[name] = FairRWLock()
-    return _Held(lock, lock.read if op == "read" else lock.write)
+    return _LockHandle(lock, lock.read if op == "read" else lock.write)
 
 
-def get_file_lock(name: str, op: str) -> _Held:
-    """The lock of the file `name`, between processes; readers exclude each other too.
+def get_file_lock(name: str, op: str) -> _LockHandle:
+    """Returns an exclusive lock, for readers too, on the file `name` between processes.
 
-    It locks `<name>.lock`, which is left behind. Where the platform has no `flock`, it is `get_rw_file_lock(name, op)`.
+    The file `<name>.lock` is locked and not deleted. On platforms without `flock`, this is
+    `get_rw_file_lock(name, op)`.
 
     Raises:
-        AssertionError: `op` is neither `read` nor `write`.
+        AssertionError: If `op` is neither `read` nor `write`.
     """
     _check_op(op)
     if fcntl is None:
         return get_rw_file_lock(name, op)
-    return _Held(None, lambda: _flock(f"{name}.lock"))
+    return _LockHandle(None, lambda: _flock(f"{name}.lock"))
 
 
 def hold_file(path: str) -> IO[bytes] | None:
-    """Lock the file `path`, made where it is missing, for this process until the result is closed or the process ends.
+    """Lock the file `path`, created if missing, until the returned file is closed or this process ends.
 
-    Forked processes do not hold it. None where the file cannot be made, or the platform or file system has no locks.
+    Forked processes do not hold the lock. Returns None if the file cannot be created, or the platform or file system
+    has no locks.
 
     Raises:
-        BlockingIOError: another process holds it.
+        BlockingIOError: If another process holds the lock.
     """
     if fcntl is None and msvcrt is None:
         return None
@@ -211,7 +213,7 @@ def _flock(path: str) -> Iterator[None]:
     folder = os.path.dirname(path)
     if folder:
         os.makedirs(folder, exist_ok=True)
-    # A new open file each time: flock excludes by open file, so threads of one process exclude each other as well.
+    # flock applies to open files, so a new one also locks other threads of this process.
     with open(path, "ab") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
         yield

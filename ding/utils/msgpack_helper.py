@@ -1,4 +1,4 @@
-"""Data as bytes and back without code: msgpack, with extension types for tuples, arrays and tensors."""
+"""Code-free serialization: msgpack with extension types for tuples, arrays, tensors and others."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from easydict import EasyDict
 
 _NUMPY_KINDS = "biufcSUmM"
-# Each nested tuple, set or EasyDict is a message inside a message, and unpacking one takes about 40 kB of C stack, so
-# without a limit a short message could crash the process.
+# A nested tuple, set or EasyDict is a message inside a message, and unpacking one takes about 40 kB of C stack. Without
+# a limit, a short message could crash the process.
 _MAX_NESTED_MESSAGES = 32
 
 
@@ -42,22 +42,22 @@ class _Ext(IntEnum):
 
 
 def pack(obj: Any) -> bytes:
-    """`obj` as bytes.
+    """Returns `obj` as bytes.
 
-    Dicts, lists, tuples, sets, `EasyDict`s, strings, bytes, numbers of any size, bool, None, numpy scalars and arrays,
-    and dense tensors come back as what they were; tensors on the CPU and without their graph. Other subclasses of dict
-    and list come back as dict and list.
+    `unpack` restores dicts, lists, tuples, sets, `EasyDict`s, strings, bytes, numbers of any size, bools, None, numpy
+    scalars and arrays, and dense tensors, which are moved to the CPU and detached. Other subclasses of dict and list
+    become dicts and lists.
 
     Raises:
-        TypeError: something else is in `obj`, for instance a named tuple, an object array or a class instance.
-        ValueError: `obj` is nested too deep, as when it contains itself: more than 32 tuples, sets and `EasyDict`s, or
-            about 500 dicts and lists, inside each other.
+        TypeError: If `obj` contains another type, such as a named tuple, an object array or a class instance.
+        ValueError: If more than 32 tuples, sets and `EasyDict`s, or about 500 dicts and lists, are nested in each
+            other, as when `obj` contains itself.
     """
     return _pack(obj, 0)
 
 
 def can_pack(obj: Any) -> bool:
-    """Whether `pack` takes `obj`; it takes as long as packing it."""
+    """Returns whether `pack` accepts `obj`. Takes as long as packing it."""
     try:
         pack(obj)
     except (TypeError, ValueError):
@@ -67,18 +67,18 @@ def can_pack(obj: Any) -> bool:
 
 def _pack(obj: Any, depth: int) -> bytes:
     if depth > _MAX_NESTED_MESSAGES:
-        raise ValueError(f"more than {_MAX_NESTED_MESSAGES} tuples, sets and EasyDicts inside each other")
+        raise ValueError(f"more than {_MAX_NESTED_MESSAGES} tuples, sets and EasyDicts are nested; reduce the nesting")
     result: bytes = _msgpack().packb(obj, default=_encoders[depth], strict_types=True)
     return result
 
 
 def unpack(data: bytes | bytearray | memoryview) -> Any:
-    """The object that `pack` made `data` from. Arrays and tensors own their memory and are writable.
+    """Returns the object that was passed to `pack`. Arrays and tensors own their memory and are writable.
 
-    Safe on data from anywhere: nothing is executed or imported.
+    Safe for untrusted data: nothing is executed or imported.
 
     Raises:
-        ValueError: `data` is damaged, or was not made by `pack`.
+        ValueError: If `data` is damaged, or not a result of `pack`.
     """
     try:
         return _unpack(data, 0)
@@ -122,13 +122,13 @@ def _encode_container(obj: Any, depth: int) -> Any:
 
 def _encode_value(obj: Any) -> Any:
     if type(obj) is int:
-        # Only numbers beyond 64 bits come here.
+        # Only integers beyond 64 bits reach this point.
         return _ext(_Ext.BIG_INT, obj.to_bytes(obj.bit_length() // 8 + 1, "little", signed=True))
     if type(obj) is complex:
         return _ext(_Ext.COMPLEX, struct.pack("<dd", obj.real, obj.imag))
     for base in (int, float, str, bytes):
         if isinstance(obj, base):
-            # Not base(obj): that would call what the subclass makes of itself.
+            # Not base(obj), which would call overridden methods of the subclass.
             return _PLAIN[base](obj)
     raise TypeError(
         f"{type(obj).__module__}.{type(obj).__qualname__} cannot be packed; use dicts, lists, tuples, strings, bytes, "
@@ -145,7 +145,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """Length of the dtype's name, the name, the number of dimensions, the dimensions."""
+    """Returns the length of the dtype's name, the name, the number of dimensions and the dimensions."""
     name = dtype.encode("ascii")
     return struct.pack(f"<B{len(name)}sB{len(shape)}Q", len(name), name, len(shape), *shape)
 
@@ -170,7 +170,7 @@ def _array_from(data: bytes) -> np.ndarray:
     if dtype.kind not in _NUMPY_KINDS:
         raise ValueError(f"dtype {name!r} is not allowed")
     if len(body) != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{len(body)} bytes do not make an array of shape {shape} and dtype {name}")
+        raise ValueError(f"{len(body)} bytes are not an array of shape {shape} and dtype {name}")
     array = np.empty(shape, dtype)
     if body:
         array.reshape(-1).view(np.uint8)[:] = body
@@ -192,7 +192,7 @@ def _tensor_from(data: bytes) -> torch.Tensor:
     if not isinstance(dtype, torch.dtype) or not name.isidentifier():
         raise ValueError(f"dtype {name!r} is not a dtype of torch")
     if len(body) != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{len(body)} bytes do not make a tensor of shape {shape} and dtype {name}")
+        raise ValueError(f"{len(body)} bytes are not a tensor of shape {shape} and dtype {name}")
     if not body:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(bytearray(body), dtype=dtype).reshape(shape)

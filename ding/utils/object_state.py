@@ -1,7 +1,8 @@
-"""The state of Python objects as plain values: what their attributes hold, told and put back."""
+"""Saving and restoring the attributes of Python objects as plain values."""
 
 from __future__ import annotations
 
+import ast
 import enum
 import itertools
 import logging
@@ -19,12 +20,12 @@ import torch
 from easydict import EasyDict
 from torch import nn
 
-# Key by which the state of something that is no plain value is told from a dict.
+# Key that distinguishes the state of an object from a plain dict.
 _KIND = "__state__"
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-# Key of the number of what is told of in several places.
+# Key of the number of an object that is referenced several times.
 _NUMBER = "__number__"
-# What holds no state, or none that could go to another process. Configs are given, not learned.
+# Types without state, or whose state cannot be moved to another process. Configs are not learned.
 _STATELESS = (
     type,
     types.ModuleType,
@@ -55,32 +56,32 @@ _SKIPPED: Any = object()
 
 
 def attributes_state(obj: Any, skip: Collection[str] = ()) -> dict[str, Any]:
-    """What the attributes of `obj` hold, by name, for `load_attributes_state`.
+    """Returns the state of the attributes of `obj` by name, for `load_attributes_state`.
 
-    These are plain values, arrays and tensors (the very ones, not copies), containers of them, random generators,
-    modules, and objects with `state_dict` and `load_state_dict`; of other objects their attributes in turn. What is
-    shared is told once, and shared again when it is put back. Functions, classes, locks, threads, loggers and
-    `EasyDict`s are left out.
+    Saved are plain values, arrays and tensors (not copied), containers of them, random generators, modules, objects
+    with `state_dict` and `load_state_dict`, and recursively the attributes of other objects. Shared objects are saved
+    once. Functions, classes, locks, threads, loggers and `EasyDict`s are skipped.
 
     Args:
-        skip: names to leave out.
+        obj: The object.
+        skip: Names of attributes to skip.
     """
-    return _attributes(obj, skip, _Seen(obj))
+    return _attributes(obj, skip, _Memo(obj))
 
 
 def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> None:
-    """Put what `attributes_state` has told into `obj`, which was built alike.
+    """Restore a state of `attributes_state` in `obj`, which must be constructed in the same way.
 
-    Objects, arrays and tensors of the same shape are changed in place, so whoever shares them sees it.
+    Objects, and arrays and tensors of the same shape, are changed in place, so other references see the change.
 
     Raises:
-        ValueError: the state tells of an object where `obj` has none.
+        ValueError: If the state has an object where `obj` has None.
     """
     _load_attributes(obj, state, type(obj).__name__, {0: obj})
 
 
 def generator_state(rng: Any) -> dict[str, Any]:
-    """The state of a random generator of Python, numpy or torch, in plain values and arrays."""
+    """Returns the state of a random generator of Python, numpy or torch, in plain values and arrays."""
     if isinstance(rng, np.random.Generator):
         state = dict(rng.bit_generator.state)
         inner = state["state"]
@@ -95,7 +96,7 @@ def generator_state(rng: Any) -> dict[str, Any]:
 
 
 def set_generator_state(rng: Any, state: Mapping[str, Any]) -> None:
-    """Put a generator back to a state of `generator_state`."""
+    """Set a generator to a state of `generator_state`."""
     if isinstance(rng, np.random.Generator):
         rng.bit_generator.state = dict(state)
     elif isinstance(rng, np.random.RandomState):
@@ -107,7 +108,7 @@ def set_generator_state(rng: Any, state: Mapping[str, Any]) -> None:
 
 
 def global_generators_state() -> dict[str, Any]:
-    """The states of the global generators of Python, numpy and torch, on all GPUs that were used, too."""
+    """Returns the states of the global generators of Python, numpy and torch, including all GPUs."""
     numpy_state: Any = np.random.get_state(legacy=False)
     state = {"python": random.getstate(), "numpy": dict(numpy_state), "torch": torch.get_rng_state()}
     if torch.cuda.is_available():
@@ -116,7 +117,7 @@ def global_generators_state() -> dict[str, Any]:
 
 
 def load_global_generators_state(state: Mapping[str, Any]) -> None:
-    """Put the global generators back to a state of `global_generators_state`."""
+    """Set the global generators to a state of `global_generators_state`."""
     random.setstate(state["python"])
     np.random.set_state(dict(state["numpy"]))
     torch.set_rng_state(state["torch"])
@@ -124,17 +125,17 @@ def load_global_generators_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
 
 
-# ---- telling
+# ---- saving
 
 
-class _Seen:
-    """What is told already; what is told once more gets a number, by which the rest refers to it."""
+class _Memo:
+    """The nodes of saved objects. A node that is referenced again gets a number."""
 
     def __init__(self, root: Any = None) -> None:
-        self.nodes: dict[int, Any] = {id(root): {_NUMBER: 0}}  # by the id of what they tell of, which is kept alive
+        self.nodes: dict[int, Any] = {id(root): {_NUMBER: 0}}  # by the id of the object, which the caller keeps alive
         self._count = 0
 
-    def again(self, value: Any) -> Any:
+    def reference(self, value: Any) -> Any:
         node = self.nodes[id(value)]
         if node is _SKIPPED:
             return _SKIPPED
@@ -144,9 +145,9 @@ class _Seen:
         return {_KIND: "same", _NUMBER: node[_NUMBER]}
 
 
-def _attributes(obj: Any, skip: Collection[str], seen: _Seen) -> dict[str, Any]:
-    told = {name: _tell(value, seen) for name, value in _variables(obj) if name not in skip}
-    return {name: node for name, node in told.items() if node is not _SKIPPED}
+def _attributes(obj: Any, skip: Collection[str], memo: _Memo) -> dict[str, Any]:
+    saved = {name: _save(value, memo) for name, value in _variables(obj) if name not in skip}
+    return {name: node for name, node in saved.items() if node is not _SKIPPED}
 
 
 def _variables(obj: Any) -> Iterable[tuple[str, Any]]:
@@ -158,7 +159,7 @@ def _variables(obj: Any) -> Iterable[tuple[str, Any]]:
                 yield name, getattr(obj, name)
 
 
-def _tell(value: Any, seen: _Seen) -> Any:
+def _save(value: Any, memo: _Memo) -> Any:
     if type(value) in _PLAIN or isinstance(value, (np.generic, torch.Tensor)):
         return value
     if isinstance(value, np.ndarray):
@@ -166,55 +167,56 @@ def _tell(value: Any, seen: _Seen) -> Any:
     if isinstance(value, enum.Enum):
         return {_KIND: "enum", "name": value.name}
     if isinstance(value, itertools.count):
-        return {_KIND: "count", "arguments": list(value.__reduce__()[1])}
+        return {_KIND: "count", "arguments": ast.literal_eval(f"[{repr(value)[len('count(') : -1]}]")}
     if isinstance(value, _STATELESS) or callable(value) and not hasattr(value, "__dict__"):
         return _SKIPPED
     if isinstance(value, (tuple, frozenset)):
-        return _tell_container(value, seen)
-    if id(value) in seen.nodes:
-        return seen.again(value)
-    node = seen.nodes[id(value)] = {}
-    told = _tell_object(value, seen)
-    if isinstance(told, dict):
-        node.update(told)
+        return _save_container(value, memo)
+    if id(value) in memo.nodes:
+        return memo.reference(value)
+    node = memo.nodes[id(value)] = {}
+    saved = _save_object(value, memo)
+    if isinstance(saved, dict):
+        node.update(saved)
         return node
-    seen.nodes[id(value)] = _SKIPPED
-    return told
+    memo.nodes[id(value)] = _SKIPPED
+    return saved
 
 
-def _tell_object(value: Any, seen: _Seen) -> Any:
+def _save_object(value: Any, memo: _Memo) -> Any:
     if isinstance(value, _GENERATORS):
         return {_KIND: "generator", "state": generator_state(value)}
     if isinstance(value, nn.Module):
-        return _tell_module(value)
+        return _save_module(value)
     if hasattr(type(value), "state_dict") and hasattr(type(value), "load_state_dict"):
         return {_KIND: "own", "state": value.state_dict()}
     if isinstance(value, (Mapping, list, set, deque)):
-        return _tell_container(value, seen)
+        return _save_container(value, memo)
     if isinstance(value, bytearray):
         return {_KIND: "bytearray", "content": bytes(value)}
-    told = _attributes(value, (), seen)
-    return {_KIND: "object", "state": told} if told else _SKIPPED
+    saved = _attributes(value, (), memo)
+    return {_KIND: "object", "state": saved} if saved else _SKIPPED
 
 
-def _tell_module(module: nn.Module) -> dict[str, Any]:
+def _save_module(module: nn.Module) -> dict[str, Any]:
     state = module.state_dict()
     others = {name: buffer for name, buffer in module.named_buffers() if name not in state}
-    # Switches and counters, such as `training`, that are ordinary attributes of the parts.
+    # Plain attributes of all submodules, such as `training`.
     plain = [{name: v for name, v in vars(part).items() if type(v) in _PLAIN} for part in module.modules()]
     return {_KIND: "module", "state": dict(state), "buffers": others, "attributes": plain}
 
 
-def _tell_container(value: Any, seen: _Seen) -> Any:
+def _save_container(value: Any, memo: _Memo) -> Any:
     if isinstance(value, Mapping):
-        told: Any = {key: _tell(item, seen) for key, item in value.items() if type(key) in _PLAIN or type(key) is tuple}
-        kept = {key: node for key, node in told.items() if node is not _SKIPPED}
+        items = {key: item for key, item in value.items() if type(key) in _PLAIN or type(key) is tuple}
+        saved = {key: _save(item, memo) for key, item in items.items()}
+        kept = {key: node for key, node in saved.items() if node is not _SKIPPED}
         return _SKIPPED if value and not kept else {_KIND: "dict", "items": list(kept.items())}
-    if isinstance(value, (set, frozenset)):  # told as a set: its order is none, and differs between processes
+    if isinstance(value, (set, frozenset)):  # saved as a set: its order differs between processes
         if not all(type(item) in _PLAIN or type(item) is tuple for item in value):
             return _SKIPPED
         return {_KIND: "set", "items": set(value), "is_frozen": isinstance(value, frozenset)}
-    nodes = [_tell(item, seen) for item in value]
+    nodes = [_save(item, memo) for item in value]
     if nodes and all(node is _SKIPPED for node in nodes):
         return _SKIPPED
     if any(node is _SKIPPED for node in nodes):
@@ -224,66 +226,70 @@ def _tell_container(value: Any, seen: _Seen) -> Any:
     return {_KIND: kind, "items": nodes, **({"maxlen": value.maxlen} if kind == "deque" else {})}
 
 
-# ---- putting back
+# ---- restoring
 
 
-def _load_attributes(obj: Any, state: Mapping[str, Any], where: str, placed: dict[int, Any]) -> None:
+def _load_attributes(obj: Any, state: Mapping[str, Any], where: str, restored: dict[int, Any]) -> None:
     for name, node in state.items():
         current = getattr(obj, name, None)
-        value = _put(current, node, f"{where}.{name}", placed)
+        value = _restore(current, node, f"{where}.{name}", restored)
         if value is not current or name not in getattr(obj, "__dict__", {}):
             object.__setattr__(obj, name, value) if not isinstance(obj, nn.Module) else setattr(obj, name, value)
 
 
-def _put(current: Any, node: Any, where: str, placed: dict[int, Any]) -> Any:
-    """What stands in the place of `current`: itself, changed, where that can be.
+def _restore(current: Any, node: Any, where: str, restored: dict[int, Any]) -> Any:
+    """Returns the restored value, which is `current` itself if it can be changed in place.
 
     Args:
-        placed: what stands in several places, by its number.
+        current: The current value.
+        node: Its saved state.
+        where: Path of the attribute, for errors.
+        restored: Restored objects that are referenced several times, by their number.
     """
     if not (isinstance(node, dict) and _KIND in node):
-        return _put_value(current, node)
+        return _restore_value(current, node)
     kind, number = node[_KIND], node.get(_NUMBER)
     if kind == "same":
-        return placed.get(node[_NUMBER], current)
+        return restored.get(node[_NUMBER], current)
     if kind == "count":
         return itertools.count(*node["arguments"])
     if kind in _CONTAINERS:
-        return _put_container(current, node, where, placed)
+        return _restore_container(current, node, where, restored)
     if kind == "bytearray" and not isinstance(current, bytearray):
         current = bytearray()
     if current is None:
-        raise ValueError(f"{where} is None, but the state tells of an object there; it must be built as it was then")
+        raise ValueError(f"{where} is None, but the state has an object; construct it as when the state was saved")
     if number is not None:
-        placed[number] = current
-    return type(current)[node["name"]] if kind == "enum" else _put_object(current, node, where, placed)
+        restored[number] = current
+    return type(current)[node["name"]] if kind == "enum" else _restore_object(current, node, where, restored)
 
 
-def _put_object(current: Any, node: Mapping[str, Any], where: str, placed: dict[int, Any]) -> Any:
+def _restore_object(current: Any, node: Mapping[str, Any], where: str, restored: dict[int, Any]) -> Any:
     match node[_KIND]:
         case "generator":
             set_generator_state(current, node["state"])
         case "module":
-            _put_module(current, node)
+            _restore_module(current, node)
         case "bytearray":
             current[:] = node["content"]
         case "own":
             current.load_state_dict(node["state"])
         case "object":
-            _load_attributes(current, node["state"], where, placed)
+            _load_attributes(current, node["state"], where, restored)
         case "some":
             for index, item in node["items"]:
                 if index >= len(current):
                     raise ValueError(
-                        f"{where} has {len(current)} items, but the state tells of more; see its item {index}"
+                        f"{where} has {len(current)} items, but the state has an item {index}; construct it as when "
+                        "the state was saved"
                     )
-                put = _put(current[index], item, f"{where}[{index}]", placed)
+                put = _restore(current[index], item, f"{where}[{index}]", restored)
                 if put is not current[index]:
                     current[index] = put
     return current
 
 
-def _put_value(current: Any, value: Any) -> Any:
+def _restore_value(current: Any, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if isinstance(current, torch.Tensor) and current.shape == value.shape and current.dtype == value.dtype:
             with torch.no_grad():
@@ -296,7 +302,7 @@ def _put_value(current: Any, value: Any) -> Any:
     return value
 
 
-def _put_module(module: nn.Module, node: Mapping[str, Any]) -> None:
+def _restore_module(module: nn.Module, node: Mapping[str, Any]) -> None:
     module.load_state_dict(node["state"], strict=True)
     buffers = dict(module.named_buffers())
     for name, value in node["buffers"].items():
@@ -308,13 +314,13 @@ def _put_module(module: nn.Module, node: Mapping[str, Any]) -> None:
 _CONTAINERS: dict[str, type] = {"dict": dict, "list": list, "tuple": tuple, "deque": deque, "set": set}
 
 
-def _put_container(current: Any, node: Mapping[str, Any], where: str, placed: dict[int, Any]) -> Any:
+def _restore_container(current: Any, node: Mapping[str, Any], where: str, restored: dict[int, Any]) -> Any:
     kind, items = node[_KIND], node["items"]
     target = current
     if not isinstance(current, Mapping if kind == "dict" else _CONTAINERS[kind]):
         target = deque(maxlen=node["maxlen"]) if kind == "deque" else _CONTAINERS[kind]()
     if _NUMBER in node:
-        placed[node[_NUMBER]] = target
+        restored[node[_NUMBER]] = target
     if kind == "set":
         if node["is_frozen"]:
             return frozenset(items)
@@ -322,16 +328,16 @@ def _put_container(current: Any, node: Mapping[str, Any], where: str, placed: di
         target.update(items)
         return target
     if kind == "dict":
-        told = {key: _put(target.get(key), item, f"{where}[{key!r}]", placed) for key, item in items}
+        saved = {key: _restore(target.get(key), item, f"{where}[{key!r}]", restored) for key, item in items}
         if not isinstance(target, dict):
-            return told
-        for key in [key for key in target if key not in told and not _is_stateless(target[key])]:
+            return saved
+        for key in [key for key in target if key not in saved and not _is_stateless(target[key])]:
             del target[key]
-        target.update(told)
+        target.update(saved)
         return target
     before = list(target) + [None] * (len(items) - len(target))
     values = [
-        _put(old, item, f"{where}[{i}]", placed) for i, (old, item) in enumerate(zip(before, items, strict=False))
+        _restore(old, item, f"{where}[{i}]", restored) for i, (old, item) in enumerate(zip(before, items, strict=False))
     ]
     if kind == "tuple":
         return type(target)(*values) if hasattr(target, "_fields") else tuple(values)
@@ -341,4 +347,4 @@ def _put_container(current: Any, node: Mapping[str, Any], where: str, placed: di
 
 
 def _is_stateless(value: Any) -> bool:
-    return _tell(value, _Seen()) is _SKIPPED
+    return _save(value, _Memo()) is _SKIPPED

@@ -1,4 +1,4 @@
-"""A page that a server shows beside what it is there for."""
+"""Additional pages of a server."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is shown at one path.
+    """The page at one path.
 
     Attributes:
-        make: makes the content, each time anew, in a thread of the server. If it raises, the reader is told so.
-        headers: further headers of the reply.
-        is_public: shown without the token of the run, too, for a browser sends none when it opens a page. Only for what
-            is no secret.
+        make: Returns the content. Called for each request, in a thread of the server; an error is sent to the client.
+        content_type: Content type of the reply.
+        headers: Further headers of the reply.
+        is_public: Whether the page is served without the token of the run, which browsers do not send when they open a
+            page. It must not hold secrets.
     """
 
     make: Callable[[], str | bytes]

@@ -1,4 +1,4 @@
-"""Joining the group of training processes and leaving it."""
+"""Joining and leaving the group of training processes."""
 
 from __future__ import annotations
 
@@ -36,35 +36,38 @@ def dist_init(
 ) -> tuple[int, int]:
     """Join the process group and return `(rank, world_size)`.
 
-    What is not given comes from the environment: `MASTER_ADDR` and `MASTER_PORT` (else localhost:10314), the rank from
-    `SLURM_LOCALID` or `RANK`, the size from `SLURM_NTASKS` or `WORLD_SIZE`; under torchrun from `RANK` and
-    `WORLD_SIZE`. With CUDA, this process uses device `rank % number of devices`, and `nccl` means NCCL for CUDA tensors
-    and gloo for CPU tensors; without CUDA, `nccl` becomes `gloo`. A group of one process uses no network.
+    With CUDA, this process uses device `rank % number of devices`, and `nccl` means NCCL for CUDA tensors and gloo for
+    CPU tensors; without CUDA, `nccl` becomes `gloo`. A group of one process does not use the network.
 
     Args:
-        timeout: how long the ranks wait for each other when they join, and in an operation, as a timedelta or in
-            seconds; $DING_DIST_TIMEOUT or 1800 seconds by default. The end of a rank breaks the operations of the
-            others at once, so it only counts where a rank hangs. It must be longer than what rank 0 does alone, such
-            as an evaluation.
+        backend: `nccl` or `gloo`.
+        addr: Address of rank 0; by default `$MASTER_ADDR` or localhost.
+        port: Port of rank 0; by default `$MASTER_PORT` or 10314.
+        rank: Rank of this process; by default `$SLURM_LOCALID` or `$RANK`, under torchrun `$RANK`.
+        world_size: Number of processes; by default `$SLURM_NTASKS` or `$WORLD_SIZE`, under torchrun `$WORLD_SIZE`.
+        timeout: How long ranks wait for each other when they join and in an operation, as a timedelta or in seconds;
+            by default `$DING_DIST_TIMEOUT` or 1800 seconds. If a rank ends, operations of the others fail at once, so
+            the timeout only matters if a rank hangs. It must be longer than what rank 0 does alone, such as an
+            evaluation.
 
     Raises:
-        AssertionError: `backend` is neither `nccl` nor `gloo`.
-        RuntimeError: the rank or the size is not known, this process is in a group already, or the ranks do not meet.
-        ValueError: the rank is not in 0 ... `world_size` - 1, the timeout is not positive, or a variable holds no
-            number.
+        AssertionError: If `backend` has another value.
+        RuntimeError: If rank or size are unknown, this process is already in a group, or the other ranks do not join.
+        ValueError: If the rank is not in [0, `world_size`), the timeout is not positive, or an environment variable is
+            not a number.
     """
     if backend not in ("nccl", "gloo"):
         raise AssertionError(f"backend = {backend!r} is not allowed; it must be 'nccl' or 'gloo'")
     if has_group():
-        raise RuntimeError("this process is in a process group already; leave it with dist_finalize() first")
+        raise RuntimeError("this process is already in a process group; leave it with dist_finalize() first")
     if backend == "nccl" and not torch.cuda.is_available():
         one_time_warning("no CUDA device: the process group uses gloo instead of nccl")
         backend = "gloo"
     for variable, value, default in zip(MASTER_VARIABLES, (addr, port), ("localhost", "10314"), strict=True):
         os.environ[variable] = str(value) if value is not None else os.environ.get(variable, default)
-    rank, world_size = _place(rank, world_size)
+    rank, world_size = _rank_and_size(rank, world_size)
     if torch.cuda.is_available():
-        # Before the group is made, so that no process makes its context on device 0 as well.
+        # Before joining, so that no process creates a context on device 0 too.
         torch.cuda.set_device(rank % torch.cuda.device_count())
     if not isinstance(timeout, timedelta):
         seconds = _number_in(TIMEOUT_VARIABLE, float, DEFAULT_TIMEOUT_S) if timeout is None else timeout
@@ -75,11 +78,11 @@ def dist_init(
     return rank, world_size
 
 
-def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """The rank and the size, where they are not given from the environment."""
+def _rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Returns the rank and the size, by default from the environment."""
     ranks, sizes = ["SLURM_LOCALID", "RANK"], ["SLURM_NTASKS", "WORLD_SIZE"]
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        # In a SLURM job torchrun's processes inherit the variables of the one task that runs torchrun.
+        # In a SLURM job, the processes of torchrun inherit the variables of the single task that runs torchrun.
         ranks, sizes = ranks[1:], sizes[1:]
     elif rank is None and "SLURM_LOCALID" in os.environ and os.environ.get("SLURM_NNODES", "1") != "1":
         raise RuntimeError(
@@ -89,7 +92,7 @@ def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
     rank = _from_environment("rank", rank, ranks)
     world_size = _from_environment("world_size", world_size, sizes)
     if not 0 <= rank < world_size:
-        raise ValueError(f"rank = {rank} is not allowed in a group of {world_size}; ranks are 0 to world_size - 1")
+        raise ValueError(f"rank = {rank} is not allowed; it must be in [0, {world_size}), the world_size")
     return rank, world_size
 
 
@@ -100,18 +103,18 @@ def _from_environment(what: str, value: int | None, variables: Sequence[str]) ->
         if variable in os.environ:
             return _number_in(variable, int, 0)
     raise RuntimeError(
-        f"dist_init does not know {what}: pass it, start the script with torchrun, or set "
-        f"{' or '.join(variables)} in the environment"
+        f"dist_init: {what} is unknown; pass it, start the script with torchrun, or set {' or '.join(variables)} in "
+        "the environment"
     )
 
 
 def _number_in(variable: str, kind: type[Number], default: Number) -> Number:
-    """The number in an environment variable."""
+    """Returns the number in an environment variable, `default` if it is not set."""
     text = os.environ.get(variable)
     try:
         return default if text is None else kind(text)
     except ValueError:
-        raise ValueError(f"the environment variable {variable} = {text!r} holds no number ({kind.__name__})") from None
+        raise ValueError(f"${variable} = {text!r} is not allowed; it must be {kind.__name__}") from None
 
 
 def _join(backend: str, rank: int, world_size: int, timeout: timedelta) -> None:
@@ -121,7 +124,7 @@ def _join(backend: str, rank: int, world_size: int, timeout: timedelta) -> None:
         dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timeout, store=store)
     except RuntimeError as e:
         raise RuntimeError(
-            f"rank {rank} did not meet the other ranks of {world_size} at {master} within "
+            f"rank {rank} could not join the other ranks of {world_size} at {master} within "
             f"{timeout.total_seconds():g} s: {e}; start every rank, all with the same MASTER_ADDR, MASTER_PORT and "
             "WORLD_SIZE"
         ) from e
@@ -131,8 +134,8 @@ def _join(backend: str, rank: int, world_size: int, timeout: timedelta) -> None:
 def _open_store(rank: int, world_size: int, timeout: timedelta) -> Any:
     if world_size == 1:
         return dist.HashStore()  # type: ignore[attr-defined,unused-ignore]
-    # One store serves all groups that this process joins in turn: a rank that is quick to join again must not meet the
-    # store that rank 0 is about to close. None of them must find the addresses of the group before.
+    # All groups that this process joins one after the other use one store: a rank that joins again quickly must not
+    # connect to a store that rank 0 is about to close. The prefix separates their addresses.
     key = (*map(os.environ.get, MASTER_VARIABLES), rank, world_size)
     if key not in _stores:
         meeting = dist.rendezvous("env://", rank, world_size, timeout=timeout)  # type: ignore[attr-defined,unused-ignore]
@@ -142,17 +145,17 @@ def _open_store(rank: int, world_size: int, timeout: timedelta) -> Any:
 
 
 def dist_finalize() -> None:
-    """Leave the process group in an orderly way; does nothing when there is none."""
+    """Leave the process group. Does nothing if this process is not in one."""
     pending.clear()
     if has_group():
         dist.destroy_process_group()
 
 
 def _abandon() -> None:
-    """Leave the process group after an error; waits for nobody.
+    """Leave the process group after an error, without waiting for other ranks.
 
-    The destructor of a gloo group waits for its pending operations, which may need a rank that waits for this one to
-    end. So the group's memory is given up instead; its connections break when the process ends.
+    The destructor of a gloo group waits for its pending operations, which may need a rank that waits for this process
+    to end. Therefore, the group is leaked instead; its connections close when the process ends.
     """
     if has_group():
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
@@ -161,12 +164,12 @@ def _abandon() -> None:
 
 @functools.lru_cache(maxsize=1)
 def _leave_with_the_process() -> None:
-    """See to it that a process that ends without `dist_finalize` leaves the group, once."""
+    """Leave the group at exit of this process. Registered once."""
     atexit.register(_leave_at_exit)
 
 
 def _leave_at_exit() -> None:
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)  # what ended the script
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)  # the uncaught exception, if any
     if error is None:
         dist_finalize()
     else:
@@ -174,10 +177,10 @@ def _leave_at_exit() -> None:
 
 
 class DDPContext:
-    """Joins the process group on entry and leaves it on exit; takes the arguments of `dist_init`.
+    """Context manager that joins the process group on entry and leaves it on exit. Takes the arguments of `dist_init`.
 
-    When an exception leaves the block and ends the process, the operations of the other ranks break with it.
-    `MASTER_ADDR` and `MASTER_PORT` are as before afterwards.
+    If an exception leaves the block and ends the process, operations of the other ranks fail. `MASTER_ADDR` and
+    `MASTER_PORT` are restored on exit.
 
     Example:
         >>> import torch.distributed
@@ -222,7 +225,7 @@ DistContext = DDPContext
 
 
 def dist_mode(func: Callable[..., Any]) -> Callable[..., Any]:
-    """`func` that runs inside a `DDPContext`."""
+    """Decorate `func` to run in a `DDPContext`."""
 
     @functools.wraps(func)
     def in_group(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where the time of a program goes."""
+"""A profiler that writes its results at exit."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def register_profiler(
 
 
 class Profiler:
-    """Profiles the calling thread from `profile` until the interpreter exits, or until `stop`.
+    """Profiles the calling thread from `profile` until `stop`, or until the interpreter exits.
 
-    Written are, with the number of the process in their names, `profile_<pid>.prof` for `pstats` and its viewers, and
-    two tables, `profile_<pid>_cumulative.txt` and `profile_<pid>_tottime.txt`.
+    Writes `profile_<pid>.prof` for `pstats` and its viewers, and two tables, `profile_<pid>_cumulative.txt` and
+    `profile_<pid>_tottime.txt`.
 
     Example:
         >>> import tempfile
@@ -42,20 +42,20 @@ class Profiler:
         self._folder_path: str | None = None
 
     def profile(self, folder_path: str = "./tmp") -> None:
-        """Start; the files go to `folder_path`, which is created.
+        """Start the profiler. The files are written to `folder_path`, which is created.
 
         Raises:
-            RuntimeError: it runs already.
+            RuntimeError: If it is running.
         """
         if self._folder_path is not None:
-            raise RuntimeError(f"the profiler runs already, for {self._folder_path}; call stop() first")
+            raise RuntimeError(f"the profiler is running for {self._folder_path}; call stop() first")
         os.makedirs(folder_path, exist_ok=True)
         self._folder_path = folder_path
         register_profiler(self.write_profile, self.pr, folder_path)
         self.pr.enable()
 
     def stop(self) -> None:
-        """Write the files now instead of at exit. May be called any number of times."""
+        """Stop the profiler and write the files. May be called any number of times."""
         if self._folder_path is None:
             return
         atexit.unregister(self.write_profile)
@@ -63,7 +63,7 @@ class Profiler:
         self.write_profile(self.pr, folder_path)
 
     def write_profile(self, pr: cProfile.Profile, folder_path: str) -> None:
-        """End the profile `pr` and write its files."""
+        """Disable `pr` and write its files."""
         import pstats
 
         pr.disable()

@@ -1,4 +1,4 @@
-"""Collective operations of several training processes; with a single process each of them is the identity."""
+"""Collective operations of several training processes. With a single process, they do nothing."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ __all__ = [
 
 
 def get_rank() -> int:
-    """The number of this process in its group; 0 without a group."""
+    """Returns the rank of this process in its group, 0 without a group."""
     return dist.get_rank() if has_group() else 0
 
 
 def get_world_size() -> int:
-    """The number of processes in the group; 1 without a group."""
+    """Returns the number of processes in the group, 1 without a group."""
     return dist.get_world_size() if has_group() else 1
 
 
@@ -63,9 +63,9 @@ def allreduce(x: torch.Tensor) -> None:
 
 
 def allreduce_async(name: str, x: torch.Tensor) -> None:
-    """Start to replace `x` by its mean over all processes; it is there after `synchronize`. `name` only labels it.
+    """Start to replace `x` by its mean over all processes; `synchronize` waits for it. `name` is for error messages.
 
-    `x` must be contiguous, on a device that the backend reaches, and left alone until then.
+    `x` must be contiguous and on a device that the backend supports, and must not be used until then.
     """
     if get_world_size() > 1:
         x.div_(get_world_size())
@@ -73,9 +73,9 @@ def allreduce_async(name: str, x: torch.Tensor) -> None:
 
 
 def allreduce_with_indicator(grad: torch.Tensor, indicator: torch.Tensor) -> None:
-    """Replace `grad` by its mean over the processes whose one-element `indicator` is 1 instead of 0.
+    """Replace `grad` by its sum over all processes, divided by the sum of their one-element `indicator`s (0 or 1).
 
-    `indicator` becomes their number; where it is 0, `grad` is the plain sum.
+    `indicator` becomes this sum. If it is 0, `grad` is not divided.
     """
     if get_world_size() > 1:
         sum_over_ranks(grad)
@@ -86,17 +86,17 @@ def allreduce_with_indicator(grad: torch.Tensor, indicator: torch.Tensor) -> Non
 
 
 def allreduce_data(x: Any, op: str) -> Any:
-    """The sum (`op='sum'`) or mean (`'avg'`) of `x` over all processes: a tensor in place, a number as a new number.
+    """Returns the sum (`op='sum'`) or mean (`'avg'`) of `x` over all processes. A tensor is changed in place.
 
     Raises:
-        AssertionError: another `op`.
-        TypeError: `x` is neither a number nor a tensor, or the mean is asked of a tensor of integers.
+        AssertionError: If `op` has another value.
+        TypeError: If `x` is neither a number nor a tensor, or `op` is 'avg' for a tensor of integers.
     """
     if op not in ("sum", "avg"):
         raise AssertionError(f"op = {op!r} is not allowed; it must be 'sum' or 'avg'")
     if isinstance(x, torch.Tensor):
         if op == "avg" and not (x.is_floating_point() or x.is_complex()):
-            raise TypeError(f"the mean of a tensor of {x.dtype} cannot be stored in it; convert it to a float tensor")
+            raise TypeError(f"a tensor of {x.dtype} cannot hold its mean; convert it to a float tensor")
         if get_world_size() > 1:
             sum_over_ranks(x)
             if op == "avg":
@@ -107,10 +107,10 @@ def allreduce_data(x: Any, op: str) -> Any:
 
 
 def reduce_data(x: Any, dst: int = 0) -> Any:
-    """The sum of `x` over all processes, on process `dst` (elsewhere unspecified): a tensor in place, else a number.
+    """Returns the sum of `x` over all processes on rank `dst`, an undefined value on others. Changes tensors in place.
 
     Raises:
-        TypeError: `x` is neither a number nor a tensor.
+        TypeError: If `x` is neither a number nor a tensor.
     """
     reduce = partial(sum_on_rank, rank=dst)
     if isinstance(x, torch.Tensor):
@@ -121,7 +121,7 @@ def reduce_data(x: Any, dst: int = 0) -> Any:
 
 
 def _reduce_number(x: Any, operation: Callable[[torch.Tensor], Any]) -> Any:
-    """`operation` on a Python or numpy number, as a Python number; integers stay integers."""
+    """Apply `operation` to a Python or numpy number. Returns a Python number of the same kind."""
     if not isinstance(x, numbers.Real):
         raise TypeError(f"{x!r} of type {type(x).__name__} cannot be reduced; it must be a number or a tensor")
     number = int(x) if isinstance(x, numbers.Integral) else float(x)
@@ -134,12 +134,12 @@ def _reduce_number(x: Any, operation: Callable[[torch.Tensor], Any]) -> Any:
 
 
 def on_all_ranks(flag: bool) -> bool:
-    """Whether `flag` is true on every process, which all get to know."""
+    """Returns, on all processes, whether `flag` is true on all of them."""
     return bool(allreduce_data(int(flag), "sum") == get_world_size())
 
 
 def broadcast(value: torch.Tensor, rank: int) -> None:
-    """Replace `value` by that of process `rank`."""
+    """Replace `value` by that of rank `rank`."""
     if get_world_size() > 1:
         copy_from_rank(value, rank)
 
@@ -147,17 +147,17 @@ def broadcast(value: torch.Tensor, rank: int) -> None:
 def broadcast_object_list(
     object_list: list[Any], src: int = 0, group: Any = None, device: torch.device | None = None
 ) -> None:
-    """Fill `object_list` in place with the objects of process `src`, pickled.
+    """Replace the contents of `object_list` by those of rank `src`, which are sent as pickles.
 
     Raises:
-        ValueError: the lists have different lengths.
+        ValueError: If the lists differ in length.
     """
     if get_world_size() > 1:
         copy_objects(object_list, src, group, device)
 
 
 def synchronize() -> None:
-    """Wait for the operations that `allreduce_async` started, and for the CUDA device where CUDA is in use."""
+    """Wait for the operations of `allreduce_async`, and for the CUDA device if CUDA is in use."""
     while pending:
         await_work(*pending.pop(0))
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call,unused-ignore]
@@ -165,9 +165,10 @@ def synchronize() -> None:
 
 
 def to_ddp_config(cfg: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Divide batch sizes and collected amounts by the number of processes, rounding up, in place; returns `cfg`.
+    """Divide batch sizes and amounts of collected data by the number of processes, rounded up. Returns `cfg`.
 
-    They are `policy.batch_size`, `policy.learn.batch_size`, `policy.collect.n_sample` and `policy.collect.n_episode`.
+    Changes `policy.batch_size`, `policy.learn.batch_size`, `policy.collect.n_sample` and `policy.collect.n_episode` in
+    place.
     """
     world_size = get_world_size()
     policy = cfg["policy"]

@@ -1,4 +1,4 @@
-"""Registries: name -> class or function, filled by decorators at import time."""
+"""Registries of classes and functions by name, filled by decorators at import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Registry(dict[str, Any]):
-    """A dict from registered name to the class or function registered under it.
+    """A dict of classes or functions by their registered names.
 
     Example:
         >>> registry = Registry()
@@ -28,7 +28,7 @@ class Registry(dict[str, Any]):
         8
 
     Attributes:
-        derive: called with a name that is not registered; returns what the name stands for, or None. May be set.
+        derive: Called with a name that is not registered. Returns its class or function, or None. May be set.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -47,14 +47,14 @@ class Registry(dict[str, Any]):
     def register(
         self, module_name: str | None = None, module: Any = None, force_overwrite: bool = False
     ) -> Callable[[Any], Any] | None:
-        """Register `module` under `module_name`, or return a decorator that does (default name: `__name__`).
+        """Register `module` as `module_name`, or return a decorator that does. The default name is `__name__`.
 
         Raises:
-            AssertionError: the name is taken and `force_overwrite` is false, or `module` comes without a name.
+            AssertionError: If the name is taken and `force_overwrite` is false, or `module` is given without a name.
         """
         if module is not None:
             if module_name is None:
-                raise AssertionError("register(module=...) needs module_name, the name to register it under")
+                raise AssertionError("module_name = None is not allowed with module=...; pass the name to register")
             self._add(module_name, module, force_overwrite)
             return None
 
@@ -73,10 +73,10 @@ class Registry(dict[str, Any]):
         self[name] = target
 
     def get(self, module_name: str) -> Any:  # type: ignore[override]
-        """The entry called `module_name`.
+        """Returns the entry `module_name`.
 
         Raises:
-            KeyError: nothing is registered under that name; the message has the most similar name, if there is one.
+            KeyError: If the name is not registered. The message names the most similar one, if any.
         """
         if module_name in self:
             return self[module_name]
@@ -88,16 +88,20 @@ class Registry(dict[str, Any]):
         return derived
 
     def build(self, obj_type: str, *obj_args: Any, **obj_kwargs: Any) -> Any:
-        """Call the entry `obj_type` with the given arguments; its own exceptions pass through unchanged."""
+        """Call the entry `obj_type` with the given arguments. Its exceptions propagate unchanged."""
         return self.get(obj_type)(*obj_args, **obj_kwargs)
 
     def query(self) -> KeysView[str]:
-        """The registered names."""
+        """Returns the registered names."""
         return self.keys()
 
     def query_details(self, aliases: Iterable[str] | None = None) -> OrderedDict[str, tuple[str, int]]:
-        """`{name: (file, line)}` of each registration; recorded only when `DIENGINEREGTRACE=ON` at import."""
+        """Returns `{name: (file, line)}` of each registration.
+
+        Raises:
+            AssertionError: If `DIENGINEREGTRACE=ON` was not set when `ding` was imported.
+        """
         if not _TRACE:
-            raise AssertionError("registrations are traced only if DIENGINEREGTRACE=ON is set before ding is imported")
+            raise AssertionError("registrations are not traced; set DIENGINEREGTRACE=ON before ding is imported")
         names = self.keys() if aliases is None else aliases
         return OrderedDict((name, self._origin[name]) for name in names)

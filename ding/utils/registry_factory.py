@@ -1,4 +1,4 @@
-"""The registries of the package, and the names under which the command line knows them."""
+"""The registries of the package, and their names on the command line."""
 
 from __future__ import annotations
 

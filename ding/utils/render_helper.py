@@ -1,4 +1,4 @@
-"""Pictures of environments, and how many of them make a second."""
+"""Rendering of environments, and their frame rates."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ DEFAULT_FPS = 30
 
 
 def get_env_fps(env: Any) -> float:
-    """The frame rate that the metadata of the gymnasium or gym environment `env` states.
+    """Returns the frame rate in the metadata of a gymnasium or gym environment.
 
     Raises:
-        KeyError: it states none.
+        KeyError: If the metadata has none.
     """
     metadata = env.metadata
     for key in ("render_fps", "video.frames_per_second"):
@@ -23,32 +23,36 @@ def get_env_fps(env: Any) -> float:
 
 
 def fps(env_manager: Any) -> float:
-    """The frame rate of the environments of `env_manager`, from its `env_ref`; 30 where it cannot be told."""
+    """Returns the frame rate of the `env_ref` of `env_manager`, 30 if it is unknown."""
     try:
         env = env_manager.env_ref
-        # A BaseEnv keeps the environment it wraps as `_env`.
+        # `_env` is the environment that a BaseEnv wraps.
         return get_env_fps(getattr(env, "_env", env))
     except Exception:
         return DEFAULT_FPS
 
 
 def render_env(env: Any, render_mode: str = "rgb_array") -> np.ndarray:
-    """One picture of the gymnasium or gym environment `env`, uint8 of shape (C, H, W)."""
+    """Returns a frame of a gymnasium or gym environment, uint8 [C, H, W].
+
+    Raises:
+        ValueError: If the environment renders nothing.
+    """
     if getattr(env, "render_mode", None) is not None or not _takes_mode(env):
         frame = env.render()
     else:
         frame = env.render(mode=render_mode)
     if frame is None:
-        raise ValueError(f"{env} rendered nothing; make it with render_mode={render_mode!r}")
+        raise ValueError(f"{env} rendered nothing; create it with render_mode={render_mode!r}")
     return np.moveaxis(np.asarray(frame, dtype=np.uint8), -1, 0)
 
 
 def render(env: Any, render_mode: str = "rgb_array") -> np.ndarray:
-    """One picture of the environment that the `BaseEnv` `env` wraps, uint8 of shape (C, H, W)."""
+    """Returns a frame of the environment that a `BaseEnv` wraps, uint8 [C, H, W]; see `render_env`."""
     return render_env(getattr(env, "_env", env), render_mode)
 
 
 def _takes_mode(env: Any) -> bool:
-    # Old gym environments take the mode at each call; gymnasium fixes it when the environment is made.
+    # Old gym environments take the mode in each call, gymnasium environments at construction.
     code = getattr(env.render, "__code__", None)
     return code is not None and "mode" in code.co_varnames[: code.co_argcount]

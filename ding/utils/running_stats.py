@@ -1,4 +1,4 @@
-"""Batches of data: cut into minibatches, and their running statistics."""
+"""Minibatches, and running statistics of batches."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 
 
 def split_data_generator(data: Mapping[str, Any], split_size: int, shuffle: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield `data` in batches of `split_size` rows, shuffled by numpy's global generator.
+    """Yields `data` in batches of `split_size` rows, shuffled by numpy's global generator.
 
-    The last batch is filled up with rows of the one before it; with fewer rows than `split_size` there is one batch of
-    all. The number of rows is that of the first entry which is neither None nor a list of strings. Entries may be
-    tensors, arrays, dicts of them, or lists of them (each batched); None, strings and lists of strings pass through.
+    The last batch is filled up with rows of the previous one. If there are fewer rows than `split_size`, there is one
+    batch of all. The first entry that is neither None nor a list of strings determines the number of rows. Entries may
+    be tensors, arrays, dicts of them, or lists of them; None, strings and lists of strings are passed on unchanged.
 
     Raises:
-        AssertionError: `split_size` < 1.
-        TypeError: an entry of another type.
-        ValueError: no entry has rows.
+        AssertionError: If `split_size` is below 1.
+        TypeError: If an entry is of another type.
+        ValueError: If no entry has rows.
     """
     if split_size < 1:
         raise AssertionError(f"split_size = {split_size!r} is not allowed; it must be at least 1")
@@ -29,7 +29,7 @@ def split_data_generator(data: Mapping[str, Any], split_size: int, shuffle: bool
 def _batches(data: Mapping[str, Any], split_size: int, shuffle: bool) -> Iterator[dict[str, Any]]:
     rows = next((get_shape0(value) for value in data.values() if not _is_passed_through(value, text=False)), None)
     if rows is None:
-        raise ValueError("split_data_generator found no entry with rows in " + ", ".join(data))
+        raise ValueError(f"data with the keys {', '.join(data)} has no entry with rows; add a tensor or an array")
     order = np.random.permutation(rows) if shuffle else np.arange(rows)
     for start in range(0, rows, split_size):
         start = max(0, min(start, rows - split_size))
@@ -57,12 +57,10 @@ def _pick(key: str, value: Any, rows: np.ndarray) -> Any:
 
 
 def get_shape0(data: Any) -> int:
-    """The number of rows of the first tensor or array in nested dicts, lists and tree tensors.
-
-    Of anything else there it is the length.
+    """Returns the number of rows of the first leaf in nested dicts, lists and tree tensors: `shape[0]`, or the length.
 
     Raises:
-        TypeError: it has no length.
+        TypeError: If the leaf has no length.
     """
     if isinstance(data, Mapping):
         return get_shape0(next(iter(data.values())))
@@ -84,9 +82,14 @@ class Moments(NamedTuple):
 
 
 class RunningMeanStd:
-    """Mean and standard deviation of all batches so far, merged batch by batch (Chan et al.).
+    """Running mean and standard deviation, merged batch by batch (Chan et al.).
 
-    The values are numbers for batches of numbers, float32 tensors on `device` for batches of vectors.
+    `mean` and `std` are numbers if `shape` is (), else float32 tensors on `device`.
+
+    Args:
+        epsilon: Initial weight of mean 0 and variance 1.
+        shape: Shape of one row of a batch.
+        device: Device of `mean` and `std`.
 
     Example:
         >>> stats = RunningMeanStd(epsilon=0)
@@ -102,22 +105,22 @@ class RunningMeanStd:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all batches: mean 0, variance 1, weight `epsilon`."""
+        """Reset to mean 0, variance 1 and weight `epsilon`."""
         self._mean: Any = np.zeros(self._shape, "float64") if self._shape else np.float64(0)
         self._var: Any = np.ones(self._shape, "float64") if self._shape else np.float64(1)
         self._count = self._epsilon
 
     @staticmethod
     def new_shape(obs_shape: Any, action_shape: Any, reward_shape: Any) -> tuple[Any, Any, Any]:
-        """The shapes that the three have once they are normalized: the same ones."""
+        """Returns the shapes after normalization, which are the same."""
         return obs_shape, action_shape, reward_shape
 
     def update(self, x: np.ndarray) -> None:
-        """Take in the batch `x`, of shape (B, *shape)."""
+        """Add the batch `x` [B, *shape]."""
         self.merge(np.mean(x, axis=0), np.var(x, axis=0), x.shape[0])
 
     def merge(self, mean: Any, var: Any, count: float) -> None:
-        """Take in a batch of `count` rows by its mean and variance."""
+        """Add a batch of `count` rows with this mean and variance."""
         total = self._count + count
         delta = mean - self._mean
         squares = self._var * self._count + var * count + np.square(delta) * self._count * count / total
@@ -127,7 +130,7 @@ class RunningMeanStd:
 
     @property
     def moments(self) -> Moments:
-        """All there is to know of the batches so far, which count with `epsilon` more; it may be assigned."""
+        """Mean, variance and number of rows, including `epsilon`. May be set."""
         return Moments(self._mean, self._var, self._count)
 
     @moments.setter
@@ -135,12 +138,12 @@ class RunningMeanStd:
         self._mean, self._var, self._count = moments
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """All there is to know of the batches so far, as float64 tensors."""
+        """Returns the moments as float64 tensors."""
         values = {"mean": self._mean, "var": self._var, "count": self._count}
         return {name: torch.as_tensor(value, dtype=torch.float64).clone() for name, value in values.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self._mean, self._var = (state_dict[name].cpu().numpy().copy()[()] for name in ("mean", "var"))
         self._count = float(state_dict["count"])
 

@@ -1,4 +1,4 @@
-"""Changes a parameter when a metric stops getting better."""
+"""A scheduler that changes a parameter when a metric stops improving."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from ding.utils.default_helper import deep_merge_dicts
 
 
 class Scheduler:
-    """Changes a parameter by `factor` when a metric has not become better for more than `patience` calls.
+    """Changes a parameter by `factor` when a metric has not improved for more than `patience` calls of `step`.
 
-    Every `step` compares the metric with that of the previous call: it is better when it went in the direction of
-    `optimize_mode` by more than `threshold`. The first `cooldown` calls, and as many after each change, do not count.
+    A metric improves if it differs from that of the previous call by more than `threshold`, in the direction of
+    `optimize_mode`. The first `cooldown` calls, and the `cooldown` calls after each change, do not count.
+
+    Args:
+        merged_scheduler_config: Overrides the defaults.
+
+    Raises:
+        ConfigError: If a key is misspelt or a value is not allowed.
 
     Example:
         >>> scheduler = Scheduler({"schedule_mode": "multi", "factor": 2.0, "change_range": [0, 8], "patience": 0})
@@ -37,15 +43,10 @@ class Scheduler:
 
     @classmethod
     def default_config(cls) -> EasyDict:
-        """A fresh copy of the default configuration."""
+        """Returns a copy of the default configuration."""
         return default_config_of(cls)
 
     def __init__(self, merged_scheduler_config: Mapping[str, Any]) -> None:
-        """`merged_scheduler_config` is laid over the defaults.
-
-        Raises:
-            ConfigError: an unknown key or a value that is not allowed.
-        """
         cfg = deep_merge_dicts(copy.deepcopy(self.config), merged_scheduler_config)
         check_config(cfg, "Scheduler", _RULES)
         self._mode: str = cfg["schedule_mode"]
@@ -61,10 +62,10 @@ class Scheduler:
         self._last_metric: float | None = None
 
     def step(self, metrics: float, param: float) -> float:
-        """The parameter to use from now on, given its present value `param` and the newest metric.
+        """Returns the new value of the parameter, whose current value is `param`, after the metric `metrics`.
 
         Raises:
-            AssertionError: `metrics` is not a float.
+            AssertionError: If `metrics` is not a float.
         """
         if not isinstance(metrics, float):
             raise AssertionError(f"metrics = {metrics!r} is not allowed; it must be a float")
@@ -85,7 +86,7 @@ class Scheduler:
         return self._sign * (metric - self._last_metric) > self._threshold
 
     def _changed(self, param: float) -> float:
-        """`param` after one change; only the end of the range towards which it moves is a bound."""
+        """Returns the changed `param`, limited by the bound of the range in the direction of the change."""
         if self._mode == "reduce":
             return max(param - self._factor, self._low)
         if self._mode == "add":
@@ -95,7 +96,7 @@ class Scheduler:
         return self._bounded(param / self._factor, grows=self._factor < 1)
 
     def _bounded(self, value: float, grows: bool) -> float:
-        # `grows` speaks of positive parameters.
+        # `grows` is the direction for positive parameters.
         return min(value, self._high) if grows else max(value, self._low)
 
 

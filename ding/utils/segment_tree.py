@@ -1,4 +1,4 @@
-"""Binary trees over an array of leaves that answer range sums, minima or maxima, one index or a batch at a time."""
+"""Segment trees for range sums, minima and maxima, by single index or in batches."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ _OPERATIONS: dict[str, tuple[Callable[..., Any], float]] = {
     "min": (np.minimum, np.inf),
     "max": (np.maximum, -np.inf),
 }
-# Up to this width a level is cheaper to recompute whole than through gathered indices (measured).
+# Up to this width, recomputing a whole level is faster than gathering indices (measured).
 _DENSE_WIDTH = 1024
 
 
 class SegmentTree:
-    """A complete binary tree whose inner nodes hold `operation` (`sum`, `min` or `max`) of their two children.
+    """A complete binary tree whose inner nodes hold the `operation` (`sum`, `min` or `max`) of their two children.
 
-    Every write recomputes the ancestors from their children, so an inner node is always exactly the float64 result of
-    combining its children and never drifts. Not thread-safe.
+    Each write recomputes all ancestors from their children in float64, so inner nodes never drift. Not thread-safe.
 
     Attributes:
-        capacity: number of leaves, a power of two.
+        capacity: Number of leaves, a power of two.
         operation: `'sum'`, `'min'` or `'max'`.
-        neutral_element: what an unset leaf holds.
-        value: float64 array [2 * capacity]: the root at 1, leaf i at `capacity + i`; index 0 is unused.
+        neutral_element: Value of an unset leaf.
+        value: float64 [2 * capacity]: the root at 1, leaf i at `capacity + i`. Index 0 is unused.
+
+    Raises:
+        AssertionError: If `capacity` is not a positive power of two.
+        ValueError: If `operation` has another value.
 
     Example:
         >>> tree = SegmentTree(4, "max")
@@ -49,13 +52,13 @@ class SegmentTree:
         self._combine, default = _OPERATIONS[operation]
         self.neutral_element = default if neutral_element is None else neutral_element
         if self.neutral_element == 0.0:
-            self.value: FloatArray = np.zeros(2 * capacity)  # pages stay untouched until they are written
+            self.value: FloatArray = np.zeros(2 * capacity)  # memory is committed when it is written
         else:
             self.value = np.full(2 * capacity, self.neutral_element, dtype=np.float64)
 
     @property
     def leaves(self) -> FloatArray:
-        """View [capacity] of the leaves. After writing through it, call `refresh_ancestors`."""
+        """View [capacity] of the leaves. After writing to it, call `refresh_ancestors`."""
         return self.value[self.capacity :]
 
     def __setitem__(self, idx: int, val: float) -> None:
@@ -71,10 +74,10 @@ class SegmentTree:
         return result
 
     def set_batch(self, indices: npt.ArrayLike, values: npt.ArrayLike) -> None:
-        """Set many leaves; of an index that repeats, the last value stays.
+        """Set many leaves. For a repeated index, the last value counts.
 
         Raises:
-            AssertionError: an index is outside [0, capacity).
+            AssertionError: If an index is outside [0, capacity).
         """
         index = np.asarray(indices, dtype=np.int64).reshape(-1)
         if index.size == 0:
@@ -85,14 +88,16 @@ class SegmentTree:
         refresh_ancestors([self], index)
 
     def reduce(self, start: int = 0, end: int | None = None) -> np.float64:
-        """Combine the leaves of the half-open range [start, end); `end` defaults to the capacity.
+        """Returns the `operation` over the leaves [start, end); `end` defaults to the capacity.
 
         Raises:
-            AssertionError: the range is empty or reaches outside [0, capacity].
+            AssertionError: If the range is empty or not within [0, capacity].
         """
         end = self.capacity if end is None else end
         if not 0 <= start < end <= self.capacity:
-            raise AssertionError(f"range [{start}, {end}) is not allowed; need 0 <= start < end <= {self.capacity}")
+            raise AssertionError(
+                f"range [{start}, {end}) is not allowed; it must be 0 <= start < end <= {self.capacity}"
+            )
         left, right = start + self.capacity, end + self.capacity
         result: np.float64 = np.float64(self.neutral_element)
         while left < right:
@@ -107,7 +112,7 @@ class SegmentTree:
         return result
 
     def clear(self) -> None:
-        """Set every leaf back to the neutral element."""
+        """Reset every leaf to the neutral element."""
         self.value.fill(self.neutral_element)
 
     def _check_index(self, idx: int) -> int:
@@ -117,7 +122,7 @@ class SegmentTree:
 
 
 class SumSegmentTree(SegmentTree):
-    """A sum tree that also finds the leaf at which the running sum passes a given value.
+    """A sum tree that can find the leaf at which the running sum exceeds a value.
 
     Example:
         >>> tree = SumSegmentTree(4)
@@ -130,13 +135,13 @@ class SumSegmentTree(SegmentTree):
         super().__init__(capacity, "sum")
 
     def find_prefixsum_idx(self, prefixsum: float, trust_caller: bool = True) -> int:
-        """The leaf i with `sum(leaves[:i]) <= prefixsum < sum(leaves[:i + 1])`, descending from the root.
+        """Returns the leaf i with `sum(leaves[:i]) <= prefixsum < sum(leaves[:i + 1])`.
 
-        A `prefixsum` on a boundary selects the next non-zero leaf; the total selects the last non-zero one.
+        A `prefixsum` on a boundary selects the next non-zero leaf, the total the last non-zero one.
         `trust_caller=False` checks the range first.
 
         Raises:
-            AssertionError: no leaf with weight is there, or (when checked) `prefixsum` is outside [0, total + 1e-5].
+            AssertionError: If all leaves are 0, or `prefixsum` is outside [0, total + 1e-5] (if checked).
         """
         value = self.value
         if not trust_caller and not 0 <= prefixsum <= value[1] + 1e-5:
@@ -152,7 +157,7 @@ class SumSegmentTree(SegmentTree):
         return leaf if value[node] else self._last_weight_before(leaf)
 
     def find_prefixsum_batch(self, masses: npt.ArrayLike) -> IntArray:
-        """`find_prefixsum_idx` for each of `masses` [n]; the result is int64 [n]."""
+        """Returns int64 [n]: `find_prefixsum_idx` of each of `masses` [n]."""
         rest = np.array(masses, dtype=np.float64).reshape(-1)
         node = np.ones(rest.size, dtype=np.int64)
         for _ in range(self.capacity.bit_length() - 1):
@@ -170,18 +175,18 @@ class SumSegmentTree(SegmentTree):
         return leaf
 
     def _last_weight_before(self, leaf: int) -> int:
-        """Where a search that ran off the weights belongs: rounding or `prefixsum == total` led to a zero leaf."""
+        """Returns the last non-zero leaf before a zero leaf that rounding, or `prefixsum == total`, led to."""
         weighted = np.flatnonzero(self.leaves[:leaf])
         if weighted.size == 0:
             raise AssertionError(
-                f"no leaf with weight lies at or before leaf {leaf}; the tree sums to {self.value[1]}: "
-                "set a positive leaf first and ask for a prefixsum in [0, total]"
+                f"all leaves up to {leaf} are 0 (the total is {self.value[1]}); "
+                "set a positive leaf first, and search for a prefixsum in [0, total]"
             )
         return int(weighted[-1])
 
 
 class MinSegmentTree(SegmentTree):
-    """A segment tree of minima; unset leaves are infinite.
+    """A segment tree of minima. Unset leaves are infinite.
 
     Example:
         >>> tree = MinSegmentTree(2)
@@ -195,14 +200,16 @@ class MinSegmentTree(SegmentTree):
 
 
 def refresh_ancestors(trees: Sequence[SegmentTree], indices: IntArray) -> None:
-    """Recompute, level by level, all ancestors of the leaves `indices` in each of `trees` (all of one capacity).
+    """Recompute all ancestors of the leaves `indices` in each of `trees`, which must have the same capacity.
 
-    The indices are worked out once for all trees. Repeated ones do no harm: a parent is computed from its children, so
-    it gets the same value however often it is written.
+    Indices may repeat. Node indices are computed once for all trees.
+
+    Raises:
+        AssertionError: If the capacities differ.
     """
     width = trees[0].capacity
     if any(tree.capacity != width for tree in trees):
-        raise AssertionError("trees that are refreshed together must have one capacity")
+        raise AssertionError(f"capacities {[tree.capacity for tree in trees]} are not allowed; they must be equal")
     dense_width = max(_DENSE_WIDTH, 4 * len(indices))
     node = indices + width
     while width // 2 > dense_width:

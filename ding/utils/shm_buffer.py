@@ -1,4 +1,4 @@
-"""Arrays in memory that a process shares with its children."""
+"""Arrays in memory shared with child processes."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _CTYPES: dict[type, Any] = {
 
 
 class ShmBuffer:
-    """One array in shared memory, without a lock: whoever writes and reads takes turns.
+    """An array in shared memory, without a lock: writers and readers must take turns.
 
-    The memory has no name in any folder and goes with its last user. A buffer is handed to child processes as an
-    argument when they start; it cannot be pickled otherwise.
+    The memory has no file name and is freed with its last user. A buffer can be passed to child processes only as an
+    argument at their start.
 
     Args:
         dtype: bool, an integer of 8 to 64 bits, float32 or float64, in native byte order.
-        shape: shape of the array.
-        copy_on_get: False to have `get` return the shared memory itself, which changes with the next `fill`.
-        ctype: ctypes type of an element, for a dtype other than these.
+        shape: Shape of the array.
+        copy_on_get: If False, `get` returns the shared memory, which the next `fill` changes.
+        ctype: ctypes type of an element, for any other dtype.
 
     Raises:
-        TypeError: there is no ctypes type for `dtype`.
+        TypeError: If `dtype` has no ctypes type.
 
     Example:
         >>> buffer = ShmBuffer(np.float32, (2,))
@@ -55,28 +55,29 @@ class ShmBuffer:
         if ctype is None:
             ctype = ctype_of(self.dtype)
         if ctype is None:
-            raise TypeError(f"dtype {self.dtype} cannot be shared; it must be one of {[t.__name__ for t in _CTYPES]}")
+            names = ", ".join(t.__name__ for t in _CTYPES)
+            raise TypeError(f"dtype = {self.dtype} is not allowed; it must be one of {names}, or pass ctype")
         self.buffer = RawArray(ctype, max(1, math.prod(self.shape)))
         self._open()
 
     def fits(self, data: Any) -> bool:
-        """Whether `data` is an array of exactly this dtype and shape."""
+        """Returns whether `data` is an array of exactly this dtype and shape."""
         return type(data) is np.ndarray and data.dtype == self.dtype and data.shape == self.shape
 
     def fill(self, src_arr: np.ndarray) -> None:
-        """Copy an array into the buffer; it is cast within its kind.
+        """Copy an array into the buffer. It may be cast to a dtype of the same kind.
 
         Raises:
-            AssertionError: it is not an array of the buffer's shape.
-            TypeError: it is of another kind than the buffer.
+            AssertionError: If it is not an array of the buffer's shape.
+            TypeError: If its dtype is of another kind.
         """
         if not isinstance(src_arr, np.ndarray) or src_arr.shape != self.shape:
             given = getattr(src_arr, "shape", type(src_arr).__name__)
-            raise AssertionError(f"an ndarray of the shape {self.shape} is needed, not {given}")
+            raise AssertionError(f"{given} is not allowed; it must be an ndarray of shape {self.shape}")
         np.copyto(self.array, src_arr)
 
     def get(self) -> np.ndarray:
-        """A copy of the array, or the shared memory itself without `copy_on_get`."""
+        """Returns a copy of the array, or the shared memory itself without `copy_on_get`."""
         return self.array.copy() if self.copy_on_get else self.array
 
     def _open(self) -> None:
@@ -86,7 +87,7 @@ class ShmBuffer:
     def __getstate__(self) -> dict[str, Any]:
         assert_spawning(self)
         state = self.__dict__.copy()
-        del state["array"]  # a view, which pickle would copy
+        del state["array"]  # a view that pickle would copy
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -95,15 +96,15 @@ class ShmBuffer:
 
 
 class ShmBufferContainer:
-    """Arrays in shared memory, nested in dicts as `shape` is.
+    """Arrays in shared memory, in nested dicts with the structure of `shape`.
 
     Args:
-        dtype: dtype of the array, or a dict of them like `shape`; one dtype does for all.
-        shape: shape of the array, or a dict of them.
-        copy_on_get: see `ShmBuffer`.
+        dtype: Dtype of all arrays, or nested dicts of dtypes.
+        shape: Shape of the array, or nested dicts of shapes.
+        copy_on_get: See `ShmBuffer`.
 
     Raises:
-        RuntimeError: `shape` is neither a dict nor a sequence.
+        RuntimeError: If `shape` is neither a dict nor a sequence.
 
     Example:
         >>> container = ShmBufferContainer({"a": np.int64, "b": bool}, {"a": (1,), "b": ()})
@@ -124,7 +125,7 @@ class ShmBufferContainer:
             raise RuntimeError(f"not support shape: {shape!r}; it must be a sequence of ints or a dict of them")
 
     def fill(self, src_arr: Any) -> None:
-        """Copy an array, or a dict of arrays with the keys of `shape`, into the buffers; see `ShmBuffer.fill`."""
+        """Copy an array, or nested dicts of arrays with the keys of `shape`, to the buffers; see `ShmBuffer.fill`."""
         if isinstance(self._data, dict):
             for key, part in self._data.items():
                 part.fill(src_arr[key])
@@ -132,12 +133,12 @@ class ShmBufferContainer:
             self._data.fill(src_arr)
 
     def get(self) -> Any:
-        """What was filled in last, in the form of `shape`."""
+        """Returns the arrays in the structure of `shape`; see `ShmBuffer.get`."""
         if isinstance(self._data, dict):
             return {key: part.get() for key, part in self._data.items()}
         return self._data.get()
 
 
 def ctype_of(dtype: np.dtype) -> Any:
-    """The ctypes type of an array's elements; None for a dtype that cannot be shared."""
+    """Returns the ctypes type of a dtype, None if it cannot be shared."""
     return _CTYPES.get(dtype.type) if dtype.isnative else None

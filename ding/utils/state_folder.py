@@ -1,4 +1,4 @@
-"""A folder with the newest states of a run: whole, checked, code-free, and large arrays written where they changed."""
+"""A folder of the newest states of a run: atomic, checksummed, code-free files that share unchanged large arrays."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from ding.utils.msgpack_helper import pack, unpack
 
 _FORMAT, _VERSION = "ding-run-state", 1
 _NAME = re.compile(r"state_(\d+)\.msgpack")
-# Arrays from this size on are stored in chunks beside the state; smaller ones within it.
+# Arrays of at least this size are stored as chunks in files of their own.
 _LARGE_BYTES = 1 << 16
-# Chunks of arrays up to 64 MiB, and of larger ones.
+# Chunk sizes of arrays up to 64 MiB, and of larger ones.
 _CHUNK_BYTES, _MANY_BYTES = 1 << 20, 1 << 22
-# Key of what stands in a state in place of a large array.
+# Key of the reference that replaces a large array in a state.
 _PLACE = "__array__"
-_REMEDY = "remove it to go on from the state before, or remove the folder to begin anew"
+_REMEDY = "remove it to resume from the previous state, or remove the folder to start again"
 
 
 class StateError(ValueError):
-    """A file holds no state that a run could go on from."""
+    """A file holds no state that a run can resume from."""
 
 
 class Saved(NamedTuple):
     """A state in a folder.
 
     Attributes:
-        path: its file.
-        about: what was told of it when it was written.
-        size_bytes: of the file and of all chunks that it refers to.
+        path: Path of its file.
+        about: The description that was passed to `write`.
+        size_bytes: Size of the file and of all chunks that it refers to.
     """
 
     path: str
@@ -48,15 +48,15 @@ class Saved(NamedTuple):
 
 
 class StateFolder:
-    """The newest states of one run, in files `state_<n>.msgpack`. Not thread-safe, and for one writer.
+    """The newest states of one run, in files `state_<n>.msgpack`. Not thread-safe; for a single writer.
 
-    A file appears whole, and has a checksum. Arrays and tensors of 64 KiB and more lie in `chunks`, in files named by
-    the SHA-256 of their content: what two states have in common is written once. What no kept state refers to is
-    removed. Nothing in a file is executed.
+    Files are written atomically and have a checksum. Arrays and tensors of at least 64 KiB are stored in the folder
+    `chunks`, in files named by the SHA-256 of their content, so that states share equal chunks. Chunks that no kept
+    state refers to are removed. No code in a file is executed.
 
     Args:
-        path: the folder; made at the first `write`.
-        keep: how many states to keep.
+        path: The folder, created by the first `write`.
+        keep: Number of states to keep.
 
     Example:
         >>> import tempfile
@@ -74,17 +74,18 @@ class StateFolder:
         self._damaged: set[str] = set()
 
     def write(self, state: Mapping[str, Any], about: Mapping[str, Any]) -> int:
-        """Write a state of plain values, arrays and tensors, and remove what is kept no longer.
+        """Write a state of plain values, arrays and tensors, and remove states beyond the `keep` newest.
 
         Args:
-            about: plain values that tell of the state, see `states`.
+            state: The state.
+            about: A description of the state, of plain values; see `states`.
 
         Returns:
-            how many bytes were written.
+            The number of written bytes.
 
         Raises:
-            TypeError, ValueError: something in the state cannot be written; see `pack`.
-            OSError: a file cannot be written. The states of before stay.
+            TypeError, ValueError: If the state cannot be packed; see `pack`.
+            OSError: If a file cannot be written. Earlier states are kept.
         """
         os.makedirs(self._chunks, exist_ok=True)
         writer = _ArrayWriter(self._chunks)
@@ -100,12 +101,12 @@ class StateFolder:
         return len(content) + writer.written
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The newest state that is whole, and what was told of it; None where there is no state at all.
+        """Returns the newest undamaged state and its description, or None if the folder has no state.
 
-        A damaged state is passed over with a warning; the next `write` removes it. Damaged chunks are removed at once.
+        A damaged state is skipped with a warning and removed by the next `write`. Damaged chunks are removed at once.
 
         Raises:
-            StateError: there are states, and all are damaged or of another version.
+            StateError: If all states are damaged or of another version.
         """
         failure: StateError | None = None
         for _, path in reversed(self._files()):
@@ -115,18 +116,18 @@ class StateFolder:
             except (StateError, OSError) as e:
                 failure = e if isinstance(e, StateError) else StateError(f"{path} cannot be read: {e}")
                 self._damaged.add(path)
-                logging.getLogger("ding").warning("%s; looking for the state before it", failure)
+                logging.getLogger("ding").warning("%s; trying the previous state", failure)
         if failure is not None:
             raise StateError(f"no state in {self.path} can be read; the last reason: {failure}; {_REMEDY}")
         return None
 
     def about(self) -> dict[str, Any] | None:
-        """What was told of the newest state whose file is whole; None where there is none."""
+        """Returns the description of the newest state with an undamaged file, or None."""
         saved = [*self.states()]
         return saved[-1].about if saved else None
 
     def states(self) -> Iterator[Saved]:
-        """The states whose files are whole, the newest last."""
+        """Yields the states with undamaged files, newest last."""
         for _, path in self._files():
             try:
                 body = _read_body(path)
@@ -136,7 +137,7 @@ class StateFolder:
             yield Saved(path, body["about"], os.path.getsize(path) + sum(chunks.values()))
 
     def _files(self) -> list[tuple[int, str]]:
-        """Number and path of the files of states, the newest last."""
+        """Returns number and path of the files of states, newest last."""
         names = os.listdir(self.path) if os.path.isdir(self.path) else []
         found = [(int(match[1]), os.path.join(self.path, match[0])) for match in map(_NAME.fullmatch, names) if match]
         return sorted(found)
@@ -158,9 +159,9 @@ def _read_body(path: str) -> dict[str, Any]:
     try:
         content: Any = unpack(Path(path).read_bytes())
     except ValueError as e:
-        raise StateError(f"{path} is damaged, or no state of a run ({e})") from e
+        raise StateError(f"{path} is damaged, or not a state of a run ({e})") from e
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise StateError(f"{path} is no state of a run")
+        raise StateError(f"{path} is not a state of a run")
     if content.get("version") != _VERSION:
         raise StateError(f"{path} is of version {content.get('version')}; this package reads version {_VERSION}")
     body = content.get("body")
@@ -180,11 +181,11 @@ def _chunks_of(path: str) -> Iterator[str]:
 
 
 class _ArrayWriter:
-    """Puts large arrays of a state into chunks.
+    """Writes the large arrays of a state as chunks.
 
     Attributes:
-        arrays: what stands where in which chunks.
-        written: bytes written so far.
+        arrays: Dtype, shape and chunks of each array.
+        written: Number of bytes written so far.
     """
 
     def __init__(self, folder: str) -> None:
@@ -195,7 +196,7 @@ class _ArrayWriter:
         self.written = 0
 
     def replace(self, node: Any) -> Any:
-        """`node` with places in place of its large arrays and tensors."""
+        """Returns `node` with references instead of its large arrays and tensors."""
         if isinstance(node, torch.Tensor):
             is_large = node.layout is torch.strided and node.numel() * node.element_size() >= _LARGE_BYTES
             return self._place(node) if is_large else node
@@ -232,7 +233,7 @@ class _ArrayWriter:
 
 
 def _bytes_of(array: Any) -> np.ndarray:
-    """The bytes of an array or a tensor; without a copy where they lie in a row in memory."""
+    """Returns the bytes of an array or tensor, without a copy if it is contiguous in CPU memory."""
     if isinstance(array, torch.Tensor):
         dense = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
         return dense.reshape(-1).view(torch.uint8).numpy()
@@ -240,14 +241,14 @@ def _bytes_of(array: Any) -> np.ndarray:
 
 
 class _ArrayReader:
-    """Puts large arrays back to where they stood in a state; one that stood there twice is one again."""
+    """Restores the large arrays of a state. An array with several references is one object again."""
 
     def __init__(self, folder: str, arrays: list[dict[str, Any]]) -> None:
         self._folder = folder
         self._arrays = [self._read(array) for array in arrays]
 
     def restore(self, node: Any) -> Any:
-        """`node` with arrays in place of their places."""
+        """Returns `node` with arrays instead of references."""
         if isinstance(node, dict):
             if len(node) == 1 and _PLACE in node:
                 return self._arrays[node[_PLACE]]
@@ -277,6 +278,6 @@ class _ArrayReader:
             except FileNotFoundError as e:
                 raise StateError(f"the chunk {path} of a state is missing") from e
             if count != size or hashlib.sha256(part.data).hexdigest()[:40] != name:
-                os.remove(path)  # a state to come may need the same content
+                os.remove(path)  # a later state may need the same content
                 raise StateError(f"the chunk {path} of a state is damaged")
             start += size

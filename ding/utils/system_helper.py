@@ -1,22 +1,24 @@
-"""Processes, threads and the network seen from here."""
+"""Helpers for processes, threads and the network."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import socket
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-# Below the local ports of connections: from 32768 on under Linux, from 49152 on elsewhere.
-_LASTING_PORTS = range(16384, 32768)
+# Below the local ports of connections, which start at 32768 on Linux and at 49152 on other systems.
+_SERVER_PORTS = range(16384, 32768)
 
 
 def get_ip() -> str:
-    """The address that this machine's name resolves to; 127.0.0.1 where it resolves to nothing."""
+    """Returns the address of this machine's host name, 127.0.0.1 if it cannot be resolved."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -24,23 +26,23 @@ def get_ip() -> str:
 
 
 def get_pid() -> int:
-    """The number of this process."""
+    """Returns the id of this process."""
     return os.getpid()
 
 
 def get_task_uid() -> str:
-    """A name that no other task has: `<uuid4>_<last six characters of the time>`."""
+    """Returns a unique task name: `<uuid4>_<last six characters of the time>`."""
     return f"{uuid.uuid4()}_{str(time.time())[-6:]}"
 
 
 def find_free_port(host: str) -> int:
-    """Returns a TCP port that is free on the interface of `host` at the moment; it is not reserved.
+    """Returns a TCP port that is currently free on the interface of `host`. It is not reserved.
 
     The port lies outside the range from which systems draw the local ports of connections, so that no connection
     takes it before it is used.
 
     Raises:
-        OSError: `host` is not an address of this machine.
+        OSError: If `host` is not an address of this machine.
     """
     family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
 
@@ -49,14 +51,14 @@ def find_free_port(host: str) -> int:
             probe.bind((address[0], port, *address[2:]))
             return int(probe.getsockname()[1])
 
-    for port in random.SystemRandom().sample(_LASTING_PORTS, 100):
+    for port in random.SystemRandom().sample(_SERVER_PORTS, 100):
         with contextlib.suppress(OSError):
             return bound(port)
     return bound(0)
 
 
 class PropagatingThread(threading.Thread):
-    """A thread whose `join` returns the result of its target, or raises what stopped it.
+    """A thread whose `join` returns the result of its target, or raises its error.
 
     Example:
         >>> thread = PropagatingThread(target=sum, args=([1, 2],))
@@ -65,22 +67,33 @@ class PropagatingThread(threading.Thread):
         3
     """
 
-    def run(self) -> None:
-        """Run the target; called by `start`."""
+    def __init__(
+        self,
+        group: None = None,
+        target: Callable[..., Any] | None = None,
+        name: str | None = None,
+        args: Iterable[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        daemon: bool | None = None,
+    ) -> None:
+        super().__init__(group, name=name, daemon=daemon)
+        self._call = None if target is None else functools.partial(target, *args, **(kwargs or {}))
         self.ret: Any = None
         self.exc: BaseException | None = None
+
+    def run(self) -> None:
+        """Run the target. Called by `start`."""
         try:
-            # Not Thread.run: it drops the result.
-            target = self._target  # type: ignore[attr-defined]
-            self.ret = target(*self._args, **self._kwargs) if target is not None else None  # type: ignore[attr-defined]
+            self.ret = None if self._call is None else self._call()
         except Exception as error:
             self.exc = error
 
     def join(self, timeout: float | None = None) -> Any:
-        """Wait for the end (at most `timeout` seconds) and return the result of the target, None while it runs.
+        """Wait at most `timeout` seconds for the end. Returns the result of the target, None if it is still running.
 
         Raises:
-            RuntimeError: the target raised; its exception is the cause.
+            RuntimeError: If the target raised an exception, which is the cause.
         """
         super().join(timeout)
         if self.is_alive():

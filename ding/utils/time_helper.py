@@ -1,4 +1,4 @@
-"""Timers, and a watchdog for calls that may never come back."""
+"""Timers, and a watchdog for calls that may not return."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 
 def _now(synchronise: bool) -> float:
-    # Only a program that has used CUDA has queued work to wait for.
+    # Only a program that has used CUDA can have queued work.
     if synchronise and torch.cuda.is_initialized():  # type: ignore[no-untyped-call,unused-ignore]
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -24,11 +24,11 @@ def _now(synchronise: bool) -> float:
 class EasyTimer:
     """Measures the seconds spent in its `with` block.
 
-    Timers are independent of each other, and one timer may be entered again inside its own block. With `cuda` (and
-    CUDA in use) queued device work counts in, at the price of waiting for the device at both ends.
+    Timers are independent, and a timer may be nested in itself. With `cuda`, if CUDA is in use, the time includes
+    queued device work: both ends wait for the device.
 
     Attributes:
-        value: seconds of the block that ended last; 0.0 before.
+        value: Seconds of the last block that ended; 0.0 before.
 
     Example:
         >>> timer = EasyTimer(cuda=False)
@@ -52,21 +52,21 @@ class EasyTimer:
 
 
 class TimeWrapper(ABC):
-    """A stopwatch on class level, one for each thread: `start_time` ... `end_time`, or around a function."""
+    """A timer at class level, separate for each thread: `start_time` ... `end_time`, or around a function."""
 
     @classmethod
     @abstractmethod
     def start_time(cls) -> None:
-        """Start the stopwatch; may be nested."""
+        """Start the timer. May be nested."""
 
     @classmethod
     @abstractmethod
     def end_time(cls) -> float:
-        """Seconds since the matching `start_time`."""
+        """Returns the seconds since the matching `start_time`."""
 
     @classmethod
     def wrapper(cls, fn: Callable[..., Any]) -> Callable[..., tuple[Any, float]]:
-        """`fn` that returns `(result, seconds)`."""
+        """Decorate `fn` to return `(result, seconds)`."""
 
         @functools.wraps(fn)
         def timed(*args: Any, **kwargs: Any) -> tuple[Any, float]:
@@ -93,7 +93,7 @@ class TimeWrapperTime(TimeWrapper):
     @classmethod
     def end_time(cls) -> float:
         if not cls._starts():
-            raise RuntimeError("end_time without a start_time before it in this thread")
+            raise RuntimeError("end_time has no matching start_time in this thread; call start_time first")
         return _now(cls._cuda) - cls._starts().pop()
 
     @classmethod
@@ -110,17 +110,17 @@ class TimeWrapperCuda(TimeWrapperTime):
 
 
 def build_time_helper(cfg: Any = None, wrapper_type: str | None = None) -> type[TimeWrapper]:
-    """The stopwatch class for `wrapper_type`, or for `cfg.common.time_wrapper_type`: `time` or `cuda`.
+    """Returns the timer class for `wrapper_type`, or for `cfg.common.time_wrapper_type`: `time` or `cuda`.
 
-    `cfg` is a mapping, or an object with these attributes. `cuda` without a CUDA device is the wall clock.
+    `cfg` is a mapping or an object with attributes. Without a CUDA device, `cuda` is the same as `time`.
 
     Raises:
-        RuntimeError: neither argument is given.
-        KeyError: the type is unknown.
+        RuntimeError: If neither argument is given.
+        KeyError: If the type is unknown.
     """
     if wrapper_type is None:
         if cfg is None:
-            raise RuntimeError("build_time_helper needs cfg or wrapper_type")
+            raise RuntimeError("cfg = None, wrapper_type = None is not allowed; pass cfg or wrapper_type")
         wrapper_type = _entry(_entry(cfg, "common"), "time_wrapper_type")
     if wrapper_type == "cuda" and torch.cuda.is_available():
         return TimeWrapperCuda
@@ -134,13 +134,16 @@ def _entry(cfg: Any, name: str) -> Any:
 
 
 class WatchDog:
-    """Raises `TimeoutError` in the main thread when `stop` does not come within `timeout` seconds of `start`.
+    """Raises `TimeoutError` in the main thread if `stop` is not called within `timeout` seconds after `start`.
 
     It uses the process-wide real-time timer, so only one can run at a time, and only in the main thread.
 
     Args:
-        timeout: seconds.
-        message: text of the error; None for one that names the timeout.
+        timeout: Seconds.
+        message: Text of the error; by default it names the timeout.
+
+    Raises:
+        ValueError: If `timeout` is not positive.
 
     Example:
         >>> dog = WatchDog(timeout=2.5)
@@ -152,31 +155,31 @@ class WatchDog:
         if not timeout > 0:
             raise ValueError(f"timeout = {timeout!r} is not allowed; it must be a number of seconds > 0")
         self._timeout_s = timeout
-        self._message = f"the watched call did not finish within {timeout} s" if message is None else message
+        self._message = f"the call did not finish within {timeout} s" if message is None else message
         self._previous: Any = None
         self._is_running = False
 
     def start(self) -> None:
-        """Start the countdown, or start it afresh.
+        """Start or restart the countdown.
 
         Raises:
-            ValueError: called outside the main thread.
+            ValueError: If called outside the main thread.
         """
         if not self._is_running:
-            self._previous = signal.signal(signal.SIGALRM, self._bark)
+            self._previous = signal.signal(signal.SIGALRM, self._on_alarm)
             self._is_running = True
         signal.setitimer(signal.ITIMER_REAL, self._timeout_s)
 
     def stop(self) -> None:
-        """End the countdown and restore the signal handler that was there before `start`."""
+        """Stop the countdown and restore the previous signal handler."""
         if not self._is_running:
             return
         signal.setitimer(signal.ITIMER_REAL, 0)
-        # None: the handler before was not installed from Python, and cannot be put back from there.
+        # None: the previous handler was not installed from Python and cannot be restored.
         signal.signal(signal.SIGALRM, signal.SIG_DFL if self._previous is None else self._previous)
         self._is_running = False
 
-    def _bark(self, signum: int, frame: FrameType | None) -> None:
+    def _on_alarm(self, signum: int, frame: FrameType | None) -> None:
         self.stop()
         raise TimeoutError(self._message)
 

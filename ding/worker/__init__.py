@@ -1,4 +1,4 @@
-"""The worker layer: collectors, evaluators, learner, replay buffers and commander."""
+"""Collectors, evaluators, learners, replay buffers, coordinators and commanders."""
 
 from typing import TYPE_CHECKING
 
@@ -112,7 +112,7 @@ __all__ = [
     "to_tensor_transitions",
 ]
 
-# What parallel training is made of loads when it is first used.
+# The classes of parallel training are imported on first access.
 __getattr__ = lazy_names(
     __name__,
     {

@@ -12,16 +12,16 @@ from ding.utils.pytorch_ddp_dist_helper import get_rank
 
 
 class WorkerLog:
-    """Where one worker writes: `./<exp_name>/log/<instance_name>/<instance_name>_logger.txt`, and TensorBoard.
+    """The text log `./<exp_name>/log/<instance_name>/<instance_name>_logger.txt` and the TensorBoard log of a worker.
 
-    A `tb_logger` that is passed in is shared: it is flushed on `close`, never closed. Without one, a writer is made in
-    `<instance_name>_tb_logger` beside the text log, and closed here. A rank that does not monitor has no TensorBoard;
-    if it is not rank 0 of a process group, its text logger writes no file either: handlers of its own see the records.
+    A `tb_logger` that is passed in is shared: `close` flushes it, but does not close it. Without one, a writer in
+    `<instance_name>_tb_logger` next to the text log is created, and closed by `close`. With `is_monitor` false,
+    there is no TensorBoard log and, unless this is rank 0, no text file; handlers that users add still get the records.
 
     Attributes:
-        text: the text logger, its Python name is `<instance_name>_logger`; None when `need_text` is false.
-        tb: the TensorBoard writer or None.
-        path: the folder of the text log.
+        text: The text logger, with the Python name `<instance_name>_logger`; None if `need_text` is false.
+        tb: The TensorBoard writer, or None.
+        path: Folder of the text log.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class WorkerLog:
         envstep: int | None = None,
         iter_only: Collection[str] = (),
     ) -> None:
-        """Write each value under `<instance>_iter/<key>` at `train_iter` and `<instance>_step/<key>` at `envstep`.
+        """Write each value as `<instance>_iter/<key>` at `train_iter` and `<instance>_step/<key>` at `envstep`.
 
-        An axis whose position is None is left out; the names in `iter_only` are left out on the axis of env steps. The
+        An axis whose position is None is skipped. The names in `iter_only` are skipped on the axis of env steps. The
         sinks of a `MetricWriter` get `values` once, with both positions.
         """
         if isinstance(self.tb, MetricWriter):
@@ -63,7 +63,7 @@ class WorkerLog:
             add_by_axis(self.tb.add_scalar, self.instance_name, values, train_iter, envstep, iter_only)
 
     def close(self) -> None:
-        """Flush the TensorBoard writer; close it when it was made here. May be called any number of times."""
+        """Flush the TensorBoard writer, and close it unless it is shared. May be called any number of times."""
         if self.tb is None:
             return
         self.tb.flush()

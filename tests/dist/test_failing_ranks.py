@@ -149,7 +149,7 @@ def test_an_operation_of_torch_itself_breaks_too(tmp_path):
 def test_a_rank_whom_nobody_meets_says_where_it_waited(tmp_path):
     ranks = run_ranks("meet_nobody", folder=tmp_path, deadline_s=SOON_S, own_store=True)
     assert ranks[0].status == 1
-    assert "rank 0 did not meet the other ranks of 2 at 127.0.0.1:" in ranks[0].err and "within 1 s" in ranks[0].err
+    assert "rank 0 could not join the other ranks of 2 at 127.0.0.1:" in ranks[0].err and "within 1 s" in ranks[0].err
 
 
 @pytest.mark.parametrize("own_store", [False, True])

@@ -29,7 +29,7 @@ def test_a_copy_that_breaks_off_leaves_the_target_as_it_was(monkeypatch):
 
 
 def test_missing_weights_are_named():
-    with pytest.raises(FileNotFoundError, match=r"there are no weights to copy.*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"no weights to copy.*nowhere"):
         copy_checkpoint("nowhere", "target")
     assert os.listdir() == []
 

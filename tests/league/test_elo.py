@@ -42,5 +42,5 @@ def test_a_player_without_games_keeps_its_rating():
 
 @pytest.mark.parametrize("shapes", [((2,), (2, 3), (2, 2)), ((2,), (2, 2), (2,)), ((2, 2), (2, 2), (2, 2))])
 def test_shapes_that_do_not_fit_are_refused(shapes):
-    with pytest.raises(ValueError, match=r"shapes must be \[players\]"):
+    with pytest.raises(ValueError, match=r"they must be \[players\]"):
         get_elo_array(*map(np.zeros, shapes))

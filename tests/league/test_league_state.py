@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ding.league.lazy_rating import rating_settings
+from ding.league.player import rating_settings
 from ding.utils.msgpack_helper import pack, unpack
 from tests.league.fakes import SETTINGS, league, read, write
 
@@ -92,7 +92,7 @@ def test_the_difficulty_of_evaluations_is_kept(trained):
 
 def test_a_league_with_other_players_is_refused(trained):
     other = league(active_players={"naive_sp_player": 2}, naive_sp_player=SETTINGS)
-    with pytest.raises(KeyError, match=f"active players {HOME}; this one has {HOME}, naive_sp_player_default_1"):
+    with pytest.raises(KeyError, match=f"active players {HOME}, the league {HOME}, naive_sp_player_default_1"):
         other.load_state_dict(trained.state_dict())
 
 

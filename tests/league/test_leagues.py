@@ -168,13 +168,13 @@ def test_a_main_player_is_the_one_whose_earlier_self_is_an_opponent():
 
 
 def test_it_must_be_clear_whose_earlier_self_is_an_opponent():
-    with pytest.raises(ConfigError, match="there are main_player_a, main_player_b"):
+    with pytest.raises(ConfigError, match="found main_player_a, main_player_b"):
         league(use_pretrain_init_historical=True, main_player_a={}, main_player_b={})
 
 
 @pytest.mark.parametrize("paths", [{"default": "weights"}, {"red": 3}, "weights"])
 def test_a_missing_path_of_pretrained_weights_is_named(paths):
-    with pytest.raises(ConfigError, match="holds the path of a file for the category 'red'"):
+    with pytest.raises(ConfigError, match="must be a dict with the path of a file for the category 'red'"):
         league(use_pretrain=True, player_category=["red"], pretrain_checkpoint_path=paths)
 
 
@@ -221,7 +221,7 @@ def test_an_evaluation_has_one_player_and_a_difficulty(own):
 def test_only_active_players_have_jobs_and_snapshots(own):
     own.judge_snapshot(HOME, force=True)
     for ask in (own.get_job_info, own.judge_snapshot):
-        with pytest.raises(KeyError, match=f"the player '{HOME}_0_historical' is unknown; there are {HOME}"):
+        with pytest.raises(KeyError, match=f"the player '{HOME}_0_historical' is unknown; the players are {HOME}"):
             ask(f"{HOME}_0_historical")
 
 
@@ -253,7 +253,7 @@ def test_a_second_snapshot_of_the_same_iteration_replaces_the_weights(own):
 
 def test_a_snapshot_needs_weights():
     made = league()
-    with pytest.raises(FileNotFoundError, match="there are no weights to copy"):
+    with pytest.raises(FileNotFoundError, match="no weights to copy"):
         made.judge_snapshot(HOME, force=True)
     assert made.historical_players == [] and made.payoff.players == made.active_players
 

@@ -75,9 +75,9 @@ def test_results_may_be_nested_or_not():
 @pytest.mark.parametrize(
     ("job", "reason"),
     [
-        ({"player_id": ["home", "nobody"], "result": ["wins"]}, "the player 'nobody' is unknown; there are home, away"),
-        ({"player_id": ["home", "away"], "result": ["wins", "won"]}, "the result 'won' is not allowed"),
-        ({"player_id": ["home", "away"], "result": "wins"}, "result must be a list"),
+        ({"player_id": ["home", "nobody"], "result": ["wins"]}, "'nobody' is unknown; the players are home, away"),
+        ({"player_id": ["home", "away"], "result": ["wins", "won"]}, "result = 'won' is not allowed"),
+        ({"player_id": ["home", "away"], "result": "wins"}, "result = 'wins' is not allowed; it must be a list"),
         ({"player_id": ["home", "away"], "result": [1]}, "not iterable"),
         ({"player_id": ["home"], "result": ["wins"]}, "not enough values"),
         ({"player_id": ["home", "away"]}, "'result'"),
@@ -87,14 +87,14 @@ def test_a_job_that_cannot_be_counted_is_logged_and_changes_nothing(two, job, re
     of, home, away = two
     with caplog.at_level(logging.ERROR, logger="ding"):
         assert of.update(job) is False
-    assert reason in caplog.text and "are not counted" in caplog.text
+    assert reason in caplog.text and "ignored the games" in caplog.text
     assert capsys.readouterr().out == ""
     assert dict(of._data) == {}
 
 
 def test_two_players_of_one_name_are_refused(two):
     of, home, away = two
-    with pytest.raises(ValueError, match="there is a player 'home' already"):
+    with pytest.raises(ValueError, match="player_id = 'home' is not allowed"):
         of.add_player(home)
     assert of.players == [home, away]
 

@@ -18,7 +18,7 @@ from ding.utils.child_helper import (
     descriptor_of,
     die_with,
     from_lasting_thread,
-    settle_in,
+    reset_inherited,
 )
 
 
@@ -42,12 +42,12 @@ def test_settling_in_leaves_signals_to_the_parent(monkeypatch):
     monkeypatch.setattr(child_helper.gc, "freeze", lambda: None)
     monkeypatch.setattr(child_helper.faulthandler, "enable", lambda file: None)
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)}
-    settle_in()
+    reset_inherited()
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     monkeypatch.setattr(sys, "__stderr__", None)
-    settle_in()
+    reset_inherited()
     for number, handler in {**kept, signal.SIGUSR1: signal.SIG_DFL}.items():
         signal.signal(number, handler)
 

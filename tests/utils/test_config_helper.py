@@ -100,12 +100,12 @@ def test_another_unknown_key_warns_once(caplog):
     for _ in range(2):
         check_config({"something_else": 2}, "Thing", RULES)
     assert [record.message for record in caplog.records] == [
-        "Thing: config key 'something_else' is unknown here and has no effect"
+        "Thing: config key 'something_else' is unknown and has no effect"
     ]
 
 
 def test_a_value_in_the_place_of_a_section_raises():
-    with pytest.raises(ConfigError, match=r"monitor = 3 is not allowed; it must be a section"):
+    with pytest.raises(ConfigError, match=r"monitor = 3 is not allowed; it must be a dict"):
         check_config({"monitor": 3}, "Thing", RULES)
 
 

@@ -29,7 +29,7 @@ def test_two_processes_reduce_and_broadcast_on_the_cpu(tmp_path):
             "config": {
                 "policy": {"batch_size": 3, "learn": {"batch_size": 2}, "collect": {"n_sample": 2, "n_episode": None}}
             },
-            "lengths": None if number == 0 else "rank 0 sent 1 objects, here is room for 2",
+            "lengths": None if number == 0 else "rank 0 sent 1 objects, expected are 2",
             "after": 1,
         }
 
@@ -68,7 +68,7 @@ def test_allreduce_data_refuses_what_it_cannot_reduce():
             ddp.allreduce_data(bad, "sum")
         with pytest.raises(TypeError, match="cannot be reduced"):
             ddp.reduce_data(bad)
-    with pytest.raises(TypeError, match="the mean of a tensor of torch.int64"):
+    with pytest.raises(TypeError, match="a tensor of torch.int64 cannot hold its mean"):
         ddp.allreduce_data(torch.tensor([1]), "avg")
 
 

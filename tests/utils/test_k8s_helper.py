@@ -66,5 +66,5 @@ def test_what_is_no_address_is_refused(address):
 
 
 def test_without_an_address_there_is_no_operator():
-    with pytest.raises(ConfigError, match="set system_addr, or the environment variable KUBERNETES_SERVER_URL"):
+    with pytest.raises(ConfigError, match="set system_addr or the variable KUBERNETES_SERVER_URL"):
         get_operator_server_kwargs({})

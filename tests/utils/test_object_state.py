@@ -150,7 +150,7 @@ def test_what_is_shared_only_later_is_shared_again_and_keeps_its_kind() -> None:
 def test_items_that_are_not_there_are_refused_by_name() -> None:
     one, other = Own(), Own()
     one.episode = [len, 3]
-    with pytest.raises(ValueError, match=r"Own.episode has 0 items, but the state tells of more; see its item 1"):
+    with pytest.raises(ValueError, match=r"Own.episode has 0 items, but the state has an item 1"):
         load_attributes_state(other, attributes_state(one))
 
 
@@ -162,7 +162,7 @@ def test_names_to_skip_are_left_as_they_are() -> None:
 def test_state_of_an_object_that_is_not_there_is_refused() -> None:
     one, other = Everything(1), Everything(2)
     other.counter = None  # type: ignore[assignment]
-    with pytest.raises(ValueError, match="Everything.counter is None, but the state tells of an object there"):
+    with pytest.raises(ValueError, match="Everything.counter is None, but the state has an object"):
         load_attributes_state(other, attributes_state(one))
 
 

@@ -39,12 +39,10 @@ def test_a_slurm_job_on_several_nodes_is_refused(clean_environment):
 def test_the_master_is_local_by_default(clean_environment):
     clean_environment.delenv("MASTER_ADDR")
     clean_environment.delenv("MASTER_PORT")
-    with pytest.raises(
-        RuntimeError, match="does not know rank: pass it, start .* torchrun, or set SLURM_LOCALID or RANK"
-    ):
+    with pytest.raises(RuntimeError, match="rank is unknown; pass it, start .* torchrun, or set SLURM_LOCALID or RANK"):
         ddp.dist_init("gloo")
     assert (os.environ.pop("MASTER_ADDR"), os.environ.pop("MASTER_PORT")) == ("localhost", "10314")
-    with pytest.raises(RuntimeError, match="does not know world_size"):
+    with pytest.raises(RuntimeError, match="world_size is unknown"):
         ddp.dist_init("gloo", addr="localhost", port=1, rank=0)
 
 
@@ -53,7 +51,7 @@ def test_the_context_leaves_the_environment_as_it_was(clean_environment):
     with ddp.DDPContext("gloo", "localhost", 4, 0, 1):
         assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("localhost", "4")
     assert os.environ["MASTER_ADDR"] == "127.0.0.1" and "MASTER_PORT" not in os.environ
-    with pytest.raises(RuntimeError, match="does not know rank"), ddp.DDPContext("gloo", "localhost", 4):
+    with pytest.raises(RuntimeError, match="rank is unknown"), ddp.DDPContext("gloo", "localhost", 4):
         pass
     assert os.environ["MASTER_ADDR"] == "127.0.0.1" and "MASTER_PORT" not in os.environ
 
@@ -65,13 +63,13 @@ def test_an_unknown_backend_is_refused():
 
 @pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])
 def test_a_rank_outside_the_group_is_refused(clean_environment, rank, size):
-    with pytest.raises(ValueError, match=f"rank = {rank} is not allowed in a group of {size}"):
+    with pytest.raises(ValueError, match=f"rank = {rank} is not allowed; it must be in"):
         ddp.dist_init("gloo", rank=rank, world_size=size)
 
 
 def test_a_second_group_is_refused(clean_environment):
     ddp.dist_init("gloo", rank=0, world_size=1)
-    with pytest.raises(RuntimeError, match="in a process group already; leave it with dist_finalize"):
+    with pytest.raises(RuntimeError, match="already in a process group; leave it with dist_finalize"):
         ddp.dist_init("gloo", rank=0, world_size=1)
 
 
@@ -98,7 +96,7 @@ def test_a_timeout_that_is_not_positive_is_refused(clean_environment, timeout):
 def test_a_variable_that_holds_no_number_is_named(clean_environment, variable):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), (variable, "many")):
         clean_environment.setenv(name, value)
-    with pytest.raises(ValueError, match=f"the environment variable {variable} = 'many' holds no number"):
+    with pytest.raises(ValueError, match=f"{variable} = 'many' is not allowed; it must be"):
         ddp.dist_init("gloo")
     assert not dist.is_initialized()
 
@@ -120,7 +118,7 @@ def test_ranks_that_do_not_meet_are_told_where_they_waited(clean_environment):
 
     clean_environment.setattr(process_group, "_open_store", refuse)
     with pytest.raises(
-        RuntimeError, match="rank 0 did not meet the other ranks of 2 at here:5 within 3 s: 1/2 clients"
+        RuntimeError, match="rank 0 could not join the other ranks of 2 at here:5 within 3 s: 1/2 clients"
     ):
         ddp.dist_init("gloo", "here", 5, 0, 2, timeout=3)
 

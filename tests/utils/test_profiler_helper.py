@@ -34,7 +34,7 @@ def test_what_ran_between_start_and_stop_is_in_three_files(tmp_path):
 def test_it_can_run_again_but_not_twice_at_once(tmp_path):
     profiler = Profiler()
     profiler.profile(str(tmp_path / "a"))
-    with pytest.raises(RuntimeError, match="runs already"):
+    with pytest.raises(RuntimeError, match="is running for"):
         profiler.profile(str(tmp_path / "b"))
     profiler.stop()
     profiler.profile(str(tmp_path / "c"))

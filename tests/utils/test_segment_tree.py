@@ -59,7 +59,7 @@ def test_an_index_outside_the_leaves_is_refused(tree, index):
 @pytest.mark.parametrize("bounds", [(3, 3), (5, 2), (-1, 2), (0, 9)])
 def test_an_empty_or_outlying_range_is_refused(tree, bounds):
     start, end = bounds
-    with pytest.raises(AssertionError, match=rf"range \[{start}, {end}\) is not allowed; need 0 <= start < end <= 8"):
+    with pytest.raises(AssertionError, match=rf"range \[{start}, {end}\) is not allowed; .* 0 <= start < end <= 8"):
         tree.reduce(start, end)
 
 
@@ -91,9 +91,9 @@ def test_the_total_selects_leaf_0_when_it_is_the_only_one_with_weight():
 
 
 def test_an_empty_tree_is_named_as_such():
-    with pytest.raises(AssertionError, match="at or before leaf 3; the tree sums to 0.0"):
+    with pytest.raises(AssertionError, match="up to 3 are 0 \\(the total is 0.0\\)"):
         SumSegmentTree(4).find_prefixsum_idx(0.0)
-    with pytest.raises(AssertionError, match="at or before leaf 3; the tree sums to 0.0"):
+    with pytest.raises(AssertionError, match="up to 3 are 0 \\(the total is 0.0\\)"):
         SumSegmentTree(4).find_prefixsum_batch([0.0])
 
 
@@ -123,7 +123,7 @@ def test_clear_makes_all_leaves_neutral(tree):
 
 
 def test_trees_of_two_capacities_are_not_refreshed_together():
-    with pytest.raises(AssertionError, match="one capacity"):
+    with pytest.raises(AssertionError, match="they must be equal"):
         refresh_ancestors([SumSegmentTree(2), SumSegmentTree(4)], np.array([0]))
 
 

@@ -103,7 +103,7 @@ def test_a_damaged_state_is_passed_over_with_a_warning_and_removed_by_the_next(
     state, about = again.read() or pytest.fail("no state")
     assert about == {"iter": 0}
     np.testing.assert_array_equal(state["large"], _large(0))
-    assert re.search("state_000002|chunks", caplog.text) and "looking for the state before it" in caplog.text
+    assert re.search("state_000002|chunks", caplog.text) and "trying the previous state" in caplog.text
     again.write({}, {"iter": 2})
     assert [saved.about["iter"] for saved in again.states()] == [0, 2]
     assert not path.exists() and _newest(tmp_path).name == "state_000003.msgpack"

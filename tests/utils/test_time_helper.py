@@ -86,7 +86,7 @@ def test_the_time_wrapper_of_a_function_that_raises_leaves_nothing_behind(clock)
     helper = build_time_helper(wrapper_type="time")
     with pytest.raises(ZeroDivisionError):
         helper.wrapper(lambda: 1 / 0)()
-    with pytest.raises(RuntimeError, match="without a start_time"):
+    with pytest.raises(RuntimeError, match="has no matching start_time"):
         helper.end_time()
 
 

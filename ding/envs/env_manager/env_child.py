@@ -25,7 +25,7 @@ from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array
 from ding.envs.env_manager.env_seeds import EnvSeed
 from ding.envs.env_manager.env_state import EpisodeLog, Restored, restore_env, tell_env
 from ding.envs.env_manager.normalization import ENV_CALLS
-from ding.utils.child_helper import KILL, die_with, forget_secrets, set_death_signal, settle_in
+from ding.utils.child_helper import KILL, die_with, forget_secrets, reset_inherited, set_death_signal
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 
 # How long an env may take to close once its manager's process is gone.
@@ -184,7 +184,7 @@ def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
     Args:
         inherited: connections of the parent that a forked process must not hold open.
     """
-    settle_in()
+    reset_inherited()
     for connection in inherited:
         connection.close()
     forget_secrets()

@@ -118,7 +118,7 @@ class EnvProcess:
         self._process: Any = context.Process(target=run_child, args=args, name=name, daemon=True)  # type: ignore[attr-defined]
         try:
             with warnings.catch_warnings(), without_secrets():
-                # Whoever sets the context to `fork` means it; what could harm the child is undone in `settle_in`.
+                # Whoever sets the context to `fork` means it; what could harm the child is undone in `reset_inherited`.
                 warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
                 from_lasting_thread(self._process.start)
         except BaseException:

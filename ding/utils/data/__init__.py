@@ -1,4 +1,4 @@
-"""Batches: collate functions, the asynchronous dataloader, per-env batches; demonstrations on disk."""
+"""Batches: collate functions, the asynchronous dataloader, per-env batches, and data sets of demonstrations."""
 
 from ding.utils.data.collate_fn import (
     default_collate,

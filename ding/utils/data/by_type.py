@@ -1,4 +1,4 @@
-"""Choose a function by the exact type of a value: one dict lookup for a type that was met before."""
+"""Dispatch by the exact type of a value: one dict lookup for a known type."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ Matcher = type | tuple[type, ...] | Callable[[type], bool]
 
 
 def is_namedtuple(kind: type) -> bool:
-    """Whether `kind` is a namedtuple class."""
+    """Returns whether `kind` is a namedtuple class."""
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
 def is_treetensor(kind: type) -> bool:
-    """Whether `kind` looks like a tree of tensors (DI-treetensor, optional): `json()` turns it into dicts."""
+    """Returns whether `kind` is a tree of tensors (DI-treetensor), which `json()` turns into dicts."""
     return callable(getattr(kind, "json", None)) and not issubclass(kind, dict)
 
 
 class ByType(dict[type, Handler]):
-    """Handlers by type; `handlers[type(value)]` is the handler of `value`.
+    """A dict of handlers by type: `handlers[type(value)]` is the handler of `value`.
+
+    The lookup of a type that no rule matches raises a TypeError.
 
     Args:
-        purpose: what the handlers are for, in words that complete "cannot <purpose> a set".
-        rules: (types or predicate on a type, handler); the first that matches a new type is remembered for it.
-
-    Raises:
-        TypeError: on lookup of a type that no rule matches.
+        purpose: What the handlers do, for the error "cannot <purpose> a value of type ...".
+        rules: Pairs of types, or a predicate on types, and a handler. The first match of a new type is cached.
 
     Example:
         >>> length = ByType("measure", (str, len), (int, int.bit_length))

@@ -1,6 +1,6 @@
-"""Put samples together into a batch, and take a batch apart again.
+"""Collation of samples into batches, and the reverse.
 
-The type of the first sample decides for its whole column, so that a batch of dicts costs one stacking per key.
+The type of the first sample determines how its key is collated, so that a batch of dicts needs one stack per key.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from ding.utils.data.by_type import ByType, is_namedtuple, is_treetensor
 from ding.utils.data.samples import Column, Kind, Node, Samples, node_items
 
 _KEEP_LIST_PREFIX = ["collate_ignore"]
-# A member of an enum takes longer to look up than a name.
+# Names are faster than lookups in an enum.
 _OBJECT, _TENSOR, _ARRAY, _FLOAT = Kind.OBJECT, Kind.TENSOR, Kind.ARRAY, Kind.FLOAT
 
 
 def default_collate(batch: Any, cat_1dim: bool = True, ignore_prefix: list[str] = _KEEP_LIST_PREFIX) -> Any:
-    """Batch B samples into the same structure with a leading dimension B.
+    """Collate B samples into the same structure with a leading dimension B.
 
     Tensors, arrays and numpy scalars keep their dtype, float becomes float32, int int64, bool bool. Strings and bytes
-    stay a list. Dicts are collated by the keys of the first one, sequences column by column (as many columns as the
-    shortest has), namedtuples likewise into the same type. Trees of tensors become dicts. The result owns its memory.
+    become a list. Dicts are collated by the keys of the first one, sequences and namedtuples entry by entry, up to the
+    length of the shortest. Trees of tensors become dicts. The result owns its memory.
 
     Args:
-        batch: the samples; the first one's type counts. A tree of tensors that is a batch already becomes a dict.
-        cat_1dim: batch items of shape (1,) to shape (B,) instead of (B, 1).
-        ignore_prefix: the values of keys that begin so stay a plain list. Within nested dicts the default prefix
-            counts.
+        batch: The samples, whose type is that of the first one. A tree of tensors that is already a batch becomes a
+            dict.
+        cat_1dim: Whether to collate items of shape (1,) to shape (B,) instead of (B, 1).
+        ignore_prefix: Values of keys with such a prefix become a list. For nested dicts, the default is used.
 
     Raises:
-        TypeError: a sample is None, an array of strings or objects, or of any other foreign type.
+        TypeError: If a sample is None, an array of strings or objects, or of an unknown type.
 
     Example:
         >>> default_collate([{"obs": torch.zeros(4), "done": False}, {"obs": torch.ones(4), "done": True}])["obs"].shape
@@ -73,18 +73,18 @@ def collate_samples(
     cat_1dim: bool = True,
     ignore_prefix: Sequence[str] = tuple(_KEEP_LIST_PREFIX),
 ) -> dict[str, Any]:
-    """Batch `samples` by their columns, with the result that `default_collate` has for their dicts.
+    """Collate the columns of `samples`. The result is that of `default_collate` for their dicts.
 
-    Samples that were looked at are batched item by item, as they may have been changed.
+    Samples without columns are collated item by item, because items may have been changed.
 
     Args:
-        samples: at least one.
-        keys: what to batch; None for all. Keys that the samples do not have are left out.
-        cat_1dim: as for `default_collate`.
-        ignore_prefix: as for `default_collate`.
+        samples: At least one sample.
+        keys: Keys to collate; None for all. Missing keys are skipped.
+        cat_1dim: See `default_collate`.
+        ignore_prefix: See `default_collate`.
 
     Raises:
-        TypeError: a value cannot be batched.
+        TypeError: If a value cannot be collated.
 
     Example:
         >>> samples = Samples.of([{"obs": torch.zeros(4), "done": False}, {"obs": torch.ones(4), "done": True}])
@@ -133,7 +133,7 @@ def _collate_node(node: Node, cat_1dim: bool) -> Any:
 
 
 def _as_batch(column: Column, cat_1dim: bool) -> torch.Tensor:
-    """The values of a column of numbers as one tensor [N, *shape] of its own, or [N, steps, *shape]."""
+    """Returns the values of a numeric column as a new tensor [N, *shape], or [N, steps, *shape]."""
     values, kind, rows = column.data, column.kind, column.rows
     if rows is not None:
         values = values.take(rows, axis=0)
@@ -142,7 +142,7 @@ def _as_batch(column: Column, cat_1dim: bool) -> torch.Tensor:
         values = values[..., 0]
     if kind is _FLOAT:
         with np.errstate(over="ignore"):
-            return torch.from_numpy(values.astype(np.float32))  # in a third of the time that torch takes to convert
+            return torch.from_numpy(values.astype(np.float32))  # three times as fast as the conversion of torch
     return torch.from_numpy(values.copy() if rows is None else values)
 
 
@@ -151,7 +151,7 @@ def _collate_nested_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool) ->
 
 
 def _collate_tensors(batch: Sequence[torch.Tensor], cat_1dim: bool) -> torch.Tensor:
-    # cat would also take longer items after a first one of shape (1,), and give a result that is no batch.
+    # cat also accepts longer items after a first one of shape (1,), but the result is not a batch.
     if cat_1dim and batch[0].shape == (1,):
         result = torch.cat(tuple(batch))
         if len(result) != len(batch):
@@ -163,7 +163,7 @@ def _collate_tensors(batch: Sequence[torch.Tensor], cat_1dim: bool) -> torch.Ten
 def _collate_arrays(batch: Sequence[np.ndarray], cat_1dim: bool) -> torch.Tensor:
     first = batch[0]
     if first.dtype.kind in "USOV":
-        raise TypeError(f"cannot collate an array of dtype {first.dtype}: only numbers and bools make a tensor")
+        raise TypeError(f"cannot collate an array of dtype {first.dtype}; it must be of numbers or bools")
     result = torch.from_numpy(np.array(batch))
     if cat_1dim and first.shape == (1,):
         return result.flatten()
@@ -179,7 +179,7 @@ def _collate_floats(batch: Sequence[float], cat_1dim: bool) -> torch.Tensor:
 
 
 def _collate_integers(batch: Sequence[int], cat_1dim: bool) -> torch.Tensor:
-    # No dtype is asked for: torch would truncate a float that comes after an int.
+    # Without a dtype, because torch would truncate a float that follows an int.
     return torch.tensor(batch)
 
 
@@ -218,14 +218,14 @@ _COLLATE: ByType = ByType(
 def default_decollate(
     batch: Any, ignore: list[str] = ["prev_state", "prev_actor_state", "prev_critic_state"]
 ) -> list[Any]:
-    """Take a batch apart into its B items, the reverse of `default_collate`.
+    """Split a batch into its B items, the reverse of `default_collate`.
 
-    A tensor [B, ...] gives B tensors [...] that share its memory, one of shape (B,) gives B of shape (1,). A dict gives
-    B dicts, where B is the length of its first value; the values of `ignore` are indexed as they are. A sequence gives
-    B tuples, a distribution B times None.
+    A tensor [B, ...] becomes B tensors [...] that share its memory, a tensor (B,) B tensors of shape (1,). A dict
+    becomes B dicts, where B is the length of its first value; values of the keys in `ignore` are indexed unchanged. A
+    sequence becomes B tuples, a distribution a list of B times None.
 
     Raises:
-        TypeError: the batch, or a part of it, is none of these.
+        TypeError: If the batch, or a value in it, is of another type.
     """
     items: list[Any] = _DECOLLATE[type(batch)](batch, ignore)
     return items
@@ -264,16 +264,16 @@ _DECOLLATE: ByType = ByType(
 
 
 def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:
-    """Batch B sequences of T steps into tensors [T, B, ...].
+    """Collate B sequences of T steps into tensors [T, B, ...].
 
     Args:
-        batch: B dicts `{key: [T values]}`, each with a key `prev_state`; or B lists of T trees of tensors. Unchanged.
+        batch: B dicts `{key: [T values]}` with a key `prev_state`, or B lists of T trees of tensors. Not changed.
 
     Returns:
-        `{key: [T, B, ...]}`; `prev_state` is a list over T of the B states (a tuple; a list where trees came in).
+        `{key: [T, B, ...]}`; `prev_state` is a list over T of tuples (for trees: lists) of the B states.
 
     Raises:
-        KeyError: a sample has no `prev_state`.
+        KeyError: If a sample has no `prev_state`.
     """
     if not (type(batch) is Samples and batch.columns) and isinstance(batch[0], (list, tuple)):
         return _timestep_collate_trees(batch)
@@ -288,10 +288,10 @@ def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:
 
 
 def collate_steps(batch: Sequence[dict[str, Any]], keys: Iterable[str]) -> dict[str, Any]:
-    """Batch what B sequences, dicts of lists of T values, have under `keys`, into tensors [T, B, ...].
+    """Collate the `keys` of B sequences, which are dicts of lists of T values, into tensors [T, B, ...].
 
-    A key under which a sequence has one value, and no list, becomes a tensor [B, ...]. Keys that the first sequence
-    does not have are left out. Items of shape (1,) are batched as numbers.
+    A key with a single value per sequence becomes a tensor [B, ...]. Keys that the first sequence lacks are skipped.
+    Items of shape (1,) are collated as numbers.
     """
     if type(batch) is Samples and batch.columns:
         return {key: _stack_node(batch.columns[key]) for key in keys if key in batch.columns}
@@ -309,7 +309,7 @@ def _stack_node(node: Node) -> Any:
 
 
 def _stack_steps(data: Any) -> Any:
-    """Stack each list of T tensors [B, ...] to one tensor [T, B, ...]."""
+    """Stack each list of T tensors [B, ...] into one tensor [T, B, ...]."""
     if isinstance(data, dict):
         return {key: _stack_steps(value) for key, value in data.items()}
     if isinstance(data, list) and data and isinstance(data[0], torch.Tensor):
@@ -334,13 +334,13 @@ def _swap_leading_dims(data: Any) -> Any:
 
 
 def diff_shape_collate(batch: Sequence[Any]) -> Any:
-    """Batch like `default_collate`, but leave a column as the list that it is where its items cannot be stacked.
+    """As `default_collate`, but items that cannot be stacked stay a list.
 
-    These are columns with a None, with tensors or arrays of different shapes, or of text. Items of shape (1,) are
+    These are items with a None among them, tensors or arrays of different shapes, and strings. Items of shape (1,) are
     stacked to (B, 1).
 
     Raises:
-        TypeError: a sample is of a foreign type.
+        TypeError: If a sample is of an unknown type.
     """
     if any(item is None for item in batch):
         return batch
@@ -374,10 +374,10 @@ _DIFF_SHAPE: ByType = ByType(
 
 
 def ttorch_collate(x: Sequence[Any], json: bool = False, cat_1dim: bool = True) -> Any:
-    """Batch trees of tensors into one tree, or with `json` into dicts; leaves of shape (1,) to (B,) with `cat_1dim`.
+    """Collate trees of tensors into one tree, or into dicts with `json`. See `default_collate` for `cat_1dim`.
 
     Raises:
-        ImportError: a tree is asked for and DI-treetensor is not installed.
+        ImportError: If DI-treetensor is not installed and `json` is false.
     """
     batch = default_collate(x, cat_1dim)
     if json:
@@ -385,5 +385,5 @@ def ttorch_collate(x: Sequence[Any], json: bool = False, cat_1dim: bool = True) 
     try:
         import treetensor.torch as ttorch
     except ImportError as error:
-        raise ImportError("ttorch_collate makes a treetensor: install the extra 'tree' (DI-treetensor)") from error
+        raise ImportError("ttorch_collate without json=True needs DI-treetensor: install the extra 'tree'") from error
     return ttorch.as_tensor(batch)

@@ -1,4 +1,4 @@
-"""Load and collate batches ahead of need."""
+"""Asynchronous loading and collation of batches."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class IDataLoader(ABC):
 
     @abstractmethod
     def __next__(self) -> Any:
-        """The next batch."""
+        """Returns the next batch."""
 
     @abstractmethod
     def __iter__(self) -> IDataLoader:
-        """The dataloader itself."""
+        """Returns the dataloader itself."""
 
     @abstractmethod
     def close(self) -> None:
@@ -32,26 +32,26 @@ class IDataLoader(ABC):
 
 
 class AsyncDataLoader(IDataLoader):
-    """An endless iterator over batches that a thread loads, collates and moves to the device ahead of need.
+    """An endless iterator over batches that a thread loads, collates and moves to the device in advance.
 
-    Loading starts at construction; at most `2 * max(1, num_workers)` batches wait. Batches come in the order in which
-    they were asked for. What fails while a batch is made is raised by `next`, from then on at each call. After `close`,
-    `next` returns None.
+    Loading starts at construction; at most `2 * max(1, num_workers)` batches wait, in the order of the calls of
+    `data_source`. After an error in loading, each `next` raises it. After `close`, `next` returns None.
 
     Args:
-        data_source: `data_source(batch_size)` returns a list of samples, or a list of callables that each return one
-            sample. It is called in one thread, the callables in one or several.
-        batch_size: what the source is asked for.
-        device: where batches go; copies to 'cuda' devices run on a stream of their own.
-        chunk_size: how many callables one job of a worker runs, 1 by default; must divide `batch_size`.
-        collate_fn: makes a batch of a list of samples, `default_collate` by default.
-        num_workers: threads that run the callables; 0 and 1 run them in the loading thread. They keep their order.
-        to_device_fn: `(batch, device) -> batch`, for 'cuda' devices; by default tensors in dicts and sequences move.
+        data_source: `data_source(batch_size)` returns a list of samples, or a list of callables that return one sample
+            each. It is called in one thread, the callables in one or several.
+        batch_size: Argument of `data_source`.
+        device: Device of the batches. Copies to 'cuda' devices use a separate stream.
+        chunk_size: Number of callables in one job of a worker, 1 by default. Must divide `batch_size`.
+        collate_fn: Turns a list of samples into a batch, `default_collate` by default.
+        num_workers: Number of threads that run the callables; with 0 and 1, the loading thread does. Keeps the order.
+        to_device_fn: `(batch, device) -> batch`, for 'cuda' devices; by default, the tensors in dicts and sequences are
+            moved.
 
     Raises:
-        TypeError: `data_source` is not callable, or `device` no str.
-        ValueError: `num_workers` is negative.
-        AssertionError: `chunk_size` does not divide `batch_size`.
+        TypeError: If `data_source` is not callable, or `device` is not a str.
+        ValueError: If `num_workers` is negative.
+        AssertionError: If `chunk_size` does not divide `batch_size`.
 
     Example:
         >>> loader = AsyncDataLoader(lambda n: [{"x": float(i)} for i in range(n)], batch_size=2, device="cpu")
@@ -71,14 +71,14 @@ class AsyncDataLoader(IDataLoader):
         to_device_fn: Callable[[Any, str], Any] | None = None,
     ) -> None:
         if not callable(data_source):
-            raise TypeError(f"data_source must be callable with a batch size, got {type(data_source).__name__}")
+            raise TypeError(f"data_source = {data_source!r} is not allowed; it must be a function of the batch size")
         if not isinstance(device, str):
-            raise TypeError(f"device must be a str such as 'cpu' or 'cuda:0', got {device!r}")
+            raise TypeError(f"device = {device!r} is not allowed; it must be a str such as 'cpu' or 'cuda:0'")
         if num_workers < 0:
-            raise ValueError(f"num_workers must be >= 0, got {num_workers}")
+            raise ValueError(f"num_workers = {num_workers} is not allowed; it must be >= 0")
         chunk_size = 1 if chunk_size is None else chunk_size
         if chunk_size < 1 or batch_size % chunk_size:
-            raise AssertionError(f"chunk_size must divide batch_size {batch_size}, got {chunk_size}")
+            raise AssertionError(f"chunk_size = {chunk_size} is not allowed; it must divide batch_size = {batch_size}")
         self._pool = WorkerPool(num_workers, "dataloader_worker") if num_workers > 1 else None
         self._copier = StreamCopier(device, to_device_fn) if "cuda" in device else None
         make = _BatchMaker(data_source, batch_size, chunk_size, collate_fn or default_collate, self._pool, self._copier)
@@ -92,9 +92,9 @@ class AsyncDataLoader(IDataLoader):
         return batch if self._copier is None else self._copier.hand_over(batch)
 
     def close(self) -> None:
-        """Stop loading and wait for the threads to end, up to a few seconds for one that is stuck in user code.
+        """Stop loading and wait for the threads to end, at most a few seconds if one is stuck in user code.
 
-        May be called any number of times. A `next` that waits returns None.
+        May be called any number of times. A waiting `next` returns None.
         """
         self._prefetcher.stop()
         if self._pool is not None:
@@ -102,13 +102,13 @@ class AsyncDataLoader(IDataLoader):
         self._prefetcher.close()
 
     def __del__(self) -> None:
-        # At interpreter exit the threads are gone without having ended: waiting for them would only delay it.
+        # At interpreter exit, the threads no longer run and need not be waited for.
         if hasattr(self, "_prefetcher") and not sys.is_finalizing():
             self.close()
 
 
 class _BatchMaker:
-    """Makes one batch at each call. Apart from the loader, so that the thread does not keep the loader alive."""
+    """Returns one batch per call. Separate from the loader, so that the thread does not keep the loader alive."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class _BatchMaker:
 
     def __call__(self) -> Any:
         data = self._source(self._batch_size)
-        is_in_columns = isinstance(data, Samples) and data.has_columns  # a look at an item would make all of them
+        is_in_columns = isinstance(data, Samples) and data.has_columns  # access to an item would create all items
         if isinstance(data, (list, tuple)) and data and not is_in_columns and callable(data[0]):
             data = self._run(data)
         batch = self._collate(data)
@@ -142,7 +142,7 @@ class _BatchMaker:
 
 
 class _Chunk:
-    """The callables that one worker runs in one go."""
+    """The callables of one job of a worker."""
 
     def __init__(self, calls: Sequence[Callable[[], Any]]) -> None:
         self._calls = calls

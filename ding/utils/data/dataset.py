@@ -1,4 +1,4 @@
-"""Demonstrations on disk, as msgpack (`naive`), HDF5, npz or Minari: read for a `DataLoader`, and saved."""
+"""Data sets of demonstrations: msgpack (`naive`), HDF5, npz and Minari."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ __all__ = [
 
 
 def data_path_of(cfg: Any) -> str:
-    """`cfg` itself if it is a path, else its entry `policy.collect.data_path`.
+    """Returns `cfg` if it is a path, else its entry `policy.collect.data_path`.
 
     Raises:
-        TypeError: `cfg` is neither a path nor a config.
-        ValueError: the entry is missing or None.
+        TypeError: If `cfg` is neither a path nor a config.
+        ValueError: If the entry is missing or None.
     """
     if isinstance(cfg, (str, os.PathLike)):
         return os.fspath(cfg)
     if not isinstance(cfg, Mapping):
-        raise TypeError(f"a data set needs a path or a config, got {type(cfg).__name__}")
+        raise TypeError(f"cfg of type {type(cfg).__name__} is not allowed; it must be a path or a config")
     path: str | os.PathLike[str] | None = cfg["policy"]["collect"].get("data_path")
     if path is None:
         raise ValueError("policy.collect.data_path is missing; set it to the file of the demonstrations")
@@ -57,19 +57,19 @@ _VERSION = 1
 
 @DATASET_REGISTRY.register("naive")
 class NaiveRLDataset(Dataset[Any]):
-    """The transitions, or episodes, of a file that `naive_save` wrote; all are held in memory.
+    """The transitions or episodes of a file that `naive_save` wrote, in memory.
 
-    Files of DI-engine are pickles, which can run any code while they are read. They are read only if `trusted` or the
+    Files of DI-engine are pickles, which can run code when they are read. They are read only if `trusted` or the
     config's `policy.collect.trusted` is true.
 
     Args:
-        cfg: the path of the file, or a config whose `policy.collect.data_path` it is.
-        trusted: whether to read a pickle.
+        cfg: The path of the file, or a config with `policy.collect.data_path`.
+        trusted: Whether to read pickles.
 
     Raises:
-        TypeError: `cfg` is neither a path nor a config.
-        ValueError: the config names no file, or the file is damaged or of another format.
-        pickle.UnpicklingError: the file is a pickle and not trusted.
+        TypeError: If `cfg` is neither a path nor a config.
+        ValueError: If the config has no path, or the file is damaged or of another format.
+        pickle.UnpicklingError: If the file is a pickle and not trusted.
 
     Example:
         >>> import tempfile
@@ -94,10 +94,10 @@ class NaiveRLDataset(Dataset[Any]):
 
 
 def naive_save(exp_data: list[Any], expert_data_path: str | os.PathLike[str]) -> None:
-    """Write transitions, or episodes, to exactly that path, as msgpack; the file appears whole.
+    """Write transitions or episodes to exactly this path as msgpack, atomically.
 
     Raises:
-        TypeError: the data hold something else than containers, text, numbers, arrays and tensors.
+        TypeError: If the data contains anything but containers, strings, numbers, arrays and tensors.
     """
     packed = pack({"format": _FORMAT, "version": _VERSION, "items": list(exp_data)})
     with atomic_write(expert_data_path) as file:
@@ -106,17 +106,17 @@ def naive_save(exp_data: list[Any], expert_data_path: str | os.PathLike[str]) ->
 
 def _read(path: str, trusted: bool) -> list[Any]:
     content = Path(path).read_bytes()
-    if content[:1] == b"\x80":  # so begins every pickle since protocol 2; what `pack` writes here never does
+    if content[:1] == b"\x80":  # the first byte of pickles since protocol 2, but never of our files
         if not trusted:
             raise pickle.UnpicklingError(
-                f"{path} is a pickle, and reading it can run any code; if you trust where it comes from, pass "
-                "trusted=True or set policy.collect.trusted, and save it again with naive_save"
+                f"{path} is a pickle, and reading it can run any code; if you trust its source, pass trusted=True or "
+                "set policy.collect.trusted, and save it again with naive_save"
             )
         items = pickle.loads(content)
     else:
         items = _unpack_items(path, content)
     if not isinstance(items, list):
-        raise ValueError(f"{path} holds a {type(items).__name__}; demonstrations are a list")
+        raise ValueError(f"{path} holds a {type(items).__name__}; it must hold a list of demonstrations")
     return items
 
 
@@ -131,22 +131,21 @@ def _unpack_items(path: str, content: bytes) -> Any:
 
 
 _KEYS = ("obs", "action", "reward", "done", "next_obs")
-# Saved where all transitions have them: how an episode ended, and the discount of what follows an n-step transition.
+# Saved if all transitions have them: how an episode ended, and the discount factor of an n-step transition.
 _MORE_KEYS = ("terminated", "truncated", "value_gamma")
 
 
 def hdf5_save(exp_data: list[dict[str, Any]], expert_data_path: str) -> None:
-    """Write `obs`, `action`, `reward`, `done` and `next_obs` of the transitions to `<path less '.pkl'>_demos.hdf5`.
+    """Write `obs`, `action`, `reward`, `done` and `next_obs` of the transitions to `<path without '.pkl'>_demos.hdf5`.
 
-    Each is one gzip-compressed data set of shape (number of transitions, *shape of one); `terminated`, `truncated` and
-    `value_gamma` are more of them, where all transitions have these keys. The file appears whole; parent folders are
-    created.
+    Each key is one gzip-compressed data set of shape [number of transitions, *shape of one]. `terminated`, `truncated`
+    and `value_gamma` are added if all transitions have them. The file is written atomically. Creates parent folders.
 
     Raises:
-        ImportError: h5py is not installed.
-        KeyError: a transition lacks a key.
-        TypeError: an entry is a dict or a sequence of tensors, which has no array.
-        ValueError: entries of one key differ in shape, or there is no transition.
+        ImportError: If h5py is not installed.
+        KeyError: If a transition lacks a key.
+        TypeError: If a value is not an array of numbers, such as a dict or a sequence of tensors.
+        ValueError: If values of one key differ in shape, or there is no transition.
     """
     h5py = _h5py()
     columns = _columns("hdf5_save", exp_data)
@@ -159,10 +158,10 @@ def hdf5_save(exp_data: list[dict[str, Any]], expert_data_path: str) -> None:
 
 
 def npz_save(exp_data: list[dict[str, Any]], expert_data_path: str) -> None:
-    """Write what `hdf5_save` writes as compressed numpy arrays to `<path less '.pkl'>_demos.npz`, without h5py.
+    """As `hdf5_save`, but write compressed numpy arrays to `<path without '.pkl'>_demos.npz`. Does not need h5py.
 
     Raises:
-        KeyError, TypeError, ValueError: as `hdf5_save`.
+        KeyError, TypeError, ValueError: See `hdf5_save`.
     """
     columns: dict[str, Any] = _columns("npz_save", exp_data)
     with atomic_write(expert_data_path.removesuffix(".pkl") + "_demos.npz") as target:
@@ -171,7 +170,7 @@ def npz_save(exp_data: list[dict[str, Any]], expert_data_path: str) -> None:
 
 def _columns(caller: str, exp_data: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     if not exp_data:
-        raise ValueError(f"{caller} needs at least one transition")
+        raise ValueError(f"exp_data = [] is not allowed; {caller} needs at least one transition")
     keys = (*_KEYS, *(key for key in _MORE_KEYS if all(key in transition for transition in exp_data)))
     return {key: np.stack([_array(key, transition[key]) for transition in exp_data]) for key in keys}
 
@@ -180,33 +179,36 @@ def _array(key: str, value: Any) -> np.ndarray:
     array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(
-            f"{key!r} of type {type(value).__name__} does not make an array of numbers; use data_type naive"
+            f"{key!r} of type {type(value).__name__} is not allowed; it must be an array of numbers, or use data_type "
+            "naive"
         )
     return array
 
 
 class ColumnDataset(Dataset[dict[str, np.ndarray]]):
-    """Transitions in arrays, one row each; all are held in memory.
+    """Transitions as rows of arrays in memory.
 
-    A loader that asks for a batch of rows gets `Samples`, which policies turn into tensors without touching a row.
+    Batches are `Samples`, which policies convert to tensors without creating rows.
 
     Args:
-        columns: arrays [N, ...] by key. float64 becomes float32.
-        where: what to call the source in errors.
-        normalize_states: whether `obs` and `next_obs` are shifted and scaled with `mean` and `std`.
+        columns: Arrays [N, ...] by key. float64 becomes float32.
+        where: Name of the source, for errors.
+        normalize_states: Whether to normalize `obs` and `next_obs` by `mean` and `std`.
 
     Attributes:
-        mean: float32, of `obs` over the transitions, before it was normalized.
-        std: float32, its standard deviation plus 1e-3.
+        mean: float32, mean of `obs` over the transitions, before normalization.
+        std: float32, its standard deviation + 1e-3.
 
     Raises:
-        ValueError: the arrays differ in length, or there is no `obs`.
+        ValueError: If the arrays differ in length, or `obs` is missing.
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray], where: str, normalize_states: bool = False) -> None:
         lengths = {key: len(column) for key, column in columns.items()}
         if len(set(lengths.values())) != 1 or "obs" not in lengths:
-            raise ValueError(f"{where} must hold data sets of one length, obs among them; it has {lengths or 'none'}")
+            raise ValueError(
+                f"{where} has data sets of the lengths {lengths or 'none'}; they must be equal and include obs"
+            )
         obs = columns["obs"]
         self.mean: np.ndarray = obs.mean(0, dtype=np.float64).astype(np.float32)
         self.std: np.ndarray = (obs.std(0, dtype=np.float64) + 1e-3).astype(np.float32)
@@ -222,7 +224,7 @@ class ColumnDataset(Dataset[dict[str, np.ndarray]]):
         return {key: column[idx] for key, column in self._data.items()}
 
     def __getitems__(self, indices: Sequence[int]) -> Samples:
-        """The rows `indices` as one batch, for torch's `DataLoader`."""
+        """Returns the rows `indices` as one batch, for torch's `DataLoader`."""
         rows = np.asarray(indices, np.int64)
         return Samples(
             {
@@ -237,22 +239,22 @@ def _single(column: np.ndarray) -> np.ndarray:
 
 
 def _collect_setting(cfg: Any, key: str) -> Any:
-    """`policy.collect.<key>` of a config; None where `cfg` is a path, or does not have it."""
+    """Returns `policy.collect.<key>` of a config, None if it is missing or `cfg` is a path."""
     return cfg["policy"]["collect"].get(key) if isinstance(cfg, Mapping) else None
 
 
 @DATASET_REGISTRY.register("hdf5")
 class HDF5Dataset(ColumnDataset):
-    """The transitions of an HDF5 file, one for each row of its data sets; see `ColumnDataset`.
+    """The transitions of an HDF5 file, one per row of its data sets; see `ColumnDataset`.
 
     Args:
-        cfg: the path of the file, or a config whose `policy.collect.data_path` it is; `policy.collect.normalize_states`
+        cfg: The path of the file, or a config with `policy.collect.data_path`. `policy.collect.normalize_states`
             normalizes observations.
 
     Raises:
-        ImportError: h5py is not installed.
-        TypeError: `cfg` is neither a path nor a config.
-        ValueError: the config names no file, or the data sets of the file differ in length or lack `obs`.
+        ImportError: If h5py is not installed.
+        TypeError: If `cfg` is neither a path nor a config.
+        ValueError: If the config has no path, or the data sets differ in length or lack `obs`.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -264,11 +266,11 @@ class HDF5Dataset(ColumnDataset):
 
 @DATASET_REGISTRY.register("npz")
 class NpzDataset(ColumnDataset):
-    """The transitions of a file of numpy arrays, as `npz_save` writes it; see `HDF5Dataset`. No code is run.
+    """The transitions of a file that `npz_save` wrote; see `HDF5Dataset`. Reading it never runs code.
 
     Raises:
-        TypeError: `cfg` is neither a path nor a config.
-        ValueError: the config names no file, or the file holds objects, or arrays that differ in length or lack `obs`.
+        TypeError: If `cfg` is neither a path nor a config.
+        ValueError: If the config has no path, the file holds objects, or its arrays differ in length or lack `obs`.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -283,19 +285,18 @@ class NpzDataset(ColumnDataset):
 
 @DATASET_REGISTRY.register("minari")
 class MinariDataset(ColumnDataset):
-    """The transitions of a data set of the package minari; see `ColumnDataset`.
+    """The transitions of a Minari data set; see `ColumnDataset`.
 
-    Rewards and discrete actions are [N, 1]. Actions of an env with `env.act_scale` are scaled into [-1, 1], as policies
-    give them to such an env.
+    Rewards and discrete actions are [N, 1]. With `env.act_scale`, actions are scaled to [-1, 1], as those of policies.
 
     Args:
-        cfg: the id of a data set that is on this machine, or a config whose `policy.collect.data_path` it is;
-            `policy.collect.download` fetches one that is not.
+        cfg: The id of a local data set, or a config with `policy.collect.data_path`. With `policy.collect.download`, a
+            missing data set is downloaded.
 
     Raises:
-        ImportError: minari is not installed.
-        TypeError: `cfg` is neither an id nor a config, or observations or actions are no arrays.
-        ValueError: the config names no data set, or it has no episode.
+        ImportError: If minari is not installed.
+        TypeError: If `cfg` is neither an id nor a config, or observations or actions are not arrays.
+        ValueError: If the config has no id, or the data set has no episode.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -307,7 +308,7 @@ class MinariDataset(ColumnDataset):
         data = minari.load_dataset(name, download=bool(_collect_setting(cfg, "download")))
         episodes = [_columns_of_episode(name, episode) for episode in data.iterate_episodes()]
         if not episodes:
-            raise ValueError(f"the Minari data set {name!r} has no episode")
+            raise ValueError(f"the Minari data set {name!r} has no episodes; choose another one")
         columns = {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
         if isinstance(cfg, Mapping) and (cfg.get("env") or {}).get("act_scale"):
             low, high = data.action_space.low, data.action_space.high
@@ -316,10 +317,10 @@ class MinariDataset(ColumnDataset):
 
 
 def _columns_of_episode(name: str, episode: Any) -> dict[str, np.ndarray]:
-    """Its T steps as transitions; `observations` has T + 1 of them."""
+    """Returns the T steps of an episode as transitions; it has T + 1 observations."""
     obs, action = episode.observations, episode.actions
     if not isinstance(obs, np.ndarray) or not isinstance(action, np.ndarray):
-        raise TypeError(f"the Minari data set {name!r} has observations or actions that are no arrays, but dicts")
+        raise TypeError(f"the Minari data set {name!r} has observations or actions that are not arrays; they must be")
     return {
         "obs": obs[:-1],
         "next_obs": obs[1:],
@@ -347,12 +348,10 @@ _SAVE: dict[str, Callable[[list[Any], str], None]] = {
 
 
 def create_dataset(cfg: Any, **kwargs: Any) -> Any:
-    """The data set registered as `cfg.policy.collect.data_type`; `kwargs` go to its constructor.
-
-    `cfg.import_names` are imported first.
+    """Import `cfg.import_names`, then create the data set `cfg.policy.collect.data_type` with `cfg` and `kwargs`.
 
     Raises:
-        KeyError: the type is unknown.
+        KeyError: If the type is unknown.
     """
     import_module(cfg.get("import_names", []))
     return DATASET_REGISTRY.build(cfg["policy"]["collect"]["data_type"], cfg=cfg, **kwargs)
@@ -362,9 +361,9 @@ def offline_data_save_type(exp_data: list[Any], expert_data_path: str, data_type
     """Save demonstrations with `naive_save`, `hdf5_save` or `npz_save`.
 
     Raises:
-        KeyError: another `data_type`.
+        KeyError: If `data_type` is unknown.
     """
     name = f"{data_type}_save"
     if name not in _SAVE:
-        raise KeyError(f"{name!r} is unknown: data_type must be naive, hdf5 or npz, got {data_type!r}")
+        raise KeyError(f"data_type = {data_type!r} is not allowed; it must be naive, hdf5 or npz")
     _SAVE[name](exp_data, expert_data_path)

@@ -1,4 +1,4 @@
-"""Per-env items that are rows of one stacked batch."""
+"""Per-env items as rows of one stacked batch."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from typing import Any
 
 
 class EnvBatch(dict[int, Any]):
-    """`{env_id: item}`, where the items are rows, in order, of one stacked batch.
+    """A dict `{env_id: item}` whose items are the rows, in order, of one stacked batch.
 
-    To any reader it is the documented dict of items. A reader that works on batches takes `stacked` and need not stack
-    the items again; then they are never made. Once an item was looked at the items are all there is, and `stacked` is
-    None: whoever changes an item changes what counts. Asking for the keys alone is no look at an item.
+    Code that works on batches reads `stacked`, so that the items need not be created. The first access to an item
+    creates all items and sets `stacked` to None, because items may be changed. Access to the keys does not. Copies and
+    unpickled objects have only items.
 
     Args:
-        env_ids: the keys, in order.
-        items: the items in the same order, or a function that returns them, called when one is first looked at.
-        stacked: an array or tensor [E, *item_shape], or a dict of them; the item of a scalar per env, a batch [E], is
-            an array or tensor [1]. None where the items cannot be stacked.
-
-    A copy and an unpickled one have the items only.
+        env_ids: The keys, in order.
+        items: The items in the same order, or a function that returns them, called on first access.
+        stacked: An array or tensor [E, *item_shape], or a dict of them. For a batch [E] of scalars, an item is an array
+            or tensor [1]. None if the items cannot be stacked.
 
     Example:
         >>> import numpy as np
@@ -39,35 +37,35 @@ class EnvBatch(dict[int, Any]):
         self._items: Any = items
 
     def __iter__(self) -> Iterator[int]:
-        # Whoever defines this is copied by `dict()`, `**` and `update()` through `keys` and `[]`, not behind its back.
+        # Because this is overridden, `dict()`, `**` and `update()` copy through `keys` and `[]`.
         return super().__iter__()
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return EnvBatch, (list(self), list(self.values()))
 
-    def _look(self) -> None:
+    def _create_items(self) -> None:
         items = self._items
         if items is not None:
             dict.update(self, list(zip(self.keys(), items() if callable(items) else items, strict=True)))
             self._items = self.stacked = None
 
 
-def _after_look(name: str) -> Callable[..., Any]:
+def _with_items(name: str) -> Callable[..., Any]:
     method = getattr(dict, name)
 
-    def looked(self: EnvBatch, *args: Any, **kwargs: Any) -> Any:
+    def on_items(self: EnvBatch, *args: Any, **kwargs: Any) -> Any:
         for batch in (self, *args):  # two batches may be compared
             if isinstance(batch, EnvBatch):
-                batch._look()
+                batch._create_items()
         return method(self, *args, **kwargs)
 
-    looked.__name__, looked.__doc__ = name, method.__doc__
-    return looked
+    on_items.__name__, on_items.__doc__ = name, method.__doc__
+    return on_items
 
 
-# All that reads or writes items.
+# All methods that read or write items.
 for _name in (
     *("__getitem__", "get", "values", "items", "copy", "__repr__", "__eq__", "__ne__", "__or__", "__ror__"),
     *("__setitem__", "__delitem__", "__ior__", "update", "setdefault", "pop", "popitem", "clear"),
 ):
-    setattr(EnvBatch, _name, _after_look(_name))
+    setattr(EnvBatch, _name, _with_items(_name))

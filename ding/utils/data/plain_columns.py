@@ -1,7 +1,7 @@
-"""Samples as plain values and arrays, in columns: the one form of chunks, messages and states.
+"""Samples as plain values and arrays in columns, the format of chunks, messages and states.
 
-A value that all samples have is said once, a string that many have once in a table, and integers are as narrow as they
-can be. What is read is not trusted: nothing is made of it that its bytes cannot hold.
+A value that all samples share is stored once, repeated strings in a table, and integers in the narrowest dtype. Reading
+does not trust the data: it never allocates more than a bounded multiple of the data's size.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ding.utils.data.samples import Column, Kind, Node, Rows, Samples, columns_of, node_items, pack
+from ding.utils.data.samples import Column, Kind, Node, RowNumbers, Samples, columns_of, node_items, pack
 from ding.utils.msgpack_helper import can_pack
 
-# What is said once may grow to so many times the bytes (of arrays, and one for each object) that are really there.
+# Maximum ratio of the expanded size to the stored size, where each object counts as one byte.
 _MAX_GROWTH = 64
-# So many more bytes count as being there, for a few samples are alike in everything.
+# Added to the stored size, because a few samples may be equal in all keys.
 _FREE_BYTES = 1024
-# A value takes at least so many bytes when it is made.
+# Minimum size of an expanded value.
 _VALUE_BYTES = 8
 _MAX_DEPTH = 32
 _CONSTANTS = (str, int, float, bool, type(None))
@@ -34,9 +34,9 @@ _INTS = [(-(2**bits), 2**bits - 1, np.dtype(f"i{size}")) for bits, size in ((7, 
 
 
 def to_plain(samples: Sequence[Any]) -> dict[str, Any]:
-    """Samples in dicts, lists and arrays that `from_plain` knows; what columns share is in there once.
+    """Returns samples as dicts, lists and arrays for `from_plain`. Shared arrays are stored once.
 
-    Those that are not in columns, and cannot be, are listed one by one.
+    Samples that do not fit columns are stored as a list of items.
 
     Example:
         >>> plain = to_plain([{"id": 1, "iter": 7}, {"id": 2, "iter": 7}])
@@ -54,14 +54,14 @@ def to_plain(samples: Sequence[Any]) -> dict[str, Any]:
         plain = {"size": len(in_columns), "columns": writer.node(columns), "blocks": writer.blocks}
         if _can_hold(writer.size_bytes, len(in_columns), columns):
             return plain
-    return {"items": list(samples)}  # of arrays without bytes
+    return {"items": list(samples)}  # arrays of size 0
 
 
 def _can_hold(size_bytes: int, size: int, columns: dict[str, Node]) -> bool:
-    """Whether so many bytes of arrays and objects may make these columns of `size` samples."""
-    there = size_bytes + _FREE_BYTES
-    made = sum(len(column) * _bytes_of_value(column) for column in columns_of(columns))
-    return size <= there and made <= _MAX_GROWTH * there
+    """Returns whether `size_bytes` bytes of arrays and objects may expand to these columns of `size` samples."""
+    stored = size_bytes + _FREE_BYTES
+    expanded = sum(len(column) * _bytes_of_value(column) for column in columns_of(columns))
+    return size <= stored and expanded <= _MAX_GROWTH * stored
 
 
 def _bytes_of_value(column: Column) -> int:
@@ -70,13 +70,13 @@ def _bytes_of_value(column: Column) -> int:
 
 
 class _Writer:
-    """Writes nodes as lists that begin with their type; arrays go to `blocks`.
+    """Encodes nodes as lists that begin with their type. Arrays are added to `blocks`.
 
     Args:
-        is_brief: say once what is the same.
+        is_brief: Whether to store equal values once.
 
     Attributes:
-        size_bytes: of all arrays, and one for each object.
+        size_bytes: Size of all arrays, plus one for each object.
     """
 
     def __init__(self, is_brief: bool) -> None:
@@ -124,7 +124,7 @@ class _Writer:
         return ["column", column.kind.value, column.steps, number, rows]
 
     def _numbers_in_brief(self, kind: Kind, values: np.ndarray) -> list[Any] | None:
-        """Python's numbers, N >= 1; None where their array has to be written as it is."""
+        """Encode Python numbers [N >= 1]. Returns None if their array cannot be shortened."""
         if kind is Kind.FLOAT and values.dtype == np.float64:
             bits = values.view(np.int64)
             return ["same", values[0].item()] if (bits == bits[0]).all() else None
@@ -143,8 +143,8 @@ class _Writer:
         self.size_bytes += block.nbytes
 
 
-def _narrow(numbers: Rows) -> Rows:
-    """Integers in the shortest type that holds them."""
+def _narrow(numbers: RowNumbers) -> RowNumbers:
+    """Returns integers in the narrowest dtype that holds them."""
     return numbers.astype(_dtype_for(numbers.min().item(), numbers.max().item())) if len(numbers) else numbers
 
 
@@ -153,41 +153,41 @@ def _dtype_for(least: int, most: int) -> np.dtype:
 
 
 def from_plain(plain: Any) -> list[Any]:
-    """The samples that `to_plain` was given, in columns (`Samples`) where they were; nothing in it is trusted.
+    """Returns the samples that were passed to `to_plain`, as `Samples` if they are in columns. Safe for untrusted data.
 
     Raises:
-        ValueError: it is something else, or announces more than is there.
+        ValueError: If the format is wrong, or the data claims a size that it cannot hold.
     """
     try:
-        if not isinstance(plain, dict):  # a tensor, say, which raises what it likes
-            raise ValueError(f"there is a {type(plain).__name__}")
+        if not isinstance(plain, dict):  # such as a tensor, which may raise any error below
+            raise ValueError(f"a {type(plain).__name__} is not a dict")
         if "items" in plain:
             if type(plain["items"]) is not list:
-                raise ValueError("the items are no list")
+                raise ValueError("the items are not a list")
             items: list[Any] = plain["items"]
             return items
         size, blocks = plain["size"], plain["blocks"]
         if type(size) is not int or size < 0:
-            raise ValueError(f"{size!r} samples are announced")
+            raise ValueError(f"size = {size!r} is not allowed; it must be an int >= 0")
         if not all(isinstance(block, np.ndarray) for block in blocks):
-            raise ValueError("a block is no array")
+            raise ValueError("a block is not an array")
         return Samples(_Reader(size, blocks).read(plain["columns"]), size=size)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
-        raise ValueError(f"these are no samples in columns: {e!r}") from e
+        raise ValueError(f"the data is not samples in columns: {e!r}") from e
 
 
 def samples_state(items: Any) -> Any:
-    """`items`, a list of samples or of lists of them, for states: in columns where they are `Samples`."""
+    """Returns a list of samples, or nested lists of them, as plain data for states. `Samples` stay in columns."""
     if isinstance(items, Samples) and items.has_columns:
         return {"samples": to_plain(items.compact()), "chained": items.is_chained}
     return {"items": [samples_state(item) for item in items]} if isinstance(items, list) else {"item": items}
 
 
 def samples_of_state(state: Any) -> Any:
-    """What `samples_state` was given.
+    """Returns the samples that were passed to `samples_state`.
 
     Raises:
-        ValueError: the state holds something else.
+        ValueError: If the state has another format.
     """
     match state:
         case {"samples": columns, "chained": bool(is_chained)}:
@@ -199,23 +199,23 @@ def samples_of_state(state: Any) -> Any:
             return [samples_of_state(item) for item in items]
         case {"item": item}:
             return item
-    raise ValueError(f"these are no samples: {str(state)[:200]}")
+    raise ValueError(f"the state is not samples: {str(state)[:200]}")
 
 
 def node_state(node: Node) -> dict[str, Any] | None:
-    """The values of a node, for states; None where they are not plain."""
+    """Returns the values of a node as plain data for states, None if they cannot be packed."""
     return to_plain(Samples({"node": node})) if _is_plain(node) else None
 
 
 def node_of_state(state: Any) -> Node:
-    """What `node_state` was given.
+    """Returns the node that was passed to `node_state`.
 
     Raises:
-        ValueError: the state holds something else.
+        ValueError: If the state has another format.
     """
     samples = Samples.of(from_plain(state))
     if samples is None or samples.columns is None:
-        raise ValueError("these are no samples in columns")
+        raise ValueError("the state is not samples in columns")
     return samples.columns["node"]
 
 
@@ -228,26 +228,26 @@ def _is_plain(node: Node) -> bool:
 
 
 class _Reader:
-    """Reads the nodes of `size` samples."""
+    """Decodes the nodes of `size` samples."""
 
     def __init__(self, size: int, blocks: Sequence[np.ndarray]) -> None:
         self._size, self._blocks = size, blocks
         self._size_bytes = sum(block.nbytes for block in blocks)
-        # That of what is said once; it takes no memory.
+        # The rows of a value that is stored once; takes no memory.
         self._first_row = np.broadcast_to(np.zeros(1, np.int64), (size,))
 
     def read(self, plain: Any) -> dict[str, Node]:
         columns = self._node(plain, 0)
         if type(columns) is not dict:
-            raise ValueError("there are no columns")
+            raise ValueError("the columns are not a dict")
         if not _can_hold(self._size_bytes, self._size, columns):
-            raise ValueError(f"{self._size} samples are announced by {self._size_bytes} bytes, which cannot hold them")
+            raise ValueError(f"{self._size_bytes} bytes cannot hold {self._size} samples")
         return columns
 
     def _node(self, plain: Any, depth: int) -> Node:
         kind, *content = plain
         if depth > _MAX_DEPTH:
-            raise ValueError(f"more than {_MAX_DEPTH} dicts and lists inside each other")
+            raise ValueError(f"more than {_MAX_DEPTH} dicts and lists are nested")
         if kind == "column":
             return self._column(*content)
         if kind == "objects":
@@ -264,38 +264,38 @@ class _Reader:
 
     def _same(self, value: Any) -> Column:
         if type(value) not in _CONSTANTS:
-            raise ValueError(f"a {type(value).__name__} cannot be that of all samples")
+            raise ValueError(f"a {type(value).__name__} cannot be shared by all samples")
         column: Column = pack([value])
         return Column(column.kind, column.data, self._first_row)
 
     def _objects(self, values: Any, rows: Any = None) -> Column:
         if type(values) is not list:
-            raise ValueError("the objects are no list")
+            raise ValueError("the objects are not a list")
         self._size_bytes += len(values)
         return self._checked(Column(Kind.OBJECT, values, self._rows(rows, len(values))), "objects ")
 
     def _column(self, name: str, steps: bool, number: int, rows: Any) -> Column:
         kind, data = Kind(name), self._blocks[number]
         if type(steps) is not bool or kind not in _KINDS_OF_DTYPE.get(data.dtype.kind, ()) or data.ndim < 1 + steps:
-            raise ValueError(f"no column of kind {name!r} is an array of dtype {data.dtype} and shape {data.shape}")
+            raise ValueError(f"a column of kind {name!r} cannot have dtype {data.dtype} and shape {data.shape}")
         rows = self._rows(rows, len(data))
         column = self._checked(Column(kind, data, rows, steps))
         if kind is Kind.INT:
             column.data = data.astype(np.int64, copy=False)
         return column
 
-    def _rows(self, rows: Any, count: int) -> Rows | None:
-        """Numbers of rows, of which there are `count`."""
+    def _rows(self, rows: Any, count: int) -> RowNumbers | None:
+        """Check row numbers, which must be in [0, `count`)."""
         if rows is None:
             return None
         if not (isinstance(rows, np.ndarray) and rows.dtype.kind == "i" and rows.ndim == 1):
-            raise ValueError("the row numbers are no array of integers")
+            raise ValueError("the row numbers are not an array of integers")
         if rows.size and (rows.min() < 0 or rows.max() >= count):
-            raise ValueError(f"row numbers lie outside the {count} rows")
+            raise ValueError(f"row numbers are not in [0, {count})")
         self._size_bytes += rows.nbytes
         return rows.astype(np.int64, copy=False)
 
     def _checked(self, column: Column, what: str = "") -> Column:
         if len(column) != self._size:
-            raise ValueError(f"{self._size} {what}are announced, {len(column)} are there")
+            raise ValueError(f"{len(column)} {what}found, expected {self._size}")
         return column

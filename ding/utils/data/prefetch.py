@@ -1,4 +1,4 @@
-"""Loading ahead of need: a bounded queue that a thread keeps filled, and copies to a GPU beside the computation."""
+"""Prefetching: a bounded queue that a thread fills, and asynchronous copies to a GPU."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _JOIN_S = 5.0
 
 
 def join_or_warn(*threads: threading.Thread) -> None:
-    """Wait a while for threads to end; leave one that is stuck in user code behind, as a daemon, with a warning.
+    """Wait a few seconds for daemon threads to end, and log a warning for each that is stuck in user code.
 
-    The calling thread, which may be one of them when the garbage collector runs a finalizer in it, is left out.
+    Skips the calling thread, in which the garbage collector may run a finalizer.
     """
     deadline = time.monotonic() + _JOIN_S
     for thread in threads:
@@ -29,16 +29,16 @@ def join_or_warn(*threads: threading.Thread) -> None:
 
 
 class Prefetcher:
-    """Calls `produce` ahead of need, in a thread, and hands out the results in order.
+    """Calls `produce` ahead of time, in a thread, and returns the results in order.
 
-    An exception in `produce` ends the thread, and is raised by `get` once the results before it are taken.
-    `get` and `close` may be called from different threads.
+    An exception in `produce` ends the thread; `get` raises it after the earlier results. `get` and `close` may be
+    called from different threads.
 
     Args:
-        produce: returns the next item; called only while fewer than `capacity` items wait. It should hold no reference
-            to the owner of the prefetcher: the owner could then never be collected.
-        capacity: the largest number of items that wait.
-        name: of the thread.
+        produce: Returns the next item. Called only while fewer than `capacity` items are waiting. It must not refer to
+            the owner of the prefetcher, which could then never be garbage collected.
+        capacity: Maximum number of waiting items.
+        name: Name of the thread.
     """
 
     def __init__(self, produce: Callable[[], Any], capacity: int, name: str) -> None:
@@ -59,7 +59,7 @@ class Prefetcher:
                     return
             try:
                 item = self._produce()
-            except BaseException as error:  # it belongs to the caller of get, whatever it is
+            except BaseException as error:  # raised by get
                 with self._changed:
                     self._error = error
                     self._changed.notify_all()
@@ -68,13 +68,13 @@ class Prefetcher:
                 if not self._closed:
                     self._items.append(item)
                 self._changed.notify_all()
-            del item  # a batch that was taken should not live on here while the next one is awaited
+            del item  # free the batch while the next one is produced
 
     def get(self) -> Any:
-        """Wait for the next item; None once closed.
+        """Wait for the next item. Returns None after `close`.
 
         Raises:
-            BaseException: what `produce` raised.
+            BaseException: The exception that `produce` raised.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._items or self._error is not None)
@@ -88,20 +88,20 @@ class Prefetcher:
             raise self._error
 
     def stop(self) -> None:
-        """Wake every waiter and let the thread end; do not wait for it."""
+        """Wake all waiting threads and stop, without waiting for the thread to end."""
         with self._changed:
             self._closed = True
             self._items.clear()
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop, and wait for the thread to end. May be called any number of times."""
+        """Stop and wait for the thread to end. May be called any number of times."""
         self.stop()
         join_or_warn(self._thread)
 
 
 def map_tensors(data: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Apply `function` to each tensor in nested data; dicts become dicts, sequences lists, other values stay."""
+    """Apply `function` to each tensor in nested data. Mappings become dicts, sequences lists."""
     if isinstance(data, torch.Tensor):
         return function(data)
     if isinstance(data, Mapping):
@@ -112,13 +112,13 @@ def map_tensors(data: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> 
 
 
 class StreamCopier:
-    """Moves batches to `device` on a stream of its own; on a CPU it merely calls the mover.
+    """Moves batches to `device`, on a separate CUDA stream if it is a GPU.
 
-    One thread calls `move`, the one that computes calls `hand_over` on what it takes.
+    One thread calls `move`; the computing thread calls `hand_over` on each batch it gets.
 
     Args:
-        device: a device name.
-        to_device_fn: `(batch, device) -> batch`; moves the tensors of dicts and sequences when not given.
+        device: A device name.
+        to_device_fn: `(batch, device) -> batch`; by default, the tensors in dicts and sequences are moved.
     """
 
     def __init__(self, device: str, to_device_fn: Callable[[Any, str], Any] | None = None) -> None:
@@ -128,7 +128,7 @@ class StreamCopier:
         self._stream: Any = make_stream(device) if "cuda" in device else None
 
     def move(self, batch: Any) -> Any:
-        """Move `batch`; return when the copy is complete."""
+        """Move `batch` and wait until the copy is complete."""
         if self._stream is None:
             return self._to_device(batch, self._device)
         with torch.cuda.stream(self._stream):
@@ -137,7 +137,7 @@ class StreamCopier:
         return moved
 
     def hand_over(self, moved: Any) -> Any:
-        """Tell the allocator that the caller's stream uses `moved`, so that it is not overwritten too soon."""
+        """Mark `moved` as used by the caller's stream, so that its memory is not reused too soon."""
         if self._stream is not None:
             stream = torch.cuda.current_stream(self._device)
             map_tensors(moved, lambda tensor: _record(tensor, stream))

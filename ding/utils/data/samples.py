@@ -1,8 +1,8 @@
-"""Train samples as columns: a list of dicts, which are made when somebody looks at one.
+"""Training samples in columns, presented as a list of dicts.
 
 A column holds one key of all samples in one array. Collectors fill columns, buffers store and gather them, policies
-turn them into batches; the documented list of dicts is a view of them that is made at the first access to an item.
-From then on the items count: whoever changes an item trains on the changed item.
+turn them into batches. The documented list of dicts is created on first access to an item. After that, only the items
+count, so that changes to them have an effect.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import numpy.typing as npt
 import torch
 
 IntArray = npt.NDArray[np.int64]
-Rows = npt.NDArray[Any]  # of integers
+RowNumbers = npt.NDArray[Any]  # integers
 Index: TypeAlias = "IntArray | slice"
 
-# dtypes that a tensor and a numpy array can share memory in
+# Dtypes in which a tensor and a numpy array can share memory.
 SHARED_DTYPES = frozenset(
     (
         *(torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool),
@@ -34,7 +34,7 @@ _NUMBER_KINDS = frozenset("biufc")
 
 
 class Kind(enum.Enum):
-    """What an item of a column is to whoever looks at it."""
+    """The type of the items of a column."""
 
     TENSOR = "tensor"
     ARRAY = "array"
@@ -46,19 +46,19 @@ class Kind(enum.Enum):
 
 
 class Column:
-    """N values of one key: rows of one array, or any objects in a list. Not to be changed in place.
+    """The N values of one key: rows of one array, or a list of objects. Must not be changed in place.
 
     Args:
-        kind: what an item is.
-        data: array [M, *shape]; for `Kind.OBJECT` a list of M objects.
-        rows: integers [N], which rows of `data` the values are; None for all in order. Two columns whose `data` is the
-            same object store what they have in common once: the `next_obs` of a sample is the `obs` of the one after.
-        steps: whether an item is a list, whose entries are of `kind`: `data` is then [M, L, *shape].
+        kind: Type of the items.
+        data: Array [M, *shape]; for `Kind.OBJECT`, a list of M objects.
+        rows: Integers [N], the rows of `data` that are the values; None for all in order. Columns with the same `data`
+            share rows: the `next_obs` of a sample is the `obs` of the next one.
+        steps: Whether an item is a list of L entries of type `kind`. Then `data` is [M, L, *shape].
     """
 
     __slots__ = ("data", "kind", "rows", "steps")
 
-    def __init__(self, kind: Kind, data: Any, rows: Rows | None = None, steps: bool = False) -> None:
+    def __init__(self, kind: Kind, data: Any, rows: RowNumbers | None = None, steps: bool = False) -> None:
         self.kind = kind
         self.data = data
         self.rows = rows
@@ -68,7 +68,7 @@ class Column:
         return len(self.data) if self.rows is None else len(self.rows)
 
     def values(self) -> Any:
-        """The N values as one array [N, *shape] (a list of objects); `data` itself where it is all of it."""
+        """Returns the values as one array [N, *shape], or a list of objects. `data` itself without `rows`."""
         if self.rows is None:
             return self.data
         if self.kind is Kind.OBJECT:
@@ -76,7 +76,7 @@ class Column:
         return self.data.take(self.rows, axis=0)
 
     def take(self, index: Index) -> Column:
-        """The values at `index` (positions [K], or a slice), without copying them where they are in an array."""
+        """Returns the values at `index` (positions [K], or a slice), without copying arrays."""
         if self.rows is not None:
             return Column(self.kind, self.data, self.rows[index], self.steps)
         if not isinstance(index, slice):
@@ -84,7 +84,7 @@ class Column:
         return Column(self.kind, self.data[index], None, self.steps)
 
     def items(self) -> list[Any]:
-        """The values one by one, as the kind says; each owns its memory."""
+        """Returns the values as a list of items of the type `kind`, which own their memory."""
         values, kind = self.values(), self.kind
         if kind is Kind.OBJECT:
             return values if self.rows is not None else list(values)
@@ -93,7 +93,7 @@ class Column:
         return _ITEMS[kind](values)
 
     def matches(self, other: Column) -> bool:
-        """Whether values of `other` may stand in one array with values of this column."""
+        """Returns whether values of `other` can be in one array with values of this column."""
         if self.kind is not other.kind or self.steps is not other.steps:
             return False
         if self.kind is Kind.OBJECT:
@@ -102,16 +102,16 @@ class Column:
         return same
 
     def compact(self) -> Column:
-        """The same values in an array that holds nothing else."""
+        """Returns a column with the same values in an array that holds nothing else."""
         return self if self.rows is None else Column(self.kind, self.values(), None, self.steps)
 
     def as_objects(self) -> Column:
-        """The same values as objects."""
+        """Returns a column of objects with the same values."""
         return self if self.kind is Kind.OBJECT else Column(Kind.OBJECT, self.items())
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one value; 0 for objects."""
+        """Size of one value in bytes; 0 for objects."""
         if self.kind is Kind.OBJECT:
             return 0
         size: int = self.data.itemsize * math.prod(self.data.shape[1:])
@@ -137,12 +137,12 @@ _ITEMS: dict[Kind, Callable[[np.ndarray], list[Any]]] = {
     Kind.BOOL: np.ndarray.tolist,
 }
 
-# A column, or a dict (or list, tuple, namedtuple) of nodes for items that are such themselves.
+# A column, or a dict, list, tuple or namedtuple of nodes if the items are such containers.
 Node: TypeAlias = Any
 
 
 def map_node(function: Callable[..., Any], node: Node, *others: Node) -> Node:
-    """A node of the same structure with `function` applied to each column (and those at its place in `others`)."""
+    """Apply `function` to each column of a node, and the corresponding columns of `others`. Returns a new node."""
     if isinstance(node, Column):
         return function(node, *others)
     if isinstance(node, dict):
@@ -152,7 +152,7 @@ def map_node(function: Callable[..., Any], node: Node, *others: Node) -> Node:
 
 
 def columns_of(node: Node) -> Iterator[Column]:
-    """All columns of a node, in order."""
+    """Yields all columns of a node, in order."""
     if isinstance(node, Column):
         yield node
     else:
@@ -161,7 +161,7 @@ def columns_of(node: Node) -> Iterator[Column]:
 
 
 def is_same_structure(one: Node, other: Node) -> bool:
-    """Whether two nodes have the same keys, lengths and types all the way down."""
+    """Returns whether two nodes have the same keys, lengths and types at all depths."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Column):
@@ -172,7 +172,7 @@ def is_same_structure(one: Node, other: Node) -> bool:
 
 
 def node_items(node: Node) -> list[Any]:
-    """What the rows of a node are, one by one."""
+    """Returns the values of a node as a list of items."""
     if isinstance(node, Column):
         return node.items()
     if isinstance(node, dict):
@@ -184,23 +184,23 @@ def node_items(node: Node) -> list[Any]:
 
 
 def node_values(node: Node) -> Any:
-    """The values of a column as one array; of another node, its rows as a list."""
+    """Returns the values of a column as one array, those of another node as a list of items."""
     return node.values() if isinstance(node, Column) else node_items(node)
 
 
 class Samples(list[Any]):
-    """A list of N sample dicts that is made of columns when an item is first looked at.
+    """A list of N sample dicts that is created from columns on first access to an item.
 
-    To any reader it is a list of dicts; the dicts own their memory and may be kept and changed. Who works on batches
-    reads `columns` and never makes them. Once an item was looked at, `columns` is None and the items are all there is.
-    A slice is a look: it has the items of the whole, as with any list. `take` and `part_of` make samples of their own.
+    The dicts own their memory and may be kept and changed. Code that works on batches reads `columns`, so that the
+    dicts are not created. After the first access to an item, `columns` is None. Slicing is such an access: the result
+    holds the same dicts, as with any list. `take` and `part_of` return new samples in columns.
 
     Args:
-        columns: `{key: column}`, or nested nodes where a value is itself a dict or list; all of one length. Or a
-            function that returns them, called when they are first needed.
-        chained: where `next_obs` and the `obs` of the item after are the same row of an array, the items have the same
-            object there, as the transitions of a trajectory do.
-        size: that length; needed with a function, else only where it is known already.
+        columns: `{key: column}`, or nested nodes if a value is itself a dict or list; all of one length. Or a function
+            that returns them, called when they are first needed.
+        chained: Whether `next_obs` is the same object as the `obs` of the next item if both are the same row, as in the
+            transitions of a trajectory.
+        size: Number of samples N. Required if `columns` is a function.
 
     Example:
         >>> done = Column(Kind.BOOL, np.array([False, True]))
@@ -220,7 +220,7 @@ class Samples(list[Any]):
     ) -> None:
         super().__init__()
         self.is_chained = chained
-        self._held: Any = columns  # None once an item was looked at
+        self._held: Any = columns  # None after the first access to an item
         if not callable(columns):
             self._held = dict(columns)
             if size is None:
@@ -229,10 +229,10 @@ class Samples(list[Any]):
 
     @classmethod
     def of(cls, items: Sequence[Any]) -> Samples | None:
-        """`items` (dicts with the same keys) as columns, copied; None where they are no such dicts.
+        """Returns a copy of `items` in columns, or None if they are not dicts with the same keys.
 
-        Values of one kind, shape and dtype share an array, others become a column of objects. A `next_obs` that is the
-        `obs` of the next item is stored once.
+        Values of one kind, shape and dtype share an array; others become a column of objects. A `next_obs` that is the
+        same object as the `obs` of the next item is stored once.
         """
         if isinstance(items, Samples) and items._columns is not None:
             return items
@@ -244,34 +244,34 @@ class Samples(list[Any]):
 
     @classmethod
     def joined(cls, parts: Sequence[Samples]) -> Samples | None:
-        """The samples of several `parts` in order; None where they differ in keys or structure, or were looked at.
+        """Concatenate samples. Returns None if they differ in keys or structure, or some have no `columns`.
 
-        End flags that only some parts have are filled in by `with_end_flags`.
+        End flags that only some of them have are added by `with_end_flags`.
         """
         if len(parts) == 1:
             return parts[0]
         columns = [part._columns for part in parts]
         if any(part is None for part in columns):
             return None
-        told: list[dict[str, Any]] = [part for part in columns if part is not None]
-        flags = {flag for part in told for flag in END_FLAGS if flag in part}
+        known: list[dict[str, Any]] = [part for part in columns if part is not None]
+        flags = {flag for part in known for flag in END_FLAGS if flag in part}
         if flags:
-            told = [with_end_flags(part, flags) for part in told]
-        first = told[0]
-        if not all(is_same_structure(first, part) for part in told[1:]):
+            known = [with_end_flags(part, flags) for part in known]
+        first = known[0]
+        if not all(is_same_structure(first, part) for part in known[1:]):
             return None
         blocks: dict[tuple[int, ...], tuple[Any, dict[int, int]]] = {}
         is_chained = all(part.is_chained for part in parts)
-        return cls(map_node(lambda *parts: _joined(parts, blocks), first, *told[1:]), chained=is_chained)
+        return cls(map_node(lambda *parts: _joined(parts, blocks), first, *known[1:]), chained=is_chained)
 
     @property
     def columns(self) -> dict[str, Node] | None:
-        """`{key: node}` as long as nobody has looked at an item, else None. Not to be changed in place."""
+        """`{key: node}`, or None after the first access to an item. Must not be changed in place."""
         return self._columns
 
     @property
     def has_columns(self) -> bool:
-        """Whether `columns` is not None; asking this makes nothing."""
+        """Whether `columns` is not None. Does not create columns."""
         return self._held is not None
 
     @property
@@ -282,25 +282,25 @@ class Samples(list[Any]):
         return columns
 
     def take(self, index: Index) -> Samples:
-        """The samples at `index` (positions [K], or a slice). Needs `columns`."""
-        assert self._columns is not None, "take() needs the columns; an item has been looked at"
+        """Returns the samples at `index` (positions [K], or a slice). Requires `columns`."""
+        assert self._columns is not None, "take() requires columns, but an item was accessed"
         is_chained = self.is_chained and isinstance(index, slice)
         return Samples(map_node(lambda column: column.take(index), self._columns), chained=is_chained)
 
     def with_columns(self, **columns: Node) -> Samples:
-        """The same samples with these columns added or replaced. Needs `columns`."""
-        assert self._columns is not None, "with_columns() needs the columns; an item has been looked at"
+        """Returns the samples with these columns added or replaced. Requires `columns`."""
+        assert self._columns is not None, "with_columns() requires columns, but an item was accessed"
         return Samples({**self._columns, **columns}, chained=self.is_chained)
 
     def set_column(self, key: str, column: Node | None) -> None:
-        """Add or replace a column of these samples, in place; None takes it out. Needs `columns`."""
-        assert self._columns is not None, "set_column() needs the columns; an item has been looked at"
+        """Add or replace a column in place, or remove it if None. Requires `columns`."""
+        assert self._columns is not None, "set_column() requires columns, but an item was accessed"
         columns = {**self._columns, key: column}
         self._held = {key: column for key, column in columns.items() if column is not None}
 
     def compact(self) -> Samples:
-        """The same samples in arrays that hold nothing else; what columns share stays stored once. Needs `columns`."""
-        assert self._columns is not None, "compact() needs the columns; an item has been looked at"
+        """Returns the samples in arrays that hold nothing else; shared rows stay shared. Requires `columns`."""
+        assert self._columns is not None, "compact() requires columns, but an item was accessed"
         rows_of: dict[int, list[IntArray]] = {}
         for column in columns_of(self._columns):
             if column.rows is not None:
@@ -322,8 +322,8 @@ class Samples(list[Any]):
 
         return Samples(map_node(compact, self._columns), chained=self.is_chained)
 
-    def _look(self) -> None:
-        """Make the items, once."""
+    def _create_items(self) -> None:
+        """Create the items, once."""
         columns = self._columns
         if columns is not None:
             items = node_items(columns) if columns else []
@@ -339,11 +339,11 @@ class Samples(list[Any]):
         return len(self) > 0
 
     def __getitem__(self, key: Any) -> Any:
-        self._look()
+        self._create_items()
         return list.__getitem__(self, key)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        self._look()
+        self._create_items()
         return list, (list(self),)
 
     def __copy__(self) -> list[Any]:
@@ -352,20 +352,20 @@ class Samples(list[Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
         columns = self._columns
         if columns is not None and all(column.kind is not Kind.OBJECT for column in columns_of(columns)):
-            return Samples(columns, chained=self.is_chained)  # each makes items of its own, columns do not change
-        self._look()
+            return Samples(columns, chained=self.is_chained)  # each creates its own items, and columns never change
+        self._create_items()
         return [copy.deepcopy(item, memo) for item in list.__iter__(self)]
 
 
 def part_of(items: Sequence[Any], start: int, stop: int | None) -> Any:
-    """`items[start:stop]`; of samples in columns again such, with items of their own, and no item is made."""
+    """Returns `items[start:stop]`. For samples in columns, these are new samples in columns; no item is created."""
     if isinstance(items, Samples) and items.has_columns:
         return items.take(slice(start, stop))
     return items[start:stop]
 
 
 def whole_of(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """All items of `parts` in order, in columns where all parts are and are alike; a single part is returned itself."""
+    """Concatenate `parts`, in columns if all parts are and fit together. A single part is returned itself."""
     if len(parts) == 1:
         return parts[0]
     in_columns = [part for part in parts if isinstance(part, Samples) and part.has_columns]
@@ -374,7 +374,7 @@ def whole_of(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
 
 
 def _chain(items: list[dict[str, Any]], columns: Mapping[str, Node]) -> None:
-    """Make `next_obs` the `obs` of the item after where both are the same row."""
+    """Set `next_obs` to the `obs` of the next item if both are the same row."""
     if "obs" not in columns or "next_obs" not in columns:
         return
     is_same = np.ones(max(len(items) - 1, 0), np.bool_)
@@ -386,22 +386,22 @@ def _chain(items: list[dict[str, Any]], columns: Mapping[str, Node]) -> None:
         items[row]["next_obs"] = items[row + 1]["obs"]
 
 
-def _after_look(name: str) -> Callable[..., Any]:
+def _with_items(name: str) -> Callable[..., Any]:
     method = getattr(list, name, None)
 
-    def looked(self: Samples, *args: Any, **kwargs: Any) -> Any:
+    def on_items(self: Samples, *args: Any, **kwargs: Any) -> Any:
         for samples in (self, *args):
             if isinstance(samples, Samples):
-                samples._look()
+                samples._create_items()
         if method is None:  # __radd__: a plain list on the left
             return args[0] + list(self)
         return method(self, *args, **kwargs)
 
-    looked.__name__, looked.__doc__ = name, method.__doc__ if method else None
-    return looked
+    on_items.__name__, on_items.__doc__ = name, method.__doc__ if method else None
+    return on_items
 
 
-# All else that reads or writes items.
+# All other methods that read or write items.
 for _name in (
     *(
         "__iter__",
@@ -418,22 +418,22 @@ for _name in (
     *("__add__", "__radd__", "__iadd__", "__mul__", "__rmul__", "__imul__", "__setitem__", "__delitem__"),
     *("append", "extend", "insert", "remove", "pop", "clear", "index", "count", "sort", "reverse", "copy"),
 ):
-    setattr(Samples, _name, _after_look(_name))
+    setattr(Samples, _name, _with_items(_name))
 
 
 def _values_by_key(items: Sequence[Any]) -> dict[str, list[Any]] | None:
-    """The values of dicts with the same keys, at least one; None where they are no such dicts."""
+    """Returns the values of at least one dict by key, or None if they are not dicts with the same keys."""
     first = items[0]
     if type(first) is not dict or not first or set(map(type, items)) != {dict} or set(map(len, items)) != {len(first)}:
         return None
-    try:  # dicts of one length that all have the keys of the first have no others; compared as sets they take longer
+    try:  # dicts of one length that have all keys of the first have no others; comparing sets takes longer
         return {key: list(map(operator.itemgetter(key), items)) for key in first}
     except KeyError:
         return None
 
 
 def _pack_observations(obs: list[Any], next_obs: list[Any]) -> dict[str, Node]:
-    """The columns `obs` and `next_obs` of items in a row; what they share is stored once."""
+    """Returns the columns `obs` and `next_obs` of consecutive items, with shared rows."""
     ends = [*map(operator.is_not, obs[1:], next_obs), True]
     if all(ends):
         return {"obs": pack(obs), "next_obs": pack(next_obs)}
@@ -452,7 +452,7 @@ def _pack_observations(obs: list[Any], next_obs: list[Any]) -> dict[str, Node]:
 
 
 def pack(values: list[Any]) -> Node:
-    """The values of one key, N >= 1, as a node; what does not stack becomes a column of objects."""
+    """Returns the N >= 1 values of one key as a node. Values that cannot be stacked become a column of objects."""
     first = values[0]
     kind = type(first)
     if len(set(map(type, values))) > 1:
@@ -511,7 +511,7 @@ def _pack_arrays(values: list[np.ndarray]) -> Column:
 
 
 def _pack_sequences(values: list[Any]) -> Node:
-    """Sequences of one length: alike entries of a list side by side in one array, others entry by entry."""
+    """Pack sequences of one length: lists of equal type and shape in one array, others entry by entry."""
     kind, length = type(values[0]), len(values[0])
     if kind is list:
         flat = pack([entry for value in values for entry in value])
@@ -523,7 +523,7 @@ def _pack_sequences(values: list[Any]) -> Node:
 
 
 def _are_alike(parts: tuple[Column, ...]) -> bool:
-    """Whether all `matches` the first, which is of numbers; in a third of the time of asking each."""
+    """Returns whether all columns match the first, which is numeric; three times as fast as `Column.matches`."""
     first = parts[0]
     kind, steps, dtype, shape = first.kind, first.steps, first.data.dtype, first.data.shape[1:]
     for part in parts:
@@ -535,7 +535,7 @@ def _are_alike(parts: tuple[Column, ...]) -> bool:
 
 
 def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, dict[int, int]]]) -> Column:
-    """One column of the values of several, in order; `blocks` remembers arrays that were joined already."""
+    """Concatenate columns. `blocks` caches arrays that are already concatenated."""
     first = parts[0]
     if first.kind is Kind.OBJECT or not _are_alike(parts):
         return Column(Kind.OBJECT, [item for part in parts for item in part.items()])
@@ -552,15 +552,15 @@ def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, 
     return Column(first.kind, data, np.concatenate(rows), first.steps)
 
 
-# The flags that say how an episode ended. Samples of envs that tell only `done` have no others.
+# The flags for how an episode ended. Samples of envs that return only `done` do not have them.
 END_FLAGS = ("terminated", "truncated")
 
 
 def with_end_flags(columns: Mapping[str, Node], flags: Iterable[str]) -> dict[str, Node]:
-    """`columns` with those of `flags` that are missing: an end of which an env tells nothing else is terminal.
+    """Returns `columns` with missing `flags` added: an episode end without flags counts as a termination.
 
-    A sample without `truncated` was not cut off; one without `terminated` ended for good where it is `done` and was
-    not `truncated`. Samples without a plain `done` stay as they are.
+    `truncated` defaults to False, `terminated` to `done` and not `truncated`. Samples without a numeric `done` do not
+    change.
     """
     done = columns.get("done")
     missing = [flag for flag in END_FLAGS if flag in flags and flag not in columns]

@@ -1,4 +1,4 @@
-"""A few threads that run jobs, and whose end nobody has to wait for without limit."""
+"""A thread pool with a bounded shutdown time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
 class WorkerPool:
-    """`size` daemon threads that run callables.
+    """A pool of `size` daemon threads that run callables.
 
-    Unlike `concurrent.futures.ThreadPoolExecutor` it ends within a bounded time although a job is stuck, and such a job
-    does not keep the interpreter from exiting.
+    Unlike `concurrent.futures.ThreadPoolExecutor`, a stuck job does not block `close` or the exit of the interpreter.
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -32,10 +31,10 @@ class WorkerPool:
             thread.start()
 
     def run(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        """The results of `jobs`, in their order; the first error in that order is raised, and no further job started.
+        """Run `jobs` and return their results in order. Raises the first error in this order and cancels later jobs.
 
         Raises:
-            CancelledError: the pool is closed, or was before the jobs ended.
+            CancelledError: If the pool is closed, or gets closed before the jobs end.
         """
         futures: list[Future[Any]] = [Future() for _ in jobs]
         with self._lock:
@@ -47,13 +46,13 @@ class WorkerPool:
                 self._jobs.put((future, job))
             return [future.result() for future in futures]
         finally:
-            for future in reversed(futures):  # backwards, so that no job starts while those before it are cancelled
+            for future in reversed(futures):  # backwards, so that no job starts while earlier ones are cancelled
                 future.cancel()
             with self._lock:
                 self._pending.difference_update(futures)
 
     def stop(self) -> None:
-        """Cancel the jobs that wait, and let the threads end after those that run; do not wait for them."""
+        """Cancel waiting jobs, and end the threads after the running ones, without waiting for them."""
         with self._lock:
             if self._closed:
                 return
@@ -65,7 +64,7 @@ class WorkerPool:
             self._jobs.put(None)
 
     def close(self) -> None:
-        """Stop, and wait for the threads to end. May be called any number of times."""
+        """Stop and wait for the threads to end. May be called any number of times."""
         self.stop()
         join_or_warn(*self._threads)
 
@@ -80,6 +79,6 @@ def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
             continue
         try:
             future.set_result(job())
-        except BaseException as error:  # it belongs to the caller of run, whatever it is
+        except BaseException as error:  # raised by run
             future.set_exception(error)
-        del entry, future, job  # nothing of a job that is done should live on while the next one is awaited
+        del entry, future, job  # free the job and its result while waiting for the next one

@@ -232,7 +232,7 @@ def test_the_words_follow_from_numpys_state_and_leave_it():
 
 def test_the_process_lives_until_the_connection_ends(monkeypatch):
     inherited, unused = multiprocessing.Pipe()
-    monkeypatch.setattr(env_child, "settle_in", lambda: None)
+    monkeypatch.setattr(env_child, "reset_inherited", lambda: None)
     monkeypatch.setattr(env_child, "die_with", lambda pid, farewell_s: None)
     source, our_sink = multiprocessing.Pipe(duplex=False)
     our_source, sink = multiprocessing.Pipe(duplex=False)

@@ -137,5 +137,5 @@ def test_what_are_no_dicts_with_the_same_keys_is_listed():
     "state", [3, [], torch.zeros(2), {}, {"items": 3}, {"samples": 3}, {"items": [{"samples": {}}]}]
 )
 def test_what_is_no_state_of_samples_is_an_error(state):
-    with pytest.raises(ValueError, match="these are no samples"):
+    with pytest.raises(ValueError, match="the state is not samples"):
         samples_of_state(state)

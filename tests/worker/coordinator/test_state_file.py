@@ -77,7 +77,7 @@ def rewritten(path, body):
 def test_a_state_that_announces_more_than_it_holds_is_refused(path, monkeypatch):
     column = {"size": 2**40, "columns": ["dict", {"__column__": ["same", 1]}], "blocks": []}
     rewritten(path, zlib.compress(pack({"rows": {"__column__": column}})))
-    with pytest.raises(StateError, match=r"is damaged .*1099511627776 samples are announced"):
+    with pytest.raises(StateError, match=r"is damaged .*cannot hold 1099511627776 samples"):
         read_state(path, RUN)
     rewritten(path, zlib.compress(bytes(10**6)))
     monkeypatch.setattr(compression_helper, "_MAX_EXPANDED", 10**5)
