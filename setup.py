@@ -49,6 +49,7 @@ setup(
         "test": [
             "pytest>=8",
             "pytest-cov>=5",
+            "pytest-xdist>=3.6",
             "trueskill>=0.4.5",
             "pettingzoo>=1.24",
             "hypothesis>=6.100",
