@@ -135,7 +135,7 @@ def _reduce_number(x: Any, operation: Callable[[torch.Tensor], Any]) -> Any:
 
 def on_all_ranks(flag: bool) -> bool:
     """Returns, on all processes, whether `flag` is true on all of them."""
-    return bool(allreduce_data(int(flag), "sum") == get_world_size())
+    return flag if get_world_size() == 1 else bool(allreduce_data(int(flag), "sum") == get_world_size())
 
 
 def broadcast(value: torch.Tensor, rank: int) -> None:

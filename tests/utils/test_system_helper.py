@@ -35,7 +35,7 @@ def test_a_free_port_is_none_that_a_connection_may_take_meanwhile():
 def test_any_free_port_is_taken_if_those_that_last_are_in_use(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
-        monkeypatch.setattr(system_helper, "_LASTING_PORTS", [taken] * 100)
+        monkeypatch.setattr(system_helper, "_SERVER_PORTS", [taken] * 100)
         assert find_free_port("127.0.0.1") not in (0, taken)
 
 

@@ -15,7 +15,7 @@ from ding.data.priority_index import PriorityIndex, Slots, as_priorities
 from ding.data.ring import BoolArray
 from ding.utils.data.samples import Column, Kind, Node, Samples, node_items
 from ding.utils.segment_tree import FloatArray, IntArray
-from ding.worker.replay_buffer.utils.unique_id import UniqueIds, parse_id
+from ding.worker.replay_buffer.utils import UniqueIds, parse_id
 
 # The keys that `sample` adds. When an item with such keys is pushed, only `priority` is used.
 METADATA_KEYS = ("replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS")

@@ -1,0 +1,471 @@
+"""Components of the replay buffers: unique ids, deletion of used data, limits and statistics of the throughput."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, overload
+
+import numpy.typing as npt
+
+from ding.utils.segment_tree import IntArray
+
+__all__ = [
+    "PeriodicThruputMonitor",
+    "SampledDataAttrMonitor",
+    "ThruputController",
+    "UniqueIds",
+    "UsedDataRemover",
+    "Verdict",
+    "generate_id",
+    "parse_id",
+]
+
+Clock = Callable[[], float]
+
+
+def generate_id(name: str, n: int) -> str:
+    """Returns the id of the n-th item stored by the buffer `name`.
+
+    Example:
+        >>> generate_id("demo", 3)
+        'demo_3'
+    """
+    return f"{name}_{n}"
+
+
+def parse_id(name: str, unique_id: object) -> int:
+    """Returns the number in an id that `generate_id` returned, for any buffer name.
+
+    Raises:
+        ValueError: If `unique_id` is not such an id.
+    """
+    _, _, digits = str(unique_id).rpartition("_")
+    if not digits.isdecimal():
+        raise ValueError(f"replay_unique_id = {unique_id!r} is not allowed; it must look like {generate_id(name, 0)!r}")
+    return int(digits)
+
+
+class UniqueIds(Sequence[str]):
+    """The ids of sampled items, formatted on access. `update` of the same buffer reads `numbers` directly.
+
+    Args:
+        name: Name of the buffer.
+        numbers: int64 [n], the numbers in the ids.
+
+    Example:
+        >>> import numpy as np
+        >>> UniqueIds("demo", np.array([3, 5]))[1]
+        'demo_5'
+    """
+
+    def __init__(self, name: str, numbers: IntArray) -> None:
+        self.name, self.numbers = name, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, key: int) -> str: ...
+    @overload
+    def __getitem__(self, key: slice) -> UniqueIds: ...
+    def __getitem__(self, key: int | slice) -> str | UniqueIds:
+        if isinstance(key, slice):
+            return UniqueIds(self.name, self.numbers[key])
+        return generate_id(self.name, int(self.numbers[key]))
+
+    def __iter__(self) -> Iterator[str]:
+        prefix = generate_id(self.name, 0)[:-1]
+        return (f"{prefix}{number}" for number in self.numbers.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == (list(other) if isinstance(other, UniqueIds) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
+class UsedDataRemover:
+    """Deletes the file named by `data_id` of each added item, on a thread that `start` starts and `close` ends.
+
+    Without `start`, files are deleted by `close`. Logs a warning for each file that cannot be deleted. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._used_data: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread. Does nothing if it is running."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self.delete_used_data, name="delete_used_data", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Delete the remaining files and end the thread. May be called any number of times."""
+        self._used_data.put(None)
+        if self._thread is None:
+            self.delete_used_data()
+        else:
+            self._thread.join()
+            self._thread = None
+
+    def add_used_data(self, data: Any) -> None:
+        """Queue the file of an item for deletion.
+
+        Raises:
+            AssertionError: If `data` is not a dict with the key `data_id`.
+        """
+        if not isinstance(data, dict) or "data_id" not in data:
+            raise AssertionError(
+                f"with enable_track_used_data each item must be a dict with 'data_id', got {data!r:.200}"
+            )
+        self._used_data.put(data["data_id"])
+
+    def delete_used_data(self) -> None:
+        """Delete queued files until `close` is called and the queue is empty."""
+        while (data_id := self._used_data.get()) is not None:
+            try:
+                os.remove(data_id)
+            except FileNotFoundError:  # already deleted
+                continue
+            except (OSError, TypeError, ValueError) as error:  # a folder, for example
+                logging.getLogger("ding").warning("cannot delete the used data file %s: %s", data_id, error)
+
+
+class Verdict(NamedTuple):
+    """Whether a call is allowed, and the reason. True if it is allowed."""
+
+    allowed: bool
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+
+_NO_LOWER_LIMIT = Verdict(True, "no lower limit")
+
+
+class ThruputController:
+    """Limits the recent ratio pushed / sampled.
+
+    Both counts decay once a second, so that what happened `window_seconds` ago counts for 1 %. The decay is computed
+    on access; there is no thread. Not thread-safe: the owner calls it under its lock.
+
+    Args:
+        cfg: Has `push_sample_rate_limit.max`, `.min` and `window_seconds`.
+        clock: Returns monotonic seconds.
+
+    Raises:
+        ValueError: If `min` is negative or above `max`.
+    """
+
+    def __init__(self, cfg: Any, clock: Clock = time.monotonic) -> None:
+        limit = cfg.push_sample_rate_limit
+        self._max, self._min = float(limit.max), float(limit.min)
+        if not 0 <= self._min <= self._max:
+            raise ValueError(
+                f"push_sample_rate_limit min = {self._min}, max = {self._max} is not allowed; need 0 <= min <= max"
+            )
+        self._decay_per_second = 0.01 ** (1 / cfg.window_seconds)
+        self._clock = clock
+        self._decayed_at = clock()
+        self._pushed = self._sampled = 0.0
+
+    def can_push(self, push_size: int) -> Verdict:
+        """Returns whether the ratio stays <= max if `push_size` items are pushed. True before the first sample."""
+        if self._max == math.inf:
+            return Verdict(True, "no upper limit")
+        pushed, sampled = self.history_push_count, self.history_sample_count
+        if sampled < 1e-5:
+            return Verdict(True, "nothing sampled yet")
+        rate = (pushed + push_size) / sampled
+        return Verdict(rate <= self._max, f"pushed / sampled would be {rate:.4g}, allowed is at most {self._max:.4g}")
+
+    def can_sample(self, sample_size: int) -> Verdict:
+        """Returns whether the ratio stays >= min if `sample_size` items are sampled."""
+        if self._min == 0:
+            return _NO_LOWER_LIMIT
+        rate = self.history_push_count / (self.history_sample_count + sample_size)
+        return Verdict(rate >= self._min, f"pushed / sampled would be {rate:.4g}, allowed is at least {self._min:.4g}")
+
+    def add(self, pushed: int = 0, sampled: int = 0) -> None:
+        """Add to the counts."""
+        self._decay()
+        self._pushed += pushed
+        self._sampled += sampled
+
+    @property
+    def history_push_count(self) -> float:
+        """Decayed number of pushed items. May be set."""
+        self._decay()
+        return self._pushed
+
+    @history_push_count.setter
+    def history_push_count(self, count: float) -> None:
+        self._pushed = count
+
+    @property
+    def history_sample_count(self) -> float:
+        """Decayed number of sampled items. May be set."""
+        self._decay()
+        return self._sampled
+
+    @history_sample_count.setter
+    def history_sample_count(self, count: float) -> None:
+        self._sampled = count
+
+    def close(self) -> None:
+        """Reset both counts to 0. May be called any number of times."""
+        self._pushed = self._sampled = 0.0
+
+    def state_dict(self) -> dict[str, float]:
+        """Returns both decayed counts."""
+        return {"pushed": self.history_push_count, "sampled": self.history_sample_count}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Replace both counts by those of a state; they do not decay for the time between."""
+        self._decayed_at = self._clock()
+        self._pushed, self._sampled = state["pushed"], state["sampled"]
+
+    def _decay(self) -> None:
+        seconds = math.floor(self._clock() - self._decayed_at)
+        if seconds > 0:
+            self._decayed_at += seconds
+            factor = self._decay_per_second**seconds
+            self._pushed *= factor
+            self._sampled *= factor
+
+
+class PeriodicThruputMonitor:
+    """Logs the numbers of pushed, sampled, removed and stored items once per period of `cfg.seconds`.
+
+    There is no thread: the first call of `add` after the end of a period logs it. Thread-safe.
+
+    Args:
+        name: Name of the buffer. TensorBoard tags are `<name>_sec/<key>`, with steps 0, 1, 2, ...
+        clock: Returns monotonic seconds.
+    """
+
+    def __init__(
+        self, name: str, cfg: Any, logger: logging.Logger, tb_logger: Any, clock: Clock = time.monotonic
+    ) -> None:
+        self._name, self._logger, self._tb_logger = name, logger, tb_logger
+        self._seconds = cfg.seconds
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._period_end = clock() + self._seconds
+        self._print_index = 0
+        self._closed = False
+        self._pushed = self._sampled = self._removed = self._valid = 0
+
+    def add(self, pushed: int = 0, sampled: int = 0, removed: int = 0, valid: int | None = None) -> None:
+        """Add to the counts of the current period, and set the number of stored items to `valid`, if given."""
+        with self._lock:
+            self._end_period()
+            self._pushed += pushed
+            self._sampled += sampled
+            self._removed += removed
+            if valid is not None:
+                self._valid = valid
+
+    @property
+    def push_data_count(self) -> int:
+        """Number of items pushed in this period."""
+        return self._pushed
+
+    @push_data_count.setter
+    def push_data_count(self, count: int) -> None:
+        self.add(pushed=count - self._pushed)
+
+    @property
+    def sample_data_count(self) -> int:
+        """Number of items sampled in this period."""
+        return self._sampled
+
+    @sample_data_count.setter
+    def sample_data_count(self, count: int) -> None:
+        self.add(sampled=count - self._sampled)
+
+    @property
+    def remove_data_count(self) -> int:
+        """Number of items removed or overwritten in this period."""
+        return self._removed
+
+    @remove_data_count.setter
+    def remove_data_count(self, count: int) -> None:
+        self.add(removed=count - self._removed)
+
+    @property
+    def valid_count(self) -> int:
+        """Number of stored items."""
+        return self._valid
+
+    @valid_count.setter
+    def valid_count(self, count: int) -> None:
+        self.add(valid=count)
+
+    def state_dict(self) -> dict[str, float]:
+        """Returns the counts of the current period, its number and its remaining seconds."""
+        with self._lock:
+            left_s = self._period_end - self._clock()
+            counts = {"pushed": self._pushed, "sampled": self._sampled, "removed": self._removed, "valid": self._valid}
+            return {**counts, "index": self._print_index, "left_s": left_s}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Continue the period of a state."""
+        with self._lock:
+            self._pushed, self._sampled, self._removed, self._valid, self._print_index = (
+                int(state[name]) for name in ("pushed", "sampled", "removed", "valid", "index")
+            )
+            self._period_end = self._clock() + state["left_s"]
+
+    def close(self) -> None:
+        """Stop logging. May be called any number of times."""
+        self._closed = True
+
+    def _end_period(self) -> None:
+        now = self._clock()
+        if self._closed or now < self._period_end:
+            return
+        self._period_end = now + self._seconds
+        counts = {
+            "pushed_in": self._pushed,
+            "sampled_out": self._sampled,
+            "removed": self._removed,
+            "current_have": self._valid,
+        }
+        self._logger.info(
+            "in the last %s s: %s", self._seconds, ", ".join(f"{key} {count}" for key, count in counts.items())
+        )
+        if self._tb_logger is not None:
+            for key, count in counts.items():
+                self._tb_logger.add_scalar(f"{self._name}_sec/{key}", count, self._print_index)
+        self._print_index += 1
+        self._pushed = self._sampled = self._removed = 0
+
+
+class TimeSource(Protocol):
+    """A clock that counts ticks."""
+
+    def time(self) -> float:
+        """Returns the current time, in ticks."""
+
+
+class SampledDataAttrMonitor:
+    """Statistics of use count, priority and staleness over the recent samples.
+
+    `record` stores references; statistics are computed on access.
+
+    `use_max`, `use_avg`, `priority_max`, `priority_avg`, `priority_min`, `staleness_max` and `staleness_avg` are of
+    the newest sample. `avg[attr]()`, `max[attr]()` and `min['priority']()` are over all samples of the last `expire`
+    ticks.
+
+    Example:
+        >>> import numpy as np
+        >>> from ding.utils.autolog import TickTime
+        >>> monitor = SampledDataAttrMonitor(TickTime(), expire=5)
+        >>> monitor.record(use=np.array([1, 3]), priority=np.array([1.0, 0.5]), staleness=np.array([0, 4]))
+        >>> monitor.use_max, monitor.avg["staleness"](), monitor.min["priority"]()
+        (3, 2.0, 0.5)
+    """
+
+    def __init__(self, time_: TimeSource, expire: float) -> None:
+        self.time, self.expire = time_, expire
+        self._records: deque[tuple[float, Mapping[str, npt.NDArray[Any]]]] = deque()  # times and arrays
+        self.avg: dict[str, Callable[[], float]] = {
+            attr: lambda attr=attr: self._average(attr)  # type: ignore[misc]
+            for attr in ("use", "priority", "staleness")
+        }
+        self.max: dict[str, Callable[[], float]] = {
+            attr: lambda attr=attr: max(_plain(values[attr].max()) for _, values in self._recent())  # type: ignore[misc]
+            for attr in ("use", "priority", "staleness")
+        }
+        self.min: dict[str, Callable[[], float]] = {
+            "priority": lambda: min(_plain(values["priority"].min()) for _, values in self._recent())
+        }
+
+    def record(self, **values: npt.NDArray[Any]) -> None:
+        """Record the `use`, `priority` and `staleness` of the items of one sample, an array [n] each."""
+        now = self.time.time()
+        self._records.append((now, values))
+        self._forget_before(now - self.expire)
+
+    def summary(self) -> dict[str, float]:
+        """Returns all statistics over the recent samples, by `<attr>_<statistic>`."""
+        kinds = {"avg": self.avg, "max": self.max, "min": self.min}
+        return {f"{attr}_{kind}": read() for kind, reads in kinds.items() for attr, read in reads.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the records of the recent samples."""
+        return {"records": [(time, dict(values)) for time, values in self._recent()]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replace the records by those of a state."""
+        self._records = deque((time, values) for time, values in state["records"])
+
+    @property
+    def use_max(self) -> int:
+        """Largest use count of the newest sample."""
+        return int(self._newest("use").max())
+
+    @property
+    def use_avg(self) -> float:
+        """Mean use count of the newest sample."""
+        return float(self._newest("use").mean())
+
+    @property
+    def priority_max(self) -> float:
+        """Largest priority of the newest sample."""
+        return float(self._newest("priority").max())
+
+    @property
+    def priority_avg(self) -> float:
+        """Mean priority of the newest sample."""
+        return float(self._newest("priority").mean())
+
+    @property
+    def priority_min(self) -> float:
+        """Smallest priority of the newest sample."""
+        return float(self._newest("priority").min())
+
+    @property
+    def staleness_max(self) -> int:
+        """Largest staleness of the newest sample."""
+        return int(self._newest("staleness").max())
+
+    @property
+    def staleness_avg(self) -> float:
+        """Mean staleness of the newest sample."""
+        return float(self._newest("staleness").mean())
+
+    def _newest(self, attr: str) -> npt.NDArray[Any]:
+        if not self._records:
+            raise ValueError("no sample was recorded; call record first")
+        return self._records[-1][1][attr]
+
+    def _recent(self) -> deque[tuple[float, Mapping[str, npt.NDArray[Any]]]]:
+        self._forget_before(self.time.time() - self.expire)
+        return self._records
+
+    def _forget_before(self, begin: float) -> None:
+        records = self._records
+        while len(records) > 1 and records[0][0] < begin:
+            records.popleft()
+
+    def _average(self, attr: str) -> float:
+        means = [float(values[attr].mean()) for _, values in self._recent()]
+        return sum(means) / len(means)
+
+
+def _plain(value: Any) -> float:
+    number: float = value.item()
+    return number
