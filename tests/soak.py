@@ -58,10 +58,10 @@ class Watched(Coordinator):
         self._order: deque[tuple[str, int]] = deque()
         self._seen_lock = threading.Lock()
         super().__init__(cfg)
-        self._watch(self._tasks)
+        self._watch(self._scheduler)
 
-    def _watch(self, tasks: Any) -> None:
-        begin, forget = tasks.begin_task, tasks.forget
+    def _watch(self, scheduler: Any) -> None:
+        begin, forget = scheduler.begin_task, scheduler.forget
 
         def begin_task(kind: str, task: Any) -> bool:
             has_begun: bool = begin(kind, task)
@@ -73,7 +73,7 @@ class Watched(Coordinator):
             forget(kind, task)
             self.ended.add(task["task_id"])
 
-        tasks.begin_task, tasks.forget = begin_task, forget_task
+        scheduler.begin_task, scheduler.forget = begin_task, forget_task
 
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
         with self._seen_lock:
