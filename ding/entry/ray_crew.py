@@ -1,4 +1,4 @@
-"""The workers of a parallel training on Ray: each is an actor."""
+"""The workers of a parallel training on Ray: actors, and their supervisor."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from ding.worker.transport.ray.weights import start_server
 from ding.worker.transport.ray.worker import actor_class, actor_name, when_done
 
 _CREATE: dict[str, Callable[[EasyDict], Any]] = {"learner": create_comm_learner, "collector": create_comm_collector}
-# Actors are told apart by the number of their life, over all runs of this process.
+# Numbers of the lives of workers, unique over all runs of this process.
 _lives = itertools.count(1)
 _JOIN_S = 5.0
-# As for the ranks of serial pipelines, so that all have different seeds.
+# Marks seeds of ranks, as in serial pipelines: all ranks have different seeds.
 _RANK_SEED = 2
 
 
 class _Worker:
-    """One worker over all its restarts: an actor, or one for each rank. They start and end together.
+    """A worker over all its restarts: one actor, or one for each rank, which start and end together.
 
     Attributes:
-        life: number of the actors that run now.
-        lives: how often it was started before.
-        actors: by rank.
-        places: where they run, by rank, of those that have started.
+        life: number of the current actors.
+        lives: how often the worker was restarted.
+        actors: the current actors, by rank.
+        places: process and node of each actor that has started, by rank.
     """
 
     def __init__(self, kind: str, name: str, ranks: int, make: Callable[[_Worker, int], Any]) -> None:
@@ -61,7 +61,7 @@ class _Worker:
 
     @property
     def place(self) -> dict[str, Any] | None:
-        """Where the actor runs that the coordinator talks to; None until all have started."""
+        """Process and node of rank 0, which takes the tasks; None until all ranks have started."""
         return self.places[0] if len(self.places) == self.ranks else None
 
     def rank_name(self, rank: int) -> str:
@@ -69,7 +69,7 @@ class _Worker:
         return self.name if rank == 0 else f"{self.name}.rank{rank}"
 
     def start(self) -> None:
-        """Start new actors, and kill those before."""
+        """Kill the current actors, if any, and start new ones."""
         self.kill()
         self.lives += self.life > 0
         self.life, self.places = next(_lives), {}
@@ -82,7 +82,7 @@ class _Worker:
 
 
 class RayCrew:
-    """Workers in actors of Ray; see `Crew`.
+    """A worker pool whose workers are actors of Ray; see `Crew`.
 
     Args:
         system: the compiled system config.
@@ -96,7 +96,7 @@ class RayCrew:
             for kind in _CREATE
             for name in workers_of(system, kind)
         }
-        # The place of each actor in these, as a worker and a rank.
+        # Worker and rank of each actor, in the order of the bundles of the placement group.
         self._order = [(worker.name, rank) for worker in self._workers.values() for rank in range(worker.ranks)]
         self._bundles = [bundle(self._section, self._workers[name].kind) for name, _ in self._order]
         self._cluster = RayCluster(self._section, math.ceil(sum(wanted.get("CPU", 0) for wanted in self._bundles)))
@@ -145,19 +145,19 @@ class RayCrew:
             try:
                 place = ray.get(worker.actors[rank].place.remote(), timeout=max(0.0, deadline - monotonic()))
             except TimeoutError as e:
-                raise _lack(self._workers.values(), self._section) from e
+                raise _not_started(self._workers.values(), self._section) from e
             except RayError as e:
                 raise WorkerDied(worker.rank_name(rank), None, str(e)) from e
             worker.places[rank] = place
             if rank == 0:
-                self._take_place(worker, place)
+                self._set_address(worker, place)
 
-    def _take_place(self, worker: _Worker, place: dict[str, Any]) -> None:
+    def _set_address(self, worker: _Worker, place: dict[str, Any]) -> None:
         self._system[worker.name].update(host=place["host"], port=worker.life)
         self._system.coordinator[worker.kind][worker.name] = [worker.name, place["host"], worker.life]
 
     def pids(self) -> dict[str, int]:
-        """The process ids of the workers that run, each on its node; of later ranks as `<worker>.rank<i>`."""
+        """Process ids of the running workers, each on its node; ranks above 0 are named `<worker>.rank<i>`."""
         return {
             worker.rank_name(rank): place["pid"]
             for worker in self._workers.values()
@@ -177,7 +177,7 @@ class RayCrew:
         self._opened.close()
 
     def _end_actors(self) -> None:
-        """Let the workers end by themselves, for a while."""
+        """Close the workers, and kill those that have not ended within the limit."""
         workers = self._workers.values()
         actors = [actor for worker in workers for actor in worker.actors]
         ends = [worker.actors[rank].close.remote() for worker in workers for rank in worker.places]
@@ -191,14 +191,14 @@ class RayCrew:
 
 
 class RaySupervisor:
-    """Starts a worker again whose actor has died; see `WorkerSupervisor`.
+    """Restarts a worker when one of its actors has died; see `WorkerSupervisor`.
 
     Args:
-        workers: by name; they have started.
-        section: `ray` of the system config. Where no worker of a kind has started for its `start_timeout_s`, the run
-            ends; else those that have not are waited for, as long as it takes the cluster to have room for them.
-        run: is told of those that go and come back.
-        limit: one that dies more often than it allows ends the run.
+        workers: by name; all have started.
+        section: `ray` of the system config. A worker that does not start within `start_timeout_s` ends the run if no
+            other worker of its kind runs; otherwise it joins as soon as the cluster has capacity for it.
+        run: the coordinator, which is notified of lost and restarted workers.
+        limit: a worker that dies more often ends the run.
     """
 
     def __init__(
@@ -213,27 +213,30 @@ class RaySupervisor:
 
     @property
     def restarts(self) -> Counter[str]:
-        """How often each worker was started again."""
+        """How often each worker was restarted."""
         return +Counter({worker.name: worker.lives for worker in self._workers.values()})
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Begin to supervise."""
         self._thread.start()
         for worker in self._workers.values():
             self._watch(worker)
 
     def _watch(self, worker: _Worker) -> None:
-        tell = partial(self._tell_loss, worker, worker.life)
+        report = partial(self._report_loss, worker, worker.life)
         for actor in worker.actors:
-            when_done(actor.watch.remote(), tell, tell)
+            when_done(actor.watch.remote(), report, report)
 
-    def _tell_loss(self, worker: _Worker, life: int, reason: object) -> None:
+    def _report_loss(self, worker: _Worker, life: int, reason: object) -> None:
         self._lost.put((worker, life, reason))
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
-        """The coordinator has lost a worker. True: it will be started again, or its death will end the run.
+        """Restart a worker that the coordinator has lost; its process is killed, since it may hang.
 
-        One that hangs is killed. An actor that is starting is the next life of the worker that was lost.
+        Nothing is done if the worker is being restarted already.
+
+        Returns:
+            whether the worker will be restarted, or its death will end the run.
         """
         with self._lock:
             worker = self._workers.get(name)
@@ -248,42 +251,42 @@ class RaySupervisor:
             while True:
                 timeout_s = max(0.0, min(self._due.values()) - monotonic()) if self._due else None
                 try:
-                    news = self._lost.get(timeout=timeout_s)
+                    loss = self._lost.get(timeout=timeout_s)
                 except queue.Empty:
-                    self._deal_with_late()
+                    self._handle_late()
                     continue
-                if news is None:
+                if loss is None:
                     return
-                worker, life, reason = news
+                worker, life, reason = loss
                 if life == worker.life:
                     self._replace(worker, WorkerDied(worker.name, None, str(reason)))
         except Exception as e:
             self._run.deal_with_error(e)
 
-    def _deal_with_late(self) -> None:
+    def _handle_late(self) -> None:
         late = [self._workers[name] for name, due in self._due.items() if due <= monotonic()]
         for worker in late:
             del self._due[worker.name]
             if not any(other.place is not None for other in self._workers.values() if other.kind == worker.kind):
-                self._run.deal_with_error(_lack(self._workers.values(), self._section))
+                self._run.deal_with_error(_not_started(self._workers.values(), self._section))
 
     def _replace(self, worker: _Worker, error: WorkerDied) -> None:
         with self._lock:
             if self._is_closed:
                 return
-            goes_on = self._limit.take(worker.name)
-            if goes_on:
+            is_restarted = self._limit.take(worker.name)
+            if is_restarted:
                 worker.start()
-        if not goes_on:
+        if not is_restarted:
             self._run.deal_with_error(error)
         self._run.deal_with_worker_gone(worker.kind, worker.name, error)
-        if goes_on:
+        if is_restarted:
             life, self._due[worker.name] = worker.life, monotonic() + self._section["start_timeout_s"]
-            lost = partial(self._tell_loss, worker, life)
+            lost = partial(self._report_loss, worker, life)
             for rank, actor in enumerate(worker.actors):
-                when_done(actor.place.remote(), partial(self._come_back, worker, life, rank), lost)
+                when_done(actor.place.remote(), partial(self._rejoin, worker, life, rank), lost)
 
-    def _come_back(self, worker: _Worker, life: int, rank: int, place: dict[str, Any]) -> None:
+    def _rejoin(self, worker: _Worker, life: int, rank: int, place: dict[str, Any]) -> None:
         with self._lock:
             if self._is_closed or life != worker.life:
                 return
@@ -297,7 +300,7 @@ class RaySupervisor:
         threading.Thread(target=joining, name=f"join_{worker.name}", daemon=True).start()
 
     def close(self) -> None:
-        """Bring nobody back any more. Idempotent."""
+        """Stop restarting workers. Idempotent."""
         with self._lock:
             self._is_closed = True
         self._lost.put(None)
@@ -309,8 +312,8 @@ def _ranks_of(section: Mapping[str, Any]) -> int:
     return int(section["gpu_num"]) if section.get("multi_gpu") else 1
 
 
-def _lack(workers: Iterable[_Worker], section: Mapping[str, Any]) -> TimeoutError:
-    """Says what the workers that have not started want, and what there is."""
+def _not_started(workers: Iterable[_Worker], section: Mapping[str, Any]) -> TimeoutError:
+    """The error of workers that have not started: the resources they request, and those of the cluster."""
     late = {
         worker.rank_name(rank): bundle(section, worker.kind)
         for worker in workers
@@ -326,10 +329,11 @@ def _lack(workers: Iterable[_Worker], section: Mapping[str, Any]) -> TimeoutErro
 
 
 def _make_worker(kind: str, section: Mapping[str, Any], seed: int, folder: str | None, is_quiet: bool) -> Any:
-    """In the actor's process: make the worker and start it.
+    """Make a worker in the process of its actor, and start it.
 
     Args:
-        folder: where the driver runs; here, too, if that is possible, so that the experiment's folder lies there.
+        folder: the working directory of the driver. If possible it becomes that of the actor, so that relative paths of
+            the experiment mean the same.
     """
     if folder is not None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Shards of replay buffers as actors of Ray. The only module of the replay buffer that needs Ray."""
+"""Shards of a replay buffer as actors of Ray. No other module of the replay buffer imports Ray."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ray.exceptions import (
 from ding.worker.transport.ray.room import OpenShard
 from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, Shard, ShardClosed, ShardLost
 
-# Threads by method: a learner gets its batches however much is being pushed, waited for, or written to disk.
+# Groups of threads by method: pushes, waits and writes to disk do not delay the batches of a learner.
 _GROUPS = {"push": "push", "wait": "wait", "save": "keep", "load": "keep"}
 _GROUP_SIZES = {"push": 1, "wait": 16, "keep": 1}
 _remote: Any = ray.remote  # its annotations leave these options out
 _ShardActor = _remote(concurrency_groups=_GROUP_SIZES)(ReplayShard)
-# What ends a call whose actor is started again, by Ray.
+# Errors of calls to an actor that Ray restarts.
 _LOST = (ActorUnavailableError, NodeDiedError, ObjectLostError, WorkerCrashedError)
 # How long an actor may take to close its logs before it is killed.
 _CLOSE_S = 2.0
@@ -80,10 +80,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def shard_opener(prefix: str, options: Mapping[str, Any] | None = None) -> OpenShard:
-    """Makes shards as actors of this namespace, which Ray starts again, empty, when they are lost.
+    """Returns a function that makes shards as actors. Ray restarts an actor that is lost, with an empty shard.
 
     Args:
-        prefix: what their names begin with; no other run may use it.
+        prefix: of the names of the actors; must be unique in the namespace.
         options: of the actors, such as `num_cpus` and `memory`; see `ray.actor.ActorClass.options`.
     """
 
@@ -98,7 +98,7 @@ def shard_opener(prefix: str, options: Mapping[str, Any] | None = None) -> OpenS
 
 
 def find_shards(where: Mapping[str, Any]) -> list[Shard]:
-    """The shards that a task names; see `ShardedRoom.where`."""
+    """The shards of a replay buffer; see `ShardedRoom.where`."""
     return [_find(name) for name in where["shards"]]
 
 
@@ -110,9 +110,9 @@ def _find(name: str) -> Shard:
 
 
 def close_shard(shard: Shard) -> None:
-    """End the actor of a shard; it is not started again."""
+    """End the actor of a shard; Ray does not restart it."""
     assert isinstance(shard, RayShard)
-    with contextlib.suppress(Exception):  # it may be lost, or hang
+    with contextlib.suppress(Exception):  # the actor may be lost or hang; then it is killed
         shard.call("close").result(_CLOSE_S)
     with contextlib.suppress(RayError):
         ray.kill(shard.actor, no_restart=True)

@@ -1,4 +1,4 @@
-"""A worker of a run on Ray: the actor that it runs in, and the coordinator's link to it."""
+"""The actor of a worker on Ray, and the coordinator's link to it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from ding.utils.page import Page
 
 _logger = logging.getLogger("ding")
-# How many calls may be at work in an actor: a task, who watches it, the end, and questions.
+# Concurrent calls of an actor: a task, `watch` of several processes, `close`, and `place` as a heartbeat.
 _CONCURRENCY = 8
-# Ray tells at once of a process that has died. One that was stopped does not answer questions, which are asked every
-# so many seconds while it has a task; it is lost after so many seconds without an answer.
+# Ray reports the death of a process at once, but not that it was stopped or hangs. So while a worker runs a task, it is
+# asked for a heartbeat at this interval, and is lost after this time without one.
 _ASK_S, _TOLERANCE_S = 3.0, 15.0
 
 
 def actor_name(worker: str, life: int) -> str:
-    """The name of the actor that a worker runs in the `life`-th time, within the namespace of the run."""
+    """The name of a worker's actor in the namespace of the run; each restart has another `life`."""
     return f"{worker}:{life}"
 
 
 class WorkerActor:
-    """What runs in the actor of a worker. Its methods may be called at the same time.
+    """The actor of a worker. Thread-safe.
 
     Args:
-        make: makes the comm worker, prepares this process for it and starts it.
+        make: prepares this process, and returns a comm worker that has started.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -51,30 +51,37 @@ class WorkerActor:
         self._link.connect(0.0)
 
     def place(self) -> dict[str, Any]:
-        """Where it is: `pid` and `host`."""
+        """Process and node of the actor, as `pid` and `host`. Also answers as a heartbeat."""
         return {"pid": os.getpid(), "host": str(ray.util.get_node_ip_address())}  # type: ignore[no-untyped-call]
 
     def run(self, task: str, timeout_s: float) -> str:
-        """Run a task, as JSON; the answer has its `result`, or what it has `failed` with, or that it is `lost`."""
+        """Run a task.
+
+        Args:
+            task: as JSON.
+
+        Returns:
+            JSON with the `result` of the task, with the result it has `failed` with, or the reason why it is `lost`.
+        """
         try:
             return json.dumps({"result": self._link.run(json.loads(task), timeout_s)})
         except TaskFailed as e:
-            if e.result.get("exception") == WorkerLost.__name__:  # it is one of several ranks, and others are lost
+            if e.result.get("exception") == WorkerLost.__name__:  # the other ranks of a learner are lost
                 return json.dumps({"lost": e.result["message"]})
             return json.dumps({"failed": e.result})
         except WorkerLost as e:
             return json.dumps({"lost": str(e)})
 
     def leave(self) -> None:
-        """The coordinator has gone: end its task."""
+        """End the task of a coordinator that has disconnected."""
         self._worker.deal_with_lost_coordinator()
 
     def watch(self) -> None:
-        """Return when the worker is closed; until then whoever waits for this learns at once when the process dies."""
+        """Return when the worker is closed. A caller that waits for this is notified at once if the process dies."""
         self._ended.wait()
 
     def close(self) -> None:
-        """End the worker: its task, with a last checkpoint. Idempotent."""
+        """End the task, with a final checkpoint, and the worker. Idempotent."""
         try:
             self._worker.close()
         finally:
@@ -82,7 +89,7 @@ class WorkerActor:
 
 
 def actor_class() -> Any:
-    """The class of actors for workers."""
+    """`WorkerActor` as a class of actors."""
     decorate: Any = ray.remote(max_concurrency=_CONCURRENCY)  # type: ignore[call-overload]
     return decorate(WorkerActor)
 
@@ -91,8 +98,8 @@ class RayLink:
     """See `Link`.
 
     Args:
-        life: of the worker: an actor that is started in the place of a lost one has a later life, and another link.
-        in_use: where it is from `connect` on, until it is closed.
+        life: of the worker, see `actor_name`. The actor that replaces a lost one has a link of its own.
+        in_use: contains this link while it is connected.
     """
 
     def __init__(self, worker: str, life: int, in_use: set[RayLink]) -> None:
@@ -101,8 +108,8 @@ class RayLink:
         self._in_use = in_use
         self._actor: Any = None
         self._lock = threading.Lock()
-        self._answer: Future[str] | None = None  # of the task that runs
-        self._loss: str | None = None  # the reason
+        self._answer: Future[str] | None = None  # of the current task
+        self._loss: str | None = None  # the reason, once the worker is lost
         self._on_lost: Callable[[str], Any] | None = None
         self._last_seen: float | None = None
 
@@ -113,7 +120,7 @@ class RayLink:
         except (ValueError, RayError) as e:
             raise WorkerLost(f"there is no actor {self._actor_name}: {e}") from e
         self._in_use.add(self)
-        self._see()
+        self._note_heartbeat()
         when_done(self._actor.watch.remote(), lambda _: self._lose("its actor has ended"), self._lose)
 
     def _lose(self, reason: object) -> None:
@@ -126,7 +133,7 @@ class RayLink:
             if answer is not None:
                 _break(answer, reason)
             if on_lost is not None:
-                self._tell(on_lost, str(reason))
+                self._report_loss(on_lost, str(reason))
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
         name, answer = str(task.get("name")), Future[str]()
@@ -151,36 +158,36 @@ class RayLink:
         return dict(reply["result"])
 
     def _wait_for(self, answer: Future[str], timeout_s: float) -> str:
-        """The answer, as long as the worker shows signs of life.
+        """The answer of the worker.
 
         Raises:
             FutureTimeout: there is none in time.
-            ConnectionError: the worker has ended, or does not live.
+            ConnectionError: the worker has ended, or sends no heartbeat.
         """
         begin, deadline = monotonic(), monotonic() + timeout_s
         while True:
             with contextlib.suppress(FutureTimeout):
                 text = answer.result(max(0.0, min(_ASK_S, deadline - monotonic())))
-                self._see()
+                self._note_heartbeat()
                 return text
             if monotonic() >= deadline:
                 raise FutureTimeout
             silence_s = monotonic() - max(begin, self._last_seen or begin)
             if silence_s > _TOLERANCE_S:
                 raise ConnectionError(f"no sign of life for {silence_s:.0f} s")
-            when_done(self._actor.place.remote(), lambda _: self._see(), self._lose)
+            when_done(self._actor.place.remote(), lambda _: self._note_heartbeat(), self._lose)
 
-    def _see(self) -> None:
+    def _note_heartbeat(self) -> None:
         self._last_seen = monotonic()
 
     def watch(self, on_lost: Callable[[str], Any]) -> None:
         with self._lock:
             self._on_lost, loss = on_lost, self._loss
         if loss is not None:
-            self._tell(on_lost, loss)
+            self._report_loss(on_lost, loss)
 
-    def _tell(self, on_lost: Callable[[str], Any], reason: str) -> None:
-        # In a thread: whoever is told may wait for locks, and Ray waits for its callbacks.
+    def _report_loss(self, on_lost: Callable[[str], Any], reason: str) -> None:
+        # In a thread: the callback may wait for locks, and Ray waits for callbacks.
         threading.Thread(target=on_lost, args=(reason,), name=f"loss_of_{self.name}", daemon=True).start()
 
     def silence_s(self) -> float | None:
@@ -198,16 +205,16 @@ class RayLink:
 
 
 def when_done(reference: Any, done: Callable[[Any], Any], failed: Callable[[object], Any]) -> None:
-    """Call `done` with the value of a reference, or `failed` with the error, when it is there."""
+    """Call `done` with the value of a reference once it is available, or `failed` with its error."""
 
-    def tell(future: Future[Any]) -> None:
+    def settle(future: Future[Any]) -> None:
         error = future.exception()
         if error is None:
             done(future.result())
         else:
             failed(error)
 
-    reference.future().add_done_callback(tell)
+    reference.future().add_done_callback(settle)
 
 
 def _settle(answer: Future[str], value: str) -> None:
