@@ -1,4 +1,4 @@
-"""What a collector needs to be driven by a coordinator."""
+"""The interface of collector workers that a coordinator drives."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class BaseCommCollector(ABC):
     """Builds a collector for each task, and passes samples, weights and infos between it and the coordinator.
 
     Args:
-        cfg: its own section of the system config. Tasks may have it import the modules in `import_names` and
-            `task_import_names`, and no others. With `seed`, each task gets a seed of its own: collecting tasks and
-            evaluations are counted, and the seed follows from `cfg.seed`, the kind and the number of the task.
+        cfg: the worker's section of the system config. Tasks may import the modules in `import_names` and
+            `task_import_names` only. With `seed`, each task has its own seed, derived from `cfg.seed`, the kind of the
+            task (collecting or evaluation) and its number.
     """
 
     def __init__(self, cfg: EasyDict) -> None:
@@ -42,11 +42,11 @@ class BaseCommCollector(ABC):
 
     @abstractmethod
     def send_metadata(self, metadata: Any) -> None:
-        """Have the coordinator told of samples, or of how far the collector is; collectors call it."""
+        """Send the metadata of samples, or the progress, to the coordinator; collectors call it."""
 
     @abstractmethod
     def send_stepdata(self, stepdata: Any) -> Any:
-        """Put samples where learners find them; collectors call it as `send_stepdata(path, stepdata)`."""
+        """Store samples for the learners; collectors call it as `send_stepdata(path, stepdata)`."""
 
     def start(self) -> None:
         """Begin to take tasks."""
@@ -65,7 +65,7 @@ class BaseCommCollector(ABC):
         """The collector of a task, which calls `get_policy_update_info`, `send_metadata` and `send_stepdata`.
 
         Raises:
-            PermissionError: the task wants what only this worker's own config may allow, see `check_task`.
+            PermissionError: the task needs a permission that the config of this worker does not give; see `check_task`.
         """
         check_task(task_info, self._cfg)
         cfg = EasyDict(task_info["collector_cfg"])
@@ -78,17 +78,17 @@ class BaseCommCollector(ABC):
         collector.send_metadata, collector.send_stepdata = self.send_metadata, self.send_stepdata
         return collector
 
-    def _next_seed(self, is_eval: bool, told: int) -> int | None:
-        """The seed of the next task of this kind, below 2^31; None where this worker has none.
+    def _next_seed(self, is_eval: bool, task_number: int) -> int | None:
+        """The seed of the next task of this kind, below 2^31; None if this worker has no seed.
 
         Args:
-            told: how many tasks of this kind the coordinator has given to the worker of this name: those of earlier
-                lives, too.
+            task_number: how many tasks of this kind the coordinator has given to workers of this name before, including
+                those of processes that were lost.
         """
         seed = self._cfg.get("seed")
         if seed is None:
             return None
-        number = max(told, self._task_counts[is_eval])
+        number = max(task_number, self._task_counts[is_eval])
         self._task_counts[is_eval] = number + 1
         return derive_seed(int(seed), int(is_eval), number)
 
@@ -104,7 +104,7 @@ def create_comm_collector(cfg: EasyDict) -> BaseCommCollector:
 
 
 def comm_collector_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
-    """What `create_comm_collector` calls.
+    """The class that `create_comm_collector` calls.
 
     Raises:
         KeyError: no comm collector is registered under that type.

@@ -1,4 +1,4 @@
-"""The way of one task's samples, infos and weights."""
+"""Sends the samples and infos of a collecting task, and fetches its weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_INFO = frozenset(("collector_done", "cur_episode", "cur_sample", "cur_step")
 
 
 def check_metadata(metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The metadata of samples, one dict for each, or an info, in a list.
+    """The metadata of samples, or a single info, as a list.
 
     Raises:
         AssertionError: keys are missing: `data_id` and `policy_iter` for a sample; `collector_done`, `cur_episode`,
@@ -34,10 +34,10 @@ def check_metadata(metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> list[
 
 
 class WeightsChannel:
-    """What the collector of one task gets: weights, until `exchange` is closed.
+    """Fetches the weights of one task until `exchange` is closed.
 
     Attributes:
-        is_evaluation: whether to keep the weights that are handed out as those that are evaluated.
+        is_evaluation: whether to store a copy of the fetched weights as those under evaluation.
     """
 
     is_evaluation = False
@@ -45,14 +45,14 @@ class WeightsChannel:
     def __init__(self, policies: PolicyStore, exchange: CollectorExchange) -> None:
         self.exchange = exchange
         self._policies = policies
-        self._known: dict[str, Any] = {}  # tokens of the weights that were handed out
+        self._known: dict[str, Any] = {}  # tokens of the weights that were fetched last, by path
 
     def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
-        """The newest weights, `{'model': ..., 'iter': ...}`; None where they are those returned last, or after `close`.
+        """The newest weights, `{'model': ..., 'iter': ...}`; None if they were returned before, or after `close`.
 
         Raises:
-            FileNotFoundError: there are none yet.
-            ValueError: `path` leads out of the folder of the weights.
+            FileNotFoundError: there are no weights yet.
+            ValueError: `path` is outside the folder of the weights.
         """
         if self.exchange.is_closed:
             return None
@@ -66,9 +66,9 @@ class WeightsChannel:
 
 
 class TaskChannel(WeightsChannel):
-    """What the collector of one task sends and gets; after `close` nothing is sent or kept, and there are no weights.
+    """Sends the samples and infos of one task, and fetches its weights; after `close` it does nothing.
 
-    Each task has a channel of its own, so that nothing of an old task comes into a new one.
+    Each task has its own channel, so data of an old task cannot reach a new one.
 
     Args:
         send_timeout_s: how long sending may wait for the coordinator.
@@ -80,14 +80,14 @@ class TaskChannel(WeightsChannel):
         super().__init__(policies, exchange)
         self._samples = samples
         self._send_timeout_s = send_timeout_s
-        self._unannounced: set[str] = set()  # names of what was written, and not told of yet
+        self._unannounced: set[str] = set()  # names of chunks that were written, but not queued for the coordinator
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:
-        """Keep `stepdata` under the name `path`: the content of a chunk, or else one sample.
+        """Write `stepdata`, an encoded chunk or a single sample, under the name `path`.
 
         Raises:
-            ValueError: `path` leads out of the folder of the samples.
-            StorageError: they cannot be written; see `write_patiently`.
+            ValueError: `path` is outside the folder of the samples.
+            StorageError: the data cannot be written; see `write_patiently`.
         """
         if self.exchange.is_closed:
             return
@@ -98,11 +98,11 @@ class TaskChannel(WeightsChannel):
             self._delete_unannounced()
 
     def send_metadata(self, metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
-        """Queue the metadata of samples, one dict for each, or an info; waits while the queue is full.
+        """Queue the metadata of samples, or an info, for the coordinator; waits while the queue is full.
 
         Raises:
             AssertionError: see `check_metadata`.
-            TimeoutError: the coordinator takes nothing.
+            TimeoutError: the coordinator has taken no entry for `send_timeout_s`.
         """
         entries = check_metadata(metadata)
         if not entries:
@@ -117,6 +117,6 @@ class TaskChannel(WeightsChannel):
             self._samples.delete(self._unannounced.pop())
 
     def close(self) -> None:
-        """End all waits, and delete the samples that the coordinator has not been told of."""
+        """End all waits, and delete the samples that the coordinator has not received metadata of."""
         for name in self.exchange.close():
             self._samples.delete(name)

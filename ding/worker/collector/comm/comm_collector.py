@@ -1,4 +1,4 @@
-"""A collector in parallel training, whatever carries its messages."""
+"""A collector worker of parallel training, on any transport."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED
 _RULES = {**WORKER_RULES, "queue_size": integer(1), "data_interval_s": number(0), "push_bytes": integer(1)}
 _DEFAULTS = {
     **WORKER_DEFAULTS,
-    # So many samples and infos may wait for the coordinator.
+    # Capacity of the queue of samples and infos for the coordinator.
     "queue_size": 4096,
-    # Between two messages with samples.
+    # Seconds between two messages with samples.
     "data_interval_s": 0.2,
-    # What may be on its way to the shards of the replay buffer, where the transport has such.
+    # Limit of the bytes on their way to the shards of the replay buffer, if the transport has shards.
     "push_bytes": 16 * 2**20,
 }
 
 
 class CollectorRun(NamedTuple):
-    """A collector at work."""
+    """A running collecting task."""
 
     collector: BaseParallelCollector
     channel: TaskChannel | PushChannel
@@ -53,14 +53,16 @@ class CollectorRun(NamedTuple):
 
 
 class CommCollector(Hosted, BaseCommCollector):
-    """Runs one collector at a time in a thread; samples, weights and infos pass through stores and a bounded queue.
+    """Runs the collector of one task at a time in a thread.
 
-    A subclass names its transport. The methods called `deal_with_*` answer the coordinator's tasks, one at a time;
-    `close` and `deal_with_lost_coordinator` may be called meanwhile, from other threads.
+    Samples and weights go through stores, metadata and infos through a bounded queue. A subclass sets the transport.
+    The methods called `deal_with_*` answer the coordinator's tasks, one at a time; `close` and
+    `deal_with_lost_coordinator` may be called from other threads during a task.
 
     Args:
-        cfg: also `path_data`, `path_policy` and `port`; and `queue_size` (4096 samples), `data_interval_s` (0.2),
-            `push_bytes` (16 MiB), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+        cfg: as for `BaseCommCollector`, and `path_data`, `path_policy`, `port`; `queue_size` (4096 samples),
+            `data_interval_s` (0.2), `push_bytes` (16 MiB), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
+            `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -94,7 +96,7 @@ class CommCollector(Hosted, BaseCommCollector):
         """Run a task of the coordinator.
 
         Raises:
-            TaskFail: it failed; the collector's own traceback is in the result if that is why.
+            TaskFail: the task has failed; if the collector has raised an error, the result has its traceback.
         """
         handlers: dict[str, Handler] = {
             RESOURCE: lambda task: {**self.deal_with_resource(), "batched": True},
@@ -115,20 +117,20 @@ class CommCollector(Hosted, BaseCommCollector):
         rows, infos = run.channel.exchange.take(self._cfg.data_wait_s)
         progress = {"progress": run.collector.progress(), "silence_s": run.collector.silence_s}
         if isinstance(run.channel, PushChannel):
-            told: dict[str, Any] = {"pushed": rows[0] if rows else None}
+            content: dict[str, Any] = {"pushed": rows[0] if rows else None}
         else:
-            told = {"samples": to_text(rows)}
-        return {**told, "infos": infos, "error": None, **progress, **run.ids}
+            content = {"samples": to_text(rows)}
+        return {**content, "infos": infos, "error": None, **progress, **run.ids}
 
     def deal_with_resource(self) -> dict[str, Any]:
-        """What this worker has to give."""
+        """The resources of this worker."""
         return {"gpu": 1, "cpu": 20}
 
     def deal_with_collector_start(self, task_info: dict[str, Any]) -> None:
-        """Build the collector of a task and start it in a thread.
+        """Build the collector of a task, and start it in a thread.
 
         Raises:
-            RuntimeError: another task runs, or the worker is closed.
+            RuntimeError: another task is running, or the worker is closed.
         """
         self._slot.begin(partial(self._begin, task_info))
 
@@ -136,7 +138,7 @@ class CommCollector(Hosted, BaseCommCollector):
         channel = self._open_channel(task_info)
         channel.is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
         collector = self._create_collector(task_info)
-        # Not those of this object: a collector that outlives its task must not reach into the next one.
+        # Methods of the channel, not of this object: a collector that outlives its task cannot affect the next one.
         collector.get_policy_update_info = channel.get_policy_update_info
         collector.send_metadata, collector.send_stepdata = channel.send_metadata, channel.send_stepdata
         thread = worker_thread("collector_start", collector.start, channel.exchange)
@@ -146,14 +148,14 @@ class CommCollector(Hosted, BaseCommCollector):
         return CollectorRun(collector, channel, thread, ids)
 
     def deal_with_collector_data(self) -> dict[str, Any]:
-        """Wait for the next sample's metadata, or info."""
+        """Wait for the metadata of the next sample, or the next info."""
         return self._channel.exchange.take_one(self._cfg.data_timeout_s)
 
     def deal_with_collector_close(self) -> dict[str, Any]:
-        """End the collector and return its finish info; without one, what the last one reported.
+        """End the collector, and return its finish info; if none runs, that of the last task.
 
         Raises:
-            TimeoutError: its thread does not end.
+            TimeoutError: the thread of the collector does not end.
         """
         return {key: value for key, value in self._slot.end().items() if key != "task_id"}
 
@@ -169,28 +171,28 @@ class CommCollector(Hosted, BaseCommCollector):
         if run.thread.is_alive():
             raise TimeoutError(
                 f"the collector of the task {run.ids['task_id']} has not ended within {self._cfg.close_timeout_s:g} s "
-                "and is left to itself; one of its envs or its policy hangs"
+                "and is abandoned; one of its envs or its policy hangs"
             )
         return report
 
     def deal_with_lost_coordinator(self) -> None:
-        """The coordinator has gone: end its task, in a thread. Another coordinator may come."""
+        """End the task of a coordinator that has disconnected, in a thread; another coordinator may connect."""
         self._slot.abandon()
 
     def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
-        """See `TaskChannel`; of the task that runs."""
+        """See `TaskChannel`, of the current task."""
         return self._channel.get_policy_update_info(path)
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]
-        """See `TaskChannel`; of the task that runs."""
+        """See `TaskChannel`, of the current task."""
         self._channel.send_stepdata(path, stepdata)
 
     def send_metadata(self, metadata: Any) -> None:
-        """See `TaskChannel`; of the task that runs."""
+        """See `TaskChannel`, of the current task."""
         self._channel.send_metadata(metadata)
 
     def close(self) -> None:
-        """End a collector that still runs, and take no more tasks. Bounded in time; idempotent.
+        """End a running task, and take no more tasks. Bounded in time; idempotent.
 
         Raises:
             TimeoutError: the collector does not end.

@@ -1,4 +1,4 @@
-"""What passes between the thread that collects and the thread that serves the coordinator."""
+"""The queue between the thread that collects and the thread that serves the coordinator."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Row = dict[str, Any]
 
 
 class CollectorExchange(Exchange):
-    """Metadata of samples and infos on their way to the coordinator, in order; all waits end with `close` and `fail`.
+    """A bounded queue of metadata of samples and infos for the coordinator. Thread-safe.
 
-    Thread-safe. An entry with the key `data_id` is the metadata of a sample, any other an info. Infos that do not say
-    `collector_done` can wait for what goes with them.
+    An entry with the key `data_id` is the metadata of a sample, any other an info. An info without `collector_done` may
+    be delayed until the next samples. `close` and `fail` end all waits.
 
     Args:
-        capacity: so many entries may wait; whoever puts more has to wait itself.
-        interval_s: between two calls of `take` that return samples, unless the last info has come, or half of the
-            capacity is used: fewer messages with more samples each.
+        capacity: limit of the entries in the queue; `put` waits while it is full.
+        interval_s: least time between two calls of `take` that return samples, unless the last info has come or half of
+            the capacity is used. Longer intervals make fewer messages, with more samples each.
 
     Example:
         >>> exchange = CollectorExchange(capacity=2)
@@ -41,14 +41,14 @@ class CollectorExchange(Exchange):
         self._due_s = float("-inf")  # when samples may be taken again
         self._entries: deque[Row] = deque()
         self._is_urgent = self._is_last = False
-        self._pushed: Row | None = None  # the entry that tells of samples in the replay buffer, while it waits
-        self._last_taken: Any = None  # the chunk of the sample that `take_one` gave last
+        self._pushed: Row | None = None  # the queued entry that counts samples in the shards
+        self._last_taken: Any = None  # the chunk of the sample that `take_one` returned last
 
     def put(self, entries: Sequence[Row], timeout_s: float) -> bool:
-        """Wait for room, then give all `entries` at once; after `close` nothing happens, and the result is False.
+        """Wait for capacity, then add all `entries` at once; after `close` it adds nothing and returns False.
 
         Raises:
-            TimeoutError: nobody has taken anything in time.
+            TimeoutError: the coordinator has taken no entry within `timeout_s`.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._is_closed or len(self._entries) < self._capacity, timeout_s):
@@ -64,11 +64,11 @@ class CollectorExchange(Exchange):
             self._changed.notify_all()
         return True
 
-    def tell_pushed(self, newest: Row, taken: int, dropped: int) -> None:
-        """So many samples were taken in by the replay buffer, or dropped, for it is closed.
+    def add_pushed(self, newest: Row, taken: int, dropped: int) -> None:
+        """Count samples that the shards have stored, or that were dropped since the buffer is closed. Never blocks.
 
-        They are taken as the metadata of one sample, `newest`, with the sums as `pushed` and `dropped`. This does not
-        wait.
+        The coordinator gets a single entry for them: `newest`, the metadata of one sample, with the sums as `pushed`
+        and `dropped`.
         """
         with self._changed:
             if self._is_closed:
@@ -82,12 +82,12 @@ class CollectorExchange(Exchange):
             self._changed.notify_all()
 
     def take(self, timeout_s: float) -> tuple[list[Row], list[Row]]:
-        """All samples' metadata and all infos that wait, after waiting for a sample or the last info.
+        """Wait for a sample or the last info, then return the metadata of all samples and all infos.
 
-        Both are empty when nothing at all came in time. The interval between two calls may add to `timeout_s`.
+        Both are empty if none came in time. The interval between two calls may add to `timeout_s`.
 
         Raises:
-            TaskFail: the collector has failed, was closed, or has ended with nothing left to take.
+            TaskFail: the collector has failed, was closed, or has ended and the queue is empty.
         """
         with self._changed:
             self._wait(lambda: self._is_urgent, timeout_s)
@@ -104,15 +104,15 @@ class CollectorExchange(Exchange):
         return rows, infos
 
     def take_one(self, timeout_s: float) -> Row:
-        """The metadata or info that has waited longest, after waiting for one.
+        """Wait for an entry, and return the oldest.
 
         Raises:
-            TaskFail: as for `take`, or none came in time.
+            TaskFail: as for `take`, or there was none in time.
         """
         with self._changed:
             self._wait(lambda: bool(self._entries), timeout_s)
             if not self._entries:
-                raise task_fail(failure_for(f"the collector has told nothing for {timeout_s:g} s", "TimeoutError"))
+                raise task_fail(failure_for(f"the collector has reported nothing for {timeout_s:g} s", "TimeoutError"))
             entry = self._entries.popleft()
             self._last_taken = entry.get("data_id", self._last_taken)
             self._changed.notify_all()
@@ -124,10 +124,10 @@ class CollectorExchange(Exchange):
         if self._is_closed:
             raise task_fail(failure_for("the collector has been closed", "CollectorClosed"))
         if self._is_finished and not self._entries:
-            raise task_fail(failure_for("the collector has ended, and has told everything", "CollectorClosed"))
+            raise task_fail(failure_for("the collector has ended, and all its reports were taken", "CollectorClosed"))
 
     def close(self) -> set[str]:
-        """End all waits, and drop what waits to be taken; returns the chunks of which no sample was taken."""
+        """End all waits, and drop the entries; returns the chunks of which no sample was taken."""
         with self._changed:
             self._is_closed = True
             chunks = {entry["data_id"] for entry in self._entries if "data_id" in entry}

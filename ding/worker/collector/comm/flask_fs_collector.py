@@ -1,4 +1,4 @@
-"""The comm collector that talks over HTTP, and shares samples and weights in folders."""
+"""The comm collector for HTTP and shared folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ding.worker.transport.tasks import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECT
 
 
 class CollectorSlave(WorkerSlave):
-    """Answers a coordinator's tasks by calling functions.
+    """Answers a coordinator's tasks by callback functions.
 
     Args:
         callback_fn: `deal_with_resource`, `deal_with_collector_start`, `deal_with_collector_data` and
@@ -38,7 +38,7 @@ class FlaskFileSystemCollector(CommCollector):
     """Serves collector tasks over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
 
     Args:
-        cfg: `host`, `port` (0 for a free one), `path_data`, `path_policy`; with `trust_pickle` weights may hold any
+        cfg: `host`, `port` (0 for any free port), `path_data`, `path_policy`; with `trust_pickle` weights may hold any
             object. See also `CommCollector`.
 
     Raises:

@@ -198,7 +198,7 @@ class PushChannel(WeightsChannel):
             elif error is None or isinstance(error, ShardClosed):
                 taken, dropped = (future.result(), 0) if error is None else (0, sum(len(c.rows) for c in chunks))
                 self._bytes -= sum(chunk.size_bytes for chunk in chunks)
-                self.exchange.tell_pushed(_last(chunks[-1].rows), taken, dropped)
+                self.exchange.add_pushed(_last(chunks[-1].rows), taken, dropped)
             else:
                 self._error = self._error or error
             self._changed.notify_all()
@@ -269,5 +269,6 @@ def _encoded(rows: Sequence[dict[str, Any]]) -> bytes:
     if columns is not None and "collect_iter" in columns:
         kept = {key: node for key, node in columns.items() if key not in _OF_CHUNK}
         return encode_chunk(Samples(kept, size=len(rows)), "none")
-    told = [{"collect_iter": row["policy_iter"], **row} for row in rows]
-    return encode_chunk([{key: value for key, value in row.items() if key not in _OF_CHUNK} for row in told], "none")
+    complete = ({"collect_iter": row["policy_iter"], **row} for row in rows)
+    kept_rows = [{key: value for key, value in row.items() if key not in _OF_CHUNK} for row in complete]
+    return encode_chunk(kept_rows, "none")

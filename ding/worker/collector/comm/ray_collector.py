@@ -6,7 +6,9 @@ from ding.worker.collector.comm.comm_collector import CommCollector
 
 @COMM_COLLECTOR_REGISTRY.register("ray")
 class RayCollector(CommCollector):
-    """Serves collector tasks in an actor of Ray, see `WorkerActor`; samples and weights pass through the object store.
+    """Serves collector tasks in an actor of Ray, see `WorkerActor`.
+
+    Samples go to the shards of the replay buffer, weights come through the object store.
 
     Args:
         cfg: `path_data` and `path_policy`. See also `CommCollector`.

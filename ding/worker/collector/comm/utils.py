@@ -1,4 +1,4 @@
-"""A stand-in for a collector, to try a coordinator with."""
+"""A stand-in for a collector, for trials of a coordinator."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ding.worker.transport.tasks import (
     dispatch,
 )
 
-_SAMPLES = 20  # with so many it is done
+_SAMPLES = 20  # until it is done
 
 
 class NaiveCollector(Slave):
-    """Sends 19 samples of random numbers, then says that it is done, without any env.
+    """Sends 19 samples of random numbers, without any env, and reports that it is done.
 
-    The n-th sample of a task, counted from 1, is the file `./<prefix>_<task id>_<n>`, a chunk of one without
-    compression; there is a 20th that nobody is told of.
+    The n-th sample of a task, from 1, is the file `./<prefix>_<task id>_<n>`, an uncompressed chunk of one sample. A
+    20th file is written, but its metadata is not sent.
 
     Args:
         prefix: of the files.
@@ -75,6 +75,6 @@ class NaiveCollector(Slave):
         return {"task_id": self._task_info.get("task_id"), "eval_flag": False, **counts, **averages, **rewards}
 
     def _get_timestep(self) -> list[dict[str, Any]]:
-        """The steps of a sample; override it for others."""
+        """The steps of a sample; a subclass may return others."""
         sizes = {"obs": 4, "next_obs": 4, "reward": 3, "action": 1, "done": 1}
         return [{key: torch.rand(size) for key, size in sizes.items()}]

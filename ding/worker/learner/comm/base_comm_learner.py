@@ -1,4 +1,4 @@
-"""What a learner needs to be driven by a coordinator."""
+"""The interface of learner workers that a coordinator drives."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class BaseCommLearner(ABC):
     """Builds a learner for each task, and passes data, weights and infos between it and the coordinator.
 
     Args:
-        cfg: its own section of the system config; with `multi_gpu` it joins the process group. Tasks may have it import
-            the modules in `import_names` and `task_import_names`, and no others.
+        cfg: the worker's section of the system config; with `multi_gpu` it joins the process group. Tasks may import
+            the modules in `import_names` and `task_import_names` only.
     """
 
     def __init__(self, cfg: EasyDict) -> None:
@@ -38,20 +38,20 @@ class BaseCommLearner(ABC):
         self._end_flag = True
 
     def _place(self) -> tuple[int, int]:
-        """Rank and world size of this process, in the process group that it joins."""
+        """Join the process group; returns the rank of this process and the world size."""
         return dist_init()
 
     @abstractmethod
     def send_policy(self, state_dict: dict[str, Any]) -> None:
-        """Give the learner's weights, `{'model': ..., 'iter': ...}`, to the collectors; the learner's hooks call it."""
+        """Send the weights, `{'model': ..., 'iter': ...}`, to the collectors; hooks of the learner call it."""
 
     @abstractmethod
     def get_data(self, batch_size: int) -> list[Any]:
-        """The next batch, as samples or as functions that load one; the learner's dataloader calls it."""
+        """The next batch, as samples or functions that load a sample; the dataloader of the learner calls it."""
 
     @abstractmethod
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """Tell the coordinator how far the learner is; the learner's hooks call it."""
+        """Send the progress of the learner to the coordinator; hooks of the learner call it."""
 
     def start(self) -> None:
         """Begin to take tasks."""
@@ -67,13 +67,13 @@ class BaseCommLearner(ABC):
     @property
     @abstractmethod
     def hooks4call(self) -> list[LearnerHook]:
-        """The hooks that make the learner call `send_policy` and `send_learn_info`."""
+        """Hooks that call `send_policy` and `send_learn_info` of the learner."""
 
     def _create_learner(self, task_info: Mapping[str, Any]) -> BaseLearner:
-        """The learner of a task, with its policy and a dataloader that asks `get_data`.
+        """The learner of a task, with its policy and a dataloader that calls `get_data`.
 
         Raises:
-            PermissionError: the task wants what only this worker's own config may allow.
+            PermissionError: the task needs a permission that the config of this worker does not give.
         """
         check_task(task_info, self._cfg)
         cfg = EasyDict(task_info["learner_cfg"])
@@ -95,7 +95,7 @@ class BaseCommLearner(ABC):
         learner.setup_dataloader()
 
     def _connect(self, learner: BaseLearner) -> None:
-        """Let the learner call `get_data`, `send_policy` and `send_learn_info`."""
+        """Set `get_data`, `send_policy` and `send_learn_info` of the learner."""
         for name in ("get_data", "send_policy", "send_learn_info"):
             setattr(learner, name, getattr(self, name))
 
@@ -111,7 +111,7 @@ def create_comm_learner(cfg: EasyDict) -> BaseCommLearner:
 
 
 def comm_learner_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
-    """What `create_comm_learner` calls.
+    """The class that `create_comm_learner` calls.
 
     Raises:
         KeyError: no comm learner is registered under that type.

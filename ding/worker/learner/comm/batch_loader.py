@@ -1,4 +1,4 @@
-"""Whole batches of samples out of their chunks, and what becomes of those that cannot be read."""
+"""Reads whole batches of samples from their chunks, and handles files that cannot be read."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.2
 def read_patiently(
     read: Callable[[], T], what: str, timeout_s: float, wait: Callable[[float], bool], since: float | None = None
 ) -> T:
-    """What `read` returns, tried again while it finds no file or a damaged one.
+    """Call `read`, repeatedly while the file is missing or damaged, and return its result.
 
     Args:
-        what: names the file in the error.
-        timeout_s: when to give up.
-        wait: waits so many seconds; True if there is no use in waiting on.
-        since: from when the time counts, on the clock `time.monotonic`; from now on by default.
+        what: name of the file for the error.
+        timeout_s: limit of the time.
+        wait: waits for a number of seconds; returns True if the caller should give up.
+        since: beginning of the time, on the clock `time.monotonic`; by default the call.
 
     Raises:
-        FileNotFoundError: the file has not come.
-        ValueError: it stayed damaged, or is not what it should be.
+        FileNotFoundError: the file is still missing.
+        ValueError: the file is still damaged, or has invalid content.
     """
     deadline, wait_s = (monotonic() if since is None else since) + timeout_s, _FIRST_WAIT_S
     while True:
@@ -46,28 +46,28 @@ def read_patiently(
 
 
 Rows = list[dict[str, Any]]
-# What is wrong with a file, or with what is said about it. Anything else is an error of this program.
+# Errors of a file or of its metadata. Any other error is one of this program.
 _BAD_FILE = (OSError, ValueError, KeyError, MemoryError)
-# However many files have not come: how long the next one may be late, if that much was allowed at first.
+# Least patience for late files, however many were missing before.
 _LEAST_PATIENCE_S = 0.1
 
 
 class BatchLoader:
-    """Reads batches; of those with samples that cannot be read, the others are kept and make up a batch together.
+    """Reads batches. The readable samples of incomplete batches are collected until they make up a whole batch.
 
-    So every batch is as large as was asked for, and each sample is trained as often as it was drawn. Used by one
-    thread; the counts may be read by others.
+    So every batch has the requested size, and each readable sample is trained as often as it was drawn. For use by one
+    thread; other threads may read the counts.
 
     Args:
-        timeout_s: how long files may be late, counted for each batch. One that was not readable once gets no more time,
-            and each batch with such a file halves the time for the next ones, until a file comes that was late.
-        wait: waits so many seconds; True if there is no use in waiting on.
-        threads: read the files of a batch, where they are more than one.
+        timeout_s: how long to wait for late files, for each batch. A file that was unreadable once gets no more time,
+            and each batch with a new one halves the time for the next batches, until a late file arrives.
+        wait: waits for a number of seconds; returns True if the loader should give up.
+        threads: number of threads that read the files of a batch; one file at a time if it is at most 1.
 
     Attributes:
         bad_files: names of the chunks that could not be read, or lacked a sample.
-        error: what was wrong with the last of them.
-        warn: told once of each.
+        error: the error of the last of them.
+        warn: called once for each.
     """
 
     def __init__(self, reader: ChunkReader, timeout_s: float, wait: Callable[[float], bool], threads: int = 0) -> None:
@@ -81,12 +81,13 @@ class BatchLoader:
         self._pool = WorkerPool(threads, "learner_reader") if threads > 1 else None
 
     def load(self, rows: Rows) -> tuple[list[Any] | None, int]:
-        """A batch as large as `rows`, if there is one now, and how many of these samples could be read.
-
-        After the end of all waits there is none.
+        """Read the samples of a batch.
 
         Args:
-            rows: metadata, `data_id` among it.
+            rows: metadata of the samples, with `data_id`.
+
+        Returns:
+            a batch of the same size, or None if there is none now; and how many of the samples were readable.
         """
         meta = Samples.of(rows)
         names = _names_of(rows if meta is None else meta)
@@ -96,7 +97,7 @@ class BatchLoader:
             read = [job() for job in jobs] if self._pool is None else self._pool.run(jobs)
         except CancelledError:  # closed meanwhile
             return None, 0
-        if self._wait(0.0):  # then a file may only seem to be bad
+        if self._wait(0.0):  # closed: files may be readable although they were not read
             return None, 0
         known = len(self.bad_files)
         whole = None if meta is None or any(error is not None for error in read) else self._reader.batch(meta)
@@ -112,7 +113,7 @@ class BatchLoader:
         return batch, len(samples)
 
     def _pick(self, rows: Rows, errors: Mapping[str, Exception | None]) -> list[Any]:
-        """The samples one by one, without those that cannot be read."""
+        """The readable samples, picked one by one."""
         chunks: dict[str, list[Any]] = {}
         samples = []
         for row in rows:
@@ -129,7 +130,7 @@ class BatchLoader:
         return samples
 
     def _read(self, name: str, compressor: str, begin_s: float) -> Exception | None:
-        """Have the reader keep a chunk; what is wrong where it cannot."""
+        """Have the reader keep a chunk in memory; returns the error if it cannot."""
         is_bad = name in self.bad_files
         tries = 0
 
@@ -157,10 +158,10 @@ class BatchLoader:
         self.error = error
         if name not in self.bad_files:
             self.bad_files.add(name)
-            self.warn(f"the chunk {name!r} is bad, its samples are passed over: {error}")
+            self.warn(f"the chunk {name!r} is bad, its samples are skipped: {error}")
 
     def close(self) -> None:
-        """Let go of the samples, and end the threads. Idempotent."""
+        """Release the samples, and end the threads. Idempotent."""
         self._left_over.clear()
         self._reader.clear()
         if self._pool is not None:
@@ -168,7 +169,7 @@ class BatchLoader:
 
 
 def _names_of(rows: Sequence[Any]) -> dict[str, str]:
-    """The chunks of these samples, each with its compressor."""
+    """The names of the chunks of these samples, with their compressors."""
     columns = rows.columns if isinstance(rows, Samples) else None
     if columns is None:
         return {row[DATA_ID]: str(row.get("compressor", "none")) for row in rows}

@@ -1,4 +1,4 @@
-"""The way of one task's batches, weights and infos."""
+"""Fetches the batches of a learning task, and sends its weights and infos."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from ding.worker.transport.ledger import DATA_ID
 from ding.worker.transport.stores import PolicyStore, StorageError, may_pass, write_patiently
 from ding.worker.transport.tasks import plain
 
-# How long the first weights of a task are tried to be written: before there are any, nobody can collect.
+# How long to retry writing the first weights of a task: collectors wait for them.
 _FIRST_PATIENCE_S = 60.0
 
 
 class SendingChannel(ABC):
-    """What the learner of one task sends; after `close` there are no weights.
+    """Sends the weights and infos of one task; after `close` no weights are written.
 
-    Each task has a channel of its own, so that nothing of an old task comes into a new one.
+    Each task has its own channel, so data of an old task cannot reach a new one.
 
     Args:
-        policy_names: under which the weights are written.
+        policy_names: names under which the weights are written.
     """
 
     def __init__(self, policies: PolicyStore, policy_names: list[str], exchange: LearnerExchange) -> None:
         self.exchange = exchange
         self._policies = policies
-        self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # of what was written last
+        self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # of the last version written
         self._is_closed = False
         self._unwritten = {"unwritten_weights": 0, "unwritten_checkpoints": 0}
 
     @abstractmethod
     def attach(self, learner: BaseLearner) -> None:
-        """This is the learner, and it is about to start."""
+        """Set the learner, before it starts."""
 
     @abstractmethod
     def get_data(self, batch_size: int) -> list[Any]:
@@ -46,19 +46,19 @@ class SendingChannel(ABC):
     @property
     @abstractmethod
     def losses(self) -> dict[str, int]:
-        """How much could not be trained on so far, as far as anything could not."""
+        """Counts of samples and batches that could not be trained on so far; empty if all could."""
 
     def send_policy(self, state_dict: dict[str, Any]) -> bool:
-        """Write the weights `{'model': ..., 'iter': ...}` where the collectors look for them; nothing after `close`.
+        """Write the weights `{'model': ..., 'iter': ...}` for the collectors; does nothing after `close`.
 
-        Weights of a later iteration that another learner has written meanwhile stay: the task goes on there.
+        Weights of a later iteration that another learner has written are kept: the task continues there.
 
         Returns:
-            False if they could not be written for some seconds, on a full disk for instance; that is counted.
+            False if writing has failed for some seconds, on a full disk for instance; this is counted.
 
         Raises:
-            ValueError: the task wants them outside the folder of the weights.
-            StorageError: they are the first ones of the task, and could not be written for a minute.
+            ValueError: the task names a file outside the folder of the weights.
+            StorageError: the first weights of the task could not be written for a minute.
         """
         state, is_written = plain_state(state_dict, "weights"), True
         for name, known in self._tokens.items():
@@ -77,10 +77,10 @@ class SendingChannel(ABC):
         return is_written
 
     def pass_over_checkpoint(self, error: OSError) -> None:
-        """A checkpoint could not be written: that is counted, if it may pass.
+        """Count a checkpoint that could not be written.
 
         Raises:
-            OSError: it does not.
+            OSError: the error is not a temporary one, such as a full disk.
         """
         if not may_pass(error):
             raise error
@@ -88,31 +88,31 @@ class SendingChannel(ABC):
 
     @property
     def unwritten(self) -> dict[str, int]:
-        """`unwritten_weights` and `unwritten_checkpoints` so far, as far as there are any."""
+        """The counts `unwritten_weights` and `unwritten_checkpoints` so far, without zeros."""
         return {key: count for key, count in self._unwritten.items() if count}
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """Queue an info for the coordinator, with the `losses` and what is `unwritten` added."""
-        self.exchange.tell({**plain(learn_info), **self.losses, **self.unwritten})
+        """Queue an info for the coordinator, with `losses` and `unwritten` added."""
+        self.exchange.report({**plain(learn_info), **self.losses, **self.unwritten})
 
     @abstractmethod
     def stop(self) -> None:
-        """End all waits, and let go of the samples. The learner may still send its last weights."""
+        """End all waits, and release the samples. The learner may still send its last weights."""
 
     def close(self) -> None:
-        """Write no more weights: a learner that hangs now may go on when others have taken its place. Idempotent."""
+        """Write no more weights: a learner that hangs may resume after another has taken over its task. Idempotent."""
         self.stop()
         self._is_closed = True
 
 
 class LearnerChannel(SendingChannel):
-    """What the learner of one task gets from the coordinator, and sends; after `stop` there are no batches.
+    """Loads the batches that the coordinator sends; see `SendingChannel`. After `stop` there are no batches.
 
     Args:
         loader: reads the batches.
-        policy_names: under which the weights are written.
-        max_bad_batches: so many batches in a row without a readable sample are an error; with 0 a single sample that
-            cannot be read is one.
+        policy_names: names under which the weights are written.
+        max_bad_batches: so many consecutive batches without a readable sample are an error; with 0 a single unreadable
+            sample is an error.
     """
 
     def __init__(
@@ -135,10 +135,10 @@ class LearnerChannel(SendingChannel):
     def get_data(self, batch_size: int) -> list[Any]:
         """The samples of the next batch; none after `stop`.
 
-        Batches that are incomplete, for files are bad, are passed over; see `BatchLoader`.
+        Incomplete batches, whose files cannot be read, are skipped; see `BatchLoader`.
 
         Raises:
-            ValueError: the coordinator has sent another number of samples, or something else; or files are damaged.
+            ValueError: the coordinator has sent a wrong number of samples, or invalid metadata; or files are damaged.
             FileNotFoundError: files are missing.
         """
         while (rows := self.exchange.get()) is not None:
@@ -146,7 +146,7 @@ class LearnerChannel(SendingChannel):
                 reason = f"the coordinator has sent a batch without {DATA_ID} in each sample: {str(rows)[:200]}"
                 raise ValueError(reason)
             if len(rows) != batch_size:
-                raise ValueError(f"the coordinator has sent {len(rows)} samples; asked for were {batch_size}")
+                raise ValueError(f"the coordinator has sent {len(rows)} samples; the batch size is {batch_size}")
             batch, count = self.loader.load(rows)
             if self.exchange.is_closed:
                 break
@@ -162,21 +162,21 @@ class LearnerChannel(SendingChannel):
     def _raise_if_too_many(self) -> None:
         error, limit = self.loader.error, self._max_bad_batches
         if limit == 0:
-            reason = f"learners that train together cannot pass over a sample: {error}"
+            reason = f"learners that train together cannot skip a sample: {error}"
         elif self._unreadable_in_a_row >= limit:
-            reason = f"nothing of {limit} batches in a row could be read (max_bad_batches); at last: {error}"
+            reason = f"no sample of {limit} consecutive batches could be read (max_bad_batches); last error: {error}"
         else:
             return
         raise (FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError)(reason) from error
 
     @property
     def losses(self) -> dict[str, int]:
-        """`bad_files` and `dropped_batches` so far, as far as there are any."""
+        """The counts `bad_files` and `dropped_batches` so far, without zeros."""
         counts = {"bad_files": len(self.loader.bad_files), "dropped_batches": self._dropped_batches}
         return {key: count for key, count in counts.items() if count}
 
     def stop(self) -> None:
-        """End all waits, and let go of the samples. The learner may still send its last weights."""
+        """See `SendingChannel.stop`."""
         self.exchange.close()
         self.loader.close()
 

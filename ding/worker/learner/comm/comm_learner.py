@@ -1,4 +1,4 @@
-"""A learner in parallel training, whatever carries its messages."""
+"""A learner worker of parallel training, on any transport."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED
 
 _RULES = {
     **WORKER_RULES,
-    "port": anything,  # one, or a list of them by rank
+    "port": anything,  # a port, or a list with one for each rank
     "multi_gpu": boolean,
     **dict.fromkeys(("gpu_num", "aggregator", "rank", "peers"), anything),
     "rank_timeout_s": number(0),
@@ -55,28 +55,28 @@ _RULES = {
 }
 _DEFAULTS = {
     **WORKER_DEFAULTS,
-    # So many batches may wait to be loaded, and for so long they should last: a slow learner asks for fewer.
+    # Limit of the batches to be loaded, and the time for which they should last: a slow learner requests fewer.
     "prefetch_batches": 64,
     "prefetch_s": 0.1,
-    # How long a file with samples may be late.
+    # How long to wait for a file of samples that is late.
     "read_timeout_s": 5.0,
     # See `ChunkReader`.
     "cache_bytes": 256 * 2**20,
-    # What batches from the shards of the replay buffer, where the transport has such, may take until they are trained.
+    # Limit of the size of batches that are drawn from the shards of the replay buffer and not trained yet.
     "pull_bytes": 64 * 2**20,
-    # Between two writes of the weights during a run.
+    # Least time between two writes of the weights during a run.
     "send_policy_interval_s": 0.25,
-    # Between two checkpoints for the case that the learner is lost; 0 for none.
+    # Time between two checkpoints to resume from if the learner is lost; 0 for none.
     "checkpoint_interval_s": 30.0,
-    # So many batches in a row without one readable sample are an error.
+    # So many consecutive batches without a readable sample are an error.
     "max_bad_batches": 100,
-    # Of several ranks, where the transport connects them: limit for joining, and for each operation of all ranks.
+    # With several ranks on Ray: limit for joining their process group, and for each operation in it.
     "rank_timeout_s": 300.0,
 }
 
 
 class LearnerRun(NamedTuple):
-    """A learner at work."""
+    """A running learning task."""
 
     learner: BaseLearner
     channel: SendingChannel
@@ -87,17 +87,17 @@ class LearnerRun(NamedTuple):
 
 
 class CommLearner(Hosted, BaseCommLearner):
-    """Runs one learner at a time in a thread; batches, weights and infos pass through stores and an exchange.
+    """Runs the learner of one task at a time in a thread.
 
-    The next batches are loaded while the learner trains. A subclass names its transport. The methods
-    called `deal_with_*` answer the coordinator's tasks, one at a time; `close` and `deal_with_lost_coordinator` may be
-    called meanwhile, from other threads. A task with `resume` goes on where the learner was that it had before.
+    The next batches are loaded while the learner trains. A subclass sets the transport. The methods called
+    `deal_with_*` answer the coordinator's tasks, one at a time; `close` and `deal_with_lost_coordinator` may be called
+    from other threads during a task. A task with `resume` continues from the state of its last learner.
 
     Args:
-        cfg: also `path_data`, `path_policy` and `port`; and `prefetch_batches` (64), `prefetch_s` (0.1),
-            `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `pull_bytes` (64 MiB),
-            `send_policy_interval_s` (0.25), `checkpoint_interval_s`
-            (30.0), `max_bad_batches` (100), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+        cfg: as for `BaseCommLearner`, and `path_data`, `path_policy`, `port`; `prefetch_batches` (64), `prefetch_s`
+            (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `pull_bytes` (64 MiB), `send_policy_interval_s`
+            (0.25), `checkpoint_interval_s` (30.0), `max_bad_batches` (100), `rank_timeout_s` (300.0), `data_wait_s`
+            (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -134,20 +134,20 @@ class CommLearner(Hosted, BaseCommLearner):
         reading_threads = (task_info.get("learner_cfg", {}).get("dataloader") or {}).get("num_workers", 0)
         reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
         loader = BatchLoader(reader, cfg.read_timeout_s, exchange.wait_closed, reading_threads)
-        # One that trains a batch less than the others would keep them waiting for its gradients.
+        # Ranks that skip a batch would leave the others waiting for their gradients.
         max_bad = int(cfg.max_bad_batches) if self._world_size == 1 else 0
         return LearnerChannel(loader, self._policy_store, policy_names, exchange, max_bad)
 
     @property
     def _learner(self) -> BaseLearner | None:
-        """The learner of the task that runs."""
+        """The learner of the current task, if any."""
         return None if self._slot.run is None else self._slot.run.learner
 
     def serve(self, task: dict[str, Any]) -> Any:
         """Run a task of the coordinator.
 
         Raises:
-            TaskFail: it failed; the learner's own traceback is in the result if that is why.
+            TaskFail: the task has failed; if the learner has raised an error, the result has its traceback.
         """
         handlers: dict[str, Handler] = {
             RESOURCE: lambda task: {**self.deal_with_resource(), "batched": True},
@@ -169,43 +169,43 @@ class CommLearner(Hosted, BaseCommLearner):
         if isinstance(run.channel, PullChannel):
             run.channel.exchange.wait_for_infos(self._cfg.data_wait_s)
             infos, done = run.channel.exchange.take()
-            told = {"infos": infos, "batches_done": done, "silence_s": run.channel.exchange.silence_s()}
-            return {**told, "level": run.channel.level, **run.ids}
+            status = {"infos": infos, "batches_done": done, "silence_s": run.channel.exchange.silence_s()}
+            return {**status, "level": run.channel.level, **run.ids}
         return self._batched_demand(run)
 
     def _batched_demand(self, run: LearnerRun) -> dict[str, Any]:
-        """What the learner wants, when it is time to give it some, and what it has to tell."""
+        """Wait until the learner wants batches; returns how many, and its infos."""
         count = run.channel.exchange.wait_for_room(self._cfg.data_wait_s)
         infos, done = run.channel.exchange.take()
-        told = {"infos": infos, "batches_done": done, "silence_s": run.channel.exchange.silence_s()}
-        return {**_demand(run), "batch_num": count, **told, **run.ids}
+        status = {"infos": infos, "batches_done": done, "silence_s": run.channel.exchange.silence_s()}
+        return {**_demand(run), "batch_num": count, **status, **run.ids}
 
     def _learn_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.require()
         if "batches" not in task:
             return {"info": self.deal_with_learner_learn(task["data"]), **run.ids}
         run.channel.exchange.put(unpack_batches(task))
-        if task.get("demand"):  # saves the coordinator a message: what is wanted next comes with the answer
+        if task.get("demand"):  # saves the coordinator a message: the answer has the next demand
             return self._batched_demand(run)
         infos, done = run.channel.exchange.take()
         return {"infos": infos, "batches_done": done, "info": infos[-1] if infos else {}, **run.ids}
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.run
-        if run is not None and task.get("drain"):  # learners that train together must not end between two batches
+        if run is not None and task.get("drain"):  # learners that train together must end after the same batch
             run.channel.exchange.wait_trained(self._cfg.close_timeout_s / 2)
         return self._slot.end()
 
     def deal_with_resource(self) -> dict[str, Any]:
-        """What this worker has to give."""
+        """The resources of this worker."""
         return {"gpu": self._world_size}
 
     def deal_with_learner_start(self, task_info: dict[str, Any]) -> None:
-        """Build the learner of a task and start it in a thread.
+        """Build the learner of a task, and start it in a thread.
 
         Raises:
-            RuntimeError: another task runs, or the worker is closed.
-            ValueError: the task wants the weights outside `path_policy`.
+            RuntimeError: another task is running, or the worker is closed.
+            ValueError: the task names weights outside `path_policy`.
         """
         self._slot.begin(partial(self._begin, task_info))
 
@@ -235,7 +235,7 @@ class CommLearner(Hosted, BaseCommLearner):
         return LearnerRun(learner, channel, thread, ids, saver, group)
 
     def _join_group(self, task_info: Mapping[str, Any]) -> RankGroup | None:
-        """The process group of a task; None without one, or if it is that of this process, for all tasks."""
+        """The process group of a task; None without one, or if all tasks of this process use the same."""
         return None
 
     def _equip(self, learner: BaseLearner, task_info: Mapping[str, Any]) -> None:
@@ -249,32 +249,32 @@ class CommLearner(Hosted, BaseCommLearner):
             group.share(learner, trust_pickle)
 
     def _connect(self, learner: BaseLearner) -> None:
-        # Not the methods of this object: a learner that outlives its task must not reach into the next one.
+        # Methods of the channel, not of this object: a learner that outlives its task cannot affect the next one.
         channel: Any = self._channel
         learner.get_data, learner.send_policy = channel.get_data, channel.send_policy  # type: ignore[attr-defined]
         learner.send_learn_info = channel.send_learn_info  # type: ignore[attr-defined]
         learner.on_unsaved = channel.pass_over_checkpoint
 
     def deal_with_get_data(self) -> dict[str, Any]:
-        """Wait until the learner wants a batch: `batch_size` and `cur_learner_iter`."""
+        """Wait until the learner wants a batch; returns `batch_size` and `cur_learner_iter`."""
         run = self._slot.require()
         run.channel.exchange.wait_for_want(self._cfg.data_timeout_s)
         return _demand(run)
 
     def deal_with_learner_learn(self, data: Rows) -> dict[str, Any]:
-        """Have the learner train on one batch, given as metadata, and return its info.
+        """Train on one batch, given as metadata, and return the info.
 
-        Where files are bad the batch is not trained, and the info has no priorities.
+        A batch with unreadable files is not trained, and the info has no priorities.
         """
         run = self._slot.require()
         info = run.channel.exchange.learn(data, self._cfg.data_timeout_s)
         return {**run.learner.learn_info, "priority_info": {}, **run.channel.losses} if info is None else info
 
     def deal_with_learner_close(self) -> dict[str, Any]:
-        """End the learner, if there is one, after its final checkpoint; returns what it has not told yet.
+        """End the learner, if one runs, after its final checkpoint; returns the infos that were not taken yet.
 
         Raises:
-            TimeoutError: its thread does not end.
+            TimeoutError: the thread of the learner does not end.
         """
         return self._slot.end()
 
@@ -292,31 +292,31 @@ class CommLearner(Hosted, BaseCommLearner):
         if run.thread.is_alive():
             raise TimeoutError(
                 f"the learner of the task {run.ids['task_id']} has not ended within {self._cfg.close_timeout_s:g} s "
-                "and is left to itself; its policy hangs"
+                "and is abandoned; its policy hangs"
             )
         run.saver.tidy()
         infos, done = run.channel.exchange.rest()
         return {**run.ids, "infos": infos, "batches_done": done}
 
     def deal_with_lost_coordinator(self) -> None:
-        """The coordinator has gone: end its task, in a thread. Another coordinator may come."""
+        """End the task of a coordinator that has disconnected, in a thread; another coordinator may connect."""
         self._slot.abandon()
 
     def get_data(self, batch_size: int) -> list[Callable[[], Any]]:
-        """See `LearnerChannel`; of the task that runs."""
+        """See `LearnerChannel`, of the current task."""
         return self._channel.get_data(batch_size)
 
     def send_policy(self, state_dict: dict[str, Any]) -> None:
-        """See `LearnerChannel`; of the task that runs."""
+        """See `LearnerChannel`, of the current task."""
         self._channel.send_policy(state_dict)
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """See `LearnerChannel`; of the task that runs."""
+        """See `LearnerChannel`, of the current task."""
         self._channel.send_learn_info(learn_info)
 
     @property
     def hooks4call(self) -> list[LearnerHook]:
-        """New hooks that make the learner call `send_policy` and `send_learn_info`."""
+        """New hooks, which call `send_policy` and `send_learn_info`."""
         sending = {
             "send_policy_freq": self._send_policy_freq,
             "send_policy_interval_s": self._cfg.send_policy_interval_s,
@@ -330,7 +330,7 @@ class CommLearner(Hosted, BaseCommLearner):
         ]
 
     def close(self) -> None:
-        """End a learner that still runs, and take no more tasks. Bounded in time; idempotent.
+        """End a running task, and take no more tasks. Bounded in time; idempotent.
 
         Raises:
             TimeoutError: the learner does not end.

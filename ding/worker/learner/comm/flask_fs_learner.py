@@ -1,4 +1,4 @@
-"""The comm learner that talks over HTTP, and shares samples and weights in folders."""
+"""The comm learner for HTTP and shared folders."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER
 
 __all__ = ["FlaskFileSystemLearner", "LearnerSlave", "SendLearnInfoHook", "SendPolicyHook"]
 
-# How long `load_data_fn` waits for a file.
+# How long `load_data_fn` waits for a late file.
 _READ_TIMEOUT_S = 5.0
 
 
 class LearnerSlave(WorkerSlave):
-    """Answers a coordinator's tasks by calling functions.
+    """Answers a coordinator's tasks by callback functions.
 
     Args:
         callback_fn: `deal_with_resource`, `deal_with_learner_start`, `deal_with_get_data`, `deal_with_learner_learn`
@@ -58,7 +58,7 @@ class FlaskFileSystemLearner(CommLearner):
     """Serves learner tasks over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
 
     Args:
-        cfg: `host`, `port` (an int, to which the rank is added, or a list of them by rank; 0 for a free one),
+        cfg: `host`, `port` (an int, to which the rank is added, or a list by rank; 0 for any free port),
             `path_data`, `path_policy`. See also `CommLearner`.
 
     Raises:
@@ -85,14 +85,14 @@ class FlaskFileSystemLearner(CommLearner):
 
     @staticmethod
     def load_data_fn(path: str, meta: Mapping[str, Any], decompressor: Callable[[Any], Any] | None) -> Any:
-        """One sample out of the file at `path`, a chunk, with `meta` added; waits a while for a file that is late.
+        """One sample of the chunk in the file `path`, with `meta` added; waits a few seconds for a late file.
 
         Args:
-            decompressor: of the chunk's compressor; None where it is not compressed.
+            decompressor: decompresses the chunk; None if it is not compressed.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is damaged, or has no such sample.
+            ValueError: the file is damaged, or does not have the sample.
         """
 
         def read() -> Any:

@@ -11,7 +11,8 @@ class LocalLearner(CommLearner):
     """Serves learner tasks to a coordinator in the same process; samples and weights stay in memory.
 
     Args:
-        cfg: `port` (0 for a free one), `path_data` and `path_policy`, which are names here. See also `CommLearner`.
+        cfg: `port` (0 for any free number); `path_data` and `path_policy`, which name stores in memory. See also
+            `CommLearner`.
 
     Example:
         >>> from easydict import EasyDict

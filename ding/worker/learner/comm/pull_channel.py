@@ -1,4 +1,4 @@
-"""The way of one task's batches out of the shards of the replay buffer, and of its weights and infos."""
+"""Draws the batches of a learning task from the shards of the replay buffer."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from ding.worker.transport.ray.split import Split
 from ding.worker.transport.stores import PolicyStore
 from ding.worker.transport.transport import Transport
 
-# How long one wait for samples lasts, and what follows one that has ended in nothing: shards may be starting again.
+# Limit of one wait for samples, and the pause after a wait without any: shards may be restarting.
 _WAIT_S, _PAUSE_S = 1.0, 0.1
-# How long the end of a task waits for the thread.
+# How long `close` waits for the thread.
 _END_S = 5.0
 
 
 def open_replay(transport: Transport, where: Mapping[str, Any], timeout_s: float) -> ShardedReplay:
-    """A learner's end of the replay buffer that a task names under `REPLAY`."""
+    """The client of the replay buffer that a task names under `REPLAY`."""
     return ShardedReplay(transport.shards(where), Split(**where["split"]), timeout_s)
 
 
 class PullChannel(SendingChannel):
-    """Draws batches in a thread of its own, while the learner trains; see `SendingChannel`.
+    """Draws batches in a thread while the learner trains; see `SendingChannel`.
 
-    Priorities do not go to the coordinator, but to the shards, before the next batches are drawn.
+    Priorities go to the shards instead of the coordinator, before the next batches are drawn.
 
     Args:
-        limit_bytes: what may be drawn and not trained yet. One batch may always be.
+        limit_bytes: limit of the size of batches that are drawn and not trained yet. One batch is always allowed.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PullChannel(SendingChannel):
         try:
             keep_thread_count()
             self._pull(learner)
-        except TaskFail:  # the task is over
+        except TaskFail:  # the task has ended
             return
         except BaseException as e:
             self.exchange.fail(e)
@@ -70,7 +70,7 @@ class PullChannel(SendingChannel):
             count = self.exchange.wait_for_need(limit)
             if count == 0:
                 return
-            if not replay.sample_bytes:  # it is not known yet how many would be too many
+            if not replay.sample_bytes:  # the size of a batch is not known yet
                 count = 1
             batches = replay.batches(count, batch_size, learner.last_iter.val)
             if batches:
@@ -82,28 +82,28 @@ class PullChannel(SendingChannel):
         """The samples of the next batch; none after `stop`.
 
         Raises:
-            ValueError: it has another size, for that was changed meanwhile.
+            ValueError: the batch has another size, since the batch size was changed after it was drawn.
         """
         batch = self.exchange.get()
         if batch is None:
             return []
         if len(batch) != batch_size:
-            raise ValueError(f"the batch has {len(batch)} samples; asked for were {batch_size}")
+            raise ValueError(f"the batch has {len(batch)} samples; the batch size is {batch_size}")
         return batch
 
     @property
     def level(self) -> int:
-        """How many samples there were when batches were drawn last."""
+        """Number of samples in the buffer when batches were drawn last."""
         return self._replay.count
 
     @property
     def losses(self) -> dict[str, int]:
-        """`lost_shards` and `lost_samples`, with them, so far."""
+        """The counts `lost_shards` and `lost_samples` so far, without zeros."""
         counts = {"lost_shards": self._replay.lost_shards, "lost_samples": self._replay.lost_samples}
         return {key: count for key, count in counts.items() if count}
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """Queue an info for the coordinator, without priorities; those go to the shards.
+        """Queue an info for the coordinator, and its priorities for the shards.
 
         Raises:
             PriorityError, ValueError: see `ShardedReplay.update`.
@@ -118,4 +118,4 @@ class PullChannel(SendingChannel):
     def close(self) -> None:
         super().close()
         if self._thread is not None:
-            self._thread.join(_END_S)  # a shard that does not answer may hold it up
+            self._thread.join(_END_S)  # it may be waiting for a shard that does not answer

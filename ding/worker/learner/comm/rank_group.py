@@ -1,4 +1,4 @@
-"""The ranks that train one learner's task together: a process group of their own, and batches in lockstep."""
+"""The process group of the ranks that train one task, and their lockstep."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.exchange import LearnerExchange
 from ding.worker.learner.comm.resume import load_first_checkpoint
 
-# How long a rank waits for a batch of its own before it answers the others, which may be waiting for it.
+# How long a rank waits for its own batch before it tells the other ranks that it has none.
 _ROUND_S = 1.0
-# So many batches are agreed on at most: fewer operations, but ranks also stop that much later.
+# Limit of the batches agreed on in one operation. More batches mean fewer operations, but ranks stop later.
 _MOST_BATCHES = 8
 _STOP, _WAIT = -1, 0
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 def open_store(host: str, world_size: int, timeout_s: float) -> Any:
-    """The store at which the ranks of one task meet; rank 0 opens it, at any free port of `host`.
+    """The store at which the ranks of a task meet. Rank 0 opens it, at any free port of `host`.
 
-    The port closes when the store is garbage.
+    The port is closed when the store is garbage collected.
     """
     listener = socket.create_server((host, 0))
     port = int(listener.getsockname()[1])
@@ -46,28 +46,27 @@ def open_store(host: str, world_size: int, timeout_s: float) -> Any:
 
 
 def find_store(host: str, port: int, timeout_s: float) -> Any:
-    """The end that another rank has of the store that rank 0 has opened."""
+    """Connect another rank to the store that rank 0 has opened."""
     return dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))  # type: ignore[attr-defined,unused-ignore]
 
 
 class RankGroup:
-    """Joins the process group of a task on construction; all ranks do so at the same time.
+    """Joins the process group of a task on construction, which waits for the other ranks.
 
-    Tensors on the CPU go over gloo. Those on a GPU go over NCCL if each rank has a GPU of its own, else over gloo, too.
-    `stop` of the exchange may be called from any thread, as may `leave`; everything else belongs to one thread.
+    Tensors on a GPU use NCCL if each rank has its own GPU; all others use gloo. `leave` is thread-safe.
 
     Args:
         store: see `open_store` and `find_store`.
-        host: the address of this machine that the other ranks reach.
+        host: the address of this machine for the other ranks.
         timeout_s: limit for joining, and for each operation.
 
     Raises:
-        RuntimeError: this process is in a group already, or the ranks do not meet in time.
+        RuntimeError: this process is in a group already, or not all ranks have joined in time.
     """
 
     def __init__(self, store: Any, rank: int, world_size: int, host: str, timeout_s: float) -> None:
         self.rank, self.world_size = rank, world_size
-        self._agreed = 0  # batches that all ranks train before they ask each other again
+        self._agreed = 0  # batches left until the ranks synchronize again
         self._lock = threading.Lock()
         if has_group():
             raise RuntimeError("this process is in a process group already: its last task has not ended")
@@ -86,7 +85,7 @@ class RankGroup:
         return "cpu:gloo,cuda:nccl" if all(devices) and len(set(devices)) == len(devices) else "gloo"
 
     def next_batch(self, exchange: LearnerExchange) -> bool:
-        """Wait until every rank has a batch; returns False, on all ranks, once the exchange of one of them stops.
+        """Wait until every rank has a batch. Returns False on all ranks once the exchange of one of them is stopped.
 
         Raises:
             BrokenCollective: another rank has failed or ended.
@@ -102,12 +101,12 @@ class RankGroup:
         return True
 
     def share(self, learner: BaseLearner, trust_pickle: bool = False) -> None:
-        """Have the learners of all ranks begin with the policy and the counters of rank 0's.
+        """Copy the state of the policy and the counters of rank 0 to the learners of the other ranks.
 
-        A checkpoint that the hooks load before the run is loaded by rank 0, here.
+        Rank 0 also loads the checkpoint that the hooks of the learner would load before the run.
 
         Args:
-            trust_pickle: read a state that holds other objects than numbers, strings, containers, arrays and tensors.
+            trust_pickle: whether a state may hold objects other than numbers, strings, containers, arrays and tensors.
         """
         load_first_checkpoint(learner, is_loading=self.rank == 0)
         if self.rank == 0:
@@ -122,7 +121,7 @@ class RankGroup:
         learner.ckpt_extra = state["ckpt_extra"]
 
     def leave(self) -> None:
-        """Leave the group: operations of ranks that are still in it raise BrokenCollective. Idempotent."""
+        """Leave the group; operations of ranks that are still in it raise BrokenCollective. Idempotent."""
         with self._lock:
             store, self._store = self._store, None
             if store is not None and has_group():
@@ -158,9 +157,9 @@ def _receive_bytes() -> bytes:
 
 
 def _use_interface_of(host: str) -> None:
-    """Have gloo and NCCL use the network interface with this address, unless the environment names one.
+    """Make gloo and NCCL use the network interface with this address, unless the environment names one.
 
-    By default gloo takes what the host's own name resolves to, which other machines may not reach.
+    By default gloo uses the address that the host name resolves to, which other machines may not reach.
     """
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == host for address in addresses):

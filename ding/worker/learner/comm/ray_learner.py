@@ -22,23 +22,26 @@ from ding.worker.transport.tasks import (
 if TYPE_CHECKING:
     from ding.worker.adapter.learner_group import LearnerSeat
 
-# The key of the task in which rank 0 says where the ranks meet: host and port.
+# Key of a task with the address, as host and port, of the store at which the ranks meet.
 _MEETING = "meeting"
-# When rank 0 has failed, so long may the others take to answer: they may know better why.
+# After an error of rank 0, how long to wait for the other ranks, one of which may have caused it.
 _GRACE_S = 20.0
+# The exception that a learner names whose task has ended.
+_CLOSED = "LearnerClosed"
 
 
 @COMM_LEARNER_REGISTRY.register("ray")
 class RayLearner(CommLearner):
-    """Serves learner tasks in an actor of Ray, see `WorkerActor`; samples and weights pass through the object store.
+    """Serves learner tasks in an actor of Ray, see `WorkerActor`.
 
-    With several ranks, each is a learner in an actor of its own. The coordinator talks to rank 0, which passes the
-    tasks on to the others: all begin, train and end together, each on batches that it draws itself. What rank 0 reports
-    counts; that another one has failed, or is lost, fails the task of rank 0.
+    Batches come from the shards of the replay buffer, weights go through the object store. Each rank of a learner runs
+    in its own actor. The coordinator talks to rank 0, which forwards tasks to the other ranks. All ranks begin, train
+    and end together, each on batches that it draws itself. The reports of rank 0 count; an error or the loss of another
+    rank is one of the whole learner.
 
     Args:
         cfg: `path_data` and `path_policy`; with `multi_gpu` also `gpu_num`, the number of ranks, `rank`, and for rank 0
-            `peers`, the others as (name, life) of their actors. See also `CommLearner`.
+            `peers`, the other ranks as (name, life) of their actors. See also `CommLearner`.
     """
 
     transport = "ray"
@@ -66,11 +69,11 @@ class RayLearner(CommLearner):
         return super().serve(task)
 
     def _lead(self, task: dict[str, Any]) -> Any:
-        """Run a task on all ranks at the same time; returns what rank 0 answers.
+        """Run a task on all ranks at the same time; returns the result of rank 0.
 
         Raises:
-            TaskFail: a rank has failed, which is told with its own traceback.
-            WorkerLost: a rank is lost, or ranks have lost the connection to each other: all are to be started again.
+            TaskFail: a rank has failed; the result has its traceback.
+            WorkerLost: a rank is lost, or ranks have lost their connection; all ranks must be restarted.
         """
         name = task["name"]
         if name == LEARNER_START:
@@ -112,7 +115,7 @@ class RayLearner(CommLearner):
         self._peers = seats
 
     def _end_all(self) -> None:
-        """After a task could not begin on all ranks: end it where it has begun."""
+        """End a task that has begun on some of the ranks only."""
         close = {"name": LEARNER_CLOSE}
         futures = [seat.run(close, self._cfg.close_timeout_s) for seat in self._peers]
         super().serve(close)
@@ -123,13 +126,13 @@ class RayLearner(CommLearner):
         super().deal_with_lost_coordinator()
 
     def _disconnect_peers(self) -> None:
-        """Disconnect the other ranks, which end their task."""
+        """Disconnect from the other ranks, which end their task."""
         peers, self._peers = self._peers, ()
         for seat in peers:
             seat.close()
 
     def close(self) -> None:
-        """See `CommLearner.close`; the other ranks are closed by whoever closes this one, at the same time."""
+        """See `CommLearner.close`. The caller must close the other ranks at the same time."""
         try:
             super().close()
         finally:
@@ -150,12 +153,12 @@ def _error_of(future: concurrent.futures.Future[Any], limit_s: float) -> BaseExc
 
 
 def _cause(errors: Mapping[int, BaseException]) -> Exception | None:
-    """The error to report for those of the ranks; None without any that counts.
+    """The error to report, given the errors of the ranks; None if no error counts.
 
-    A rank that has ended its task, since all have, is no error.
+    A rank that fails a request because its task has ended is no error.
     """
     failures = {rank: dict(e.result) for rank, e in errors.items() if isinstance(e, (TaskFail, TaskFailed))}
-    failures = {rank: told for rank, told in failures.items() if rank == 0 or told.get("exception") != "LearnerClosed"}
+    failures = {rank: result for rank, result in failures.items() if rank == 0 or result.get("exception") != _CLOSED}
     others = {rank: error for rank, error in errors.items() if not isinstance(error, (TaskFail, TaskFailed))}
     lost = [f"rank {rank}: {error}" for rank, error in others.items() if isinstance(error, WorkerLost)]
     if lost:
@@ -163,9 +166,9 @@ def _cause(errors: Mapping[int, BaseException]) -> Exception | None:
     for error in others.values():
         assert isinstance(error, Exception)
         return error
-    for rank, told in sorted(failures.items()):
-        if told.get("exception") != BrokenCollective.__name__:
-            return task_fail({**told, "message": f"rank {rank}: {told.get('message')}"})
-    for rank, told in failures.items():
-        return WorkerLost(f"rank {rank} of the learner has lost the others: {told.get('message')}")
+    for rank, result in sorted(failures.items()):
+        if result.get("exception") != BrokenCollective.__name__:
+            return task_fail({**result, "message": f"rank {rank}: {result.get('message')}"})
+    for rank, result in failures.items():
+        return WorkerLost(f"rank {rank} of the learner has lost the others: {result.get('message')}")
     return None

@@ -1,4 +1,4 @@
-"""How a task goes on whose learner was lost: what is kept for that while it trains, and what is made of it."""
+"""Resuming the task of a lost learner: the checkpoints saved for it, and how they are loaded."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from ding.worker.learner.builtin_hooks import LoadCkptHook
 from ding.worker.learner.checkpoint import EXTRA, checkpoint_folder, checkpoint_state
 from ding.worker.transport.stores import PolicyStore
 
-# At most this share of the time goes into writing.
+# Limit of the share of the time spent on saving.
 _MAX_SHARE = 0.01
 _SUFFIX = ".pth.tar"
-# What a learner has saved as it died of an error must not bring the error back.
+# Hidden files are incomplete; a checkpoint saved after an error would repeat the error.
 _NOT_RESUMED = (".", "ckpt_exception")
 
 
 class ResumeSaver:
-    """Saves a checkpoint of a learner every `interval_s` seconds, between two batches, in one file that is replaced.
+    """Saves a checkpoint every `interval_s` seconds, between two batches, replacing the last one.
 
-    It has the exact number of iterations, and in `ckpt_extra` of which task it is and how many batches were trained for
-    them. A learner that takes long to save does so more rarely, for 1 % of its time. Used by the thread that trains.
+    The checkpoint has the exact number of iterations; its `ckpt_extra` has the id of the task and the number of batches
+    trained. If saving is slow, checkpoints are saved less often, so that it takes 1 % of the time at most. For use by
+    the training thread.
 
     Args:
-        learner: its `ckpt_extra` is kept up to date.
-        name: of the policy; the file is `resume_<name>.pth.tar` among the checkpoints.
-        interval_s: 0 for never.
+        learner: its `ckpt_extra` is updated.
+        name: of the policy; the file is `resume_<name>.pth.tar` in the folder of checkpoints.
+        interval_s: time between two checkpoints; 0 for none.
     """
 
     def __init__(self, learner: BaseLearner, name: str, interval_s: float) -> None:
@@ -46,7 +47,7 @@ class ResumeSaver:
         self._first: int | None = None  # the iteration at which the task began
 
     def between_batches(self) -> None:
-        """To be called once before each batch."""
+        """Save a checkpoint if it is due; to be called before each batch."""
         extra, train_iter = self._learner.ckpt_extra, self._learner.train_iter
         if self._first is None:
             self._first = train_iter - extra["iterations"]
@@ -60,16 +61,15 @@ class ResumeSaver:
         begin_s = monotonic()
         try:
             save_file(self._path, checkpoint_state(self._learner))
-        except FloatingPointError:  # there is nothing left to protect
+        except FloatingPointError:  # the weights are NaN: the training cannot continue
             raise
-        except Exception:  # it is there for safety, and should not end what it protects
-            self._learner.logger.exception("could not save %s; the training goes on", self._path)
+        except Exception:  # a checkpoint for emergencies must not end the training
+            self._learner.logger.exception("could not save %s; the training continues", self._path)
         end_s = monotonic()
         self._due_s = end_s + max(self._interval_s, (end_s - begin_s) / _MAX_SHARE)
 
     def tidy(self) -> None:
-        """At the end: remove the file if another checkpoint of the learner has made it superfluous, and what learners
-        that were killed have left of it."""
+        """At the end of a task, remove the file if there is a newer checkpoint, and files of killed learners."""
         if self._learner.rank != 0:
             return
         folder, name = os.path.split(self._path)
@@ -82,7 +82,7 @@ class ResumeSaver:
 
 
 def newest_first(folder: str) -> list[str]:
-    """The checkpoints in a folder that a task may go on from."""
+    """The checkpoints in a folder from which a task may resume, newest first."""
     if not os.path.isdir(folder):
         return []
     with os.scandir(folder) as entries:
@@ -98,25 +98,25 @@ class _Checkpoint(NamedTuple):
 
 
 def resume(learner: BaseLearner, weights: Any, trust_pickle: bool = False) -> None:
-    """Have a new learner go on with its task.
+    """Load the state of the task's last learner into a new one.
 
-    The newest checkpoint of the task that is whole gives the policy's state and the counters. Weights that collectors
-    have got from a later iteration replace its model (and what else is in both): the number of a version stays with its
-    weights, and no iteration is trained twice. The optimizer's averages and the target network are then a little older
-    than the model, which they are made to follow slowly; to begin these anew would be the larger step. Without a
-    checkpoint a target network begins as a copy of the weights, as it does at first. Checkpoints of other tasks do not
-    count, and what a task begins with (`load_ckpt_before_run`) is loaded before.
+    The policy's state and the counters come from the newest readable checkpoint of the task. If the collectors have
+    weights of a later iteration, these replace the model, and other entries that are in both: so the iteration number
+    of a version always belongs to the same weights, and no iteration is trained twice. The state of the optimizer and
+    the target network are then slightly older than the model; resetting them would be a larger change. Without a
+    checkpoint, the target network is a copy of the weights. Checkpoints of other tasks are ignored. The initial
+    checkpoint of the task (`load_ckpt_before_run`) is loaded first.
 
     Args:
-        learner: with its policy, before `start`; the id of its task stands in `ckpt_extra`.
-        weights: what the collectors have, `{'model': ..., 'iter': ...}`; None if there is nothing.
+        learner: with its policy, before `start`; `ckpt_extra` has the id of the task.
+        weights: the weights of the collectors, `{'model': ..., 'iter': ...}`, or None.
         trust_pickle: see `read_file`.
     """
     load_first_checkpoint(learner)
     first = learner.train_iter
     fresh = copy.deepcopy(learner.policy.state_dict())
     if weights is not None and not _fits(weights, fresh):
-        learner.logger.warning("the weights that the collectors have are not those of this policy, and do not count")
+        learner.logger.warning("the weights of the collectors are not those of this policy, and are ignored")
         weights = None
     found = _load_newest(learner, fresh, weights, trust_pickle)
     if found is None and weights is not None:
@@ -128,26 +128,26 @@ def resume(learner: BaseLearner, weights: Any, trust_pickle: bool = False) -> No
     learner.ckpt_extra.update(iterations=iterations, batches=learner.trained_before)
     if found is not None:
         learner.collector_envstep = found.envstep
-    learner.info(f"the task goes on at iteration {learner.train_iter}, env step {learner.collector_envstep}")
+    learner.info(f"the task resumes at iteration {learner.train_iter}, env step {learner.collector_envstep}")
 
 
 def stored_weights(store: PolicyStore, name: str, logger: logging.Logger) -> dict[str, Any] | None:
-    """The weights that collectors find under `name`, if there are any that can be read."""
+    """The weights of the collectors under `name`; None if there are none that can be read."""
     try:
         version = store.read(name)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, UnpicklingError) as e:
-        logger.warning("the task goes on without the weights that the collectors have: %s", e)
+        logger.warning("the task resumes without the weights of the collectors: %s", e)
         return None
     return None if version is None else version.state
 
 
 def load_first_checkpoint(learner: BaseLearner, is_loading: bool = True) -> None:
-    """Call the hooks that load a checkpoint before the run, and remove them: they would load it over a later state.
+    """Call the hooks that load a checkpoint before the run, and remove them: later they would overwrite a newer state.
 
     Args:
-        is_loading: False only removes the hooks.
+        is_loading: if False, the hooks are removed without a call.
     """
     hooks = learner._hooks["before_run"]
     for hook in [hook for hook in hooks if isinstance(hook, LoadCkptHook)]:
@@ -182,9 +182,9 @@ def _load_newest(
                 continue
             is_newer = weights is not None and weights["iter"] >= found.iteration
             learner.policy.load_state_dict(_replaced(found.state, weights) if is_newer else found.state)
-        except Exception as e:  # a damaged file may fail in any way; the next one may be whole
-            learner.logger.warning("the checkpoint %s cannot be used and is passed over: %r", path, e)
-            learner.policy.load_state_dict(fresh)  # of which a part may have been overwritten
+        except Exception as e:  # a damaged file may raise any error; the next one may be readable
+            learner.logger.warning("the checkpoint %s cannot be used and is skipped: %r", path, e)
+            learner.policy.load_state_dict(fresh)  # a part of it may have been overwritten
         else:
             learner.info(f"loaded the checkpoint {path}" + (" with newer weights" if is_newer else ""))
             return found
@@ -192,10 +192,11 @@ def _load_newest(
 
 
 def _read(path: str, task_id: Any, trust_pickle: bool) -> _Checkpoint | None:
-    """The checkpoint in a file; None if it is that of another task.
+    """The checkpoint in a file; None if it belongs to another task.
 
     Raises:
-        ValueError: it is none; as may be raised by `read_file`.
+        ValueError: the file is not a checkpoint.
+        Exception: as `read_file`.
     """
     state = read_file(path, trust_pickle=trust_pickle)
     if not (isinstance(state, dict) and "model" in state and _is_count(state.get("last_iter"))):
@@ -209,12 +210,12 @@ def _read(path: str, task_id: Any, trust_pickle: bool) -> _Checkpoint | None:
 
 
 def _replaced(state: dict[str, Any], weights: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The state with all that is in `weights` too taken from there."""
+    """The state, with entries of `weights` in place of its own."""
     return state | {key: value for key, value in (weights or {}).items() if key in state}
 
 
 def _begun_with(weights: Mapping[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
-    """The state of a policy that begins with these weights."""
+    """The state of a new policy with these weights."""
     target = fresh.get("target_model")
     if isinstance(target, Mapping) and _shapes(target) == _shapes(weights["model"]):
         fresh = {**fresh, "target_model": weights["model"]}

@@ -1,4 +1,4 @@
-"""Hooks of a learner in parallel training: weights to the collectors, infos to the coordinator."""
+"""Learner hooks of parallel training: they send weights to the collectors, and infos to the coordinator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def use_pauses(
         exchange.rest_until_next()
         saver.between_batches()
         for hook in sending:
-            if hook.is_due and not exchange.wait_for_work(hook.put_off_s):
+            if hook.is_due and not exchange.wait_for_work(hook.delay_s):
                 hook.flush(learner)
         if group is not None and not group.next_batch(exchange):
             return None
@@ -47,28 +47,27 @@ def use_pauses(
     learner._next_data = next_data  # type: ignore[method-assign]
 
 
-# What collectors need besides the model, where a policy has it: PPO makes advantages with the scale of the values, SQN
-# acts at its temperature.
+# Entries of a policy's state that collectors need besides the model: PPO computes advantages with the scale of the
+# values, SQN acts at its temperature.
 _FOR_COLLECTORS = ("value_norm", "log_alpha")
-
-
-# How long weights are put off that could not be written.
+# Delay until the next attempt to write weights, after one has failed.
 _RETRY_S = 5.0
 
 
 class SendPolicyHook(LearnerHook):
-    """Sends `{'model': ..., 'iter': ...}` on rank 0; also `value_norm` of policies that have it.
+    """Sends the weights, `{'model': ..., 'iter': ...}`, on rank 0.
 
-    Before and after a run it always does so. After an iteration it does if `send_policy_freq` divides the iteration's
-    number, and no more often than every `send_policy_interval_s` seconds: what comes too soon is put off to the next
-    iteration after that, or to `flush`. So it is where `send_policy` returns False, since they could not be written.
+    Before and after a run it always sends them. After an iteration it sends them if `send_policy_freq` divides the
+    iteration's number, and at least `send_policy_interval_s` seconds after the last time; otherwise they are delayed
+    until the first later iteration, or until `flush`. Weights that could not be written (`send_policy` returns False)
+    are delayed likewise.
 
     Args:
         ext_args: may have `send_policy_freq` (1) and `send_policy_interval_s` (0.0).
 
     Raises:
         ConfigError: `send_policy_freq` is not an integer >= 1, or `send_policy_interval_s` negative.
-        FloatingPointError: on the call, the weights hold NaN; nothing is sent.
+        FloatingPointError: on the call, the weights contain NaN; nothing is sent.
     """
 
     def __init__(self, *args: Any, ext_args: Mapping[str, Any] = {}, **kwargs: Any) -> None:
@@ -79,25 +78,25 @@ class SendPolicyHook(LearnerHook):
         self._is_due = False
 
     def __call__(self, engine: Any) -> None:
-        """Send the weights if it is time."""
+        """Send the weights if they are due."""
         if engine.rank != 0:
             return
         self._is_due = self._is_due or self._position != "after_iter" or engine.last_iter.val % self._freq == 0
-        if self._is_due and (self._position != "after_iter" or self.put_off_s == 0.0):
+        if self._is_due and (self._position != "after_iter" or self.delay_s == 0.0):
             self._send(engine)
 
     @property
-    def put_off_s(self) -> float:
-        """How long what is due must still wait."""
+    def delay_s(self) -> float:
+        """Seconds until delayed weights may be sent."""
         return max(0.0, self._open_s - monotonic())
 
     @property
     def is_due(self) -> bool:
-        """Whether there are weights that were put off."""
+        """Whether there are delayed weights."""
         return self._is_due
 
     def flush(self, engine: Any) -> None:
-        """Send what was put off now."""
+        """Send delayed weights now."""
         if self._is_due:
             self._send(engine)
 
@@ -106,7 +105,7 @@ class SendPolicyHook(LearnerHook):
         weights = {"model": state["model"], **{key: state[key] for key in _FOR_COLLECTORS if key in state}}
         refuse_nan(weights, f"at train_iter {engine.last_iter.val}")
         is_written = engine.send_policy({**weights, "iter": engine.last_iter.val})
-        if is_written is False:  # in parallel training it is; what others have put in its place may return nothing
+        if is_written is False:  # a user's `send_policy` may return None
             self._open_s = monotonic() + max(self._interval_s, _RETRY_S)
             engine.logger.error("the weights of iteration %s could not be written", engine.last_iter.val)
             return
@@ -118,7 +117,7 @@ class SendLearnInfoHook(LearnerHook):
     """Sends `learner.learn_info` at each call.
 
     Args:
-        ext_args: may have `freq` (10), how often a debug line says so.
+        ext_args: may have `freq` (10), the iterations between two lines in the debug log.
 
     Raises:
         ConfigError: `freq` is not an integer >= 1.

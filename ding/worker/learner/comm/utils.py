@@ -1,4 +1,4 @@
-"""A stand-in for a learner, to try a coordinator with."""
+"""A stand-in for a learner, for trials of a coordinator."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ding.worker.transport.tasks import (
     task_fail,
 )
 
-_BATCHES = 6  # after so many it is done
+_BATCHES = 6  # until it is done
 
 
 class NaiveLearner(Slave):
-    """Takes six batches of two and says that it is done, without training anything.
+    """Takes six batches of two samples, without training, and reports that it is done.
 
-    With the last one it makes the file `<prefix>_final_model.pth`.
+    With the last batch it creates the file `<prefix>_final_model.pth`.
 
     Args:
-        prefix: of that file's path.
+        prefix: of the path of the file.
         args, kwargs: as for `Slave`.
     """
 

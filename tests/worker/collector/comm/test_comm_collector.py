@@ -410,7 +410,7 @@ def test_a_collector_that_ends_without_a_word_is_an_error(site):
     driver.all()
     worker._slot.run.thread.join(DEADLINE_S)
     for act in (driver.data, driver.one):
-        assert driver.failure(act)["message"] == "the collector has ended, and has told everything"
+        assert driver.failure(act)["message"] == "the collector has ended, and all its reports were taken"
 
 
 def test_a_second_task_is_refused_while_one_runs(site):

@@ -34,7 +34,7 @@ def test_one_by_one_they_come_in_the_order_they_were_put():
     with pytest.raises(TaskFail) as failed:
         exchange.take_one(0)
     assert failed.value.result["exception"] == "TimeoutError"
-    assert failed.value.result["message"] == "the collector has told nothing for 0 s"
+    assert failed.value.result["message"] == "the collector has reported nothing for 0 s"
 
 
 @pytest.mark.parametrize("entry", [row(1), info(True)])
@@ -139,7 +139,7 @@ def test_the_end_of_the_collector_is_told_after_what_it_put():
     exchange.finish()
     assert exchange.take(1000) == ([], [info()])
     for take in (exchange.take, exchange.take_one):
-        with pytest.raises(TaskFail, match="has ended, and has told everything"):
+        with pytest.raises(TaskFail, match="has ended, and all its reports were taken"):
             take(1000)
 
 

@@ -81,7 +81,8 @@ def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
     driver.learn([entry("env_gone_2", 0)] * 2)
     failure = driver.coming_failure()
     assert failure["exception"] == "FileNotFoundError"
-    assert failure["message"].startswith("nothing of 3 batches in a row could be read (max_bad_batches); at last: ")
+    reason = "no sample of 3 consecutive batches could be read (max_bad_batches); last error: "
+    assert failure["message"].startswith(reason)
     assert "the samples 'env_gone_2' could not be read within 0 s" in failure["message"]
 
 
@@ -112,7 +113,7 @@ def test_learners_that_train_together_do_not_pass_over_a_sample(site, monkeypatc
     driver.learn([*site.batch(1), entry("env_gone_1", 0)])
     failure = driver.coming_failure()
     assert failure["exception"] == "FileNotFoundError"
-    assert failure["message"].startswith("learners that train together cannot pass over a sample: ")
+    assert failure["message"].startswith("learners that train together cannot skip a sample: ")
 
 
 def test_several_threads_read_where_the_task_wants_it(site):

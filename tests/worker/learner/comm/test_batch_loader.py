@@ -90,7 +90,7 @@ def test_a_file_that_was_missing_once_is_not_waited_for_again(loader, shelf, clo
     waited_s = clock.now
     assert loader.load(rows("x")) == (None, 0)
     assert clock.now == waited_s and len(loader.warnings) == 1
-    assert loader.warnings[0].startswith("the chunk 'x' is bad, its samples are passed over: the samples 'x' could not")
+    assert loader.warnings[0].startswith("the chunk 'x' is bad, its samples are skipped: the samples 'x' could not")
 
 
 def test_a_file_that_comes_too_late_is_used_from_then_on(loader, shelf):

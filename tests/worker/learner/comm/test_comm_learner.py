@@ -438,7 +438,7 @@ def test_samples_outside_the_folder_are_not_read(site, name):
 @pytest.mark.parametrize(
     ("batch", "text"),
     [
-        ([entry("env_1", 0)], "has sent 1 samples; asked for were 2"),
+        ([entry("env_1", 0)], "has sent 1 samples; the batch size is 2"),
         ([{"IS": 1.0}, {"IS": 1.0}], "without data_id in each sample"),
     ],
 )

@@ -64,8 +64,8 @@ def test_batches_come_out_in_order_and_count_as_loaded_when_the_next_is_asked_fo
 
 def test_infos_come_out_once_and_in_order():
     exchange = LearnerExchange(1)
-    exchange.tell({"n": 1})
-    exchange.tell({"n": 2})
+    exchange.report({"n": 1})
+    exchange.report({"n": 2})
     assert exchange.take() == ([{"n": 1}, {"n": 2}], 0)
     assert exchange.take() == ([], 0)
 
@@ -142,7 +142,7 @@ def test_batches_that_were_wanted_are_taken_though_the_learner_has_become_slow(m
 def test_more_batches_than_there_is_room_for_are_refused():
     exchange = LearnerExchange(2)
     exchange.put([A])
-    with failed_with("ValueError", "room for 1 batches; it was sent 2"):
+    with failed_with("ValueError", "capacity for 1 batches; it was sent 2"):
         exchange.put([B, C])
 
 
@@ -151,18 +151,18 @@ def test_the_last_info_ends_the_demand_and_is_told_at_once():
     exchange.put([A, B])
     room = in_thread(exchange.wait_for_room, DEADLINE_S)
     waiting(exchange)
-    exchange.tell({"learner_done": True})
+    exchange.report({"learner_done": True})
     exchange.finish()
     assert room() == 0
     exchange.put([C])  # has crossed with the info
     assert exchange.take() == ([{"learner_done": True}], 0)
-    with failed_with("LearnerClosed", "has told everything"):
+    with failed_with("LearnerClosed", "all its reports were taken"):
         exchange.wait_for_room(0)
 
 
 def test_a_learner_that_is_done_wants_nothing_more_though_its_thread_has_not_ended():
     exchange = LearnerExchange(2)
-    exchange.tell({"learner_done": True})
+    exchange.report({"learner_done": True})
     exchange.take()
     assert exchange.wait_for_room(0) == 0
 
@@ -171,18 +171,18 @@ def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
     exchange = LearnerExchange(2)
     answer = in_thread(exchange.learn, A, DEADLINE_S)
     assert exchange.get() == A
-    exchange.tell({"n": 1})
+    exchange.report({"n": 1})
     assert answer() == {"n": 1}
-    exchange.tell({"n": 2})
+    exchange.report({"n": 2})
     answer = in_thread(exchange.learn, B, DEADLINE_S)
     assert exchange.get() == B
-    exchange.tell({"n": 3})
+    exchange.report({"n": 3})
     assert answer() == {"n": 3}
 
 
 def test_one_batch_that_crosses_with_the_last_info_gets_it():
     exchange = LearnerExchange(1)
-    exchange.tell({"learner_done": True})
+    exchange.report({"learner_done": True})
     exchange.wait_for_want(0)
     assert exchange.learn(A, 0) == {"learner_done": True}
 
@@ -196,7 +196,7 @@ def test_want_is_waited_for_until_every_batch_is_being_loaded():
     assert want() is None
 
 
-@pytest.mark.parametrize(("wait", "text"), [("wait_for_want", "wanted no data"), ("learn", "told nothing")])
+@pytest.mark.parametrize(("wait", "text"), [("wait_for_want", "wanted no data"), ("learn", "reported nothing")])
 def test_waits_for_one_have_a_deadline(wait, text):
     exchange = LearnerExchange(2)
     exchange.put([A])
@@ -257,7 +257,7 @@ def test_work_is_a_batch_that_the_learner_has_not_begun():
 
 def test_infos_and_counts_are_left_over_when_a_learner_has_failed():
     exchange = LearnerExchange(2)
-    exchange.tell({"n": 1})
+    exchange.report({"n": 1})
     exchange.fail(KeyError("lost"))
     with failed_with("KeyError", "lost"):
         exchange.take()

@@ -150,7 +150,7 @@ def test_an_error_of_a_shard_fails_the_task(begin):
 def test_a_changed_batch_size_is_an_error(begin):
     channel, shards = begin()
     push(shards[0], [0, 1])
-    with pytest.raises(ValueError, match="has 2 samples; asked for were 3"):
+    with pytest.raises(ValueError, match="has 2 samples; the batch size is 3"):
         channel.get_data(3)
 
 

@@ -168,7 +168,7 @@ def test_a_truncated_checkpoint_is_passed_over_with_a_line_in_the_log(learner, c
     (CKPT / "iteration_9.pth.tar").write_bytes(data[: cut if isinstance(cut, int) else int(cut * len(data))])
     resume(learner, None)
     assert learner.policy.state == model(4.0, 0.5, "old") and counters(learner)[0] == 4
-    assert "the checkpoint ./exp/ckpt/iteration_9.pth.tar cannot be used and is passed over" in caplog.text
+    assert "the checkpoint ./exp/ckpt/iteration_9.pth.tar cannot be used and is skipped" in caplog.text
 
 
 class Evil:
@@ -279,7 +279,7 @@ def test_a_checkpoint_that_cannot_be_saved_does_not_end_the_training(learner, cl
     saver.between_batches()
     saver.between_batches()
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
-        "could not save ./exp/ckpt/resume_policy.pth.tar; the training goes on"
+        "could not save ./exp/ckpt/resume_policy.pth.tar; the training continues"
     ]
     assert "the disk is full" in caplog.text
 
@@ -330,7 +330,7 @@ def test_damaged_weights_are_named_and_the_task_goes_on_without_them(tmp_path, c
     assert stored_weights(store, "p", logger) is None and caplog.text == ""
     pathlib.Path(store.root, "p").write_bytes(b"PK")
     assert stored_weights(store, "p", logger) is None
-    assert f"{store.root}/p" in caplog.text and "goes on without the weights" in caplog.text
+    assert f"{store.root}/p" in caplog.text and "resumes without the weights" in caplog.text
     store.write("p", weights(1.0, 3))
     assert stored_weights(store, "p", logger) == weights(1.0, 3)
 

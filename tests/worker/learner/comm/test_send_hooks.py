@@ -99,9 +99,9 @@ def test_weights_that_were_put_off_can_be_sent_at_once(learner, clock):
     hook.flush(learner)
     clock[0] = 0.25
     learner.train([{}, {}])
-    assert hook.is_due and hook.put_off_s == 0.75 and sent(learner) == [0]
+    assert hook.is_due and hook.delay_s == 0.75 and sent(learner) == [0]
     hook.flush(learner)
-    assert not hook.is_due and hook.put_off_s == 1.0 and sent(learner) == [0, 2]
+    assert not hook.is_due and hook.delay_s == 1.0 and sent(learner) == [0, 2]
 
 
 def test_only_the_first_rank_sends_weights():
