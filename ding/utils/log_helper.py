@@ -1,4 +1,4 @@
-"""Text and TensorBoard logs, made for one path at a time."""
+"""Text loggers and TensorBoard writers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS_PER_GROUP = 4
 
 
 class _AppendHandler(logging.Handler):
-    """Appends each record to a file that is open only while it is written, so that nothing is left to close."""
+    """Appends each record to a file. Opens the file for each record, so there is nothing to close."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -40,10 +40,10 @@ class _AppendHandler(logging.Handler):
 
 
 class FileLogger(logging.Logger):
-    """A logger that writes to one file (none where `file` is None) and belongs to nobody else.
+    """A logger that writes to its own file; to no file if `file` is None.
 
-    It is not entered in Python's table of loggers; its parent there is `logging.getLogger(name)`. Disabling the parent
-    or raising its level silences every logger of that name, and handlers added to it see the records of all.
+    It is not registered with Python's `logging`; its parent is `logging.getLogger(name)`. Disabling the parent or
+    raising its level silences all loggers of that name; handlers of the parent get the records of all of them.
     """
 
     def __init__(self, name: str, file: str | None, level: int = logging.INFO) -> None:
@@ -62,18 +62,18 @@ class FileLogger(logging.Logger):
         self._is_disabled = value
 
     def getEffectiveLevel(self) -> int:
-        # The parent's own level wins where it is set: it is what configures "the logger called so".
+        # The level of the parent has priority, because users configure loggers by name.
         return self.parent.level or self.level
 
     def isEnabledFor(self, level: int) -> bool:
-        # Not the inherited version: it caches, and only loggers in Python's table have their caches cleared.
+        # The inherited method caches, and only registered loggers have their caches cleared.
         return not self.disabled and self.manager.disable < level and level >= self.getEffectiveLevel()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FileLogger, (self.name, self._file, self.level)
 
     def get_tabulate_vars(self, variables: Mapping[str, float]) -> str:
-        """A grid with one row `Name | Value` for each variable.
+        """Returns a grid with a row `Name | Value` for each variable.
 
         Raises:
             ValueError: a value is not a number.
@@ -81,16 +81,16 @@ class FileLogger(logging.Logger):
         return LoggerFactory.get_tabulate_vars(variables)
 
     def get_tabulate_vars_hor(self, variables: Mapping[str, Any]) -> str:
-        """Grids with up to four variables side by side; numbers as `%.6f`, strings as they are."""
+        """Returns grids with up to four variables side by side; numbers as `%.6f`, strings unchanged."""
         return LoggerFactory.get_tabulate_vars_hor(variables)
 
 
 class LoggerFactory:
-    """Makes text loggers, and the tables they log."""
+    """Creates text loggers and tables."""
 
     @classmethod
     def create_logger(cls, path: str, name: str = "default", level: int = logging.INFO) -> FileLogger:
-        """A new logger called `<name>_logger` that appends to `<path>/<name>_logger.txt`; the folder is created."""
+        """Returns a new logger `<name>_logger` that appends to `<path>/<name>_logger.txt`; creates the folder."""
         logger_name = f"{name}_logger"
         return FileLogger(logger_name, os.path.join(path, f"{logger_name}.txt"), level)
 
@@ -102,9 +102,7 @@ class LoggerFactory:
         rows = [(name, _as_float(value)) for name, value in variables.items()]
         for name, number in rows:
             if number is None:
-                raise ValueError(
-                    f"{name} = {variables[name]!r} is not a number; get_tabulate_vars_hor takes strings as well"
-                )
+                raise ValueError(f"{name} = {variables[name]!r} is not a number; use get_tabulate_vars_hor for strings")
         return "\n" + tabulate(rows, headers=["Name", "Value"], tablefmt="grid")
 
     @staticmethod
@@ -123,11 +121,11 @@ class LoggerFactory:
 
 
 class TBLoggerFactory:
-    """Makes TensorBoard writers."""
+    """Creates TensorBoard writers."""
 
     @classmethod
     def create_logger(cls, logdir: str) -> DistributedWriter:
-        """A new writer for the folder `logdir`; nothing is created before the first `add_*`."""
+        """Returns a new writer for the folder `logdir`, which is created by the first `add_*`."""
         return DistributedWriter(logdir)
 
 
@@ -138,10 +136,10 @@ def build_logger(
     need_text: bool = True,
     text_level: int = logging.INFO,
 ) -> tuple[FileLogger | None, DistributedWriter | None]:
-    """Make the text logger `<path>/<name>_logger.txt` and the TensorBoard writer of `<path>/<name>_tb_logger`.
+    """Create the text logger `<path>/<name>_logger.txt` and the TensorBoard writer of `<path>/<name>_tb_logger`.
 
-    Both belong to the caller alone: two calls never share a file handle or a writer. What is not needed is None. `name`
-    is `default` unless given. The text logger needs no closing; the writer is to be closed by the caller.
+    Returns None in place of a logger or writer that is not needed. `name` is `default` if None. Two calls never share a
+    logger or a writer. The caller closes the writer; the text logger needs no closing.
 
     Example:
         >>> import tempfile
@@ -158,14 +156,14 @@ def build_logger(
 
 
 def pretty_print(result: Mapping[str, Any], direct_print: bool = True) -> str:
-    """`result` as YAML text, without top-level entries that are None; also written to stdout if `direct_print`.
+    """Returns `result` as YAML text, without top-level entries that are None; prints it if `direct_print`.
 
     Raises:
         TypeError: a value cannot be written as JSON.
     """
     import yaml
 
-    # By way of JSON, so that subclasses of dict and list come out as plain ones.
+    # JSON turns subclasses of dict and list into plain ones.
     plain = json.loads(json.dumps({key: value for key, value in result.items() if value is not None}))
     text: str = yaml.safe_dump(plain, default_flow_style=False)
     if direct_print:
@@ -174,7 +172,7 @@ def pretty_print(result: Mapping[str, Any], direct_print: bool = True) -> str:
 
 
 def _as_float(value: Any) -> float | None:
-    """A number, or a tensor or array with one element, as a float; None for anything else."""
+    """Returns a number, or a tensor or array with one element, as a float; None for anything else."""
     if isinstance(value, numbers.Real):
         return float(value)
     count = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)

@@ -1,4 +1,4 @@
-"""A TensorBoard writer that costs nothing until it is written to."""
+"""A TensorBoard writer that opens its event file at the first entry."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
-# Seconds between two flushes of tensorboardX's thread, and entries that may wait for it before an `add_*` blocks.
+# Seconds between two flushes of tensorboardX's thread, and the length of its queue, after which an `add_*` blocks.
 _DEFAULTS = {"flush_secs": 10, "max_queue": 1000}
 _JOIN_S = 1.0
-_THREADS_A_FILE = 2  # the one that writes, and that of its queue
-# So many bytes of entries that cannot be written wait for better times.
+_THREADS_A_FILE = 2  # the writer thread and the thread of its queue
+# Bytes of entries to keep while they cannot be written.
 _MAX_WAITING = 1 << 24
 _PREFIX = "ding-event-file"
 _logger = logging.getLogger("ding")
 _file_numbers = itertools.count()
-_starting = threading.Lock()  # one writer at a time starts threads, so that each knows its own
+_starting = threading.Lock()  # only one writer at a time starts threads, so that each finds its own
 _writers: weakref.WeakSet[DistributedWriter] = weakref.WeakSet()
 
 
 class Router(Protocol):
-    """What `DistributedWriter.plugin` needs of the object that carries events between processes."""
+    """Carries events between processes; see `DistributedWriter.plugin`."""
 
     is_active: bool
 
@@ -36,18 +36,18 @@ class Router(Protocol):
         """Send an event to the other processes."""
 
     def on(self, event: str, fn: Callable[..., None]) -> None:
-        """Call `fn` for each such event that arrives."""
+        """Call `fn` for each such event."""
 
 
 class DistributedWriter:
-    """A tensorboardX `SummaryWriter` made, with its event file, at the first `add_*`; all its methods are here.
+    """A tensorboardX `SummaryWriter` that is created, with its event file, by the first `add_*`.
 
-    A thread of tensorboardX writes the entries. They are on disk after `close`, at the latest when the program ends.
-    `flush` and `close` may be called at any time and any number of times; an `add_*` after `close` opens another event
-    file. The file belongs to the process that opened it: after a fork the child opens its own. Entries that cannot be
-    written, as on a full disk, are logged as an error, end nothing, and are written later if that is possible.
+    It has all methods of `SummaryWriter`. A thread of tensorboardX writes the entries; they are on disk after `close`,
+    or when the program ends. `flush` and `close` are idempotent; an `add_*` after `close` opens another event file.
+    After a fork the child opens its own file. Entries that cannot be written, as on a full disk, are logged as an
+    error and written later if possible; the program continues.
 
-    Takes the arguments of `SummaryWriter`; `flush_secs` is 10 and `max_queue` 1000 unless given.
+    Takes the arguments of `SummaryWriter`; the defaults of `flush_secs` and `max_queue` are 10 and 1000.
 
     Example:
         >>> import tempfile
@@ -62,7 +62,7 @@ class DistributedWriter:
         self._kwargs = kwargs
         self._summary: Any = None
         self._pid = 0
-        self._threads: list[threading.Thread] = []  # of tensorboardX, and of its queues
+        self._threads: list[threading.Thread] = []  # of tensorboardX and its queues
         self._lock = threading.RLock()
         self._router: Router | None = None
         self._is_writer = True
@@ -70,7 +70,7 @@ class DistributedWriter:
 
     @classmethod
     def get_instance(cls, *args: Any, **kwargs: Any) -> DistributedWriter:
-        """The root writer without arguments; otherwise a new writer, which becomes the root if there is none."""
+        """Returns the root writer if called without arguments, else a new writer, which becomes the root if missing."""
         if not args and not kwargs and cls.root is not None:
             return cls.root
         writer = cls(*args, **kwargs)
@@ -79,7 +79,7 @@ class DistributedWriter:
         return writer
 
     def plugin(self, router: Router, is_writer: bool = False) -> DistributedWriter:
-        """Join the writers of several processes: the one with `is_writer` writes, the others send it their entries."""
+        """Connect the writers of several processes: the one with `is_writer` writes the entries of the others."""
         self._router = router
         self._is_writer = is_writer
         if router.is_active and is_writer:
@@ -92,11 +92,11 @@ class DistributedWriter:
             self._open()
 
     def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
-        """Write one value; further arguments are those of `SummaryWriter.add_scalar`: `global_step`, `walltime`..."""
+        """Write one value; takes the arguments of `SummaryWriter.add_scalar`: `global_step`, `walltime`, ..."""
         self._add("add_scalar", tag, scalar_value, *args, **kwargs)
 
     def export_scalars_to_json(self, path: str) -> None:
-        """Not available: scalars are not kept in memory.
+        """Not supported, because scalars are not kept in memory.
 
         Raises:
             NotImplementedError: always.
@@ -105,19 +105,19 @@ class DistributedWriter:
 
     @property
     def logdir(self) -> Any:
-        """The folder of the event file; asking for it opens nothing."""
+        """The folder of the event file; reading it does not open the file."""
         if self._args:
             return self._args[0]
         return self._kwargs.get("logdir") or self._kwargs.get("log_dir")
 
     def flush(self) -> None:
-        """Put what tensorboardX's thread has written so far on disk; entries that wait for it are not included."""
+        """Flush what tensorboardX's thread has written so far; entries in its queue are not included."""
         with self._lock:
             if self._is_open():
                 self._summary.flush()
 
     def close(self) -> None:
-        """Write all entries and close the event file; does nothing when none is open."""
+        """Write all entries and close the event file. Idempotent."""
         self._close_file()
 
     def _close_file(self) -> None:
@@ -127,20 +127,20 @@ class DistributedWriter:
             if not is_open:
                 return
             summary.close()
-            # tensorboardX joins its own thread, but not those of its queues, which end a moment later.
+            # tensorboardX joins its own thread, but not the threads of its queues, which end a moment later.
             for thread in self._threads:
                 thread.join(_JOIN_S)
 
     def state_dict(self) -> dict[str, Any]:
-        """The event files and their sizes, by name; the open one is closed before, so all entries are in them."""
+        """Returns the event files and their sizes by name. Closes the open file first, so all entries are included."""
         self._close_file()
         return {"files": {name: os.path.getsize(os.path.join(self.logdir, name)) for name in self._event_files()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Remove what was written after `state_dict` told the state; later entries go to another file.
+        """Remove what was written after `state_dict` returned `state`; later entries go to another file.
 
         Returns:
-            for each file that is missing or shorter than it was, a sentence that says so.
+            A message for each file that is missing or shorter than in `state`.
         """
         self._close_file()
         files, missing = dict(state["files"]), []
@@ -156,7 +156,7 @@ class DistributedWriter:
         return missing + gone
 
     def _event_files(self) -> list[str]:
-        """The event files under the folder, relative to it; those of `add_scalars` lie in folders of their own."""
+        """Returns the event files under the folder, relative to it; `add_scalars` writes into subfolders."""
         found = [
             os.path.relpath(os.path.join(folder, name), self.logdir)
             for folder, _, names in os.walk(self.logdir)
@@ -182,7 +182,7 @@ class DistributedWriter:
             return getattr(self._open(), name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, or one that another process unpickles, opens an event file of its own.
+        # A copy, also in another process, opens its own event file.
         return functools.partial(type(self), *self._args, **self._kwargs), ()
 
     def _add(self, method: str, *args: Any, **kwargs: Any) -> None:
@@ -196,7 +196,7 @@ class DistributedWriter:
             noting = self._noting_threads() if may_start else contextlib.nullcontext()
             with noting, _plain_folder(summary) if method == "add_embedding" else contextlib.nullcontext():
                 getattr(summary, method)(*args, **kwargs)
-            # tensorboardX would keep the values of `add_scalars` for its JSON export, without end.
+            # tensorboardX keeps the values of `add_scalars` for its JSON export, which would grow without limit.
             summary.scalar_dict.clear()
 
     def _on_remote_entry(self, method: str, *args: Any, **kwargs: Any) -> None:
@@ -225,7 +225,7 @@ class DistributedWriter:
 
 
 def _renew_locks() -> None:
-    """Let go of locks that other threads held when this process was forked."""
+    """Replace locks that other threads held when this process was forked."""
     global _starting
     _starting = threading.Lock()
     for writer in _writers:
@@ -247,7 +247,7 @@ def _make_summary_writer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except ImportError as error:
         raise ImportError("a TensorBoard log needs the package tensorboardX: pip install tensorboardX") from error
     call = inspect.signature(SummaryWriter).bind(*args, **kwargs)
-    # tensorboardX names its file by the second and truncates one that is there: the suffix keeps files apart.
+    # tensorboardX names files by the second and truncates existing ones: the suffix makes names unique.
     suffix = f".{os.getpid()}.{next(_file_numbers)}{call.arguments.get('filename_suffix', '')}"
     call.arguments = {**_DEFAULTS, **call.arguments, "filename_suffix": suffix}
     if (folder := call.arguments.get("logdir")) and "://" not in str(folder):
@@ -258,7 +258,7 @@ def _make_summary_writer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def _plain_folder(summary: Any) -> Iterator[None]:
-    """For what writes further files into the folder by itself."""
+    """Gives the plain folder to methods that write other files into it."""
     files, folder = summary.file_writer, _path_of(summary.file_writer.get_logdir())
     files.get_logdir = lambda: folder
     try:
@@ -272,11 +272,11 @@ def _path_of(name: str) -> str:
 
 
 class _EventFiles:
-    """Opens the files of tensorboardX whose names begin with `_PREFIX`."""
+    """Opens the files of tensorboardX whose names start with `_PREFIX`."""
 
     @staticmethod
     def directory_check(name: str) -> None:
-        with contextlib.suppress(OSError):  # the file will tell
+        with contextlib.suppress(OSError):  # opening the file reports it
             os.makedirs(_path_of(name), exist_ok=True)
 
     @staticmethod
@@ -285,16 +285,16 @@ class _EventFiles:
 
 
 class _EventFile:
-    """An event file that raises nothing: an error would end the thread of tensorboardX, and whoever waits for it.
+    """An event file that raises no errors: an error would end tensorboardX's thread and block its callers.
 
-    `flush` is called between two entries only. What it cannot write, no part of which stays in the file, waits.
+    `flush` is called only between two entries. What it cannot write is kept, and no part of it stays in the file.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._waiting: list[bytes] = []
         self._file: Any = None
-        self._size = 0  # of what was written whole
+        self._size = 0  # of the complete entries
         self._is_failing = False
         self.flush()
 

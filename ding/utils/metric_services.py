@@ -14,7 +14,7 @@ from typing import Any
 from ding.utils.config_helper import Rule, check_config, instance_of
 from ding.utils.metric_sinks import METRIC_SINK_REGISTRY, MetricRecord, MetricSink, RunInfo
 
-# MLflow takes so many metrics and parameters in one request, and values of so many characters.
+# The largest number of metrics and parameters in a request of MLflow, and of characters in a value.
 _MLFLOW_METRICS = 1000
 _MLFLOW_PARAMETERS = 100
 _MLFLOW_VALUE = 500
@@ -29,9 +29,9 @@ _SUFFIXES = {"train_iter": "_iter", "env_step": "_step"}
 
 @METRIC_SINK_REGISTRY.register("wandb")
 class WandbSink(MetricSink):
-    """Logs to a run at Weights & Biases, which begins with the first record: `<worker>/<name>`, and the axes.
+    """Logs `<worker>/<name>` and the axes to a run of Weights & Biases, which starts with the first record.
 
-    A resumed run goes on in the same run there. What it logs again has the step it had, and is ignored there.
+    A resumed run continues the same W&B run. Records that it logs again have the same step, so W&B ignores them.
 
     Args:
         settings: keyword arguments of `wandb.init`, such as `project`, `entity`, `group`, `tags` and `mode`. `name` is
@@ -83,13 +83,13 @@ class WandbSink(MetricSink):
 
 @METRIC_SINK_REGISTRY.register("mlflow")
 class MlflowSink(MetricSink):
-    """Logs to a run of MLflow, which begins with the first record: `<worker>_iter/<name>` and `<worker>_step/<name>`.
+    """Logs `<worker>_iter/<name>` and `<worker>_step/<name>` to a run of MLflow, which starts with the first record.
 
-    These are the tags of TensorBoard: MLflow has one integer axis for each metric. The config becomes parameters. A
-    resumed run goes on in the same run there, and does not log again what is there.
+    Like TensorBoard, MLflow has one integer axis per metric. The config is logged as parameters. A resumed run
+    continues the same MLflow run and does not log recorded values again.
 
     Args:
-        settings: `tracking_uri` (by default that of MLflow: the variable `MLFLOW_TRACKING_URI`), `experiment_name`
+        settings: `tracking_uri` (default: the environment variable `MLFLOW_TRACKING_URI`), `experiment_name`
             (`ding`), `run_name` (the folder's name) and `tags`.
 
     Raises:
@@ -104,11 +104,10 @@ class MlflowSink(MetricSink):
         self._settings = {"experiment_name": "ding", "run_name": _name(run), **settings}
         self._client: Any = None
         self._run_id: str | None = None
-        self._last_steps: dict[str, int] = {}  # of the metrics that may be there already
+        self._last_steps: dict[str, int] = {}  # of metrics that may already be recorded
         self._may_repeat = False
 
     def write(self, records: Sequence[MetricRecord]) -> None:
-        # MLflow raises its own exceptions, and those of requests, when a server is not reached.
         try:
             client = self._open()
             metrics = [metric for record in records for metric in self._metrics(record)]

@@ -1,4 +1,4 @@
-"""Where the scalars of a run are written: TensorBoard and files in the run folder; services by name."""
+"""The sinks of a run's scalars: TensorBoard, files in the run folder, and services."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ding.utils.file_helper import atomic_write
 from ding.utils.log_writer_helper import DistributedWriter
 from ding.utils.registry import Registry
 
-# A sink gets the records in batches: when so many wait, or the oldest of them has waited so long, and at each `flush`.
+# Sinks get records in batches of this size, after this many seconds at the latest.
 _BATCH = 256
 _BATCH_S = 10.0
-# So many records wait for a sink that cannot write them; the oldest are dropped.
+# The largest number of records to keep for a sink that fails; the oldest are dropped.
 _MAX_WAITING = 100_000
 _TENSORBOARD = "tensorboard"
-# Sinks that every run has.
+# The sinks of every run.
 _FILES = ("csv", "jsonl")
 # The section `logger` of the main config.
 DEFAULTS: dict[str, Any] = {"sinks": [_TENSORBOARD]}
@@ -41,7 +41,7 @@ class MetricRecord(NamedTuple):
 
     Attributes:
         worker: the worker's instance name, such as `learner`.
-        axes: the moment: `train_iter` and `env_step`, or `step` for an entry of one's own.
+        axes: the moment: `train_iter` and `env_step`, or `step` for a direct `add_scalar`.
         values: the scalars by name.
     """
 
@@ -51,12 +51,12 @@ class MetricRecord(NamedTuple):
 
 
 class RunInfo(NamedTuple):
-    """What a sink knows of the run.
+    """Information about the run for sinks.
 
     Attributes:
         folder: the folder of the run, `exp_name`.
         config: the compiled config.
-        axis: the axis along which the run is usually looked at: `env_step`, or `train_iter` of offline training.
+        axis: the default x axis: `env_step`, or `train_iter` for offline training.
     """
 
     folder: str
@@ -90,21 +90,21 @@ class MetricSink(ABC):
         """Write `records`, all or none of them.
 
         Raises:
-            OSError: they cannot be written now. The writer logs it and passes the records again later.
+            OSError: they cannot be written now; the writer logs the error and passes them again later.
         """
 
     def close(self) -> None:  # noqa: B027 - optional for subclasses
-        """Release what the sink holds. Called once, after the last `write`."""
+        """Release resources. Called once, after the last `write`."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what `load_state_dict` needs to remove later records, in plain values."""
+        """Returns the position for `load_state_dict`, in plain values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Remove, or do not write again, what was written after `state_dict` returned `state`.
+        """Remove records that were written after `state_dict` returned `state`, or ignore them when written again.
 
         Returns:
-            A sentence for each record or file that is missing.
+            A message for each record or file that is missing.
         """
         return []
 
@@ -142,7 +142,7 @@ class JsonLinesSink(MetricSink):
 class CsvSink(MetricSink):
     """Appends a row for each record to `metrics/<worker>.csv` in the run folder.
 
-    The columns are the axes and the names of the values. A name that is new adds a column: the file is written again.
+    The columns are the axes and the names of the values. A new name adds a column, which rewrites the file.
     """
 
     def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
@@ -203,11 +203,10 @@ class CsvSink(MetricSink):
 
 
 class MetricWriter(DistributedWriter):
-    """The writer of a run: a TensorBoard writer that hands every scalar to sinks, too.
+    """A TensorBoard writer that also passes every scalar to sinks.
 
-    A sink gets the records in batches, at `flush` and `close`, and at the latest with the first record after ten
-    seconds. One that cannot write is logged as an error, gets the records again with the next batch, and does not end
-    the run.
+    Sinks get records in batches: at `flush`, at `close`, and with the first record after ten seconds. If a sink cannot
+    write, an error is logged, the sink gets the records again with the next batch, and the run continues.
 
     Args:
         logdir: the folder of the TensorBoard files.
@@ -241,13 +240,13 @@ class MetricWriter(DistributedWriter):
         env_step: int | None = None,
         iter_only: Collection[str] = (),
     ) -> None:
-        """Write what a worker logs; see `WorkerLog.scalars`."""
+        """Write the values of a worker; see `WorkerLog.scalars`."""
         add_by_axis(functools.partial(self._add, "add_scalar"), worker, values, train_iter, env_step, iter_only)
         axes = {"train_iter": train_iter, "env_step": env_step}
         self._record(worker, {name: step for name, step in axes.items() if step is not None}, values)
 
     def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
-        """Write one value of one's own; sinks get it under the part of `tag` before the last `/`."""
+        """Write one value; for sinks, the worker is the part of `tag` before the last `/`."""
         super().add_scalar(tag, scalar_value, *args, **kwargs)
         step = args[0] if args else kwargs.get("global_step")
         worker, _, name = tag.rpartition("/")
@@ -288,13 +287,13 @@ class MetricWriter(DistributedWriter):
                 self._waiting_for[name] = []
 
     def flush(self) -> None:
-        """Write what waits to all sinks, and what tensorboardX's thread has written to disk."""
+        """Write all waiting records to the sinks, and flush the event file."""
         with self._lock:
             self._write_waiting()
         super().flush()
 
     def close(self) -> None:
-        """Write everything, and close the event file and the sinks. Later calls do nothing."""
+        """Write everything; close the sinks and the event file. Idempotent."""
         with self._lock:
             self._write_waiting()
             sinks, self._sinks, self._waiting_for = self._sinks, {}, {}
@@ -304,13 +303,13 @@ class MetricWriter(DistributedWriter):
                 stack.callback(sink.close)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the event files (see `DistributedWriter`) and, under `sinks`, of the sinks."""
+        """Returns the state of the event files, see `DistributedWriter`, and of the sinks under `sinks`."""
         with self._lock:
             self._write_waiting()
         return {**super().state_dict(), "sinks": {name: sink.state_dict() for name, sink in self._sinks.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Remove what was written after `state_dict` returned `state`; returns a sentence for all that is missing."""
+        """Remove what was written after `state_dict` returned `state`; returns a message for each missing part."""
         missing = super().load_state_dict(state)
         states = state.get("sinks", {})
         for name, sink in self._sinks.items():
@@ -320,7 +319,7 @@ class MetricWriter(DistributedWriter):
         return missing
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy writes an event file of its own; the files of the sinks have one writer.
+        # A copy writes only its own event file: the files of the sinks have one writer.
         return functools.partial(DistributedWriter, *self._args, **self._kwargs), ()
 
 
@@ -344,9 +343,9 @@ def add_by_axis(
 
 
 def check_logger(section: Any) -> dict[str, Any]:
-    """The section `logger` of a main config with its defaults.
+    """Returns the section `logger` of a main config, merged with its defaults.
 
-    Its keys are `sinks`, a list of names, and for each sink the section with its settings.
+    Its keys are `sinks`, a list of names, and a section of settings for each sink.
 
     Raises:
         ConfigError: a name or value is not allowed.
@@ -374,14 +373,14 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def create_metric_writer(logdir: str, run: RunInfo, section: Mapping[str, Any]) -> MetricWriter:
-    """The writer of a run; `csv` and `jsonl` are among its sinks whether `section.sinks` names them or not.
+    """Returns the writer of a run; `csv` and `jsonl` are always among its sinks.
 
     Args:
         logdir: the folder of the TensorBoard files.
         section: the section `logger` of the main config.
 
     Raises:
-        ConfigError: `section` is wrong.
+        ConfigError: a name or value in `section` is not allowed.
         ImportError: a sink needs a package that is not installed.
     """
     settings = check_logger(section)
@@ -397,7 +396,7 @@ def _load_services() -> None:
 
 
 def _plain(value: Any) -> float:
-    """A number of numpy or torch as Python's."""
+    """Returns a number of numpy or torch as a Python number."""
     item = value.item() if hasattr(value, "item") else value
     return item if isinstance(item, numbers.Real) and not isinstance(item, bool) else float(item)  # type: ignore
 
@@ -428,7 +427,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _append(path: str, lines: Sequence[str]) -> None:
-    """Append whole lines, or, where that fails, nothing."""
+    """Append whole lines; append nothing if that fails."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "ab", buffering=0) as file:
         size = file.tell()

@@ -1,4 +1,4 @@
-"""Automatic log: values with their recent history, on a clock of ticks or of seconds."""
+"""Logged values with their recent history, on a clock of ticks or seconds."""
 
 from ding.utils.autolog.data import RangedData, TimeRangedData
 from ding.utils.autolog.model import LoggedModel, TimeMode

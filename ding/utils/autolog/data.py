@@ -1,4 +1,4 @@
-"""Values with the time at which they were recorded, of which the recent ones are kept."""
+"""Recent values with the times at which they were recorded."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _T = TypeVar("_T")
 
 
 class RangedData(ABC, Generic[_T]):
-    """Values of the last `expire` units of time, and the one before them, which was current when that span began.
+    """Keeps the values of the last `expire` units of time, and the value that was current when that span began.
 
-    So the data never disappears: the newest value stays however old it is. Not safe for writing from several threads.
+    So the newest value stays however old it is. Only one thread may write.
 
     Raises:
-        TypeError: `expire` is no number.
+        TypeError: `expire` is not a number.
         ValueError: `expire` is not positive.
     """
 
@@ -35,18 +35,18 @@ class RangedData(ABC, Generic[_T]):
 
     @abstractmethod
     def _get_time(self) -> float:
-        """The present time; must never go back."""
+        """Returns the current time, which must never decrease."""
 
     @property
     def expire(self) -> float:
-        """For how long a value is kept."""
+        """How long a value is kept."""
         return self._expire
 
     def append(self, data: _T) -> RangedData[_T]:
         """Record one value now; return self.
 
         Raises:
-            ValueError: the time went back.
+            ValueError: the time has decreased.
         """
         now = self._get_time()
         times = self._times
@@ -62,26 +62,26 @@ class RangedData(ABC, Generic[_T]):
         """Record each value now; return self.
 
         Raises:
-            ValueError: the time went back.
+            ValueError: the time has decreased.
         """
         for item in iter_:
             self.append(item)
         return self
 
     def current(self) -> _T:
-        """The newest value.
+        """Returns the newest value.
 
         Raises:
-            ValueError: there is none.
+            ValueError: nothing is recorded.
         """
         if not self._values:
             raise ValueError("nothing was recorded yet")
         return self._values[-1]
 
     def history(self) -> list[tuple[float, _T]]:
-        """(time, value) of all kept values, in order; the one older than the span at the time when the span began.
+        """Returns (time, value) of all kept values in order; a value older than the span has the span's start time.
 
-        If time passed since the newest value, it stands at the end once more, at the present time.
+        If time has passed since the newest value, it is repeated at the end with the current time.
         """
         now = self._advance()
         begin = now - self._expire
@@ -91,7 +91,7 @@ class RangedData(ABC, Generic[_T]):
         return result
 
     def window(self) -> list[_T]:
-        """The values that `history` has intervals for: all kept ones, but for the last if no time passed since."""
+        """Returns the values of the intervals in `history`: all kept values, without the last if no time has passed."""
         now = self._advance()
         values = list(self._values)
         if values and now <= self._times[-1]:
@@ -99,7 +99,7 @@ class RangedData(ABC, Generic[_T]):
         return values
 
     def mean(self) -> float:
-        """The unweighted mean of `window`, 0.0 when that is empty. For numbers only."""
+        """Returns the unweighted mean of `window`, 0.0 if it is empty. For numbers only."""
         now = self._get_time()
         times = self._times
         if not times:
@@ -123,7 +123,7 @@ class RangedData(ABC, Generic[_T]):
         return now
 
     def _drop_expired(self, now: float) -> None:
-        """Keep one value that is older than the span."""
+        """Drop expired values; keep one that is older than the span."""
         begin, times, values = now - self._expire, self._times, self._values
         while len(times) > 1 and times[1] < begin:
             times.popleft()
@@ -146,7 +146,7 @@ class TimeRangedData(RangedData[_T]):
     def __init__(self, time_: BaseTime, expire: float) -> None:
         super().__init__(expire)
         self._time = time_
-        self._get_time = time_.time  # type: ignore[method-assign]  # one call less for each value
+        self._get_time = time_.time  # type: ignore[method-assign]  # saves one call per value
 
     def _get_time(self) -> float:
         return self._time.time()

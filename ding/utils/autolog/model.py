@@ -1,4 +1,4 @@
-"""A record of values over time, with statistics that are registered on it."""
+"""A record of values over time, with registered statistics."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ding.utils.autolog.value import LoggedValue
 
 @unique
 class TimeMode(IntEnum):
-    """How the times of recorded values are told.
+    """The reference of the times of recorded values.
 
-    ABSOLUTE: as the clock told them. RELATIVE_LIFECYCLE: since the model was made. RELATIVE_CURRENT_TIME: relative to
-    now, so never positive.
+    ABSOLUTE: time of the clock. RELATIVE_LIFECYCLE: time since the model was created. RELATIVE_CURRENT_TIME: time
+    relative to now, which is never positive.
     """
 
     ABSOLUTE = 0
@@ -29,7 +29,7 @@ _Interval = tuple[tuple[float, float], Any]
 
 
 class _UnknownAttributeError(AttributeError, KeyError):
-    """Nothing of this name is on the model. Also a KeyError, which DI-engine raises for it."""
+    """The model has no such name. Also a KeyError, which DI-engine raises."""
 
     __str__ = Exception.__str__
 
@@ -37,19 +37,19 @@ class _UnknownAttributeError(AttributeError, KeyError):
 class LoggedModel:
     """Values with their recent history, on one clock.
 
-    A subclass declares values in its body; those of a base class are not taken over. Assignment records a value at the
-    present time. Any other name that is assigned is kept aside, so that it never replaces a part of the model: reading
-    gives it back, unless it is the name of such a part.
+    A subclass declares values in its body; declarations of base classes are not inherited. Assignment records a value
+    at the current time. Other assigned names are stored separately, so that they never replace an attribute of the
+    model; reading such a name returns the attribute of the model if there is one.
 
-    Statistics are registered with `register_attribute_value(name, value_name, anything)`, by convention a function, and
-    read as `model.<name>[value_name]`. `model.range_values[value_name](mode)` is there for every value: the list of
-    `((begin, end), value)`, in the times of the `TimeMode` (since the model was made by default).
+    Statistics are registered with `register_attribute_value(name, value_name, function)` and read as
+    `model.<name>[value_name]`. Every value has `model.range_values[value_name](mode)`, the list of
+    `((begin, end), value)` in the times of a `TimeMode` (by default since the model was created).
 
-    Not safe for writing from several threads.
+    Only one thread may write.
 
     Args:
         time_: the clock.
-        expire: how long a value is kept, in units of the clock; the newest is kept in any case.
+        expire: how long a value is kept, in units of the clock; the newest value is always kept.
 
     Example:
         >>> from ding.utils.autolog import TickTime
@@ -92,38 +92,38 @@ class LoggedModel:
         return self._expire
 
     def fixed_time(self) -> float:
-        """The time at which values are recorded and read: the one of `freeze` while frozen."""
+        """Returns the time at which values are recorded and read; while frozen, the time of `freeze`."""
         return self._clock.time()
 
     def current_time(self) -> float:
-        """The time of the clock, frozen or not."""
+        """Returns the time of the clock, frozen or not."""
         return self._clock.current_time()
 
     def freeze(self) -> None:
-        """Stop the time of this model; wait while another holder has it stopped."""
+        """Stop the time of this model; wait while another caller has it stopped."""
         self._clock.freeze()
 
     def unfreeze(self) -> None:
-        """Let the time of this model go on.
+        """Resume the time of this model.
 
         Raises:
-            RuntimeError: it is not frozen.
+            RuntimeError: the time is not frozen.
         """
         self._clock.unfreeze()
 
     def register_attribute_value(self, attribute_name: str, property_name: str, value: Any) -> None:
-        """Make `value` what `model.<attribute_name>[property_name]` gives."""
+        """Register `value` as `model.<attribute_name>[property_name]`."""
         values = self._methods.setdefault(attribute_name, {})
         values[property_name] = value
         if not hasattr(type(self), attribute_name):
-            self.__dict__[attribute_name] = values  # found without the detour through __getattr__
+            self.__dict__[attribute_name] = values  # found without __getattr__
 
     def get_property_attribute(self, property_name: str) -> list[str]:
-        """The names of the attributes that are registered for a value, `range_values` left out."""
+        """Returns the names of the attributes that are registered for a value, without `range_values`."""
         return [name for name, values in self._methods.items() if property_name in values and name != "range_values"]
 
     def mean_of(self, name: str) -> float:
-        """The unweighted mean of what `range_values[name]()` lists, 0.0 when that is empty.
+        """Returns the unweighted mean of the values in `range_values[name]()`, 0.0 if there are none.
 
         Raises:
             KeyError: `name` is not declared.
@@ -131,7 +131,7 @@ class LoggedModel:
         return self._data[name].mean()
 
     def window_of(self, name: str) -> list[Any]:
-        """The values that `range_values[name]()` lists, without their times.
+        """Returns the values in `range_values[name]()` without their times.
 
         Raises:
             KeyError: `name` is not declared.
@@ -154,11 +154,11 @@ class LoggedModel:
             self._extras[name] = value
 
     def _is_own_part(self, name: str) -> bool:
-        """Whether a private name is one of this class, which a value of that name must not replace."""
+        """Whether a private name belongs to this class, so that a value must not replace it."""
         return name in _OWN_FIELDS and name in self.__dict__ or (hasattr(LoggedModel, name) and name[:2] != "__")
 
     def __getattr__(self, name: str) -> Any:
-        # A private name that comes here is not set, or not yet: what is looked up below may be missing too.
+        # During construction and copying, `_extras` may be missing, too.
         if not name.startswith("_") and name in self._extras:
             return self._extras[name]
         raise _UnknownAttributeError(f"{type(self).__name__} has no value or registered attribute {name!r}")
@@ -168,7 +168,7 @@ _OWN_FIELDS = frozenset(("_time", "_clock", "_init_time", "_expire", "_data", "_
 
 
 class _RangeValues:
-    """The function behind `range_values[name]`; an object, so that it is copied along with its model."""
+    """The function `range_values[name]`; an object, so that it is copied with its model."""
 
     def __init__(self, model: LoggedModel, name: str) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""Clocks: wall clock, counted ticks, and a clock that can be stopped."""
+"""Clocks: wall clock, ticks, and a clock that can be frozen."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ding.utils.lock_helper import LockContext, LockContextType
 
 
 class BaseTime(ABC):
-    """A clock that never goes back."""
+    """A clock that never decreases."""
 
     @abstractmethod
     def time(self) -> float:
-        """The present time."""
+        """Returns the current time."""
 
 
 class NaturalTime(BaseTime):
-    """Wall clock time in seconds since the epoch; it stands still while the system clock is set back."""
+    """Wall clock time in seconds since the epoch; constant while the system clock is behind an earlier reading."""
 
     def __init__(self) -> None:
         self._last_time = time.time()
 
     def time(self) -> float:
-        """The present time."""
+        """Returns the current time."""
         self._last_time = max(self._last_time, time.time())
         return self._last_time
 
 
 class TickTime(BaseTime):
-    """A clock that moves only by `step`.
+    """A clock that only `step` advances.
 
     Example:
         >>> clock = TickTime()
@@ -43,10 +43,10 @@ class TickTime(BaseTime):
         self._tick = init
 
     def step(self, delta: int = 1) -> int:
-        """Move on by `delta` ticks; return the new time.
+        """Advance by `delta` ticks; return the new time.
 
         Raises:
-            TypeError: `delta` is no integer.
+            TypeError: `delta` is not an integer.
             ValueError: `delta` is less than 1.
         """
         try:
@@ -59,19 +59,19 @@ class TickTime(BaseTime):
         return self._tick
 
     def time(self) -> int:
-        """The present tick."""
+        """Returns the current tick."""
         return self._tick
 
 
 class TimeProxy(BaseTime):
-    """Another clock, which can be frozen: `time` then stands still until it is unfrozen.
+    """Wraps a clock that can be frozen: `time` is then constant until `unfreeze`.
 
-    One holder freezes at a time: a second `freeze` waits for the `unfreeze` of the first. Reading takes no lock.
+    A second `freeze` waits for the `unfreeze` of the first. Reading takes no lock.
 
     Args:
-        time_: the clock that is read.
-        frozen: whether to begin frozen.
-        lock_type: what kind of lock keeps the holders apart.
+        time_: the wrapped clock.
+        frozen: whether to start frozen.
+        lock_type: the kind of lock.
 
     Example:
         >>> clock = TickTime()
@@ -94,36 +94,36 @@ class TimeProxy(BaseTime):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether `time` stands still."""
+        """Whether the time is frozen."""
         return self._frozen
 
     def freeze(self) -> None:
-        """Stop `time` at the present; wait while another holder has it stopped."""
+        """Freeze `time` at the current time; wait while another caller has it frozen."""
         self._lock.acquire()
         self._frozen_time = self._time.time()
         self._frozen = True
 
     def unfreeze(self) -> None:
-        """Let `time` go on.
+        """Unfreeze `time`.
 
         Raises:
-            RuntimeError: it is not frozen.
+            RuntimeError: the time is not frozen.
         """
         if not self._frozen:
-            raise RuntimeError("the time is not frozen: unfreeze() goes with one freeze() before")
+            raise RuntimeError("the time is not frozen; call freeze() before unfreeze()")
         self._frozen = False
         self._lock.release()
 
     def time(self) -> float:
-        """The present time, or the one at which it was frozen."""
+        """Returns the current time, or while frozen, the time of `freeze`."""
         return self._frozen_time if self._frozen else self._time.time()
 
     def current_time(self) -> float:
-        """The present time, frozen or not."""
+        """Returns the current time, frozen or not."""
         return self._time.time()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the lock, which cannot be copied: the copy has its own."""
+        """Leaves out the lock, which cannot be copied; the copy creates its own."""
         state = self.__dict__.copy()
         del state["_lock"]
         return state

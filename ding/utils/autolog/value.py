@@ -13,10 +13,10 @@ _T = TypeVar("_T")
 
 
 class LoggedValue(Generic[_T]):
-    """A value of a `LoggedModel` whose history is recorded: assignment records, reading gives the newest.
+    """A value of a `LoggedModel`: assignment records it, reading returns the newest.
 
-    Values must be instances of `type_`. Where that is float or int, any number, and a tensor, array or list of one
-    number, is converted to it; a bool counts as a number, and an int value takes only whole numbers.
+    Values must be instances of `type_`. If it is float or int, any number and any tensor, array or list with one
+    element is converted; a bool is a number, and int accepts only whole numbers.
 
     Raises:
         TypeError: on assignment of a value of another type.
@@ -32,10 +32,10 @@ class LoggedValue(Generic[_T]):
         self._name = name
 
     def check(self, value: Any) -> _T:
-        """`value`, converted to the type if it is a number.
+        """Returns `value`, converted to the type if it is a number.
 
         Raises:
-            TypeError: it is of another type.
+            TypeError: `value` has another type.
         """
         if self._convert is not None:
             try:
@@ -50,18 +50,18 @@ class LoggedValue(Generic[_T]):
         return self if instance is None else instance._get_value(self._name)
 
     def __set__(self, instance: LoggedModel, value: Any) -> None:
-        setattr(instance, self._name, value)  # assignment on a model comes through its __setattr__ in any case
+        setattr(instance, self._name, value)  # __setattr__ of the model records it
 
 
 def _single(value: Any) -> numbers.Real:
-    """The number that `value` is or holds."""
+    """Returns the number in `value`."""
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     item = getattr(value, "item", None)
     if callable(item):
         size = value.numel() if callable(getattr(value, "numel", None)) else value.size
         if size != 1:
-            raise ValueError(f"one number is asked for, got {size} in a {type(value).__name__}")
+            raise ValueError(f"expected one number, got {size} in a {type(value).__name__}")
         value = item()
     if not isinstance(value, numbers.Real):
         raise TypeError(f"got {type(value).__name__} {value!r}")

@@ -1,4 +1,4 @@
-"""What stands between a coordinator and workers that it does not see one by one."""
+"""Adapters between a coordinator and groups of workers."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""One learner task on a group of learners: each message of the coordinator goes to all, and comes back as one."""
+"""One task on a group of learners: each message goes to all of them, and their replies are merged."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from ding.worker.transport.chunk import pack_batches, split, unpack_batches
 from ding.worker.transport.link import Task
 from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_LEARN
 
-# Where all learners of a task say the same.
+# Keys whose values are equal for all learners of a task.
 _OF_THE_FIRST = ("learner_step", "buffer_id", "task_id", "learner_done")
 
 
 def merge_info(infos: Sequence[Any]) -> Any:
-    """One value for what each of several learners says, in their order.
+    """Merge one info of each learner, in the order of the learners.
 
-    Scalars (None, int, float, str) become the list of them; lists and tuples are put one after the other; dicts are
-    merged by key, those that only some have too. In a dict `learner_step`, `buffer_id`, `task_id` and `learner_done`
-    are those of the first learner.
+    Scalars (None, int, float, str) become a list; lists and tuples are concatenated; dicts are merged by key, including
+    keys that only some of them have. In a dict, `learner_step`, `buffer_id`, `task_id` and `learner_done` are taken
+    from the first learner.
 
     Raises:
-        TypeError: they are of different kinds, or of a kind that is not merged.
-        ValueError: there are none.
+        TypeError: the infos have different or unsupported types.
+        ValueError: `infos` is empty.
 
     Example:
         >>> merge_info([{"learner_step": 5, "priority": [1.0], "loss": 3}, {"learner_step": 5, "priority": [2.0]}])
         {'learner_step': 5, 'priority': [1.0, 2.0], 'loss': [3]}
     """
     if not infos:
-        raise ValueError("there is nothing to merge: no learner has said anything")
+        raise ValueError("infos is empty: there is nothing to merge")
     if all(info is None or isinstance(info, (int, float, str)) for info in infos):
         return list(infos)
     for kind in (list, tuple):
@@ -52,31 +52,31 @@ def _merge_entry(key: str, values: list[Any]) -> Any:
 
 
 _DONE = "learner_done"
-# After a task could not begin, so long may those learners that have begun it take to end it.
+# Seconds for the learners that started a task to end it if another learner could not start it.
 _GRACE_S = 2.0
 
 
 class _Track:
-    """How far one learner of the task is.
+    """The progress of one learner.
 
     Attributes:
-        batch_size, room: of the batches that it wants, and how many.
-        infos: told by it, but not yet by the group.
-        batches_done: batches that it has read.
-        silence_s: for how long it has not moved on, when it was asked last.
-        is_done: it has told its last info.
-        is_closed: it has ended the task.
+        batch_size, capacity: the size and the number of batches that it requests.
+        infos: its infos that the group has not reported yet.
+        batches_done: the number of batches that it has read.
+        silence_s: seconds without progress, as of the last request.
+        is_done: whether it has reported its last info.
+        is_closed: whether it has ended the task.
     """
 
     def __init__(self, seat: LearnerSeat) -> None:
         self.seat = seat
-        self.batch_size = self.room = self.batches_done = 0
+        self.batch_size = self.capacity = self.batches_done = 0
         self.silence_s = 0.0
         self.infos: deque[dict[str, Any]] = deque()
         self.is_done = self.is_closed = False
 
     def take_demand(self, reply: Mapping[str, Any]) -> None:
-        self.batch_size, self.room = reply["batch_size"], reply.get("batch_num", 1)
+        self.batch_size, self.capacity = reply["batch_size"], reply.get("batch_num", 1)
         self.silence_s = float(reply.get("silence_s", 0.0))
         self.take_infos(reply)
 
@@ -86,20 +86,19 @@ class _Track:
         self.infos.extend(infos)
         self.is_done = self.is_done or any(info.get(_DONE) for info in infos)
         if self.is_done:
-            self.room = 0
+            self.capacity = 0
 
 
 class GroupRun:
-    """The messages of one task; the learners that it began with stay its learners.
+    """Runs one task on a fixed group of learners.
 
-    Every batch of the coordinator is cut into one part for each learner, in order, so all of them always get the same
-    number of batches: learners that average their gradients stay in step. An info counts when all learners have told
-    theirs.
+    Each batch is split into one part per learner, in order. All learners get the same number of batches, so learners
+    that average their gradients stay synchronized. The group reports an info once all learners have reported theirs.
 
     Args:
         seats: the learners, at least one.
-        task: the one that begins it, with its `task_info`.
-        timeout_s: how long a learner may take to answer a message.
+        task: the start task with its `task_info`.
+        timeout_s: seconds for a learner to answer a message.
 
     Attributes:
         ids: `task_id` and `buffer_id`.
@@ -117,70 +116,70 @@ class GroupRun:
     def _begin(self, task: Task) -> None:
         try:
             self._ask([task] * len(self._tracks), message="one of learner can't start_task")
-        except TaskFail:  # some may have begun
+        except TaskFail:  # some may have started
             wait([track.seat.run({"name": LEARNER_CLOSE}, self._timeout_s) for track in self._tracks], _GRACE_S)
             raise
 
     def demand(self, task: Task) -> dict[str, Any]:
-        """What all learners want, together: batches of all their sizes, as many as each of them has room for."""
+        """Returns the request of the group: the sum of the batch sizes, and the smallest number of batches."""
         asked = [track for track in self._tracks if not track.is_done]
         replies = self._ask([task] * len(asked), asked)
         for track, reply in zip(asked, replies, strict=True):
             track.take_demand(reply)
-        wanted = {"batch_size": sum(track.batch_size for track in self._tracks)}
+        requested = {"batch_size": sum(track.batch_size for track in self._tracks)}
         if not task.get("batched"):
-            return {**replies[0], **wanted} if replies else {**self.ids, **wanted}
+            return {**replies[0], **requested} if replies else {**self.ids, **requested}
         if any(track.is_done for track in self._tracks):
             self._end([track for track in self._tracks if not track.is_done])
         first = replies[0] if replies else {}
-        how_far = {"cur_learner_iter": first.get("cur_learner_iter", 0), "silence_s": self._silence_s}
-        return {**how_far, **wanted, "batch_num": self._room, **self._told()}
+        progress = {"cur_learner_iter": first.get("cur_learner_iter", 0), "silence_s": self._silence_s}
+        return {**progress, **requested, "batch_num": self._capacity, **self._new_infos()}
 
     @property
     def _silence_s(self) -> float:
-        """That of the slowest: the others wait for it."""
+        """The silence of the slowest learner, for which the others wait."""
         return max((track.silence_s for track in self._tracks if not track.is_done), default=0.0)
 
     @property
-    def _room(self) -> int:
-        return min(track.room for track in self._tracks)
+    def _capacity(self) -> int:
+        return min(track.capacity for track in self._tracks)
 
     @property
     def _sizes(self) -> list[int]:
         return [track.batch_size for track in self._tracks]
 
     def learn(self, task: Task) -> dict[str, Any]:
-        """Give each learner its part of each batch.
+        """Send each learner its part of each batch.
 
         Raises:
-            ValueError: these are not the batches that were wanted.
+            ValueError: the number or the size of the batches differs from the request.
         """
         if "batches" not in task:
             parts = split(task["data"], self._sizes)
             merged: dict[str, Any] = merge_info(self._ask([{**task, "data": part} for part in parts]))
             return merged
         batches = unpack_batches(task)
-        if len(batches) > self._room:
-            raise ValueError(f"the learners have room for {self._room} batches; they were sent {len(batches)}")
+        if len(batches) > self._capacity:
+            raise ValueError(f"the learners requested {self._capacity} batches at most, but got {len(batches)}")
         by_learner = zip(*(split(batch, self._sizes) for batch in batches), strict=True)
         tasks = [_learn_task(t.seat, parts) for t, parts in zip(self._tracks, by_learner, strict=True)]
         for track, reply in zip(self._tracks, self._ask(tasks), strict=True):
-            track.room -= len(batches)
+            track.capacity -= len(batches)
             track.take_infos(reply)
-        told = self._told()
-        return {**told, "info": told["infos"][-1] if told["infos"] else {}}
+        new = self._new_infos()
+        return {**new, "info": new["infos"][-1] if new["infos"] else {}}
 
     def close(self) -> dict[str, Any]:
-        """End the task on all learners that are still there; what is left to tell.
+        """End the task on all connected learners; returns the remaining infos.
 
-        They first train what they have been given, so that none waits for gradients of another that has ended; not if
-        one has failed, of course.
+        Unless a learner has failed, the learners first train on the batches they have, so that none of them waits for
+        the gradients of another.
 
         Raises:
-            TaskFail: a learner could not end it.
+            TaskFail: a learner could not end the task.
         """
         self._end([track for track in self._tracks if not track.is_closed and not track.seat.is_lost])
-        return self._told()
+        return self._new_infos()
 
     def _end(self, tracks: Sequence[_Track]) -> None:
         task = {"name": LEARNER_CLOSE, "drain": not self._has_failed}
@@ -196,10 +195,10 @@ class GroupRun:
             self._has_failed = True
             raise
 
-    def _told(self) -> dict[str, Any]:
-        """The infos that all learners have told by now, merged, and the batches that all have read.
+    def _new_infos(self) -> dict[str, Any]:
+        """Returns the merged infos that all learners have reported, and the number of batches that all have read.
 
-        The last info of one learner is the last of all: the others cannot go on without it.
+        The last info of one learner is the last of the group: the others cannot continue without that learner.
         """
         infos: list[dict[str, Any]] = []
         while not self._has_ended and all(track.infos for track in self._tracks):
@@ -207,7 +206,7 @@ class GroupRun:
             self._has_ended = any(info.get(_DONE) for info in heads)
             infos.append(_merged(heads, self._has_ended))
         left = [track.infos[-1] for track in self._tracks if track.infos]
-        if left and not self._has_ended and all(track.is_done for track in self._tracks):  # some have told less
+        if left and not self._has_ended and all(track.is_done for track in self._tracks):  # some reported fewer
             self._has_ended = True
             infos.append(_merged(left, True))
         done = min(track.batches_done for track in self._tracks) - self._batches_done
@@ -223,4 +222,4 @@ def _merged(infos: Sequence[dict[str, Any]], is_last: bool) -> dict[str, Any]:
 def _learn_task(seat: LearnerSeat, parts: Sequence[list[Any]]) -> Task:
     if seat.is_batched:
         return {"name": LEARNER_LEARN, "batched": True, **pack_batches(parts)}
-    return {"name": LEARNER_LEARN, "data": list(parts[0])}  # it never wants more than one
+    return {"name": LEARNER_LEARN, "data": list(parts[0])}  # it requests one at a time

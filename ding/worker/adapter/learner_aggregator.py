@@ -1,4 +1,4 @@
-"""Many learners that are one to their coordinator."""
+"""An aggregator, which presents several learners to a coordinator as one."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _RULES = {
 _DEFAULTS: dict[str, Any] = {
     "learner": {},
     "transport": DEFAULT_TRANSPORT,
-    # Seconds a learner may take to answer one message. A coordinator that waits longer hears whose fault it is.
+    # Seconds for a learner to answer one message; less than the coordinator waits, so that it learns which one failed.
     "task_timeout": 50.0,
-    # Seconds within which the learners must be connected.
+    # Seconds for the learners to connect.
     "connect_timeout_s": 60.0,
-    # Seconds between two looks at which learners an operator has.
+    # Seconds between two requests for the operator's list of learners.
     "sync_period_s": 3.0,
 }
-# How long a learner that went away may take to be back when a task begins.
+# Seconds for a lost learner to reconnect when a task starts.
 _REJOIN_S = 5.0
 _CLOSE_S = 5.0
 
@@ -56,8 +56,8 @@ class LearnerAggregatorSlave(WorkerSlave):
 
     Args:
         callback_fn: `deal_with_get_resource()`, and `deal_with_learner_start`, `deal_with_get_data`, `deal_with_learn`
-            and `deal_with_learner_close`, each of the whole task; what they return is the result. A task whose function
-            is missing fails. See also `WorkerSlave`.
+            and `deal_with_learner_close`, which take the task. Their return value is the result. A task without a
+            function fails. See also `WorkerSlave`.
         args, kwargs: as for `Slave`.
     """
 
@@ -78,15 +78,15 @@ class LearnerAggregatorSlave(WorkerSlave):
 
 
 class LearnerAggregator:
-    """Aggregates learners: to a coordinator they are one, whose batches are as large as all of theirs together.
+    """Aggregates learners: a coordinator sees one learner, whose batch size is the sum of theirs.
 
-    A task runs on the learners that are connected when it begins; those that join later take part in the next one. When
-    a learner fails, or goes away, its task fails with what it said. With the environment variable
-    `KUBERNETES_SERVER_URL` learners join and leave as the operator there lists them.
+    A task runs on the learners that are connected when it starts; learners that join later take part in the next task.
+    If a learner fails or is lost, the task fails with its error. With the environment variable
+    `KUBERNETES_SERVER_URL`, learners join and leave as the operator lists them.
 
     Args:
-        cfg: `master` (`host` and `port` to listen at for the learners' answers) and `slave` (those to take tasks at),
-            port 0 for any free one; `learner`, `{name: (name, host, port)}`. It may have `transport` ('flask_fs', or
+        cfg: `master` (`host` and `port` for the learners' answers) and `slave` (`host` and `port` for tasks), with
+            port 0 for a free one; `learner`, `{name: (name, host, port)}`. Optional: `transport` ('flask_fs', or
             'local' for learners and a coordinator in this process), `task_timeout` (50.0), `connect_timeout_s` (60.0)
             and `sync_period_s` (3.0).
 
@@ -111,7 +111,7 @@ class LearnerAggregator:
         [None, None, None, None]
     """
 
-    _is_closed = True  # nothing is open before the constructor has done its work
+    _is_closed = True  # until the constructor has finished
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = own = EasyDict({**_DEFAULTS, **cfg})
@@ -142,16 +142,15 @@ class LearnerAggregator:
 
     @property
     def port(self) -> int:
-        """Where it takes tasks, from `start` on."""
+        """The port for tasks; valid after `start`."""
         return self._station.port
 
     def start(self) -> None:
-        """Connect the learners, then begin to take tasks. Where that fails, it is closed.
+        """Connect the learners, then accept tasks. Closes the aggregator if that fails.
 
         Raises:
-            ConnectionError: learners of the config could not be reached, which it names; or the operator has brought
-                none in time.
-            OSError: a port is taken.
+            ConnectionError: a learner of the config cannot be reached, or the operator provides none in time.
+            OSError: a port is in use.
         """
         try:
             self._hub.start()
@@ -165,7 +164,7 @@ class LearnerAggregator:
             raise
 
     def close(self) -> None:
-        """End a task that runs, disconnect the learners, and take no more tasks. Bounded in time; idempotent.
+        """End a running task, disconnect the learners and stop accepting tasks. Bounded in time; idempotent.
 
         Raises:
             TaskFail: a learner could not end its task.
@@ -173,7 +172,7 @@ class LearnerAggregator:
         if self._is_closed:
             return
         self._is_closed = True
-        with contextlib.ExitStack() as closing:  # from the last to the first, whatever one of them raises
+        with contextlib.ExitStack() as closing:  # in reverse order, even if one raises
             closing.callback(self._station.close)
             closing.callback(self._group.close)
             closing.callback(self._hub.close)
@@ -182,14 +181,14 @@ class LearnerAggregator:
             closing.callback(self._slot.close)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # half-built, or at interpreter exit: nobody is left to tell
+        with contextlib.suppress(Exception):  # partly built, or at interpreter exit
             self.close()
 
     def serve(self, task: dict[str, Any]) -> Any:
         """Run a task of the coordinator.
 
         Raises:
-            TaskFail: it failed; what the learners said is in the result if that is why.
+            TaskFail: the task failed; its result has the learners' errors, if any.
         """
         handlers: dict[str, Handler] = {
             RESOURCE: self._resource_task,
@@ -205,16 +204,16 @@ class LearnerAggregator:
         return {**self.deal_with_get_resource(), **batched}
 
     def deal_with_get_resource(self) -> dict[str, Any]:
-        """As many GPUs as there are connected learners."""
+        """Returns the number of connected learners as the number of GPUs."""
         return {"gpu": len(self._group.seats)}
 
     def deal_with_learner_start(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Have all learners begin the task.
+        """Start the task on all learners.
 
         Raises:
-            TaskFail: there are none, or one cannot begin; then none does.
-            ConnectionError: one of the config has gone, and is not back.
-            RuntimeError: another task runs, or the aggregator is closed.
+            TaskFail: no learner is connected, or one cannot start; then the others end the task, too.
+            ConnectionError: a learner of the config is lost and does not reconnect.
+            RuntimeError: another task is running, or the aggregator is closed.
         """
         self._slot.begin(partial(self._begin, task))
         return {"message": "learner task has started"}
@@ -228,19 +227,19 @@ class LearnerAggregator:
         return GroupRun(seats, task, self._cfg.task_timeout)
 
     def deal_with_get_data(self, task: dict[str, Any]) -> dict[str, Any]:
-        """What the learners want, together; see `GroupRun.demand`."""
+        """Returns the request of the learners; see `GroupRun.demand`."""
         return self._slot.require().demand(task)
 
     def deal_with_learn(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Have the learners train on batches, each on its part; see `GroupRun.learn`."""
+        """Send the learners their parts of the batches; see `GroupRun.learn`."""
         return self._slot.require().learn(task)
 
     def deal_with_learner_close(self, task: dict[str, Any]) -> dict[str, Any]:
-        """End the task on all learners; again, it returns the same."""
+        """End the task on all learners. Idempotent; later calls return the same."""
         return self._slot.end()
 
     def deal_with_lost_coordinator(self) -> None:
-        """The coordinator has gone: end its task, in a thread. Another coordinator may come."""
+        """End the task of a lost coordinator in a thread; another coordinator may connect."""
         self._slot.abandon()
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The learners behind an aggregator, and messages to all of them at once."""
+"""The learners of an aggregator, and messages to all of them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ding.worker.transport.link import Hub, Link, Task, TaskFailed, WorkerLost, 
 
 Address = tuple[str, str, int]
 
-# When a learner has failed, so long may the others take to answer; they may well be waiting for it.
+# Seconds for the other learners to answer after one has failed; they may be waiting for it.
 _GRACE_S = 1.0
 
 
 class LearnerSeat:
-    """A connected learner; a thread of its own talks to it, one message after the other.
+    """A connected learner with a thread that sends its messages in order.
 
     Attributes:
-        is_batched: it takes many batches in one message.
-        is_lost: it takes no more messages.
+        is_batched: whether it accepts several batches in one message.
+        is_lost: whether it is disconnected.
     """
 
     def __init__(self, name: str, link: Link, resource: Mapping[str, Any]) -> None:
@@ -37,11 +37,11 @@ class LearnerSeat:
         threading.Thread(target=self._work, name=f"aggregator_{name}", daemon=True).start()
 
     def run(self, task: Task, timeout_s: float) -> Future[dict[str, Any]]:
-        """Have the learner run `task`; see `Link.run`. One that does not answer in time is lost."""
+        """Have the learner run `task`; see `Link.run`. A learner that does not answer in time is lost."""
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             if self.is_lost:
-                future.set_exception(WorkerLost(f"the learner {self.name} has gone"))
+                future.set_exception(WorkerLost(f"the learner {self.name} is disconnected"))
             else:
                 self._calls.put((task, timeout_s, future))
         return future
@@ -51,7 +51,7 @@ class LearnerSeat:
             task, timeout_s, future = call
             try:
                 result = self._link.run(task, timeout_s)
-            except BaseException as e:  # whatever it is, whoever waits is told
+            except BaseException as e:  # passed on to the waiting caller
                 if isinstance(e, WorkerLost):
                     self.close()
                 future.set_exception(e)
@@ -59,7 +59,7 @@ class LearnerSeat:
                 future.set_result(result)
 
     def close(self) -> None:
-        """Disconnect; what runs, and what waits, ends in `WorkerLost`. Idempotent."""
+        """Disconnect; running and waiting messages end with `WorkerLost`. Idempotent."""
         with self._lock:
             is_lost, self.is_lost = self.is_lost, True
             if not is_lost:
@@ -69,10 +69,10 @@ class LearnerSeat:
 
 
 class LearnerGroup:
-    """Learners that are connected; they may join and leave at any time. Thread-safe.
+    """The connected learners, which may join and leave at any time. Thread-safe.
 
     Args:
-        hub: where they are reached; it stays the caller's.
+        hub: connects to the learners; the caller closes it.
         logger: a text logger.
     """
 
@@ -85,15 +85,15 @@ class LearnerGroup:
 
     @property
     def seats(self) -> list[LearnerSeat]:
-        """Those that are connected, in the order in which they were to join."""
+        """The connected learners in the order of the requests to join."""
         with self._lock:
             return [seat for _, seat in sorted(self._seats.values(), key=lambda entry: entry[0]) if not seat.is_lost]
 
     def join_all(self, addresses: Sequence[Address], timeout_s: float) -> None:
-        """Connect learners, all at the same time.
+        """Connect learners concurrently.
 
         Raises:
-            ConnectionError: some could not be reached in time; it names them all.
+            ConnectionError: some learners cannot be reached in time; the message names all of them.
         """
         numbers = [next(self._numbers) for _ in addresses]
         attempts = {
@@ -124,7 +124,7 @@ class LearnerGroup:
         self._logger.info("the learner %s at %s:%s is connected: %s", name, host, port, resource)
 
     def leave(self, name: str) -> None:
-        """Disconnect a learner, if it is there."""
+        """Disconnect a learner, if connected."""
         with self._lock:
             _, seat = self._seats.pop(name, (0, None))
         if seat is not None:
@@ -132,12 +132,12 @@ class LearnerGroup:
             self._logger.info("the learner %s has left", name)
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        """Those of `names` that are not connected."""
+        """Returns the `names` that are not connected."""
         connected = {seat.name for seat in self.seats}
         return [name for name in names if name not in connected]
 
     def close(self) -> None:
-        """Let go of all; to be called when the hub is closed. Idempotent."""
+        """Disconnect all learners; call it after closing the hub. Idempotent."""
         with self._lock:
             self._is_closed = True
             seats = [seat for _, seat in self._seats.values()]
@@ -148,15 +148,15 @@ class LearnerGroup:
 def ask_all(
     calls: Sequence[tuple[LearnerSeat, Task]], timeout_s: float, message: str | None = None, to_the_end: bool = False
 ) -> list[dict[str, Any]]:
-    """Have each learner run its task, all at the same time; returns what they answer, in order.
+    """Have each learner run its task concurrently; returns the results in order.
 
     Args:
-        timeout_s: how long they may take.
-        message: of the failure; that of the first failed learner, if None.
-        to_the_end: whether to wait for all even when one has failed.
+        timeout_s: seconds for all learners to answer.
+        message: the message of a failure; None for that of the first failed learner.
+        to_the_end: whether to wait for all learners even if one has failed.
 
     Raises:
-        TaskFail: learners have failed, were lost, or have not answered; its `traceback` has what all of them say.
+        TaskFail: a learner failed, is lost, or did not answer; its `traceback` has all errors.
     """
     futures = [seat.run(task, timeout_s) for seat, task in calls]
     left = wait(futures, timeout_s, "ALL_COMPLETED" if to_the_end else FIRST_EXCEPTION).not_done
@@ -178,11 +178,11 @@ def ask_all(
 
 def _failure(failures: Sequence[tuple[str, BaseException]], message: str | None) -> TaskFail:
     name, error = failures[0]
-    said = error.result if isinstance(error, TaskFailed) else {}
-    message = message or f"the learner {name}: {said.get('message') or error}"
+    details = error.result if isinstance(error, TaskFailed) else {}
+    message = message or f"the learner {name}: {details.get('message') or error}"
     result = {
         "message": message,
-        "exception": said.get("exception") or type(error).__name__,
+        "exception": details.get("exception") or type(error).__name__,
         "traceback": "\n".join(str(error) for _, error in failures),
     }
     return TaskFail(result=result, message=message)

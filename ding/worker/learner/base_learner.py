@@ -1,4 +1,4 @@
-"""The training loop: it hands data to the policy and calls the hooks."""
+"""The training loop: passes data to the policy and calls the hooks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RULES = {
     "only_monitor_rank0": boolean,
     "keep_checkpoints": integer(minimum=1, optional=True),
     "hook": instance_of(Mapping),  # checked where the hooks are built
-    # read by others from the same section
+    # other modules read these from the same section
     "exp_name": anything,
     "learner_num": anything,
     "load_path": anything,
@@ -45,22 +45,23 @@ _RULES = {
 
 @LEARNER_REGISTRY.register("base")
 class BaseLearner(LearnerView):
-    """Trains a policy on the data it is given, and calls hooks before and after each iteration and the whole run.
+    """Trains a policy and calls hooks before and after each iteration and the whole run.
 
     Serial use: `call_hook('before_run')`, any number of `train(data, envstep)`, `call_hook('after_run')`. Parallel use:
-    set `get_data`, call `setup_dataloader()` and `start()`. Further attributes may be set on an instance by whoever
-    drives it. Not safe for use from several threads, but for `close`, which also ends a running `start`.
+    set `get_data`, call `setup_dataloader()` and `start()`. The caller may set further attributes on an instance. Only
+    `close` and `stop` may be called from another thread.
 
     Args:
-        cfg: see `config` for the keys and defaults. With several ranks `hook.log_reduce_after_iter` is added to it,
-            unless it is there.
+        cfg: see `config` for the keys and defaults; `keep_checkpoints` (None) is the number of the newest checkpoints
+            `iteration_<n>` to keep, None for all. With several ranks, `hook.log_reduce_after_iter` is added to it
+            if missing.
         policy: the learn mode of a policy; may also be assigned later.
-        tb_logger: a TensorBoard writer to share, left open at `close`; without one the learner makes its own.
-        dist_info: rank and world size; those of the process group by default.
+        tb_logger: a shared TensorBoard writer, which `close` leaves open; None creates one.
+        dist_info: rank and world size; by default from the process group.
 
     Raises:
-        AttributeError: `cfg` has no `hook` section, or that has an unknown key.
-        ConfigError: a value in `cfg` is of the wrong kind, or a key is misspelt.
+        AttributeError: `cfg` has no `hook` section, or the section has an unknown key.
+        ConfigError: a value in `cfg` has the wrong type or range, or a key is misspelt.
 
     Example:
         >>> import os, tempfile
@@ -86,8 +87,6 @@ class BaseLearner(LearnerView):
         "log_policy": True,
         "is_multitask_pipeline": False,
         "only_monitor_rank0": True,
-        # How many of the checkpoints iteration_<n> to keep, the newest; None keeps all.
-        "keep_checkpoints": None,
         "hook": {
             "load_ckpt_before_run": "",
             "log_show_after_iter": 100,
@@ -96,17 +95,17 @@ class BaseLearner(LearnerView):
         },
     }
 
-    # So that a learner whose construction failed can be closed.
+    # Class attributes, so that `close` works after a failed construction.
     _end_flag = True
     _is_stopping = False
     _dataloader: AsyncDataLoader | None = None
-    _data_time: Mapping[str, float] = {}  # of the batch that was fetched last
-    # Is called when a checkpoint cannot be written; without it, or if it raises, that is raised.
+    _data_time: Mapping[str, float] = {}  # of the newest batch
+    # Called with the error if a checkpoint cannot be written; None raises the error.
     on_unsaved: Callable[[OSError], Any] | None = None
 
     @classmethod
     def default_config(cls) -> EasyDict:
-        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
+        """Returns a copy of the defaults with `cfg_type` = `<ClassName>Dict`."""
         return default_config_of(cls)
 
     def __init__(
@@ -131,20 +130,23 @@ class BaseLearner(LearnerView):
     def train(
         self, data: Any, envstep: int = -1, policy_kwargs: Mapping[str, Any] | None = None
     ) -> list[dict[str, Any]]:
-        """Train on one batch; return the dicts of results of the policy, without priorities and marked entries.
+        """Train on one batch.
 
-        The hooks at `before_iter` are called once. For each dict the policy returns, its entries go to the log buffer,
-        the hooks at `after_iter` are called, and then the iteration counter moves.
+        Calls the hooks at `before_iter` once. For each dict that the policy returns, writes its entries to the log
+        buffer, calls the hooks at `after_iter`, and then increments the iteration counter.
 
         Args:
-            data: what the policy's `forward` takes; dicts, where it returns priorities.
-            envstep: env steps collected so far; a negative number keeps the one known.
-            policy_kwargs: keyword arguments for `forward`.
+            data: input of the policy's `forward`; a list of dicts if the policy returns priorities.
+            envstep: env steps collected so far; a negative number keeps the last known value.
+            policy_kwargs: keyword arguments of `forward`.
+
+        Returns:
+            The dicts of the policy, without priorities and without `[scalars]` and `[histogram]` entries.
 
         Raises:
-            AssertionError: no policy was set.
-            TypeError: the policy returned neither a dict nor a list of them.
-            FloatingPointError: a scalar it returned is NaN; no hook is called and the counter stays.
+            AssertionError: the learner has no policy.
+            TypeError: the policy returns neither a dict nor a list of dicts.
+            FloatingPointError: the policy returns a NaN; no hook is called and the counter does not change.
         """
         policy = self._require_policy()
         begin_s = perf_counter()
@@ -161,7 +163,7 @@ class BaseLearner(LearnerView):
         times = {"train_time": perf_counter() - begin_s, **self._data_time}
         self._data_time = {}
         for entry in entries:
-            for section in self._log_buffer.values():  # only now: every hook has seen what the last iteration logged
+            for section in self._log_buffer.values():  # not earlier: `before_iter` hooks read the last log
                 section.clear()
             self._log_buffer["scalar"].update(times)
             times = {}
@@ -173,7 +175,7 @@ class BaseLearner(LearnerView):
         return results
 
     def _refuse_nan(self, entries: list[LogEntries]) -> None:
-        # All are looked at before the first hook: the parameters are ruined for each of them, and must not be saved.
+        # Checked before the first hook runs: a hook must not save ruined parameters.
         for offset, entry in enumerate(entries):
             found = nan_values(entry)
             if found:
@@ -185,13 +187,13 @@ class BaseLearner(LearnerView):
 
     @auto_checkpoint
     def start(self) -> None:
-        """Train `train_iterations` batches from the dataloader, or until `close`; for parallel use.
+        """Train on `train_iterations` batches from the dataloader, or until `close`; for parallel use.
 
-        A learner that resumed from a checkpoint trains that many more, less `trained_before`. An exception, or a signal
-        that ends the process, saves a checkpoint first.
+        After resuming from a checkpoint, trains on `train_iterations - trained_before` more. Saves a checkpoint if an
+        exception or a signal ends the training.
 
         Raises:
-            RuntimeError: `setup_dataloader` was not called.
+            RuntimeError: `setup_dataloader` has not been called.
         """
         self._end_flag = False
         self._learner_done = False
@@ -200,7 +202,7 @@ class BaseLearner(LearnerView):
             if self._is_stopping:
                 break
             data = self._next_data()
-            if self._is_stopping or self._end_flag or data is None:  # ended meanwhile, or already before the start
+            if self._is_stopping or self._end_flag or data is None:  # closed meanwhile or before the start
                 break
             self.train(data)
         self._is_stopping = False
@@ -208,9 +210,9 @@ class BaseLearner(LearnerView):
         self.call_hook("after_run")
 
     def stop(self) -> None:
-        """Have a running `start` end after its present iteration, or one that follows at once; from any thread.
+        """End a running `start` after the current iteration; a later `start` ends at once. Thread-safe.
 
-        It still waits for the batch it has asked for, so whoever gives the batches must end that wait.
+        `start` still waits for the batch it has requested, so the provider of the batches must end that wait.
         """
         self._is_stopping = True
 
@@ -223,7 +225,7 @@ class BaseLearner(LearnerView):
         return data
 
     def setup_dataloader(self) -> None:
-        """Begin to fetch batches with `self.get_data(batch_size)` in the background; for parallel use.
+        """Start fetching batches with `self.get_data(batch_size)` in the background; for parallel use.
 
         Raises:
             AttributeError: the learner has no `get_data`.
@@ -247,9 +249,9 @@ class BaseLearner(LearnerView):
         )
 
     def close(self) -> None:
-        """Stop a running `start` and the dataloader; flush the TensorBoard writer, and close it if it was made here.
+        """Stop a running `start` and the dataloader; flush the TensorBoard writer, and close it unless it is shared.
 
-        Idempotent.
+        Idempotent and thread-safe.
         """
         if self._end_flag:
             return
@@ -260,14 +262,14 @@ class BaseLearner(LearnerView):
             self._log.close()
 
     def __del__(self) -> None:
-        # At interpreter exit the parts may be gone already; there is nobody left to tell.
+        # At interpreter exit, modules may be gone already; an error cannot reach a caller.
         with contextlib.suppress(Exception):
             self.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the learner is: its counters, what it has logged and not shown yet, and what its hooks hold.
+        """Returns the counters, the log that is not shown yet, and the state of the hooks.
 
-        The policy, which tells its own state, is not part of it; nor is what `start` and the dataloader work with.
+        The policy and the dataloader are not included.
         """
         return {
             "last_iter": self.train_iter,
@@ -283,19 +285,19 @@ class BaseLearner(LearnerView):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` of a learner of the same config and policy has told.
+        """Restore the state of a learner with the same config and policy.
 
         Raises:
-            ValueError: it had other hooks.
+            ValueError: the number of hooks differs.
         """
         for position, row in self._hooks.items():
-            told = state["hooks"].get(position, [])
-            if len(told) != len(row):
+            saved = state["hooks"].get(position, [])
+            if len(saved) != len(row):
                 raise ValueError(
-                    f"the learner has {len(row)} hooks at {position!r}, and the state tells of {len(told)}; register "
-                    "the same hooks as before"
+                    f"the learner has {len(row)} hooks at {position!r}, but the state has {len(saved)}; register the "
+                    "same hooks as before"
                 )
-            for hook, attributes in zip(row, told, strict=True):
+            for hook, attributes in zip(row, saved, strict=True):
                 load_attributes_state(hook, attributes)
         self._last_iter.update(int(state["last_iter"]))
         self._collector_envstep = int(state["collector_envstep"])
@@ -308,10 +310,10 @@ class BaseLearner(LearnerView):
             load_attributes_state(self._monitor, state["monitor"])
 
     def call_hook(self, name: str) -> None:
-        """Call the hooks at the position `name`, in the order of their priority.
+        """Call the hooks at the position `name` in the order of their priority.
 
         Raises:
-            KeyError: there is no such position.
+            KeyError: the position is unknown.
         """
         try:
             hooks = self._hooks[name]
@@ -321,16 +323,16 @@ class BaseLearner(LearnerView):
             hook(self)
 
     def register_hook(self, hook: LearnerHook) -> None:
-        """Add `hook`, to be called after those of its position with the same or a lower priority number."""
+        """Add `hook`; it runs after the hooks of its position with the same or a lower priority number."""
         add_learner_hook(self._hooks, hook)
 
     def save_checkpoint(self, ckpt_name: str | None = None) -> None:
-        """Save a checkpoint now, in a file called `ckpt_name`, by default `iteration_<n>.pth.tar`.
+        """Save a checkpoint now as `ckpt_name`, by default `iteration_<n>.pth.tar`.
 
-        The first `after_run` hook called `save_ckpt_after_run` does it; where the config left that out, a new one.
+        Calls the first `after_run` hook named `save_ckpt_after_run`; creates one if the config has none.
 
         Raises:
-            AssertionError: no policy was set.
+            AssertionError: the learner has no policy.
         """
         self._require_policy()
         if ckpt_name is not None:
@@ -349,11 +351,11 @@ class BaseLearner(LearnerView):
 
 
 def create_learner(cfg: EasyDict, **kwargs: Any) -> BaseLearner:
-    """Import the modules in `cfg.import_names`, then build the learner registered as `cfg.type` with `kwargs`.
+    """Import the modules in `cfg.import_names`, then build the learner registered as `cfg.type`.
 
     Raises:
         AttributeError: `cfg` has no `type`.
-        KeyError: nothing is registered under that type.
+        KeyError: the type is not registered.
     """
     import_module(cfg.get("import_names", []))
     learner: BaseLearner = LEARNER_REGISTRY.build(cfg.type, cfg=cfg, **kwargs)

@@ -1,4 +1,4 @@
-"""The hooks every learner comes with: load and save checkpoints, show the log."""
+"""The built-in hooks of a learner: load and save checkpoints, write the log."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["LoadCkptHook", "LogReduceHook", "LogShowHook", "SaveCkptHook"]
 
 
 class LoadCkptHook(LearnerHook):
-    """Loads `ext_args['load_path']` into the policy and the learner's counters; an empty path does nothing.
+    """Loads `ext_args['load_path']` into the policy and the learner's counters; does nothing if the path is empty.
 
-    Files that DI-engine wrote load too. `ext_args['trust_pickle']` (default false) also loads files that hold more than
-    tensors and plain values; such a file runs whatever code it contains.
+    Reads checkpoints of DI-engine, too. With `ext_args['trust_pickle']` (default False) it also reads files that
+    contain more than tensors and plain values; loading such a file can run code that it contains.
 
     Raises:
         KeyError: `ext_args` has no `load_path`.
-        FileNotFoundError: on the call, there is no such file.
-        TypeError: on the call, the file does not hold a dict.
+        FileNotFoundError: when called, if the file does not exist.
+        TypeError: when called, if the file does not contain a dict.
     """
 
     def __init__(self, *args: Any, ext_args: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
@@ -51,7 +51,7 @@ class LoadCkptHook(LearnerHook):
         if not os.path.isfile(path):
             raise FileNotFoundError(
                 f"hook {self._name!r}: there is no checkpoint {path!r} (looked for at {os.path.abspath(path)!r}); "
-                "correct load_ckpt_before_run in the learner's hook config, or set it to '' to begin anew"
+                "correct load_ckpt_before_run in the learner's hook config, or set it to '' to start afresh"
             )
         state = read_file(path, trust_pickle=self._trust_pickle)
         if not isinstance(state, dict):
@@ -72,18 +72,18 @@ class LoadCkptHook(LearnerHook):
 
 
 class SaveCkptHook(PeriodicHook):
-    """On rank 0, saves the policy's state with `last_iter` and `last_step` (the collector's env steps).
+    """Saves the policy's state with `last_iter` and `last_step` (the collector's env steps) on rank 0.
 
-    The file is `./<exp_name>/ckpt/iteration_<n>.pth.tar`, `ckpt_<instance_name>` where the learner is not called
-    `learner`, and has the name `engine.ckpt_name` where that is set. It appears whole or not at all, and
-    `torch.load(path, weights_only=True)` reads it.
+    The file is `./<exp_name>/ckpt/iteration_<n>.pth.tar`, or `engine.ckpt_name` if set; the folder is
+    `ckpt_<instance_name>` unless the learner is called `learner`. The write is atomic, and
+    `torch.load(path, weights_only=True)` reads the file.
 
-    Of the files `iteration_<n>` only the newest `ext_args['keep']` stay, by default `keep_checkpoints` of the learner's
-    config; None keeps all. Files of other names, such as `ckpt_best`, always stay.
+    `ext_args['keep']` is the number of the newest `iteration_<n>` files to keep, by default `keep_checkpoints` of the
+    learner's config; None keeps all. Other files, such as `ckpt_best`, are never deleted.
 
     Raises:
         ConfigError: `keep` is not an integer >= 1.
-        FloatingPointError: on the call, a tensor of the policy's state holds a NaN; nothing is written.
+        FloatingPointError: when called, if the policy's state contains a NaN; nothing is written.
     """
 
     def __init__(self, *args: Any, ext_args: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
@@ -116,25 +116,25 @@ class SaveCkptHook(PeriodicHook):
 
 
 class LogShowHook(PeriodicHook):
-    """Hands the scalars of each iteration to the monitor; every `freq` iterations writes their averages to the logs.
+    """Records the scalars of each iteration in the monitor; writes their averages every `freq` iterations.
 
-    The averages of `policy.monitor_vars()` go to the text log as a table and to TensorBoard under
-    `<instance_name>_iter/<name>_avg` and `<instance_name>_step/<name>_avg`; the newest `[histogram]` and `[scalars]`
-    entries go to TensorBoard under `<instance_name>/<key>`. Nothing happens on a rank that does not monitor.
+    The averages of `policy.monitor_vars()` are written to the text log as a table, and to TensorBoard under
+    `<instance_name>_iter/<name>_avg` and `<instance_name>_step/<name>_avg`. The newest `[histogram]` and `[scalars]`
+    entries are written to TensorBoard under `<instance_name>/<key>`. Does nothing on a rank that does not monitor.
 
-    The learner empties the log buffer before it logs the next iteration, so hooks of any priority see the newest one.
+    The learner clears the log buffer before it logs the next iteration, so hooks of any priority see the newest one.
 
     Raises:
-        TypeError: on the call, a monitored value is not a number.
+        TypeError: when called, if a monitored value is not a number.
     """
 
     def __call__(self, engine: Any) -> None:
-        """Record; show when it is due."""
+        """Record, and write if due."""
         if engine.is_monitor:
             super().__call__(engine)
 
     def observe(self, engine: Any) -> None:
-        """Record the scalars and let the monitor's clock tick."""
+        """Record the scalars and advance the monitor's clock."""
         monitor = engine.monitor
         monitor.record(engine.log_buffer["scalar"])
         monitor.time.step()
@@ -154,7 +154,7 @@ class LogShowHook(PeriodicHook):
 
 
 def _by_name(values: Any) -> dict[str, Any]:
-    """One named number per curve; a sequence's numbers are named after their index."""
+    """Returns one named number per curve; numbers of a sequence are named by their index."""
     if isinstance(values, Mapping):
         return {str(name): value for name, value in values.items()}
     return {str(index): value for index, value in enumerate(np.asarray(values).ravel().tolist())}

@@ -1,4 +1,4 @@
-"""Where checkpoints lie, and what stands in them."""
+"""The folder and the content of checkpoints."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ import torch
 from ding.torch_utils.training_guard import refuse_nan
 from ding.utils.default_helper import one_time_warning
 
-# What `torch.load(weights_only=True)` restores as it was written.
+# Types that `torch.load(weights_only=True)` restores unchanged.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor, torch.nn.Parameter, torch.Size)
 _PLAIN_TORCH = (torch.dtype, torch.device)
 
 _ITERATION = re.compile(r"iteration_(\d+)\.pth\.tar")
 
-# Key of what a learner adds to its checkpoints, see `LearnerView.ckpt_extra`. It is not for policies.
+# The key of `LearnerView.ckpt_extra` in a checkpoint; policies do not see it.
 EXTRA = "learner"
-# Key, in there, of the statistics with which the envs of a training normalize.
+# The key, in `ckpt_extra`, of the normalization statistics of the training's envs.
 NORMALIZATION = "normalization"
-# Key, in there, of mean and deviation of the observations of a data set, with which the envs of a training normalize.
+# The key, in `ckpt_extra`, of the mean and deviation of a data set's observations, used to normalize envs.
 OFFLINE_STATS = "offline_stats"
 
 
 def checkpoint_folder(engine: Any) -> str:
-    """The folder of a learner's checkpoints: `ckpt`, or `ckpt_<instance_name>` where it is not called `learner`."""
+    """Returns the folder of a learner's checkpoints: `ckpt`, or `ckpt_<instance_name>` unless called `learner`."""
     folder = "ckpt" if engine.instance_name == "learner" else f"ckpt_{engine.instance_name}"
     return os.path.join(".", engine.exp_name, folder)
 
 
 def delete_old_checkpoints(folder: str, keep: int, newest: str) -> None:
-    """Delete files `iteration_<n>.pth.tar` until `keep` are left, those with the smallest n first; never `newest`."""
+    """Delete files `iteration_<n>.pth.tar`, smallest n first, until `keep` are left; never delete `newest`."""
     found = [(int(match[1]), match[0]) for match in map(_ITERATION.fullmatch, os.listdir(folder)) if match]
     if all(name != newest for _, name in found):
         return
@@ -47,10 +47,10 @@ def delete_old_checkpoints(folder: str, keep: int, newest: str) -> None:
 
 
 def checkpoint_state(engine: Any) -> dict[str, Any]:
-    """The policy's state, with `last_iter` and `last_step` (the collector's env steps), and what the learner adds.
+    """Returns the policy's state with `last_iter`, `last_step` (the collector's env steps) and the learner's extras.
 
     Raises:
-        FloatingPointError: a tensor of the policy's state holds a NaN.
+        FloatingPointError: the policy's state contains a NaN.
     """
     own = engine.policy.state_dict()
     refuse_nan(own, f"at train_iter {engine.train_iter}")
@@ -60,15 +60,15 @@ def checkpoint_state(engine: Any) -> dict[str, Any]:
 
 
 def normalization_of(state: Mapping[str, Any]) -> Any:
-    """The statistics with which the envs of the training normalized, of a checkpoint's content; None without any."""
+    """Returns the normalization statistics of the training's envs from a checkpoint's content; None if missing."""
     return state.get(EXTRA, {}).get(NORMALIZATION)
 
 
 def plain_state(state: Any, where: str = "state") -> Any:
-    """`state` with numpy scalars as Python numbers, numpy arrays as tensors, and dicts of foreign classes as dicts.
+    """Returns `state` with numpy scalars as Python numbers, numpy arrays as tensors, and mappings as dicts.
 
-    Nothing of `state` is changed; parts that are plain already are passed on as they are, tensors share their memory.
-    What torch could read only by unpickling stays, with one warning that names it.
+    `state` is not modified. Plain parts are not copied; tensors share memory. Objects that torch can read only by
+    unpickling are kept, with one warning that names them.
     """
     kind = type(state)
     if kind in _PLAIN or isinstance(state, _PLAIN_TORCH):
@@ -91,7 +91,7 @@ def plain_state(state: Any, where: str = "state") -> Any:
 def _plain_mapping(state: Mapping[Any, Any], where: str) -> Mapping[Any, Any]:
     items = {plain_state(key, where): plain_state(value, f"{where}[{key!r}]") for key, value in state.items()}
     if type(state) is OrderedDict:
-        # A module's state_dict carries format versions in an attribute: it is kept whole if nothing had to change.
+        # A module's state_dict has format versions in an attribute: return the object itself if nothing changed.
         is_same = all(new is old for new, old in zip(items.values(), state.values(), strict=True))
         return state if is_same else OrderedDict(items)
     return items

@@ -1,4 +1,4 @@
-"""What a learner hook is, and the one mechanism for "every n iterations"."""
+"""The base classes of learner hooks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PER_ITERATION = ("before_iter", "after_iter")
 
 
 class Hook(ABC):
-    """A callable with a name and a priority; a lower priority is called earlier.
+    """A callable with a name and a priority; a lower priority runs earlier.
 
-    Keyword arguments beyond the two are accepted and ignored, so that a subclass may leave out `ext_args`.
+    Other keyword arguments are ignored, so that a subclass need not declare `ext_args`.
 
     Raises:
         AssertionError: the priority is negative.
@@ -29,28 +29,28 @@ class Hook(ABC):
 
     @property
     def name(self) -> str:
-        """The name, by which a learner finds the hook; several hooks may share one."""
+        """The name by which a learner finds the hook; need not be unique."""
         return self._name
 
     @property
     def priority(self) -> float:
-        """The rank among the hooks of one position; lower is earlier."""
+        """The priority among the hooks of a position; lower runs earlier."""
         return self._priority
 
     @abstractmethod
     def __call__(self, engine: Any) -> Any:
-        """Act on `engine`, the learner that calls."""
+        """Act on `engine`, the learner."""
         raise NotImplementedError
 
 
 class LearnerHook(Hook):
     """A hook that a learner calls at `position`.
 
-    `before_run` and `after_run` surround a whole training; `before_iter` is called once per `train`, `after_iter` once
-    per dict of results that the policy returned, before the iteration counter moves.
+    `before_run` and `after_run` surround a training. `before_iter` hooks run once per `train`; `after_iter` hooks run
+    once per dict that the policy returns, before the iteration counter is incremented.
 
     Raises:
-        AssertionError: an unknown position.
+        AssertionError: the position is unknown.
 
     Example:
         >>> class CountHook(LearnerHook):
@@ -75,15 +75,15 @@ class LearnerHook(Hook):
 
     @property
     def position(self) -> str:
-        """Where in the training the hook is called."""
+        """The position at which the learner calls the hook."""
         return self._position
 
 
 class PeriodicHook(LearnerHook):
-    """A hook that acts in every `ext_args['freq']`-th iteration (default 1), the first of them iteration 0.
+    """A hook that acts every `ext_args['freq']` iterations (default 1), beginning with iteration 0.
 
-    A subclass writes `act`, and `observe` for what it needs in every iteration. At `before_run` and `after_run`, which
-    come once, the hook always acts.
+    A subclass defines `act`, and `observe` if it needs every iteration. At `before_run` and `after_run` the hook always
+    acts.
 
     Raises:
         ConfigError: `freq` is not an integer >= 1.
@@ -101,15 +101,15 @@ class PeriodicHook(LearnerHook):
         self._freq = int(freq)
 
     def __call__(self, engine: Any) -> None:
-        """Observe, and act when it is due."""
+        """Call `observe`, and `act` if due."""
         self.observe(engine)
         if engine.train_iter % self._freq == 0 or self._position not in _PER_ITERATION:
             self.act(engine)
 
     def observe(self, engine: Any) -> None:  # noqa: B027 - optional for subclasses
-        """Called at every call, before `act`."""
+        """Called in every iteration, before `act`."""
 
     @abstractmethod
     def act(self, engine: Any) -> None:
-        """Called when the hook is due."""
+        """Called every `freq` iterations."""
         raise NotImplementedError

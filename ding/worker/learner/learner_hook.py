@@ -1,4 +1,4 @@
-"""The ordered hook table of a learner: built from config, extended, merged, shown."""
+"""The hook table of a learner: build it from a config, extend, merge and print it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     "simplified_hook_mapping",
 ]
 
-# Each position's hooks in the order of their calls: by priority, equal ones as they were added.
+# The hooks of each position in the order in which they run: by priority, then by insertion.
 HookTable = dict[str, list[LearnerHook]]
 
 hook_mapping: dict[str, type[LearnerHook]] = {
@@ -44,7 +44,7 @@ hook_mapping: dict[str, type[LearnerHook]] = {
 
 
 def find_char(s: str, flag: str, num: int, reverse: bool = False) -> int:
-    """The index of the `num`-th `flag` in `s`, counted from the end if `reverse`; -1 where there are fewer.
+    """Returns the index of the `num`-th `flag` in `s`, counted from the end if `reverse`; -1 if there are fewer.
 
     Raises:
         AssertionError: `num` is not positive.
@@ -60,7 +60,7 @@ def find_char(s: str, flag: str, num: int, reverse: bool = False) -> int:
 def _simplified(
     type_name: str, name: str, priority: float, position: str, arg: str | None = None
 ) -> Callable[[Any], LearnerHook]:
-    """A builder `value -> hook`; the class is looked up when it builds, so that it can be registered anew."""
+    """Returns a function that builds a hook of a value; it looks up the class at each call."""
 
     def build(value: Any) -> LearnerHook:
         ext_args = EasyDict() if arg is None else EasyDict({arg: value})
@@ -77,7 +77,7 @@ simplified_hook_mapping: dict[str, Callable[[Any], LearnerHook]] = {
     "log_reduce_after_iter": _simplified("log_reduce", "log_reduce_after_iter", 10, "after_iter"),
 }
 
-# Keys whose value only says whether the hook is wanted.
+# Keys whose value is True or False.
 _SWITCHES = ("save_ckpt_after_run", "log_reduce_after_iter")
 
 _FULL_FORM: dict[str, Rule] = {
@@ -92,16 +92,16 @@ _FULL_FORM: dict[str, Rule] = {
 def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> HookTable:
     """Build the hooks of a `hook` config section, `{key: value}`.
 
-    A value is either that of a simplified key (a path for `load_ckpt_before_run`, a number of iterations for
-    `log_show_after_iter` and `save_ckpt_after_iter`, true or false for `save_ckpt_after_run` and
-    `log_reduce_after_iter`), or, under any key, the full form
-    `EasyDict(name=, type=, priority=100, position=, ext_args={})` of a type in `hook_mapping`.
+    A simplified key takes a plain value: a path for `load_ckpt_before_run`, a number of iterations for
+    `log_show_after_iter` and `save_ckpt_after_iter`, True or False for `save_ckpt_after_run` and
+    `log_reduce_after_iter`. Any key takes the full form, `EasyDict(name=, type=, priority=100, position=, ext_args={})`
+    with a type of `hook_mapping`.
 
     Raises:
-        AttributeError: an unknown simplified key; a full form that lacks a field or is no EasyDict.
-        KeyError: an unknown `type`.
-        AssertionError: an unknown position or a negative priority.
-        ConfigError: a value is of the wrong kind, for instance `freq` 0.
+        AttributeError: a simplified key is unknown, or a full form lacks a field or is not an EasyDict.
+        KeyError: the `type` is unknown.
+        AssertionError: the position is unknown or the priority is negative.
+        ConfigError: a value has the wrong type or range, such as `freq` 0.
 
     Example:
         >>> hooks = build_learner_hook_by_cfg({"log_show_after_iter": 100, "save_ckpt_after_run": True})
@@ -144,19 +144,19 @@ def _unknown_key(key: str) -> str:
 
 
 def add_learner_hook(hooks: HookTable, hook: LearnerHook) -> None:
-    """Insert `hook` in place, after those of its position with the same or a lower priority number.
+    """Insert `hook` in place, after the hooks of its position with the same or a lower priority number.
 
     Raises:
-        AssertionError: `hook` is not a hook.
+        AssertionError: `hook` is not a `Hook`.
     """
     if not isinstance(hook, Hook):
-        raise AssertionError(f"a LearnerHook is needed, not {hook!r}")
+        raise AssertionError(f"hook must be a LearnerHook, not {hook!r}")
     row = hooks[hook.position]
     row.insert(bisect_right(row, hook.priority, key=lambda other: other.priority), hook)
 
 
 def merge_hooks(hooks1: HookTable, hooks2: HookTable) -> HookTable:
-    """A new table with the hooks of both; of equal priority, those of `hooks1` come first.
+    """Returns a new table with the hooks of both; hooks of `hooks1` precede hooks of `hooks2` of equal priority.
 
     Raises:
         AssertionError: the tables have different positions.
@@ -167,9 +167,9 @@ def merge_hooks(hooks1: HookTable, hooks2: HookTable) -> HookTable:
 
 
 def register_learner_hook(name: str, hook_type: type[LearnerHook]) -> None:
-    """Make `hook_type` known to the config as type `name`; an earlier entry of that name is replaced.
+    """Register `hook_type` as the type `name` of hook configs; replaces an existing entry.
 
-    The simplified keys follow: after registering `log_show` anew, `log_show_after_iter` builds the new class.
+    Simplified keys use the registered classes: after registering `log_show`, `log_show_after_iter` builds that class.
 
     Raises:
         TypeError: `hook_type` is not a class.
@@ -189,6 +189,6 @@ def register_learner_hook(name: str, hook_type: type[LearnerHook]) -> None:
 
 
 def show_hooks(hooks: HookTable) -> None:
-    """Write the class names of the hooks, one line per position, to standard output."""
+    """Print the class names of the hooks, one line per position."""
     for position, row in hooks.items():
         sys.stdout.write(f"{position}: {', '.join(type(hook).__name__ for hook in row) or '-'}\n")

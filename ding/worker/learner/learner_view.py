@@ -1,4 +1,4 @@
-"""What hooks and drivers see of a learner: who it is, how far it got, where it writes."""
+"""The properties of a learner that hooks and pipelines use."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MONITOR_EXPIRE_TICKS = 10
 
 
 class LearnerView:
-    """The state of a learner, and its properties; `BaseLearner` adds the training."""
+    """The state and the properties of a learner; `BaseLearner` adds the training loop."""
 
-    # None until it is open, so that a learner whose construction failed can be closed.
+    # A class attribute, so that `close` works after a failed construction.
     _log: WorkerLog | None = None
 
     def __init__(
@@ -42,25 +42,25 @@ class LearnerView:
         self._collector_envstep = 0
         self._priority_info: dict[str, Any] = {}
         self._ckpt_name: str | None = None
-        # Goes into each checkpoint, if there is anything: for whoever drives the learner, not for the policy.
+        # Added to each checkpoint if not empty; for the pipeline, not for the policy.
         self.ckpt_extra: dict[str, Any] = {}
-        # Batches of the run that `start` continues which another learner has trained.
+        # Batches that another learner trained on in the run that `start` continues.
         self.trained_before = 0
         self._learner_done = False
         self._policy: Any = None
         self._monitor: TickMonitor | None = None
 
     def info(self, s: str) -> None:
-        """Write `s` to the text log, after the rank."""
+        """Write `s` to the text log, prefixed with the rank."""
         self._logger.info(f"[RANK{self._rank}]: {s}")
 
     def debug(self, s: str) -> None:
-        """Write `s` to the text log at level DEBUG, after the rank."""
+        """Write `s` to the text log at level DEBUG, prefixed with the rank."""
         self._logger.debug(f"[RANK{self._rank}]: {s}")
 
     @property
     def policy(self) -> Any:
-        """The learn mode of a policy, or None. Assigning one begins a new monitor."""
+        """The learn mode of a policy, or None. Assigning one creates a new monitor."""
         return self._policy
 
     @policy.setter
@@ -76,20 +76,20 @@ class LearnerView:
         """The averages of the logged scalars.
 
         Raises:
-            AttributeError: no policy was set yet, or this rank does not monitor.
+            AttributeError: the learner has no policy, or this rank does not monitor.
         """
         if self._monitor is None:
-            raise AttributeError("the learner has no monitor: it comes with a policy, on a rank that monitors")
+            raise AttributeError("the learner has no monitor: assign a policy first, on a rank that monitors")
         return self._monitor
 
     @property
     def is_monitor(self) -> bool:
-        """Whether this rank averages and writes TensorBoard: rank 0, or each where `only_monitor_rank0` is false."""
+        """Whether this rank logs averages and TensorBoard: rank 0, or every rank unless `only_monitor_rank0`."""
         return self._rank == 0 or not self.only_monitor_rank0
 
     @property
     def learn_info(self) -> dict[str, Any]:
-        """`learner_step` (iterations so far), `priority_info`, and `learner_done` (whether `start` came to its end)."""
+        """`learner_step` (iterations so far), `priority_info`, and `learner_done` (whether `start` has finished)."""
         return {
             "learner_step": self._last_iter.val,
             "priority_info": self._priority_info,
@@ -98,9 +98,9 @@ class LearnerView:
 
     @property
     def priority_info(self) -> dict[str, Any]:
-        """What the last `train` gives to a buffer's `update`: `priority`, `replay_buffer_idx`, `replay_unique_id`.
+        """The argument of a buffer's `update`: `priority`, `replay_buffer_idx` and `replay_unique_id`.
 
-        Empty where the policy returned no priorities.
+        Empty if the last `train` returned no priorities.
         """
         return self._priority_info
 
@@ -110,17 +110,17 @@ class LearnerView:
 
     @property
     def last_iter(self) -> CountVar:
-        """The iteration counter itself, which hooks may set."""
+        """The iteration counter; hooks may set it."""
         return self._last_iter
 
     @property
     def train_iter(self) -> int:
-        """Iterations so far; in an `after_iter` hook the number of the present one, from 0."""
+        """Iterations so far; in an `after_iter` hook the index of the current iteration, from 0."""
         return self._last_iter.val
 
     @property
     def collector_envstep(self) -> int:
-        """Env steps that were collected when the data came, as far as known."""
+        """Env steps that were collected when the last batch was sampled; 0 if unknown."""
         return self._collector_envstep
 
     @collector_envstep.setter
@@ -129,7 +129,7 @@ class LearnerView:
 
     @property
     def log_buffer(self) -> dict[str, Any]:
-        """What the present iteration logged: a dict each of `scalar`, `scalars` and `histogram`."""
+        """The log of the current iteration: a dict each for `scalar`, `scalars` and `histogram`."""
         return self._log_buffer
 
     @log_buffer.setter
@@ -138,7 +138,7 @@ class LearnerView:
 
     @property
     def ckpt_name(self) -> str | None:
-        """The file name of the next checkpoint; None for the usual `iteration_<n>.pth.tar`."""
+        """The file name of the next checkpoint; None for `iteration_<n>.pth.tar`."""
         return self._ckpt_name
 
     @ckpt_name.setter
@@ -147,7 +147,7 @@ class LearnerView:
 
     @property
     def worker_log(self) -> WorkerLog:
-        """Where the learner writes: text and TensorBoard, the latter also under both axes at once."""
+        """The text and TensorBoard logs; `scalars` writes under both axes."""
         assert self._log is not None
         return self._log
 
@@ -168,15 +168,15 @@ class LearnerView:
 
     @property
     def instance_name(self) -> str:
-        """The name among the learners of one experiment."""
+        """The name of this learner within the experiment."""
         return self._instance_name
 
     @property
     def rank(self) -> int:
-        """The number of this process in a distributed training, from 0."""
+        """The index of this process in distributed training, from 0."""
         return self._rank
 
     @property
     def world_size(self) -> int:
-        """The number of processes in a distributed training."""
+        """The number of processes in distributed training."""
         return self._world_size

@@ -1,4 +1,4 @@
-"""Sorts what a policy returned from one iteration into the kinds that are logged differently."""
+"""Sorts the results of a policy by how they are logged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ding.utils.data.samples import Kind, Samples
 
 
 class LogEntries(NamedTuple):
-    """The log of one iteration: averaged numbers, groups of curves, distributions; no tensors or numpy values."""
+    """The log of one iteration: numbers, groups of curves, and distributions, without tensors and numpy values."""
 
     scalar: dict[str, Any]
     scalars: dict[str, Any]
@@ -20,7 +20,7 @@ class LogEntries(NamedTuple):
 
 
 def take_priority_info(results: list[dict[str, Any]], data: Any) -> dict[str, Any]:
-    """Take the priorities out of the last of `results` and name the buffer's items they are for; {} without."""
+    """Pop the priorities from the last of `results`; return them with the ids of their items, {} if missing."""
     priority = results[-1].pop("priority", None) if results else None
     if priority is None:
         return {}
@@ -28,7 +28,7 @@ def take_priority_info(results: list[dict[str, Any]], data: Any) -> dict[str, An
 
 
 def _values_of(key: str, data: Any) -> Sequence[Any]:
-    """What the samples `data` have under `key`, None where they have no such key."""
+    """Returns the values of `key` in the samples `data`, None if missing."""
     columns = data.columns if isinstance(data, Samples) else None
     if columns is None:
         return [item.get(key) for item in data]
@@ -40,8 +40,10 @@ def _values_of(key: str, data: Any) -> Sequence[Any]:
 
 
 def sort_out(results: dict[str, Any]) -> LogEntries:
-    """Sort `results` by key: one that contains `[scalars]` or `[histogram]` is popped from it and goes, under the text
-    after its last `]`, to that kind; the others stay and are scalar.
+    """Sort `results` by key.
+
+    A key that contains `[scalars]` or `[histogram]` is popped and logged as that kind, under the text after its last
+    `]`. The other keys stay and are logged as scalars.
     """
     entries = LogEntries({}, {}, {})
     marked = [key for key in results if "[scalars]" in key or "[histogram]" in key]
@@ -54,7 +56,7 @@ def sort_out(results: dict[str, Any]) -> LogEntries:
 
 
 def nan_values(entries: LogEntries) -> dict[str, Any]:
-    """The scalars that are NaN or contain one."""
+    """Returns the scalars that are or contain NaN."""
     return {
         key: value
         for key, value in entries.scalar.items()
@@ -64,7 +66,7 @@ def nan_values(entries: LogEntries) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Tensors and numpy values as Python numbers (where they hold one) or lists."""
+    """Returns tensors and numpy values as Python numbers (if they have one element) or lists."""
     if isinstance(value, torch.Tensor):
         return value.item() if value.numel() == 1 else value.tolist()
     if isinstance(value, np.ndarray | np.generic):

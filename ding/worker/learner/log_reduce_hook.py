@@ -1,4 +1,4 @@
-"""The mean of the logged values over all ranks of a distributed training."""
+"""The mean of the logged values over all ranks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MIN_SIZE = 256
 class LogReduceHook(LearnerHook):
     """Replaces every number in the log buffer by its mean over the ranks, with one all-reduce per call.
 
-    Numbers become floats; tuples, arrays and tensors become lists. A key that starts with `noreduce_` keeps its value.
+    Numbers become floats; tuples, arrays and tensors become lists. Values of keys that start with `noreduce_` stay.
 
     Raises:
-        TypeError: on the call, a value is neither a number nor a dict, sequence, array or tensor of numbers.
-        RuntimeError: on the call, the ranks logged different keys or lengths.
+        TypeError: when called, if a value is neither a number nor a dict, sequence, array or tensor of numbers.
+        RuntimeError: when called, if the ranks logged different keys or lengths.
     """
 
     def __call__(self, engine: Any) -> None:
@@ -40,7 +40,7 @@ class LogReduceHook(LearnerHook):
 
 
 class _Pack:
-    """The numbers of a nested structure in one row, headed by a checksum of where they stood."""
+    """The numbers of a nested structure in one row, after a checksum of their paths."""
 
     def __init__(self) -> None:
         self._values = [0.0]
@@ -52,10 +52,10 @@ class _Pack:
         return value
 
     def all_mean(self) -> list[float]:
-        """The means over all ranks, in the order of the `add`s, followed by padding."""
+        """Returns the means over all ranks in the order of the `add` calls, then padding."""
         self._values[0] = float(self._checksum)
-        # Gloo aborts the process where the ranks' sizes differ. Rounded up they rarely do.
-        # The checksum finds what differs within one size.
+        # Gloo aborts the process if the sizes of the ranks differ; rounding up makes that rare.
+        # The checksum finds differences within one size.
         packed = torch.zeros(max(_MIN_SIZE, 1 << (len(self._values) - 1).bit_length()), dtype=torch.float64)
         packed[: len(self._values)] = torch.tensor(self._values, dtype=torch.float64)
         allreduce(packed)
@@ -69,7 +69,7 @@ class _Pack:
 
 
 def _walk(node: Any, path: str, visit: Callable[[float, str], float]) -> Any:
-    """A copy of `node` with each number replaced by `visit(number, path)`, always in the same order."""
+    """Returns a copy of `node` with each number replaced by `visit(number, path)`, in a fixed order."""
     if isinstance(node, Mapping):
         return {
             key: value if str(key).startswith(_KEPT_PREFIX) else _walk(value, f"{path}/{key}", visit)

@@ -1,4 +1,4 @@
-"""The averages of what a learner logs, on a clock that ticks once per iteration."""
+"""Running averages of the values that a learner logs, over a clock that ticks once per iteration."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
 
 
 class TickMonitor(LoggedModel):
-    """Keeps the recent values of each declared name: `monitor.<name> = number` records one at the present tick.
+    """Keeps the recent values of each declared name; `monitor.<name> = number` records one at the current tick.
 
-    `monitor.avg[name]()` is the mean of the values in range, 0 where there is none; `monitor.val[name]()` the newest of
-    them, an IndexError where there is none. A value counts once the clock moved on from its tick; with `expire` 10 and
-    one value a tick that makes the last 11.
+    `monitor.avg[name]()` is the mean of the values in range, 0 if there are none. `monitor.val[name]()` is the newest
+    value; it raises IndexError if there are none. A value counts after the next tick: with `expire` 10 and one value
+    per tick, the mean is over the last 11.
 
     Example:
         >>> monitor = TickMonitor(TickTime(), expire=10)
@@ -40,10 +40,10 @@ class TickMonitor(LoggedModel):
             self.register_attribute_value("val", name, partial(self._newest, name))
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """Record one value for each name; undeclared names are kept aside, of any type.
+        """Record one value for each name; values of undeclared names are kept separately and may have any type.
 
         Raises:
-            TypeError: the value of a declared name is not a number, nor a tensor, array or list of one.
+            TypeError: the value of a declared name is not a number or a tensor, array or list with one element.
         """
         for name, value in values.items():
             setattr(self, name, value)
@@ -58,18 +58,16 @@ _RESERVED = {"avg", "val", "range_values", *(name for name in dir(TickMonitor) i
 
 
 def get_simple_monitor_type(properties: Iterable[str] = ()) -> type[TickMonitor]:
-    """`TickMonitor` where `properties` is empty, else a subclass that also declares those names and `sample_count`.
+    """Returns `TickMonitor`, or if there are `properties`, a subclass that declares them and `sample_count`, too.
 
     Raises:
-        ValueError: a property has the name of a part of the monitor, such as `time` or `avg`.
+        ValueError: a property has a reserved name, such as `time` or `avg`.
     """
     names = list(properties)
     if not names:
         return TickMonitor
     taken = sorted(_RESERVED.intersection(names))
     if taken:
-        raise ValueError(
-            f"a policy cannot monitor {', '.join(taken)}: the monitor uses the name itself; log it under another"
-        )
+        raise ValueError(f"a policy cannot monitor {', '.join(taken)}: the name is reserved; use another")
     body = {name: LoggedValue(float) for name in (*_BASE_NAMES, "sample_count", *names)}
     return type("SimpleTickMonitor", (TickMonitor,), body)

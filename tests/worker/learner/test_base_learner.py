@@ -527,7 +527,7 @@ def test_a_learner_that_takes_over_a_state_logs_what_the_other_would_have_logged
 def test_a_state_of_a_learner_with_other_hooks_is_refused():
     one, other = make_learner(FakePolicy()), make_learner(FakePolicy())
     other.register_hook(Smoothed("smooth", 5, position="after_iter"))
-    with pytest.raises(ValueError, match="has . hooks at 'after_iter', and the state tells of .; register the same"):
+    with pytest.raises(ValueError, match="has . hooks at 'after_iter', but the state has .; register the"):
         other.load_state_dict(one.state_dict())
     for learner in (one, other):
         learner.close()

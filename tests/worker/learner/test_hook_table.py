@@ -202,7 +202,7 @@ def test_a_hook_is_inserted_after_those_of_equal_priority():
 
 
 def test_only_hooks_are_added():
-    with pytest.raises(AssertionError, match="LearnerHook is needed"):
+    with pytest.raises(AssertionError, match="must be a LearnerHook"):
         add_learner_hook({}, print)
 
 
