@@ -1,4 +1,4 @@
-"""Who acts in a rollout: one policy for all envs."""
+"""Actors of a rollout: one policy acts in all envs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SoloActor:
     """One policy (a mode namedtuple, or any object with `forward` and `reset`) acts in every env.
 
     Args:
-        policy: who acts.
+        policy: the policy that acts.
         float_obs: give it float32 tensors instead of the observations as they are.
     """
 
@@ -78,7 +78,7 @@ class StateActor(SoloActor):
         return {"states": dict(self.states) if can_pack(self.states) else None, "ended": sorted(self.ended)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Go on from what `state_dict` has told; return why that is not exact."""
+        """Restore a state of `state_dict`; return the reasons why it is not restored exactly."""
         self.states, self.ended = dict(state["states"] or {}), set(state["ended"])
         return [] if state["states"] is not None else ["the latent states of the policy are not made of plain values"]
 

@@ -39,7 +39,7 @@ class BaseParallelCollector(ABC):
         ready observations -> _policy_inference -> _env_step -> _process_timestep -> _iter_after_hook
 
     The rollout copies what the envs return before they may write into it again, refuses NaN, and resets envs that
-    return an abnormal step; `_process_timestep` is told of that step, too.
+    return an abnormal step; `_process_timestep` receives that step, too.
 
     Args:
         cfg: needs `eval_flag`, `exp_name` and `print_freq`.
@@ -89,7 +89,7 @@ class BaseParallelCollector(ABC):
         self._logger: Any = build_logger(folder, self._cfg.get("log_name") or self._collector_uid, need_tb=False)[0]
 
     def _setup_timer(self) -> None:
-        """Begin to measure rounds: what is put into `_log_buffer` during a round, `_monitor` averages."""
+        """Begin to measure rounds: `_monitor` averages the values that are put into `_log_buffer` during a round."""
         self._log_buffer: Any = build_log_buffer()
         self._monitor: Any = CollectorMonitor(TickTime(), expire=2 * self._cfg.print_freq)
 
@@ -182,7 +182,7 @@ class BaseParallelCollector(ABC):
         return obs.seen(as_float=True)
 
     def _bare_output(self, action: Any) -> Any:
-        """What a policy would have returned for an env, where `_policy_inference` tells its action only."""
+        """The output of a policy for an env whose action is all that `_policy_inference` returned."""
         return {"action": action}
 
     def _iter_after_hook(self) -> None:
@@ -205,7 +205,7 @@ class BaseParallelCollector(ABC):
             self.error(f"the round under way has not ended within {_ROUND_TIMEOUT_S:g} s; it is left to itself")
 
     def __del__(self) -> None:
-        # At interpreter exit the parts may be gone already; there is nobody left to tell.
+        # At interpreter exit the attributes may be gone already, and there is no caller to raise an error to.
         with contextlib.suppress(Exception):
             self.close()
 
@@ -216,11 +216,11 @@ class BaseParallelCollector(ABC):
         """End and join helper threads; called more than once, and also if none was started."""
 
     def _reset_policy(self, env_ids: Sequence[int] | None) -> None:  # noqa: B027 overriding it is optional
-        """The episodes of these envs, or of all, have ended or are void; called after `_listeners` were told."""
+        """The episodes of these envs, or of all, have ended or are void; called after `_listeners`."""
 
     @abstractmethod
     def get_finish_info(self) -> dict[str, Any]:
-        """What the commander is told at the end of the task."""
+        """The message to the commander at the end of the task."""
 
     @abstractmethod
     def __repr__(self) -> str: ...

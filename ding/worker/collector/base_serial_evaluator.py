@@ -60,7 +60,7 @@ class ISerialEvaluator(ABC):
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> Any:
-        """Evaluate, save a new best checkpoint, and tell whether training may stop."""
+        """Evaluate, save a new best checkpoint, and return whether training may stop."""
         raise NotImplementedError
 
 
@@ -175,7 +175,8 @@ class VectorEvalMonitor:
         return sum(len(rewards) for rewards in self._reward.values())
 
     def get_episode_info(self) -> dict[str, Any] | None:
-        """Lists of what the episodes reported, by key, in the order of `get_episode_return`; None if nothing was.
+        """Lists of the values that the episodes reported, by key, in the order of `get_episode_return`; None if
+        there are none.
 
         A key that only some episodes reported has a shorter list. A key whose values are all numbers also gets
         `<key>_mean`.

@@ -1,4 +1,4 @@
-"""What the envs of a round returned or did, as columns: copies that no env writes into."""
+"""Observations, rewards and actions of the envs of a round, as columns: copies that no env writes into."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Batch:
         return self._rows
 
     def seen(self, as_float: bool = False) -> EnvBatch:
-        """What a policy is given: the items as they are, or as float32 tensors."""
+        """The input of a policy: the items unchanged, or as float32 tensors."""
         stacked = _stacked(self.node)
         if not as_float:
             return EnvBatch(self.env_ids, lambda: self.rows, stacked)
@@ -77,7 +77,7 @@ class Batch:
         return Batch(env_ids, map_node(lambda column: column.take(index).compact(), self.node))
 
     def of_player(self, player: int) -> Batch:
-        """What is one player's, where each item holds something for each player, by index; the same at each call.
+        """The entries of one player, if each item holds one for each player, by index; the same batch at each call.
 
         Raises:
             ValueError: an item holds nothing for this player.
@@ -108,9 +108,9 @@ class Steps:
     Attributes:
         env_ids: the envs that stepped.
         raw: their timesteps as the envs returned them.
-        obs: what they were acted on with.
-        output: what the policy returned, by env, of these envs at least.
-        next_obs, rewards: copies of what the timesteps hold.
+        obs: the observations that the policy acted on.
+        output: the policy's output by env; it may hold further envs.
+        next_obs, rewards: copies of those in the timesteps.
         ends: whether the episode of each env has ended.
     """
 
@@ -128,7 +128,7 @@ class Steps:
         self._player: int | None = None
 
     def of_player(self, player: int, output: Mapping[int, Any]) -> Steps:
-        """What is one player's; an episode ends for all players at once, whatever their own `done` says.
+        """The steps of one player; an episode ends for all players at once, whatever their own `done` is.
 
         Raises:
             ValueError: an env returned nothing for this player.
@@ -253,7 +253,7 @@ def _tensor_rows(tensors: Any, count: int) -> list[Any]:
 
 
 def _nan_place(node: Node, path: str = "") -> tuple[int, str] | None:
-    """(row, path within the item) of a NaN; None where there is none."""
+    """(row, path within the item) of a NaN; None if there is none."""
     if isinstance(node, Column):
         if node.kind is Kind.OBJECT:
             for row, item in enumerate(node.data):

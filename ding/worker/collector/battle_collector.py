@@ -1,4 +1,4 @@
-"""What the collectors of battles share: a policy and a trajectory cutter for each player."""
+"""Base of the collectors of battles: a policy and a trajectory cutter for each player."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BattleCollector(SerialCollector):
 
     @abstractmethod
     def _cutter_of(self, policy: Any) -> TrajectoryCutter:
-        """What cuts the trajectories of this player."""
+        """The cutter of this player's trajectories."""
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
         cutters = [

@@ -61,7 +61,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> tuple[bool, list[list[dict[str, Any]]]]:
-        """Play the episodes; on several ranks rank 0 does and tells the others, so all must call this together.
+        """Play the episodes; on several ranks rank 0 plays and broadcasts the result, so all must call this together.
 
         Args:
             save_ckpt_fn: called with `ckpt_best.pth.tar` when the mean return of policy 0 is the best so far.

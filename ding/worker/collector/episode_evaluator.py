@@ -1,4 +1,4 @@
-"""What the evaluators share that let policies play episodes."""
+"""Base of the evaluators that let policies play episodes."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class EpisodeRecorder(Listener):
 
     def _count(self, env_id: int, info: Mapping[str, Any], steps: int, with_return: bool) -> None:
         reward = reported_return(info, env_id)
-        told = {"eval_episode_return": reward} if with_return else {}
-        told.update(info.get("episode_info") or {})
+        reported = {"eval_episode_return": reward} if with_return else {}
+        reported.update(info.get("episode_info") or {})
         self.lengths[env_id].append(steps)
-        if told:
-            self.monitor.update_info(env_id, told)
+        if reported:
+            self.monitor.update_info(env_id, reported)
         self.monitor.update_reward(env_id, _single(reward))
         self.on_episode(env_id, reward, self.monitor.get_current_episode())
 
@@ -120,7 +120,7 @@ class EpisodeEvaluator(SerialEvaluator):
     _defaults: dict[str, Any] = {
         **SerialEvaluator._defaults,
         "n_episode": None,
-        # Without a stop value nobody stops training.
+        # Training stops at this mean return; the default is out of reach.
         "stop_value": int(1e10),
         # An env that ends no episode for so many steps is an error; None for no limit.
         "max_episode_steps": MAX_EPISODE_STEPS,
@@ -153,7 +153,7 @@ class EpisodeEvaluator(SerialEvaluator):
         self._reset_policies()
 
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        """Take over what is given, reset what is not, and forget the best return and the last evaluation.
+        """Use the given policy and env, reset those that are not given, and forget the best return and last evaluation.
 
         Raises:
             AssertionError: a policy is given, but no env was ever set.
@@ -259,5 +259,5 @@ class EpisodeEvaluator(SerialEvaluator):
             self._max_episode_return = mean_return
         stop = bool(mean_return >= self._stop_value and train_iter > 0)
         if stop:
-            self._tell_stop(mean_return)
+            self._report_stop(mean_return)
         return stop

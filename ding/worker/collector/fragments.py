@@ -44,7 +44,7 @@ class Fragments:
         self._env_num = env_num
         self._chained = chained
         self._log: RoundLog | None = None
-        self._written: Node = None  # what the log was given last as observations after a step
+        self._written: Node = None  # the observations after a step that were written last
         # Of each env: its rows in the log, the rows of its observations (one more, as soon as there is one), and what
         # its policy has put together instead of columns.
         self._rows: list[list[int]] = [[] for _ in range(env_num)]
@@ -71,7 +71,7 @@ class Fragments:
             next_obs: those after it.
             columns: the rest of the transitions, but for `done`, end flags and `collect_iter`.
             dones: whether the episodes have ended; bools, or what else the envs have as such.
-            infos: hold the end flags, if the envs tell them.
+            infos: hold the end flags, if the envs report them.
             collect_iter: the iteration of the policy.
             dicts: transitions that a policy has put together, with `IN_COLUMN` for `obs` and `next_obs`; end flags are
                 added to them, and of the rest nothing is recorded.
@@ -81,7 +81,7 @@ class Fragments:
         elif set(map(type, dones)) != _BOOL:
             columns = {**columns, "done": pack(list(dones))}
         log = self._log
-        # Usually `obs` is what was written last, and need not be looked at again.
+        # Usually `obs` was written last, and need not be compared again.
         if obs is not self._written and not is_alike(obs, next_obs):
             obs, next_obs = _as_objects(obs), _as_objects(next_obs)
         if log is None or not log.has_room(len(env_ids)) or not log.fits(next_obs, columns, dicts is not None):
@@ -137,7 +137,7 @@ class Fragments:
         self.lengths[env_id] = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The transitions in plain values; without those that are not made of such."""
+        """The transitions in plain values; others are left out."""
         rows, obs_rows = ([row for of_env in rows for row in of_env] for rows in (self._rows, self._obs_rows))
         dicts = [[_plain_dict(transition) for transition in of_env] for of_env in self._dicts]
         blocks = [[[samples_state(block.items), block.goes_on] for block in of_env] for of_env in self._blocks]
@@ -151,7 +151,7 @@ class Fragments:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Go on from what `state_dict` has told; return why some transitions are lost, one sentence for each reason.
+        """Restore a state of `state_dict`; return why some transitions are lost, one sentence for each reason.
 
         Raises:
             ValueError: the state is of another number of envs.
@@ -162,7 +162,7 @@ class Fragments:
             self.drop(env_id)
         self._log = self._written = None
         if state["dicts"] is None or state["blocks"] is None or (state["log"] is None and any(state["rows"])):
-            return ["the unfinished fragments hold what is not made of plain values; they are dropped"]
+            return ["the unfinished fragments hold values that are not plain; they are dropped"]
         self.lengths = list(state["lengths"])
         self._log = None if state["log"] is None else RoundLog.of_state(state["log"])
         if self._log is not None:
@@ -231,7 +231,7 @@ def compacted(items: list[Any]) -> list[Any]:
 
 
 def join_samples(parts: Sequence[list[Any]]) -> list[Any]:
-    """All samples of `parts` in order: as `Samples` where all are such, alike, and nobody has looked at them.
+    """All samples of `parts` in order: as `Samples` if all are alike and none has been accessed.
 
     The result shares no memory with a log.
     """
@@ -323,7 +323,7 @@ def _with_copies(column: Column, copies: dict[int, Any]) -> Column:
 
 
 def _copy(value: Any, copies: dict[int, Any]) -> Any:
-    """A copy of nested data with tensors and arrays of its own; `copies` are those that were made before."""
+    """A deep copy of nested data; `copies` holds the copies made before."""
     if isinstance(value, np.ndarray | torch.Tensor):
         if id(value) not in copies:
             copies[id(value)] = value.copy() if isinstance(value, np.ndarray) else value.detach().clone()

@@ -56,7 +56,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         self._policy_cfg = self._policy.get_attribute("cfg")
 
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        """Take over what is given, reset what is not, and forget the best return and the last evaluation.
+        """Use the given policy and env, reset those that are not given, and forget the best return and last evaluation.
 
         Raises:
             AssertionError: a policy is given, but no env was ever set.
@@ -93,7 +93,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         force_render: bool = False,
         policy_kwargs: dict[str, Any] | None = {},
     ) -> tuple[bool, dict[str, Any]]:
-        """Play the episodes; on several ranks rank 0 does and tells the others, so all must call this together.
+        """Play the episodes; on several ranks rank 0 plays and broadcasts the result, so all must call this together.
 
         Args:
             save_ckpt_fn: called with `ckpt_best.pth.tar` when the mean return is the best so far.
@@ -105,7 +105,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
 
         Returns:
             `(stop, info)`: whether the mean return has reached `stop_value` (never before the first iteration), and
-            `{'eval_episode_return': [float, ...], ...}`, lists of what the episodes reported, with their means.
+            `{'eval_episode_return': [float, ...], ...}`, the values that the episodes reported, with their means.
 
         Raises:
             AssertionError: no number of episodes is given, or it is below the number of envs.

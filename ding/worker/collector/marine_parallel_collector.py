@@ -119,9 +119,9 @@ def _list_of(*types: type) -> Rule:
 
 @PARALLEL_COLLECTOR_REGISTRY.register("marine")
 class MarineParallelCollector(TaskCollector):
-    """Lets two policies play against each other and collects samples with those that learn, or evaluates one policy.
+    """Lets two policies play against each other and collects samples of those that learn, or evaluates one policy.
 
-    What is sent, and when new weights are taken up, is told at `TaskCollector`. When collecting, observations and
+    See `TaskCollector` for the data that is sent and for when new weights are loaded. When collecting, observations and
     rewards of the envs hold an entry for each of the two players, by index; `info` and `done` may, or be those of both.
     An env is given the players' actions stacked and without axes of length 1, as `[2, *action_shape]`. In an evaluation
     the env plays the other side: observations and rewards are those of the one policy, and so is the action.

@@ -33,7 +33,7 @@ class IMetric(ABC):
 
     @abstractmethod
     def eval(self, inputs: Any, label: Any) -> dict[str, Any]:
-        """The metric of one batch: `inputs` is what the policy returned, `label` what the data set says."""
+        """The metric of one batch: `inputs` is the policy's output, `label` that of the data set."""
         raise NotImplementedError
 
     @abstractmethod
@@ -51,8 +51,8 @@ class IMetric(ABC):
 class MetricSerialEvaluator(SerialEvaluator):
     """Measures the eval mode of a policy with a metric, over a loader of batches `(inputs, label)`.
 
-    On several ranks rank 0 measures and tells the others. With `multi_gpu` each rank measures the batches of its own
-    loader, and the result is the mean over all batches: that of the ranks' results, weighted by their numbers of
+    On several ranks rank 0 measures and broadcasts the result. With `multi_gpu` each rank measures the batches of its
+    own loader, and the result is the mean over all batches: that of the ranks' results, weighted by their numbers of
     batches. In both cases rank 0 alone logs, saves and decides.
 
     Args:
@@ -119,7 +119,7 @@ class MetricSerialEvaluator(SerialEvaluator):
         self._policy.reset()
 
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        """Take over what is given, reset the present policy, and forget the best result and the last evaluation."""
+        """Use the given policy and data, reset the present policy, and forget the best result and last evaluation."""
         self.reset_env(_env)
         if _policy is not None or (self._is_live and self._policy is not None):
             self.reset_policy(_policy)
@@ -209,5 +209,5 @@ class MetricSerialEvaluator(SerialEvaluator):
         is_wanted = self._stop_value is not None and train_iter > 0  # `gt` says True of None
         stop = is_wanted and bool(self._metric.gt(result, self._stop_value))
         if stop:
-            self._tell_stop(result)
+            self._report_stop(result)
         return stop

@@ -1,4 +1,4 @@
-"""A round of a parallel collector: the rollout's plugs that ask the collector's own methods, and what is measured."""
+"""A round of a parallel collector: actor and listeners that call the collector's own methods, and its timings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CollectorMonitor(LoggedModel):
             self.register_attribute_value("avg", name, partial(self.mean_of, name))
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """Record what was measured in a round; other names are kept aside."""
+        """Record the measured values of a round; other names are kept apart."""
         for name, value in values.items():
             setattr(self, name, value)
 

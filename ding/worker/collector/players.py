@@ -1,4 +1,4 @@
-"""Several players in every env, each with a policy of its own: who acts, and what is gathered of each."""
+"""Several players in every env, each with its own policy: the actor, and the trajectories of each player."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_policies(policies: Any, where: str, exactly: int | None = None) -> lis
     """The policies of the players, as a list.
 
     Raises:
-        AssertionError: they are no list or tuple, fewer than two, or not `exactly` as many as asked for.
+        AssertionError: they are no list or tuple, fewer than two, or not exactly as many as required.
     """
     allowed = "at least 2" if exactly is None else f"exactly {exactly}"
     if not isinstance(policies, list | tuple) or hasattr(policies, "_fields"):
@@ -27,10 +27,10 @@ def check_policies(policies: Any, where: str, exactly: int | None = None) -> lis
 
 
 class PlayerOutputs(Mapping[int, list[Any]]):
-    """`{env_id: [what the policy of each player returned]}`.
+    """`{env_id: [the output of each player's policy]}`.
 
     Attributes:
-        players: what each policy returned for all envs.
+        players: the output of each policy for all envs.
     """
 
     def __init__(self, players: Sequence[Mapping[int, Any]]) -> None:
@@ -51,7 +51,7 @@ class BattleActor:
 
     Args:
         policies: anything with `forward` and `reset`, in the order of the players.
-        float_obs: give the policies float32 tensors instead of the observations as they are.
+        float_obs: pass float32 tensors to the policies instead of the observations themselves.
     """
 
     def __init__(self, policies: Sequence[Any], float_obs: bool = False) -> None:
@@ -59,7 +59,7 @@ class BattleActor:
         self._float_obs = float_obs
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, dict[int, list[Any]]]:
-        """Return what the policies returned, and `{env_id: [the action of each player]}`."""
+        """Return the outputs of the policies, and `{env_id: [the action of each player]}`."""
         outputs = [
             policy.forward(obs.of_player(player).seen(self._float_obs), **kwargs)
             for player, policy in enumerate(self._policies)
@@ -80,10 +80,10 @@ class PlayerCutters(Listener):
     """Gathers what each player sees and does; an episode ends for all of them at once.
 
     Args:
-        cutters: of each player; None for one whose trajectories nobody wants.
+        cutters: one for each player; None for a player whose trajectories are not kept.
 
     Attributes:
-        cutters: those that there are.
+        cutters: the cutters other than None.
     """
 
     def __init__(self, cutters: Sequence[TrajectoryCutter | None]) -> None:
@@ -98,7 +98,7 @@ class PlayerCutters(Listener):
         for cutter, own in zip(self._cutters, state["cutters"], strict=True):
             if (cutter is None) is not (own is None):
                 raise ValueError(
-                    "the state is of other players: what was gathered of one is not gathered now, or not was"
+                    "the state is of other players: trajectories are kept for a player in one of the two only"
                 )
             if cutter is not None:
                 problems += cutter.load_state_dict(own)
@@ -127,7 +127,7 @@ class PlayerCutters(Listener):
 
 
 class PlayerTrajectories(PlayerCutters):
-    """Gathers also what the envs told each player at the end of its episodes.
+    """Also gathers the info of each player at the end of its episodes.
 
     Args:
         cutters: see `PlayerCutters`.
@@ -176,7 +176,7 @@ class PlayerTrajectories(PlayerCutters):
             self.infos = [[] for _ in self._cutters]
             for cutter in self.cutters:
                 cutter.keep(0)
-            return [*problems, "infos that nobody has taken are not made of plain values; their episodes are dropped"]
+            return [*problems, "infos not collected yet hold values that are not plain; their episodes are dropped"]
         self.infos = [list(of_player) for of_player in state["infos"]]
         return problems
 

@@ -1,4 +1,4 @@
-"""Fetches new weights in a thread, for whoever acts to take up between two rounds."""
+"""Fetches new weights in a thread; the collector loads them between two rounds."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class EpisodeQuota(Listener):
         self.playing = set(left)
 
     def begin(self, n_episode: int, restart: Callable[[int], None]) -> None:
-        """Want `n_episode` episodes; `restart` those that an exception has left under way: they may have a gap."""
+        """Request `n_episode` episodes; `restart` those that an exception interrupted, as they may have a gap."""
         for env_id in sorted(self.playing):
             restart(env_id)
         self.playing.clear()
@@ -144,7 +144,7 @@ def episode_data(
 ) -> list[Any]:
     """What an episode adds to the data: the list of its transitions, or the policy's samples of them.
 
-    `cfg` is read at each episode: `get_train_sample`, and, where there is an `env` manager, `reward_shaping`.
+    `cfg` is read at each episode: `get_train_sample`, and, with an `env` manager, `reward_shaping`.
     """
     if env is not None and cfg.get("reward_shaping", False):
         shaped = env.reward_shaping(env_id, transitions)

@@ -1,7 +1,7 @@
 """The rollout loop under every collector and evaluator: ready obs -> act -> env step -> per-env record.
 
-Three plugs make a collector or evaluator of it: the actor (who acts), the quota (which envs step, and when it is
-enough) and the listeners (what is recorded). Abnormal steps and timing are handled here, once.
+A collector or evaluator is the loop with an actor, which acts, a quota, which selects the envs that step and ends the
+rollout, and listeners, which record. Abnormal steps and timing are handled here, once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Quota(Protocol):
 
 
 class Listener:
-    """Records a rollout. Each method does nothing here; override what is needed."""
+    """Records a rollout. Each method does nothing here; override those that are needed."""
 
     def on_steps(self, steps: Steps) -> None:
         """The normal steps of a round."""
@@ -37,27 +37,27 @@ class Listener:
 
         Args:
             steps: length of the episode.
-            seconds: what the episode cost: its share of the rounds it took part in.
+            seconds: cost of the episode: its share of the rounds that it took part in.
         """
 
     def on_abnormal(self, env_id: int) -> None:
         """The env broke off; its running episode is void and the env has been reset."""
 
     def on_gap(self, env_id: int) -> None:
-        """The env goes on, but shows another observation than the one that it returned."""
+        """The env continues, but shows another observation than it returned."""
 
     def on_restart(self, env_id: int) -> None:
-        """Somebody else has reset the env; its running episode ended with its last step, unfinished."""
+        """The env was reset by another caller; its running episode ended with its last step, unfinished."""
 
     def on_interrupt(self) -> None:
-        """An exception ended a round: what is under way may have a gap."""
+        """An exception ended a round: unfinished data may have a gap."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What it holds between two rounds, in plain values."""
+        """The state between two rounds, in plain values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Go on from what `state_dict` has told; return why that is not exact, a sentence for each reason."""
+        """Restore a state of `state_dict`; return why that is not exact, a sentence for each reason."""
         return []
 
 
@@ -71,19 +71,19 @@ class _Episode:
         self.seconds = seconds
 
 
-_FORGOTTEN = object()  # in place of what an env returned
+_FORGOTTEN = object()  # in place of an observation
 
 
 class Rollout:
-    """Steps an env manager with an actor and tells listeners.
+    """Steps an env manager with an actor and reports to listeners.
 
     Each observation is copied once, into the batch that a round's timesteps make: envs may reuse their arrays, and
-    that batch is what the actor is given in the next round, where all the envs go on.
+    the actor gets that batch in the next round if all envs continue.
 
     Args:
         env: a launched env manager.
-        actor: who acts; the attribute `actor` may be set between runs, for another way to ask the same policy.
-        listeners: told of each step, in this order.
+        actor: acts; the attribute `actor` may be set between runs, for another way to call the same policy.
+        listeners: called for each step, in this order.
         info: where a line of text about abnormal steps goes.
     """
 
@@ -99,21 +99,21 @@ class Rollout:
         self.actor = actor
         self._listeners = tuple(listeners)
         self._info = info
-        # What was returned last, and what the envs returned that is copied there.
+        # The observations returned last, and the objects that they are copies of.
         self._last: Batch | None = None
         self._last_raw: list[Any] = []
         # The same of envs in mid-episode that answered before: (raw, batch, row).
         self._returned: dict[int, tuple[Any, Batch, int]] = {}
-        # What the envs were acted on with that have not answered yet; an asynchronous manager answers in later rounds.
+        # Observations and outputs of steps without an answer yet; an asynchronous manager answers in later rounds.
         self._pending: dict[int, tuple[Batch, Mapping[int, Any]]] = {}
         self._stale: set[int] = set()  # envs that have yet to answer an actor that was replaced
         self._episodes: dict[int, _Episode] = {}  # the running ones
         self._acted: tuple[Batch, Mapping[int, Any]] | None = None
         self._reset_count = getattr(env, "reset_count", None)
-        self._may_be_reset = False  # by somebody else, since the last round
+        self._may_be_reset = False  # by another caller, since the last round
 
-    def plug(self, actor: Actor, listeners: Sequence[Listener]) -> None:
-        """Go on with other plugs: the episodes go on, but steps that the former actor began are not recorded."""
+    def replace(self, actor: Actor, listeners: Sequence[Listener]) -> None:
+        """Use another actor and listeners: the episodes continue, but steps that the former actor began are dropped."""
         self.actor = actor
         self._listeners = tuple(listeners)
         stale = {*self._stale, *self._pending}
@@ -135,7 +135,7 @@ class Rollout:
         self.forget(env_id)
 
     def under_way(self) -> dict[int, tuple[Any, Any, int, float]]:
-        """`{env_id: (observation acted on last, what the policy returned, steps, seconds)}` of the running episodes.
+        """`{env_id: (observation acted on last, output of the policy, steps, seconds)}` of the running episodes.
 
         After `load_state_dict` the first two are None until an env is acted on.
         """
@@ -149,7 +149,7 @@ class Rollout:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """What is under way between two rounds, in plain values, with the states of the listeners."""
+        """The unfinished episodes between two rounds, in plain values, with the states of the listeners."""
         self._notice_resets()
         return {
             "episodes": {env_id: [episode.steps, episode.seconds] for env_id, episode in self._episodes.items()},
@@ -161,9 +161,9 @@ class Rollout:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Go on from what `state_dict` has told, with envs that do; return why that is not exact.
+        """Restore a state of `state_dict`, after the envs; return why that is not exact.
 
-        An episode that does not go on, because its env was reset, ends as if somebody else had reset it.
+        An episode that does not continue, because its env was reset, ends as if another caller had reset it.
 
         Raises:
             ValueError: the state is of other listeners.
@@ -189,7 +189,7 @@ class Rollout:
         return problems
 
     def _reset_since(self, reset_counts: Mapping[int, int] | None) -> set[int]:
-        """The envs that were reset since there were so many calls of it; all, where the env manager does not tell."""
+        """The envs that were reset since these counts; all if the env manager does not count resets."""
         now = getattr(self._env, "reset_counts", None)
         if now is None or reset_counts is None or not hasattr(type(self._env), "load_state_dict"):
             return set(range(self._env.env_num))
@@ -217,7 +217,7 @@ class Rollout:
             RuntimeError: no env is ready that the quota could step.
             FloatingPointError: an env or the policy returned NaN.
         """
-        if self._reset_count is None:  # the env manager does not tell
+        if self._reset_count is None:  # the env manager does not count resets
             self._may_be_reset = True
         while not quota.is_filled():
             self._round(quota, policy_kwargs, before_act)
@@ -228,12 +228,12 @@ class Rollout:
             self._reset_count, self._may_be_reset = count, True
 
     def _forget_actions(self) -> None:
-        """Record no answer to what the envs were acted on with."""
+        """Drop the actions without an answer: record none."""
         self._pending.clear()
         self._stale.clear()
 
     def _interrupt(self) -> None:
-        """What the envs show next may not be what followed the last step that was recorded."""
+        """The next observations may not follow the last step that was recorded."""
         self._last = None
         self._returned.clear()
         for listener in self._listeners:
@@ -274,7 +274,7 @@ class Rollout:
     def _check_continuity(
         self, env_id: int, raw: Any, obs: Any, returned: tuple[Any, Batch, int], may_be_reset: bool
     ) -> None:
-        """Tell listeners where an env in mid-episode shows another observation than it returned."""
+        """Report to listeners if an env in mid-episode shows another observation than it returned."""
         own_raw, batch, row = returned
         is_continued = is_same(batch.rows[row], obs)
         if may_be_reset and not (is_continued and (own_raw is raw or self._reset_count is None)):
@@ -302,10 +302,10 @@ class Rollout:
         self.forget(env_id)
 
     def _wait(self, start: float) -> None:
-        """Wait for envs that have yet to answer, or that begin an episode: those that are ready are not wanted."""
+        """Wait for envs that have yet to answer or that begin an episode: the quota selects none that is ready."""
         if self._pending or self._stale:
             if not self._step(None, {}, {}, start):
-                self._forget_actions()  # somebody else has reset these envs
+                self._forget_actions()  # another caller has reset these envs
             return
         wait_another = getattr(self._env, "wait_another", None)
         if wait_another is None or not wait_another():
@@ -379,7 +379,7 @@ class Rollout:
         return {env_id: timestep for env_id, timestep in timesteps.items() if env_id not in unasked}
 
     def _answered(self, env_ids: list[int]) -> tuple[Batch, Mapping[int, Any]]:
-        """What the envs that answered had been acted on with, and what the policy returned for them then."""
+        """The observations and outputs of the envs that answered, from the time when they were acted on."""
         asked = [self._pending.pop(env_id) for env_id in env_ids]
         if not asked:
             return Batch([], ()), {}
@@ -414,7 +414,7 @@ class Rollout:
         self.forget(env_id)
 
     def forget(self, env_id: int) -> None:
-        """Let a new episode of this env begin with what it shows next."""
+        """Begin a new episode of this env with its next observation."""
         self._stale.discard(env_id)
         for of_env in (self._returned, self._pending, self._episodes):
             of_env.pop(env_id, None)

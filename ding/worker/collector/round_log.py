@@ -12,7 +12,7 @@ from ding.utils.data.plain_columns import node_of_state, node_state
 from ding.utils.data.samples import Column, Kind, Node, Samples, map_node, node_items
 from ding.worker.collector.batch import tensorised
 
-# What the info of a step tells, see `_end_code`.
+# Codes for the end flags in the info of a step, see `_end_code`.
 _TERMINATED_TOLD, _TERMINATED, _TRUNCATED_TOLD, _TRUNCATED = 1, 2, 4, 8
 _TOLD = _TERMINATED_TOLD | _TRUNCATED_TOLD
 
@@ -49,7 +49,7 @@ class RoundLog:
         # Where nothing is written it is false.
         self.codes = np.zeros(capacity, np.uint8)
         self._done = np.zeros(capacity, np.bool_)
-        self._told_by_all, self._told_by_any = _TOLD, 0
+        self._flagged_by_all, self._flagged_by_any = _TOLD, 0
         self._iterations: list[tuple[int, int]] = []  # (row, collect_iter from there on)
 
     def has_room(self, number: int) -> bool:
@@ -90,12 +90,12 @@ class RoundLog:
         codes = list(map(_end_code, infos))
         if codes.count(_TOLD) == len(codes):  # most rounds
             self.codes[start:stop] = _TOLD
-            self._told_by_any |= _TOLD
+            self._flagged_by_any |= _TOLD
             return start
         self.codes[start:stop] = codes
         for code in codes:
-            self._told_by_all &= code
-            self._told_by_any |= code
+            self._flagged_by_all &= code
+            self._flagged_by_any |= code
         return start
 
     def observations(self, rows: Sequence[int]) -> dict[str, Node]:
@@ -163,13 +163,13 @@ class RoundLog:
             "columns": columns,
             "codes": self.codes[index],
             "done": self._done[index],
-            "told": [self._told_by_all, self._told_by_any],
+            "told": [self._flagged_by_all, self._flagged_by_any],
             "iterations": np.array(self._iterations, np.int64).reshape(-1, 2),
         }
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> RoundLog:
-        """The log that `state_dict` has told of."""
+        """The log of a state of `state_dict`."""
         like = {key: node_of_state(plain) for key, plain in state["columns_like"].items()}
         log = cls(node_of_state(state["obs_like"]), like, state["has_dicts"], state["capacity"])
         log._size, log._obs_size = state["sizes"]
@@ -178,7 +178,7 @@ class RoundLog:
             _put(log._columns[key], node_of_state(plain), state["rows"])
         log.codes[state["rows"]] = state["codes"]
         log._done[state["rows"]] = state["done"]
-        log._told_by_all, log._told_by_any = state["told"]
+        log._flagged_by_all, log._flagged_by_any = state["told"]
         log._iterations = [(row, collect_iter) for row, collect_iter in state["iterations"].tolist()]
         return log
 
@@ -188,10 +188,10 @@ class RoundLog:
         starts, iterations = np.array(self._iterations).T
         columns["collect_iter"] = Column(Kind.INT, iterations[starts.searchsorted(rows, side="right") - 1])
         codes = self.codes.take(rows)
-        if self._told_by_all == _TOLD:
+        if self._flagged_by_all == _TOLD:
             columns["terminated"] = Column(Kind.BOOL, codes & _TERMINATED != 0)
             columns["truncated"] = Column(Kind.BOOL, codes & _TRUNCATED != 0)
-        elif self._told_by_any and codes.any():
+        elif self._flagged_by_any and codes.any():
             columns.update(_end_flags(codes, columns["done"]))
 
 
@@ -292,7 +292,7 @@ def _read(store: Node, rows: np.ndarray) -> Node:
 
 
 def note_end_flags(items: Sequence[dict[str, Any]], codes: np.ndarray) -> None:
-    """Put the flags that were told into transitions, and into the others what follows from `done`."""
+    """Put the reported flags into transitions, and into the others those that follow from `done`."""
     for item, code in zip(items, codes.tolist(), strict=True):
         if code & _TRUNCATED_TOLD or "truncated" not in item:
             item["truncated"] = bool(code & _TRUNCATED)
@@ -303,7 +303,7 @@ def note_end_flags(items: Sequence[dict[str, Any]], codes: np.ndarray) -> None:
 
 
 def _end_flags(codes: np.ndarray, done: Node) -> dict[str, Column]:
-    """The flags of steps of which some tell them; of an end of which nothing else is told, it is terminal."""
+    """The flags of steps of which some report them; an end without any is terminal."""
     truncated = codes & _TRUNCATED != 0
     terminated = codes & _TERMINATED != 0
     is_untold = codes & _TERMINATED_TOLD == 0

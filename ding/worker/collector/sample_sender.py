@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
     Attributes:
         size: number of samples.
-        common: what is the same for all of them.
+        common: the entries that all of them share.
         columns: what differs: arrays [size] of int64, or of float64 for `priority`.
     """
 
@@ -83,7 +83,7 @@ class SampleSender:
 
     Args:
         prefix: of the names of the chunks; no other sender may use it.
-        send_stepdata: takes the name and the content of a chunk; what it returns, if anything, goes into the metadata.
+        send_stepdata: takes the name and the content of a chunk; its return value, if any, goes into the metadata.
             A function with a true attribute `takes_samples` gets the samples themselves, which it must not change,
             and their metadata come in columns (`Metadata`); any other gets encoded samples.
         send_metadata: takes the metadata of the samples of a chunk, one dict each.
@@ -117,7 +117,7 @@ class SampleSender:
         self._send_stepdata, self._send_metadata = send_stepdata, send_metadata
         self._compressor = compressor
         self._chunk_size, self._flush_interval_s = chunk_size, flush_interval_s
-        self._waiting: list[tuple[Sequence[Any], Row]] = []  # samples, and what their metadata say of all of them
+        self._waiting: list[tuple[Sequence[Any], Row]] = []  # samples, and the metadata they share
         self._count = 0  # of samples that wait
         self._oldest_s = 0.0
         self._chunks = 0
@@ -212,17 +212,17 @@ class SampleSender:
 
 
 def _facts_of_all(samples: Sequence[Any], collect_iter: int) -> list[Row]:
-    """What each sample tells of itself; `collect_iter` is that of samples that do not say so."""
+    """The facts that each sample holds; `collect_iter` is for samples without their own."""
     columns = samples.columns if isinstance(samples, Samples) else None
     if columns is None:
         return [_facts(sample, collect_iter) for sample in samples]
     keys = [key for key in ("collect_iter", "priority") if key in columns]
-    told = [dict(zip(keys, row, strict=True)) for row in zip(*(node_items(columns[key]) for key in keys), strict=True)]
-    return [_facts(sample, collect_iter) for sample in told or [{}] * len(samples)]
+    held = [dict(zip(keys, row, strict=True)) for row in zip(*(node_items(columns[key]) for key in keys), strict=True)]
+    return [_facts(sample, collect_iter) for sample in held or [{}] * len(samples)]
 
 
 def _facts(sample: Any, collect_iter: int) -> Row:
-    """What a sample tells of itself: a dict, of lists for several steps, or a list of dicts."""
+    """The facts that a sample holds: a dict, of lists for several steps, or a list of dicts."""
     first = sample[0] if isinstance(sample, list) and sample else sample
     if not isinstance(first, Mapping):
         first = {}

@@ -1,4 +1,4 @@
-"""What the serial collectors share: taking over envs and policies, counting, and logging."""
+"""Base of the serial collectors: setting envs and policies, counting, and logging."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
     config: dict[str, Any] = {"deepcopy_obs": False, "transform_obs": False, "collect_print_freq": 100}
     _rules: dict[str, Rule] = {"deepcopy_obs": boolean, "transform_obs": boolean, "collect_print_freq": integer(1)}
     _needs_policy = True  # at construction
-    _players: int | None = None  # number of players; None where infos are not told by player
+    _players: int | None = None  # number of players; None if infos are not by player
     _is_prepared = False
 
     _rollout: Rollout
@@ -103,7 +103,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
             self._reset_policies()
 
     def reset_policy(self, _policy: Any = None) -> None:
-        """Take over `_policy`, throwing away what the old one has under way, and reset it; with None only reset.
+        """Use `_policy`, dropping unfinished data of the old one, and reset it; with None only reset.
 
         Raises:
             AssertionError: no env was ever set.
@@ -116,7 +116,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         self._reset_policies()
 
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        """Take over what is given, reset what is not, and zero all counters, `envstep` too.
+        """Use the given policy and env, reset those that are not given, and zero all counters, `envstep` too.
 
         Raises:
             AssertionError: a policy is given, but no env was ever set.
@@ -147,7 +147,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         """Build all that depends on the policy and on the number of envs.
 
         Args:
-            begins_episodes: the envs have been reset or replaced; else their episodes go on.
+            begins_episodes: the envs have been reset or replaced; else their episodes continue.
         """
         self._read_policy()
         uncounted = self._uncounted_steps() if self._is_prepared else 0
@@ -157,7 +157,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         if self._recorder is not None:
             self._recorder.steps = uncounted
         if self._is_prepared and not begins_episodes:
-            self._rollout.plug(actor, [*listeners, self._statistics])
+            self._rollout.replace(actor, [*listeners, self._statistics])
             return
         self._is_prepared = True
         self._statistics.train_samples.clear()
@@ -174,10 +174,10 @@ class SerialCollector(SerialWorker, ISerialCollector):
 
     @abstractmethod
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
-        """Build who acts and what records; the statistics are there already."""
+        """Build the actor and the listeners; the statistics exist already."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Counts, statistics and what is under way between two collects, in plain values; without envs and policy."""
+        """Counts, statistics and unfinished data between two collects, in plain values; without envs and policy."""
         return {
             "rollout": self._rollout.state_dict() if self._is_prepared else None,
             "actor": self._actor.state_dict() if isinstance(self._actor, StateActor) else None,
@@ -185,9 +185,9 @@ class SerialCollector(SerialWorker, ISerialCollector):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Go on from what `state_dict` has told of a collector like this, whose envs and policy do so already.
+        """Restore a state of `state_dict` of a like collector; envs and policy are restored before.
 
-        An episode whose env does not go on is left as it was, and the policy is reset for that env.
+        An episode whose env does not continue stays unfinished, and the policy is reset for that env.
 
         Returns:
             Why that is not exact, a sentence for each reason.
@@ -206,7 +206,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
             setattr(self, name, state["counts"][name])
         return problems
 
-    # --- what is under way, by the names that DI-engine gives it ---
+    # --- unfinished data, under the names of DI-engine ---
 
     @abstractmethod
     def _fragments_under_way(self, env_id: int) -> Any:
@@ -226,7 +226,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
 
     @property
     def _policy_output_pool(self) -> CachePool:
-        """What the policy returned for it."""
+        """The policy's output for it."""
         pool = CachePool("policy_output", self._env_num)
         pool.update({env_id: output for env_id, (_, output, _, _) in self._rollout.under_way().items()})
         return pool
@@ -247,7 +247,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         return list(self._statistics.latest)
 
     def _reset_stat(self, env_id: int) -> None:
-        """Forget what is under way of this env."""
+        """Drop the unfinished data of this env."""
         self._rollout.void(env_id)
 
     @property
@@ -295,6 +295,6 @@ class SerialCollector(SerialWorker, ISerialCollector):
         self._log.scalars(values, train_iter, self._total_envstep_count, iter_only=("total_envstep_count",))
 
     def _log_keys(self) -> Sequence[str]:
-        """What is logged, in this order."""
+        """The logged values, in this order."""
         rewards = [f"{name}_{which}" for name in self._statistics.reward_names for which in STATISTICS]
         return *LOGGED_COUNTS, *rewards, *LOGGED_TOTALS

@@ -1,4 +1,4 @@
-"""What the serial evaluators share: when to evaluate, what to log, the best checkpoint, and telling the other ranks."""
+"""Base of the serial evaluators: when to evaluate, logs, the best checkpoint, and the broadcast to other ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_IN_TENSORBOARD = ("train_iter", "ckpt_name", "each_reward")
 
 
 class SerialEvaluator(SerialWorker, ISerialEvaluator):
-    """Base of the serial evaluators; a subclass measures, and says what is better and what is enough.
+    """Base of the serial evaluators; a subclass measures, and decides which result is better and which is good enough.
 
     Args:
         cfg: config, see `default_config`.
@@ -32,7 +32,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         instance_name: name in the logs and tags.
     """
 
-    # Settings that a config may leave out, and those that a subclass adds to these.
+    # Settings that a config may leave out; a subclass adds its own.
     _rules: dict[str, Rule] = {
         "eval_freq": number(-1),
         "patience": integer(1, optional=True),  # read by the serial pipelines
@@ -65,7 +65,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
 
     @property
     def env(self) -> Any:
-        """What is evaluated in; setting it is `reset_env`."""
+        """The env manager; setting it is `reset_env`."""
         return self._env
 
     @env.setter
@@ -74,7 +74,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
 
     @property
     def policy(self) -> Any:
-        """What is evaluated; setting it is `reset_policy`."""
+        """The evaluated policy; setting it is `reset_policy`."""
         return self._policy
 
     @policy.setter
@@ -91,26 +91,26 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """When it evaluated last, and what was the best so far, in plain values; without envs and policy."""
+        """The last evaluation and the best result so far, in plain values; without envs and policy."""
         return {"last_eval_iter": self._last_eval_iter}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Go on from what `state_dict` has told; return why that is not exact, a sentence for each reason."""
+        """Restore a state of `state_dict`; return why that is not exact, a sentence for each reason."""
         self._last_eval_iter = state["last_eval_iter"]
         return []
 
     def _from_rank_0(self, evaluate: Callable[[], tuple[bool, Result]]) -> tuple[bool, Result]:
         """What `evaluate` returns on rank 0, which alone calls it; all ranks must come here together."""
-        told: list[Any] = [None, None]
+        shared: list[Any] = [None, None]
         if self._rank == 0:
-            told = list(evaluate())
+            shared = list(evaluate())
         if self._world_size > 1:
-            broadcast_object_list(told, src=0)
-        stop, result = told
+            broadcast_object_list(shared, src=0)
+        stop, result = shared
         return stop, result
 
     def _report(self, summary: Mapping[str, Any], train_iter: int, envstep: int) -> None:
-        """Write what is single in `summary` as a text table and, if it is a number, to TensorBoard."""
+        """Write the single values of `summary` as a text table and, if they are numbers, to TensorBoard."""
         plain = {key: as_plain(value) for key, value in summary.items()}
         single = {key: value for key, value in plain.items() if isinstance(value, str | int | float)}
         self._logger.info(self._logger.get_tabulate_vars_hor(single))
@@ -120,7 +120,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         }
         self._log.scalars(shown, train_iter=train_iter, envstep=envstep)
 
-    def _tell_stop(self, result: Any) -> None:
+    def _report_stop(self, result: Any) -> None:
         assert self._log is not None
         self._logger.info(
             "the evaluation result %s has reached stop_value %s: training may stop; the evaluations are in %s/",

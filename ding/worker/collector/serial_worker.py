@@ -1,4 +1,4 @@
-"""What serial collectors and evaluators share: their env manager, their logs, and how they end."""
+"""Base of serial collectors and evaluators: their env manager, their logs, and their end."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SerialWorker:
 
     @property
     def _resets(self) -> np.ndarray:
-        """Whether the next step of each env begins an episode, as such a policy is told."""
+        """Whether the next step of each env begins an episode, an argument of such a policy."""
         ended = self._actor.ended if isinstance(self._actor, StateActor) else ()
         return np.array([env_id in ended for env_id in range(self._env_num)])
 
@@ -73,7 +73,7 @@ class SerialWorker:
         return [self._policy]
 
     def _checked_policy(self, policy: Any) -> Any:
-        """The policy that was given, as it is kept."""
+        """The policy, checked and in the form that is kept."""
         return policy
 
     def _reset_policies(self) -> None:
@@ -98,6 +98,6 @@ class SerialWorker:
             self._log.close()
 
     def __del__(self) -> None:
-        # At interpreter exit the parts may be gone already; there is nobody left to tell.
+        # At interpreter exit the attributes may be gone already, and there is no caller to raise an error to.
         with contextlib.suppress(Exception):
             self.close()

@@ -1,4 +1,4 @@
-"""What is counted of episodes, and how it is summarised for the logs."""
+"""Counts of episodes, and their summaries for the logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ding.worker.collector.rollout import Listener
 
 
 def per(amount: float, of: float) -> float:
-    """`amount / of`, and 0.0 where there is nothing to divide by."""
+    """`amount / of`; 0.0 if `of` is 0."""
     return amount / of if of else 0.0
 
 
@@ -53,7 +53,7 @@ class StepLimit(Listener):
         limit: steps, abnormal ones included, that an env may take to end an episode; None for any number.
 
     Raises:
-        RuntimeError: an env has taken `limit` steps since its last episode, and goes on. From `on_steps` and
+        RuntimeError: an env has taken `limit` steps since its last episode, which has not ended. From `on_steps` and
             `on_abnormal`.
     """
 
@@ -122,7 +122,7 @@ class EpisodeStatistics(Listener):
 
     Attributes:
         players: as given.
-        reward_names: what the returns are called in the summary: `reward`, or `reward0`, `reward1`, ...
+        reward_names: the names of the returns in the summary: `reward`, or `reward0`, `reward1`, ...
         train_samples: `{env_id: number}` of samples made of the episodes under way.
         latest: the latest of the episodes in the summary: reward (of each player), time, step, train_sample.
         finished: number of episodes that ended since the last `take_finished`.
@@ -211,7 +211,7 @@ class TaskEpisodes(Listener):
     """Counts steps and episodes, and keeps the returns by env.
 
     Args:
-        return_of: given the info that ended an episode and the env's id, tells its return.
+        return_of: takes the info that ended an episode and the env's id, and returns its return.
 
     Attributes:
         steps: normal steps, those of episodes that were dropped later included.
@@ -242,7 +242,7 @@ class TaskEpisodes(Listener):
         return [list(self._returns.get(env_id, ())) for env_id in range(env_num)]
 
     def summary(self, duration_s: float, samples: int) -> dict[str, Any]:
-        """The part of a finish info about what was played: counts, averages (0 of nothing), returns env by env."""
+        """The counts, averages (0 of nothing) and returns, env by env, of a finish info."""
         returns = [value for env_id in sorted(self._returns) for value in self._returns[env_id]]
         return {
             "real_episode_count": self.count,

@@ -1,4 +1,4 @@
-"""What the collectors of this package share, whoever acts: envs, weights, what they send and what they report."""
+"""Base of the parallel collectors of this package: envs, weights, and the data and reports that they send."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TaskCollector(BaseParallelCollector):
     The info with `collector_done` is the last thing that is sent. New weights are taken up between two rounds; an
     evaluator keeps those it began with.
 
-    A subclass says who acts: `_make_policy`, `_read_policy`, `_policy_inference` and `_reset_policy`; what is
+    A subclass defines the actor: `_make_policy`, `_read_policy`, `_policy_inference` and `_reset_policy`; what is
     recorded: `_recorder`; and which weights there are: `_paths`, `_load` and `_train_iter`.
     """
 
@@ -147,7 +147,7 @@ class TaskCollector(BaseParallelCollector):
 
     @property
     def env_manager(self) -> Any:
-        """The env manager; one that is set is launched, and the one before it closed."""
+        """The env manager; setting it launches the new one and closes the one before."""
         return self._env_manager
 
     @env_manager.setter
@@ -175,12 +175,12 @@ class TaskCollector(BaseParallelCollector):
     def _fetch(self, path: Any) -> dict[str, Any] | None:
         return self.get_policy_update_info(path)
 
-    def _load_into(self, policy: Any, state: Mapping[str, Any], who: str = "") -> int:
+    def _load_into(self, policy: Any, state: Mapping[str, Any], name: str = "") -> int:
         """Load weights; returns their iteration."""
         state = dict(state)
         iteration = int(state.pop("iter"))
         policy.load_state_dict(state)
-        self.debug(f"{who}acts with the weights of iteration {iteration}")
+        self.debug(f"{name}acts with the weights of iteration {iteration}")
         return iteration
 
     def _update_policy(self) -> None:
@@ -237,7 +237,7 @@ class TaskCollector(BaseParallelCollector):
         return self._env_manager.step(actions)
 
     def _process_timestep(self, timestep: Any) -> None:
-        """Send what is due after a round."""
+        """Send the data that is due after a round."""
         sender = self._sender
         if sender is not None and (sender.is_due() or self._env_manager.done):
             sender.send({"get_data_time": time(), **self.progress()})
@@ -262,7 +262,7 @@ class TaskCollector(BaseParallelCollector):
         return 0 if self._sender is None else self._sender.sent
 
     def get_finish_info(self) -> dict[str, Any]:
-        """What was played, in numbers; zeros where nothing was."""
+        """Counts of episodes and steps; zeros before the first."""
         duration = 0.0 if self._start_s is None else perf_counter() - self._start_s
         info = {
             "eval_flag": self._eval_flag,
@@ -281,7 +281,7 @@ class TaskCollector(BaseParallelCollector):
         return info
 
     def _results(self) -> dict[str, Any]:
-        """What the finish info tells of the episodes besides their summary."""
+        """The entries of the finish info about episodes besides their summary."""
         return {}
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ MAX_EMPTY_FLUSHES = 10_000
 
 
 class CachePool:
-    """A slot for each env that holds what was cached since its last reset.
+    """A slot for each env that holds the items cached since its last reset.
 
     Example:
         >>> pool = CachePool("obs", 2)
@@ -84,11 +84,11 @@ def to_tensor_transitions(data: list[dict[str, Any]], shallow_copy_next_obs: boo
     """Convert the transitions of one trajectory piece, in order, to tensors; return new dicts in a new list.
 
     Arrays and lists of numbers become tensors (float64 becomes float32, other dtypes share memory with their array);
-    Python and numpy scalars, bools, strings and None stay as they are.
+    Python and numpy scalars, bools, strings and None are kept.
 
     Args:
         shallow_copy_next_obs: let the `next_obs` of a row be the same object as the `obs` of the row after it, which
-            halves the memory of a piece. A `next_obs` of another structure than that `obs` is converted for itself,
+            halves the memory of a piece. A `next_obs` of another structure than that `obs` is converted on its own,
             as is that of the last row.
 
     Raises:
@@ -122,12 +122,12 @@ class TrajectoryCutter(Listener):
         traj_len: transitions of a piece; infinite to cut at the end of episodes only.
         share_next_obs: see `to_tensor_transitions`.
         with_env_id: pass the env id to `process_transition` as a fourth argument.
-        on_samples: told `(env_id, number)` when a piece has become samples.
+        on_samples: called with `(env_id, number)` when a piece has become samples.
         make_samples: given `(env_id, transitions)`, makes what a piece adds to the data, instead of the policy; a piece
             is then a whole episode.
 
     Attributes:
-        pieces: what the pieces have added to the data and nobody has taken, piece by piece.
+        pieces: the samples that were not taken yet, piece by piece.
         count: the number of samples in `pieces`.
         steps: the steps recorded since the last `take`.
     """
@@ -196,7 +196,7 @@ class TrajectoryCutter(Listener):
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
         problems = self._fragments.load_state_dict(state["fragments"])
         if state["pieces"] is None:
-            problems.append("samples that nobody has taken are not made of plain values; they are dropped")
+            problems.append("samples that were not collected yet hold values that are not plain; they are dropped")
         self.pieces = [samples_of_state(piece) for piece in state["pieces"] or ()]
         self.count = sum(map(len, self.pieces))
         self.steps, self._empty_pieces = state["steps"], state["empty_pieces"]
@@ -286,7 +286,7 @@ class TrajectoryCutter(Listener):
 
 
 class _Given:
-    """The arrays of observations that are lent to somebody who may change them."""
+    """The arrays of observations that a policy may change in place."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
@@ -297,7 +297,7 @@ class _Given:
         return not all(map(np.array_equal, self._arrays, self._copies))
 
     def take_back(self) -> list[Any]:
-        """Undo the changes: the policy acts on what the envs returned. Returns the changed items."""
+        """Undo the changes, as the policy acts on the returned observations; return the changed items."""
         changed = copy.deepcopy(self._batch.rows)
         for array, own in zip(self._arrays, self._copies, strict=True):
             array[...] = own
@@ -305,7 +305,7 @@ class _Given:
 
 
 def _output_columns(output: Mapping[int, Any], env_ids: list[int], keys: Sequence[str]) -> dict[str, Node]:
-    """The entries `keys` of what a policy returned for these envs; a batch is taken as it is."""
+    """The entries `keys` of a policy's output for these envs; a batch is used without conversion."""
     stacked = getattr(output, "stacked", None)
     nodes = dict.fromkeys(keys)
     if isinstance(stacked, dict) and list(output.keys()) == env_ids:

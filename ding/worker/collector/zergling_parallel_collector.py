@@ -19,9 +19,9 @@ from ding.worker.collector.trajectory import TrajectoryCutter
 class ZerglingParallelCollector(TaskCollector):
     """Collects samples with one policy in many envs, or evaluates it in them.
 
-    What is sent, and when new weights are taken up, is told at `TaskCollector`.
+    See `TaskCollector` for the data that is sent and for when new weights are loaded.
 
-    What is asked in each round may be overridden: `_policy_inference` and `_env_step`, see `BaseParallelCollector`, and
+    These methods of a round may be overridden: `_policy_inference` and `_env_step`, see `BaseParallelCollector`, and
     `_process_timestep`, which sends. Samples are made from what `_env_step` returns.
 
     Args:

@@ -439,7 +439,7 @@ def test_fragments_of_what_is_not_plain_are_dropped_with_a_reason():
         one.collect(n_sample=30)
         assert len(one._traj_buffer[1])
         problems = put_back(other, others, told(one, its))
-        assert "the unfinished fragments hold what is not made of plain values; they are dropped" in problems
+        assert "the unfinished fragments hold values that are not plain; they are dropped" in problems
         assert [len(buffer) for buffer in other._traj_buffer.values()] == [0, 0]
         assert other.envstep == one.envstep
         other.collect(n_sample=3)
@@ -466,7 +466,7 @@ def test_infos_that_are_not_plain_take_their_episodes_with_them():
     with pytest.raises(ValueError, match="broken"):
         one.collect(n_episode=40)
     (problem,) = put_back(other, others, told(one, its))
-    assert problem.startswith("infos that nobody has taken are not made of plain values")
+    assert problem.startswith("infos not collected yet hold values that are not plain")
     data, infos = other.collect(n_episode=3)
     assert [len(data[0]), len(infos[0])] == [3, 3]
 
