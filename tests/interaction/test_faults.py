@@ -605,7 +605,7 @@ def test_a_slave_whose_master_is_gone_is_closed_all_the_same(caplog):
         assert slave._Slave__link.wait_for(lambda: slave._Slave__link.session is None, DEADLINE_S)
         slave.go.set()
         closing.join(DEADLINE_S)
-        assert not closing.is_alive() and "was not told that its task has ended" in caplog.text
+        assert not closing.is_alive() and "the end of the task was not reported to the master" in caplog.text
 
 
 def test_closing_a_master_ends_a_connect_that_waits_for_another_try():

@@ -276,7 +276,7 @@ class SlaveConnection(ControllableContext):
                 "DELETE", "disconnect", {"data": {}}, {"Token": session.token}, _TAKE_BACK_TIMEOUT_S
             )
         except Exception as error:
-            _log.info("%r was not told that it is not connected: %s", self, error)
+            _log.info("%r was not reached to be disconnected: %s", self, error)
 
     def __repr__(self) -> str:
         return f"<SlaveConnection {self._name!r} to {self._address}{', connected' if self.is_connected else ''}>"

@@ -301,7 +301,7 @@ class Heartbeat:
                 failure = failure_for("the slave was closed while it ran the task", "SlaveClosed")
                 order.report("fail", failure, _LAST_REPORT_TIMEOUT_S)
             except Exception as error:  # the slave ends in any case
-                _log.info("the master was not told that its task has ended: %s", error)
+                _log.info("the end of the task was not reported to the master: %s", error)
         session = link.session
         if session is not None:
             link.end(session)
