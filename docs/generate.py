@@ -134,6 +134,33 @@ GLOSSARY = {
     "v_min": "Smallest atom of the support.",
     "v_max": "Largest atom of the support.",
     "n_atom": "Number of atoms of the support.",
+    "learn.lambda_": "Kept for compatibility.",
+    "trust_region_value": "Limit of the divergence from the average policy in an update.",
+    "decay_epoch": "Number of epochs between two reductions of the learning rate, with `lr_decay`.",
+    "decay_rate": "Factor of each reduction of the learning rate, with `lr_decay`.",
+    "warmup_lr": "Learning rate during the warm-up, with `lr_decay`.",
+    "warmup_epoch": "Number of epochs of the warm-up, with `lr_decay`.",
+    "noise_range.min": "Lower limit of the noise.",
+    "noise_range.max": "Upper limit of the noise.",
+    "num_actions": "Number of sampled actions per state in the conservative term.",
+    "with_lagrange": "Learn the weight of the conservative term.",
+    "lagrange_thresh": "Target of the conservative term, with `with_lagrange`.",
+    "lambda2": "Weight of the margin loss.",
+    "lambda3": "Weight decay of the optimizer.",
+    "c_clip_ratio": "V-trace clip threshold of the trace coefficients.",
+    "rho_pg_clip_ratio": "V-trace clip threshold of the weights of the policy gradient.",
+    "m_alpha": "Weight of the log-policy that is added to the reward.",
+    "aux_train_epoch": "Number of epochs of the auxiliary phase.",
+    "multi_buffer": "Whether the policy uses several buffers, one for each name in this section.",
+    "kl_beta": "Weight of the divergence from the pretrained policy in the loss.",
+    "kl_type": "Estimator of this divergence.",
+    "is_multitask_pipeline": "Whether all ranks log, whatever `only_monitor_rank0` is.",
+    "priority_power_factor": "Exponent of the priorities.",
+    "IS_weight_power_factor": "Initial exponent of the importance weights.",
+    **dict.fromkeys(
+        ("episodic_life", "reward_clip", "stack_num", "gray_scale", "frame_skip"),
+        "Option of the Atari envs of EnvPool; None for its default.",
+    ),
 }
 PACKAGES = {
     "Entry": ("ding.entry",),
@@ -194,7 +221,7 @@ def _rows(tree: Mapping[str, Any], comments: Mapping[str, str], rules: Mapping[s
             if path in comments:
                 yield f"| `{path}` | | | {comments[path]} |"
             yield from _rows(value, comments, rules, f"{path}.")
-        elif key not in ("cfg_type", "type"):
+        elif key not in ("cfg_type", "type") and (value != {} or path in comments):
             text = "a function" if callable(value) else f"`{value!r}`"
             yield f"| `{path}` | {text} | {_allowed(rules.get(path))} | {comments.get(path) or _glossary(path)} |"
 
