@@ -48,8 +48,9 @@ from ding.worker.transport.transport import Launch, get_transport
 # How often the terminal is told of the progress, and signals are looked for: one that comes just before a wait begins
 # does not end it.
 _TICK_S = 0.5
-# How often a coordinator writes what a run can go on with, where its config does not say.
-_STATE_INTERVAL_S = 30
+# How often a coordinator writes the state of a run, unless its config says so. On Ray each state includes all samples,
+# which the shards write; elsewhere these are in files anyway.
+_STATE_INTERVAL_S, _RAY_STATE_INTERVAL_S = 30, 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +243,8 @@ def _prepare_states(triple: tuple[Any, Any, Any], resume: bool) -> bool:
     """Have the coordinator keep what a run can go on with, and go on with it; returns whether to take a new folder."""
     main, _, system = triple
     coordinator = system.setdefault("coordinator", {})
-    if system.get("transport") != "ray":  # there the samples go with the run
-        coordinator.setdefault("state_interval_s", _STATE_INTERVAL_S)
+    is_on_ray = system.get("transport") == "ray"
+    coordinator.setdefault("state_interval_s", _RAY_STATE_INTERVAL_S if is_on_ray else _STATE_INTERVAL_S)
     if not resume:
         return not value_at(main, "policy.learn.resume_training")
     exp_name = str(main.get("exp_name", "default_experiment"))

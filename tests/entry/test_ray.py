@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from ding.entry import parallel_pipeline
 from ding.entry.parallel_run import run_parallel
 from ding.entry.worker_process import WorkerDied
 from ding.utils.config_helper import ConfigError
+from ding.worker.coordinator.saved_run import RunIdentity, read_state
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.config import ray_section
 from tests.entry.faults import DEADLINE_S, long_episodes, observing
@@ -135,6 +137,58 @@ def test_another_driver_goes_on_where_one_was_killed(start, tmp_path):
     found = seen(start("resume"))
     assert found["env_steps"] >= known["env_steps"] and found["resumes"][0] is True
     assert found["first"] > known["iteration"] / 2
+
+
+CONFIG = """
+from easydict import EasyDict
+from tests.entry.parallel_fakes import triple
+main_config, create_config, system_config = triple("ray", system={"coordinator": {"state_interval_s": 1}})
+main_config.policy.other.replay_buffer.replay_buffer_size = 5000
+system_config.ray = {"object_store_memory": 100 * 2**20}
+"""
+
+
+def train_by_command(*options):
+    """`ding -m parallel` on a Ray of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "ding.entry.cli", "-m", "parallel", "-P", "ray", "-c", "config.py", "-s", "0"]
+    return subprocess.Popen([*command, *options], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def kept_state():
+    try:
+        return read_state("exp/coordinator_state.msgpack", RunIdentity("exp", 0))
+    except FileNotFoundError:
+        return None
+
+
+@pytest.mark.slow
+def test_the_command_resumes_a_run_whose_driver_was_killed(tmp_path):
+    (tmp_path / "config.py").write_text(CONFIG)
+    first = train_by_command()
+    deadline = monotonic() + 2 * DEADLINE_S
+    while not ((state := kept_state()) and state["run"]["train_iter"] >= 100):
+        assert monotonic() < deadline and first.poll() is None, first.communicate()[0].decode()
+        threading.Event().wait(0.2)
+    first.kill()
+    first.communicate()
+    kept = kept_state()
+    [buffer] = kept["buffers"].values()
+    assert sum(buffer["content"]["counts"]) > 0  # the samples are in the files of the shards
+    total = kept["run"]["train_iter"] + 3000
+    second = train_by_command("--resume", "--train-iter", str(total))
+    try:
+        output = second.communicate(timeout=2 * DEADLINE_S)[0].decode()
+    finally:
+        second.kill()
+        second.communicate()
+    assert second.returncode == 0, output
+    log = (tmp_path / "exp" / "log" / "learner" / "learner_logger.txt").read_text()
+    [begin] = re.findall(r"the task goes on at iteration (\d+)", log)
+    assert 0 < int(begin) < total
+    result = json.loads(Path("exp/result.json").read_text())
+    assert result["train_iter"] == total and result["env_step"] > kept["run"]["env_steps"]
+    assert not list(Path("exp").glob("replay/*"))  # a run that has ended keeps no samples
 
 
 def cmdline(process):

@@ -231,6 +231,9 @@ class SavedRun:
         self._coordinator = coordinator
         main = cfg["main"]
         self._present_buffer_cfg: Mapping[str, Any] = main["policy"].get("other", {}).get("replay_buffer", {})
+        learner_cfg = main["policy"].get("learn", {}).get("learner", {})
+        # A run may be resumed with another budget than it was started with.
+        self._present_budget = {key: learner_cfg[key] for key in ("train_iterations",) if key in learner_cfg}
         self._should_resume = bool(own["resume"])
         self._is_resumed = self._has_begun = self._is_taken_up = False
         run = RunIdentity(main["exp_name"], cfg.get("seed"))
@@ -282,6 +285,8 @@ class SavedRun:
             for buffer_id, buffer in state_dict["buffers"].items()
         ]
         for task in state_dict["learner_tasks"]:
+            if "learner_cfg" in task:
+                task["learner_cfg"].update(self._present_budget)
             self._scheduler.learner_tasks[task["task_id"]] = task
             self._scheduler.run_again(task)
         held, dropped = (sum(column) for column in zip((0, 0), *counts, strict=True))

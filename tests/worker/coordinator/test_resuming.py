@@ -157,6 +157,16 @@ def test_the_run_goes_on_with_the_samples_that_are_there_and_its_learner_task(ma
     assert (progress.samples, progress.env_steps, progress.train_iter) == (6, 20, 8)
 
 
+def test_a_resumed_learner_task_has_the_budget_of_the_present_config(make):
+    first, second = make([], []), make([], [])  # whose config says 6
+    task = {**learner_task("l"), "learner_cfg": {"train_iterations": 3, "hook": {}}}
+    first._commander.learner_tasks.append(task)
+    assert first._scheduler.next_task("learner") == task
+    second.load_state_dict(first.state_dict())
+    resumed = second._scheduler.next_task("learner")
+    assert resumed["learner_cfg"] == {"train_iterations": 6, "hook": {}} and resumed["resume"] is True
+
+
 def test_rows_without_chunks_are_dropped_and_chunks_without_rows_deleted(make, chunks, killed):
     second = make()
     second.start()
