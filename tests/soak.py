@@ -23,8 +23,8 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from ding.config import compile_config_parallel
-from ding.entry.crew import make_crew
 from ding.entry.pipeline import with_command_mode
+from ding.entry.worker_pool import make_workers
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
 from ding.worker import Coordinator
 
@@ -107,16 +107,16 @@ class Soak:
         create = with_command_mode(copy.deepcopy(create_config))
         free: Any = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
         cfg = compile_config_parallel(main, create, system, seed=0, **free)
-        self._crew: Any = make_crew(cfg.system)
+        self._workers: Any = make_workers(cfg.system)
         self._cfg = cfg
         self._uses: list[dict[str, Use]] = []
         self._shared: list[int] = []  # how many entries /dev/shm had
 
     def run(self) -> int:
-        self._crew.start()
+        self._workers.start()
         coordinator = Watched(self._cfg)
         try:
-            self._crew.supervise(coordinator)
+            self._workers.supervise(coordinator)
             coordinator.start()
             victims = itertools.cycle(name for name in sorted(self._pids()) if name.startswith("collector"))
             for minute in range(1, self._minutes + 1):
@@ -127,12 +127,12 @@ class Soak:
                 self._report(minute, coordinator)
         finally:
             coordinator.close()
-            self._crew.close()
+            self._workers.close()
         return self._verdict(coordinator)
 
     def _pids(self) -> dict[str, int]:
         """The processes of the workers; none where these are threads."""
-        return dict(self._crew.pids()) if hasattr(self._crew, "pids") else {}
+        return dict(self._workers.pids()) if hasattr(self._workers, "pids") else {}
 
     def _wait(self, coordinator: Coordinator, seconds: float) -> None:
         if coordinator.wait(seconds):

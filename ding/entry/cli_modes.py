@@ -176,7 +176,7 @@ def _coordinate(options: Options) -> None:
 
     port = options["coordinator_port"]
     cfg = read_coordinator_config(options["config"], _seed(options), port, options["disable_flask_log"])
-    outcome = drive(cfg, _NoCrew(), options["enable_total_log"])
+    outcome = drive(cfg, _NoWorkers(), options["enable_total_log"])
     mean_return = outcome.progress.last_return
     click.echo(
         f"{'Solved' if outcome.stop else 'Over'}: mean return {'-' if mean_return is None else f'{mean_return:.1f}'} "
@@ -185,8 +185,8 @@ def _coordinate(options: Options) -> None:
     )
 
 
-class _NoCrew:
-    """The workers are started elsewhere; see `Crew`."""
+class _NoWorkers:
+    """The workers are started elsewhere; see `WorkerPool`."""
 
     def start(self) -> None:
         """Nothing."""

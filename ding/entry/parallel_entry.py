@@ -9,9 +9,9 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.config.read import read_packed_config
-from ding.entry.crew import ProcessCrew, run_collector, run_learner
 from ding.entry.parallel_run import drive, run_parallel
 from ding.entry.progress import UNLIMITED
+from ding.entry.worker_pool import ProcessWorkers, run_collector, run_learner
 from ding.entry.worker_process import WorkerPlan, WorkerProcess
 from ding.interaction.server.credentials import read_run_token
 from ding.utils.child_helper import ProcessEvent
@@ -147,4 +147,4 @@ def launch_coordinator(
     cfg = EasyDict(config)
     cfg.seed = seed
     workers = [handle[0] for handle in [*(learner_handle or ()), *(collector_handle or ())]]
-    drive(cfg, ProcessCrew(cfg.system, workers))
+    drive(cfg, ProcessWorkers(cfg.system, workers))

@@ -21,7 +21,6 @@ from ding.config.config import compile_config_parallel
 from ding.config.experiment import StartFolder
 from ding.config.read import read_config_with_system
 from ding.entry.checks import warn_of_serial_settings
-from ding.entry.crew import Crew, make_crew
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import (
     UNLIMITED,
@@ -34,6 +33,7 @@ from ding.entry.progress import (
 )
 from ding.entry.run_folder import BEST, read_evaluations
 from ding.entry.run_state import set_aside
+from ding.entry.worker_pool import WorkerPool, make_workers
 from ding.entry.workers import env_name
 from ding.policy.settings import positive
 from ding.torch_utils.training_guard import guard_training
@@ -45,8 +45,7 @@ from ding.worker.coordinator.saved_run import STATE_FILE
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import Launch, get_transport
 
-# How often the terminal is told of the progress, and signals are looked for: one that comes just before a wait begins
-# does not end it.
+# How often the progress is printed and signals are handled: a signal just before a wait does not end it.
 _TICK_S = 0.5
 # How often a coordinator writes the state of a run, unless its config says so. On Ray each state includes all samples,
 # which the shards write; elsewhere these are in files anyway.
@@ -55,13 +54,13 @@ _STATE_INTERVAL_S, _RAY_STATE_INTERVAL_S = 30, 120
 
 @dataclass(frozen=True, slots=True)
 class ParallelOutcome:
-    """How a parallel training ended.
+    """The outcome of a parallel training.
 
     Attributes:
         cfg: the compiled config: `main`, `system` and `seed`.
         stop: whether an evaluation reached the stop value.
-        returns: of the episodes of the last evaluation; [] without any.
-        seconds: from the call to the end.
+        returns: returns of the episodes of the last evaluation; [] without one.
+        seconds: duration of the run, from the call to the end.
     """
 
     cfg: EasyDict
@@ -83,42 +82,46 @@ def run_parallel(
     address: str | None = None,
     resume: bool = False,
 ) -> ParallelOutcome:
-    """Train as `parallel_pipeline` does, and tell how it ended."""
+    """Train like `parallel_pipeline`, and return the outcome."""
     start = monotonic()
     triple = _placed(input_cfg, platform, address)
     renew = _prepare_states(triple, resume)
     cfg = _compile(triple, seed, max_train_iter, max_env_step, max_seconds, renew)
-    return drive(cfg, make_crew(cfg.system, disable_flask_log), enable_total_log, start, start + max_seconds)
+    return drive(cfg, make_workers(cfg.system, disable_flask_log), enable_total_log, start, start + max_seconds)
 
 
 def drive(
-    cfg: EasyDict, crew: Crew, enable_total_log: bool = False, start: float | None = None, deadline: float = math.inf
+    cfg: EasyDict,
+    workers: WorkerPool,
+    enable_total_log: bool = False,
+    start: float | None = None,
+    deadline: float = math.inf,
 ) -> ParallelOutcome:
-    """Run the coordinator of a compiled config in this process, and end the crew after it.
+    """Run the coordinator of a compiled config in this process, then end the workers.
 
     Args:
-        start, deadline: on the clock `time.monotonic`.
+        start, deadline: times of the clock `time.monotonic`.
     """
     with ExitStack() as stack:
         logger = logging.getLogger("coordinator_logger")
         stack.callback(setattr, logger, "disabled", logger.disabled)
         logger.disabled = not enable_total_log
         stack.enter_context(guard_training(None))  # the learner saves its checkpoint when its task ends
-        stack.callback(crew.close)
-        crew.start()  # before there are threads, which a forked process would be without
+        stack.callback(workers.close)
+        workers.start()  # before any thread starts, as a forked process would lack it
         set_pkg_seed(cfg.seed, use_cuda=False)
         run = ParallelRun(cfg, monotonic() if start is None else start)
         stack.callback(run.close)
-        crew.supervise(run.coordinator)
+        workers.supervise(run.coordinator)
         run.train(deadline)
     return run.outcome()
 
 
 class ParallelRun:
-    """The coordinator of a run, and what is told of it: on the terminal, and in the experiment's folder.
+    """The coordinator of a run, with its output on the terminal and in the experiment's folder.
 
     Args:
-        start: of the run, on the clock `time.monotonic`.
+        start: start of the run, a time of the clock `time.monotonic`.
     """
 
     def __init__(self, cfg: EasyDict, start: float) -> None:
@@ -132,23 +135,23 @@ class ParallelRun:
         self._line.begin(main.policy.type.removesuffix("_command"), env_name(main.env), cfg.seed, main.exp_name)
 
     def train(self, deadline: float) -> None:
-        """Train until the run is over, or the time."""
+        """Train until the run is over or the deadline has passed."""
         try:
             self.start()
             self.wait(deadline)
-        except ConnectionError:  # the worker that could not be reached has died
+        except ConnectionError:  # a worker has died before it was connected
             if self.coordinator.failure is None:
                 raise
         self.end()
 
     def start(self) -> None:
-        """Begin, see `Coordinator.start`."""
+        """Start the coordinator; see `Coordinator.start`."""
         self.coordinator.start()
         if self.coordinator.url is not None:
             self._line.say(f"Status page: {self.coordinator.url}")
 
     def wait(self, deadline: float = math.inf) -> bool:
-        """Wait until the run is over; False when the time is."""
+        """Wait until the run is over; returns False if the deadline has passed first."""
         while not self.coordinator.wait(min(_TICK_S, max(0.0, deadline - monotonic()))):
             if monotonic() >= deadline:
                 return False
@@ -159,7 +162,7 @@ class ParallelRun:
         """End all tasks.
 
         Raises:
-            Exception: what the run has failed with.
+            Exception: the failure of the run.
         """
         self.close()
         if self.coordinator.failure is not None:
@@ -173,7 +176,7 @@ class ParallelRun:
     def _record(self, finished_task: Mapping[str, Any]) -> None:
         episodes = finished_task["real_episode_count"]
         if not episodes:
-            return  # broken off
+            return  # aborted
         self._returns = _flat(finished_task["reward_raw"])
         self._line.row(
             finished_task.get("train_iter"), self.coordinator.progress().env_steps, float(np.mean(self._returns))
@@ -188,7 +191,7 @@ class ParallelRun:
         }
         try:
             append_record(self._cfg.main.exp_name, record)
-        except OSError as e:  # the training is worth more than its record
+        except OSError as e:  # losing the record is better than losing the training
             self.coordinator.error(f"an evaluation could not be recorded: {e}")
         if float(np.mean(self._returns)) > self._best:
             self._best = float(np.mean(self._returns))
@@ -207,11 +210,11 @@ class ParallelRun:
             assert version is not None  # no version is known
             state = {"model": version.state["model"], "last_iter": version.state["iter"]}
             save_file(os.path.join(main.exp_name, "ckpt", BEST), state)
-        except (OSError, ValueError, KeyError, pickle.UnpicklingError) as e:  # anything may lie in a shared folder
+        except (OSError, ValueError, KeyError, pickle.UnpicklingError) as e:  # a shared folder may contain any file
             self.coordinator.error(f"the best checkpoint could not be saved: {e!r}")
 
     def outcome(self) -> ParallelOutcome:
-        """How it ended; also written to the folder of the experiment, and told."""
+        """The outcome, which is also printed and written to the experiment's folder."""
         progress, stop = self.coordinator.progress(), self.coordinator.is_solved
         info = {"eval_episode_return": self._returns}
         main = self._cfg.main
@@ -227,7 +230,7 @@ def _flat(returns: list[Any]) -> list[Any]:
 
 
 def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, Any, Any]:
-    """The triple, with what `platform` and `address` say in its system config."""
+    """The triple, with `platform` and `address` in its system config."""
     main, create, system = _read_triple(input_cfg)
     if platform not in ("local", "ray"):
         raise ConfigError(f"platform = {platform!r} is not allowed here; it must be 'local' or 'ray'")
@@ -240,7 +243,7 @@ def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, An
 
 
 def _prepare_states(triple: tuple[Any, Any, Any], resume: bool) -> bool:
-    """Have the coordinator keep what a run can go on with, and go on with it; returns whether to take a new folder."""
+    """Set up saving and resuming of the run's state; returns whether to create a new folder."""
     main, _, system = triple
     coordinator = system.setdefault("coordinator", {})
     is_on_ray = system.get("transport") == "ray"
@@ -252,14 +255,14 @@ def _prepare_states(triple: tuple[Any, Any, Any], resume: bool) -> bool:
     if os.path.exists(os.path.join(exp_name, STATE_FILE)):
         coordinator["resume"] = True
         logger.warning(
-            "%s: goes on with the counters and buffers that the coordinator has kept, and the newest weights; this is "
-            "not exact: episodes begin anew, and what came after the last state is lost",
+            "%s: resumes from the saved counters and buffers, and the newest weights; this is not exact: episodes "
+            "begin anew, and samples after the last save are lost",
             exp_name,
         )
     else:
         aside = set_aside(exp_name)
-        moved = f"; what was there is in {aside} now" if aside else ""
-        logger.warning("%s: no state to go on from, so it begins anew%s", exp_name, moved)
+        moved = f"; its previous content is now in {aside}" if aside else ""
+        logger.warning("%s: there is no saved state, so the run begins anew%s", exp_name, moved)
     return False
 
 
@@ -270,14 +273,14 @@ def _compile(
     main, create, system = triple
     set_limits(main, system, max_train_iter, max_env_step)
     warn_of_serial_settings(main)
-    # Each worker listens at any free port and reports it: a port that was free a moment ago may be taken by then.
+    # Each worker listens at any free port and reports it: a port chosen in advance may be in use by then.
     ports: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     with StartFolder(main.get("exp_name", "default_experiment")) as folder:
         cfg = compile_config_parallel(main, create, system, seed=seed, renew_dir=renew, **ports)
         folder.taken = cfg.main.exp_name
         _check_ranks(cfg, system.get("learner_gpu_num", 1))
         for key in ("path_data", "path_policy"):
-            os.makedirs(cfg.system.learner0[key], exist_ok=True)  # where it cannot be, this says so at once
+            os.makedirs(cfg.system.learner0[key], exist_ok=True)  # fails at once if that is impossible
     return cfg
 
 

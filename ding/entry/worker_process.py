@@ -1,11 +1,10 @@
-"""A worker of parallel training in a process of its own: what runs there, and what the process that started it sees.
+"""A worker of parallel training in a process of its own: the code in that process, and its handle in the parent.
 
-Between the two stands the *fork server* of the worker, a process without threads. The caller starts it before it has
-threads itself. It forks the worker, tells of its end, and forks it again when it is asked to: always from a process
-that is as it was at first.
+Each worker has a *fork server*, a process without threads, which the caller starts before it has threads itself. The
+fork server forks the worker, reports its end, and forks it again on request, always from the same initial state.
 
-What a worker leaves behind may hold its pipes open, the processes of its envs for instance. So the end of a process is
-told by its descriptor, never by the end of a pipe, and messages are datagrams, which arrive whole or not at all.
+Child processes of a dead worker, such as those of its envs, may hold its pipes open. So the end of a process is
+detected by its descriptor, never by the end of a pipe, and messages are datagrams, which arrive whole or not at all.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ from ding.utils.default_helper import derive_seed, set_pkg_seed
 
 # How long a worker may take to close: a learner saves a checkpoint.
 CLOSE_S = 20.0
-# How long a process may take to die that was killed. One that waits for a disk or a driver takes longer.
+# How long a killed process may take to die; it takes longer while it waits for a disk or a driver.
 KILL_S = 5.0
-# How much longer than its worker a fork server may take to end.
+# How much longer than its worker the fork server may take to end.
 _SERVER_S = 2.0
-# What a datagram may hold, at the most; of a longer traceback the end is told.
+# The size of a datagram; of a longer traceback, only the end is sent.
 _MAX_BYTES = 1 << 16
 _MAX_TEXT = 10_000
 
@@ -55,11 +54,11 @@ Report = Callable[[int], Any]
 
 
 class WorkerDied(RuntimeError):
-    """The process of a worker has ended by itself.
+    """The process of a worker has ended unexpectedly.
 
     Attributes:
-        worker: its name.
-        exitcode: its exit code, negative for a signal.
+        worker: name of the worker.
+        exitcode: exit code of the process, negative for a signal.
     """
 
     def __init__(self, worker: str, exitcode: int | None, failure: str = "") -> None:
@@ -81,12 +80,12 @@ def _how(exitcode: int | None) -> str:
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What a worker is started with.
+    """The arguments of a worker process.
 
     Attributes:
-        run: `run_learner` or `run_collector`; or something else that takes the same.
+        run: `run_learner`, `run_collector`, or another function with the same parameters.
         config: the worker's section of the system config.
-        seed: of the package in that process; a worker that is started again gets another.
+        seed: seed of the package in that process; a restarted worker gets another one.
         is_quiet: whether servers and interaction log errors only.
     """
 
@@ -98,17 +97,17 @@ class WorkerPlan:
 
 
 class WorkerProcess:
-    """Starts the process of a worker, and again where it has ended by itself. Nothing here needs a thread.
+    """Starts the process of a worker, and restarts it if it has died. Uses no threads.
 
     Args:
-        start_method: how the fork server starts: 'fork', 'spawn' or 'forkserver'. None: 'fork' where that is possible,
-            that is if the system has it and CUDA is not in use in this process.
+        start_method: how the fork server starts: 'fork', 'spawn' or 'forkserver'. None: 'fork' if the system
+            has it and this process does not use CUDA, else 'spawn'.
 
     Attributes:
         name: the worker's name.
-        start_method: that of its fork server.
-        pid: the process id of the worker; None before it has told.
-        port: the port where it takes tasks; None before it has told.
+        start_method: start method of the fork server.
+        pid: process id of the worker; None until it has reported.
+        port: the port where it accepts tasks; None until it has reported.
 
     Example:
         >>> def run(config, seed, start_event, close_event, report):
@@ -133,7 +132,7 @@ class WorkerProcess:
         self._finalizer: Any = None
 
     def start(self) -> None:
-        """Start the process; it tells later that the worker takes tasks."""
+        """Start the process; it reports later that the worker accepts tasks."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         with theirs, warnings.catch_warnings(), without_secrets():
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_BYTES)
@@ -141,11 +140,11 @@ class WorkerProcess:
             context: Any = multiprocessing.get_context(self.start_method)
             args = self._plan, ends, os.getpid()
             self._server: Any = context.Process(target=_serve_forks, args=args, name=f"fork_server_{self.name}")
-            # What could harm a forked process is undone in `reset_inherited`; the fork server computes nothing.
+            # `reset_inherited` undoes what could harm a forked process; the fork server computes nothing.
             warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
             self._server.start()
         self._end = ProcessEnd(self._server)
-        # Before that of multiprocessing at exit, which would wait for the process.
+        # Runs before the exit handler of multiprocessing, which would wait for the process.
         self._finalizer = weakref.finalize(self, _finish, self._server, self._end, self._channel, self.close_event)
 
     @property
@@ -155,7 +154,7 @@ class WorkerProcess:
 
     @property
     def sources(self) -> list[Any]:
-        """What becomes readable when there is something to `read`; for `multiprocessing.connection.wait`."""
+        """Objects that become readable when there is a message to `read`; for `multiprocessing.connection.wait`."""
         return [self._channel, self._end.descriptor]
 
     @property
@@ -166,7 +165,7 @@ class WorkerProcess:
 
     @property
     def exitcode(self) -> int | None:
-        """That of the fork server; None while it runs."""
+        """The exit code of the fork server; None while it runs."""
         code: int | None = self._server.exitcode
         return code
 
@@ -179,14 +178,14 @@ class WorkerProcess:
         self._end.wait(timeout)
 
     def terminate(self) -> None:
-        """End fork server and worker at once."""
+        """Terminate fork server and worker at once."""
         self._server.terminate()
 
     def read(self) -> bool:
-        """Take in what there is to know, without waiting; whether the worker has just told where it takes tasks.
+        """Read all messages without waiting; returns whether the worker has just reported its port.
 
         Raises:
-            WorkerDied: the worker has ended, or even its fork server.
+            WorkerDied: the worker, or its fork server, has ended.
         """
         has_ended = self._end.wait(0)
         while (told := _receive(self._channel)) is not None:
@@ -204,24 +203,24 @@ class WorkerProcess:
         return False
 
     def start_again(self) -> None:
-        """Start the worker again, after it has died; it tells as at first."""
+        """Restart the worker after it has died; it reports as at first."""
         self._order({"again": True})
 
     def kill(self) -> None:
-        """Kill the worker whose `pid` is known, or the one that is starting; `read` tells of its death."""
+        """Kill the worker whose `pid` is known, or the one that is starting; `read` reports its death."""
         self._order({"kill": self.pid})
 
     def _order(self, order: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # a fork server that is stopped, or has gone, is noticed by other means
+        with contextlib.suppress(OSError):  # a stopped or dead fork server is detected elsewhere
             _send(self._channel, order, socket.MSG_DONTWAIT)
 
     def close(self) -> None:
-        """End the worker as it should end, or by force where it takes too long. Bounded in time; idempotent."""
+        """End the worker in order, or by force if it takes too long. Bounded in time; idempotent."""
         if self._finalizer is not None and self._finalizer():
             self._kill_rest()
 
     def _kill_rest(self) -> None:
-        """Its fork server has just ended, and could not see to what the worker has started."""
+        """Kill the worker's process group, which its fork server could not do because it has ended."""
         if self.pid is not None:
             _kill_group(self.pid)
 
@@ -249,7 +248,7 @@ def close_all(workers: Iterable[WorkerProcess]) -> None:
 
 
 def default_start_method() -> str:
-    """'fork' where that is possible, else 'spawn'."""
+    """'fork' if possible, otherwise 'spawn'."""
     import torch
 
     has_fork = "fork" in multiprocessing.get_all_start_methods()
@@ -261,8 +260,8 @@ def wait_until_up(workers: Iterable[WorkerProcess], timeout_s: float) -> None:
     """Wait until all have started.
 
     Raises:
-        WorkerDied: one of them has not.
-        TimeoutError: they take too long; it names those.
+        WorkerDied: one has died.
+        TimeoutError: some have not started in time, with their names.
     """
     deadline = monotonic() + timeout_s
     missing = {worker.name: worker for worker in workers if worker.port is None}
@@ -276,11 +275,11 @@ def wait_until_up(workers: Iterable[WorkerProcess], timeout_s: float) -> None:
                 del missing[worker.name]
 
 
-# What runs in the processes.
+# The code in the processes.
 
 
 class _Ends(NamedTuple):
-    """What fork server and worker share."""
+    """The connections that fork server and worker share."""
 
     channel: socket.socket
     start_event: ProcessEvent
@@ -288,16 +287,16 @@ class _Ends(NamedTuple):
 
 
 def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int) -> None:
-    """Be the fork server of a worker, until it is closed or the process `parent_pid` ends.
+    """Run the fork server of a worker, until it is closed or the process `parent_pid` ends.
 
-    It tells `{"exitcode": ...}` when the worker has ended without having been closed, and takes the orders
-    `{"kill": pid}` and `{"again": True}`. The worker itself tells `{"port": ..., "pid": ...}` when it takes tasks, and
-    `{"failure": traceback}` when it fails.
+    It sends `{"exitcode": ...}` when the worker has ended without having been closed, and accepts the orders
+    `{"kill": pid}` and `{"again": True}`. The worker itself sends `{"port": ..., "pid": ...}` when it accepts tasks,
+    and `{"failure": traceback}` when it fails.
     """
     reset_inherited()
     forget_secrets()  # the worker is forked from here, and has the token in its config
-    # What ends the group of the caller, as `timeout` and a closed terminal do, must not end this process before it has
-    # seen to its worker.
+    # A signal to the group of the caller, by `timeout` or a closed terminal, must not end this process before it has
+    # ended its worker.
     os.setpgid(0, 0)
     parent: Any = descriptor_of(parent_pid)
     if parent is None:
@@ -305,15 +304,15 @@ def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int) -> None:
         assert process is not None
         parent = process.sentinel
     life = 0
-    while _see_through(plan, ends, parent, life):
+    while _run_once(plan, ends, parent, life):
         while not (_receive(ends.channel) or {}).get("again"):
             if ends.channel not in wait([ends.channel, ends.close_event.reader, parent]):
                 return
         life += 1
 
 
-def _see_through(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
-    """Run the worker until it ends; False if it was closed."""
+def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
+    """Run the worker until it ends; returns False if it was closed."""
     context: Any = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
     worker = context.Process(target=_work, args=(plan, ends, life, os.getpid()), name=plan.name)
     worker.start()
@@ -326,7 +325,7 @@ def _see_through(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
         if ready == [ends.channel]:
             order = _receive(ends.channel) or {}
             if order.get("kill", -1) not in (None, worker.pid):
-                continue  # it is about an earlier worker
+                continue  # the order is for an earlier worker
         else:
             is_closed = True
             ends.close_event.set()
@@ -334,7 +333,7 @@ def _see_through(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
         worker.kill()
         end.wait(KILL_S)
         break
-    # What it has started, and could not end. Until `exitcode` is asked for, its id can be that of no other group.
+    # End all that it has started. Until `exitcode` is read, its id cannot be reused for another group.
     _kill_group(worker.pid)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     exitcode = worker.exitcode
@@ -345,7 +344,7 @@ def _see_through(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
 
 
 def _end_with(worker_pid: int, signum: int, frame: FrameType | None) -> None:
-    """End this process, and the worker at once with all that it has started; a handler of signals."""
+    """Signal handler: end this process, and kill the worker with all that it has started."""
     with contextlib.suppress(OSError):
         os.kill(worker_pid, signal.SIGKILL)  # it may not have a group yet
     _kill_group(worker_pid)
@@ -364,7 +363,7 @@ def quiet_flask() -> None:
 
 
 def _work(plan: WorkerPlan, ends: _Ends, life: int, server_pid: int) -> None:
-    """Be the process of a worker."""
+    """The main function of a worker process."""
     reset_inherited()
     be_killed_with(server_pid)
     os.setpgid(0, 0)
@@ -389,7 +388,7 @@ def _send(channel: socket.socket, message: Mapping[str, Any], flags: int = 0) ->
 
 
 def _receive(channel: socket.socket) -> dict[str, Any] | None:
-    """The next message; None where there is none yet."""
+    """The next message, or None."""
     try:
         message: dict[str, Any] = json.loads(channel.recv(_MAX_BYTES, socket.MSG_DONTWAIT))
     except BlockingIOError:
@@ -398,7 +397,7 @@ def _receive(channel: socket.socket) -> dict[str, Any] | None:
 
 
 def later_seed(seed: int, life: int) -> int:
-    """The seed of a worker that was started again `life` times; the first time it is `seed` itself."""
+    """The seed of a worker that was restarted `life` times; initially `seed` itself."""
     return seed if life == 0 else derive_seed(seed, 3, life)
 
 
@@ -413,12 +412,12 @@ def run_worker(
     """Serve tasks in this process until `close_event` is set.
 
     Args:
-        create: makes the worker.
-        config: its section of the system config. `nice` lowers its share of busy cores, `torch_threads` (1) is how many
-            it computes with.
-        seed: of the global generators.
-        start_event: is set when the worker takes tasks.
-        report: called then with its port.
+        create: creates the worker.
+        config: its section of the system config. `nice` lowers its CPU priority, `torch_threads` (1) is its number of
+            compute threads.
+        seed: seed of the global generators.
+        start_event: set when the worker accepts tasks.
+        report: called with its port when the worker accepts tasks.
     """
     import torch
 

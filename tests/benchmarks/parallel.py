@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import ding.worker.transport.http_transport as http_transport
 from ding.config import compile_config_parallel
-from ding.entry.crew import ProcessCrew, make_crew
 from ding.entry.pipeline import with_command_mode
+from ding.entry.worker_pool import ProcessWorkers, make_workers
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
 from ding.worker import Coordinator
 from tests.benchmarks.report import Report
@@ -115,11 +115,11 @@ def measure(coordinator: Coordinator, pids: dict[str, int], messages: Messages, 
     return Measured(updates / seconds, samples / seconds, cores, messages.summary(seconds))
 
 
-def measure_both(coordinator: Coordinator, crew: ProcessCrew, messages: Messages) -> tuple[Measured, Measured]:
+def measure_both(coordinator: Coordinator, workers: ProcessWorkers, messages: Messages) -> tuple[Measured, Measured]:
     """With collectors, and then without them."""
     coordinator.start()
     wait_for(coordinator, lambda: coordinator.progress().train_iter >= WARM_UP_ITER)
-    pids = {**crew.pids(), "coordinator": os.getpid()}
+    pids = {**workers.pids(), "coordinator": os.getpid()}
     together = measure(coordinator, pids, messages, SECONDS)
     collectors = [pid for name, pid in pids.items() if name.startswith("collector")]
     try:
@@ -136,16 +136,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         cfg = compiled()
-        crew = make_crew(cfg.system)
+        workers = make_workers(cfg.system)
         try:
-            crew.start()
+            workers.start()
             coordinator = Coordinator(cfg)
             try:
-                together, alone = measure_both(coordinator, crew, messages)
+                together, alone = measure_both(coordinator, workers, messages)
             finally:
                 coordinator.close()
         finally:
-            crew.close()
+            workers.close()
             os.chdir("/")
     report = Report()
     updates = together.updates

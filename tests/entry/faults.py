@@ -157,7 +157,7 @@ def observing(monkeypatch, before=lambda cfg: None):
     Yields `train(damage, configs=None, **limits)`, which returns the run, and its outcome or what it has raised.
     `before` is given the compiled config when the workers have started.
     """
-    made, crews, make_crew = [], [], parallel_run.make_crew
+    made, pools, make_workers = [], [], parallel_run.make_workers
 
     def train(damage, configs=None, **limits):
         class Run(Observed):
@@ -166,12 +166,12 @@ def observing(monkeypatch, before=lambda cfg: None):
                 cfg.system.coordinator.state_interval_s = 0
                 before(cfg)
                 super().__init__(cfg, start)
-                self.crew = crews[-1]
+                self.workers = pools[-1]
                 made.append(self)
 
         Run.damage = damage
         monkeypatch.setattr(parallel_run, "ParallelRun", Run)
-        monkeypatch.setattr(parallel_run, "make_crew", lambda *args: crews.append(make_crew(*args)) or crews[-1])
+        monkeypatch.setattr(parallel_run, "make_workers", lambda *args: pools.append(make_workers(*args)) or pools[-1])
         try:
             outcome = parallel_run.run_parallel(configs or long_episodes(), seed=0, **limits)
         except Exception as e:

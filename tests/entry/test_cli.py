@@ -352,9 +352,9 @@ def test_the_coordinator_drives_the_run_and_tells_its_outcome(monkeypatch, tmp_p
     options = ["-s", 8, "-cdp", 6000, "--enable-total-log", "True"]
     output = run("-m", "dist", "-M", "coordinator", "-c", "config.py.pkl", *options)
     assert output == f"{told} after 70 env steps, 5 iterations and 1.5 s; results are in {tmp_path}/exp.\n"
-    (cfg, crew, is_logged), _ = drive.only
+    (cfg, workers, is_logged), _ = drive.only
     assert (cfg.seed, cfg.system.coordinator.port, is_logged) == (8, 6000, True)
-    crew.start(), crew.supervise(None), crew.close()
+    workers.start(), workers.supervise(None), workers.close()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import psutil
 import pytest
 import torch
 
-from ding.entry import crew
+from ding.entry import worker_pool
 from ding.entry.parallel_run import ParallelOutcome
 from ding.entry.worker_process import WorkerDied
 from ding.worker.transport.stores import EVALUATED
@@ -47,7 +47,7 @@ def test_a_killed_collector_is_noticed_replaced_and_leaves_no_partial_trajectory
         task = run.collecting()[name]
         before = {*run.collecting().values()}
         killed = monotonic()
-        os.kill(run.crew.pids()[name], signal.SIGKILL)
+        os.kill(run.workers.pids()[name], signal.SIGKILL)
         run.wait_for(lambda: {*run.collecting().values()} - before)
         [heir] = [who for who, its_task in run.collecting().items() if its_task not in before]
         run.wait_for(lambda: run.back[name])
@@ -79,7 +79,7 @@ def test_a_collector_that_is_killed_is_started_again_three_times_and_not_a_fourt
         names.append(run.wait_for_training())
         for time in range(4):
             run.wait_for(lambda time=time: len(run.back[names[0]]) == time)
-            os.kill(run.crew.pids()[names[0]], signal.SIGKILL)
+            os.kill(run.workers.pids()[names[0]], signal.SIGKILL)
 
     run, error = train(damage)
     assert isinstance(error, WorkerDied) and f"the process of {names[0]} was ended by SIGKILL" in str(error)
@@ -92,7 +92,7 @@ def test_a_killed_learner_goes_on_and_policy_versions_never_go_back(train):
 
     def damage(run):
         run.wait_for(lambda: len(run.learnt) > 50 and version() > 0)
-        os.kill(run.crew.pids()["learner0"], signal.SIGKILL)
+        os.kill(run.workers.pids()["learner0"], signal.SIGKILL)
         run.wait_for(lambda: run.gone["learner0"])
         versions.append(version())
         while len(versions) < 2 or versions[-1] < versions[0] + 50:
@@ -122,11 +122,11 @@ def test_a_stopped_collector_is_replaced_and_acts_no_more(train):
 
     def damage(run):
         name = run.wait_for_training()
-        pid = run.crew.pids()[name]
+        pid = run.workers.pids()[name]
         stopped = monotonic()
         os.kill(pid, signal.SIGSTOP)
         run.wait_for(lambda: run.back[name])
-        seen.update(noticed=run.gone[name][0] - stopped, pid=pid, new=run.crew.pids()[name])
+        seen.update(noticed=run.gone[name][0] - stopped, pid=pid, new=run.workers.pids()[name])
         known = len(run.samples)
         run.wait_for(lambda: len(run.samples) > known + 200)
         run.stop()
@@ -144,7 +144,7 @@ def test_a_collector_that_is_killed_while_an_env_holds_the_interpreter_is_replac
         run.wait_for(lambda: locked.exists() and locked.read_text())
         env = int(locked.read_text())
         collector = psutil.Process(env).ppid()
-        [name] = [name for name, pid in run.crew.pids().items() if pid == collector]
+        [name] = [name for name, pid in run.workers.pids().items() if pid == collector]
         seen.update(killed=monotonic(), ends=[os.pidfd_open(env), os.pidfd_open(collector)])
         os.kill(collector, signal.SIGKILL)
         run.wait_for(lambda: run.back[name])
@@ -215,7 +215,7 @@ def test_mistreated_messages_change_neither_counts_nor_the_end(make_proxy, fault
     monkeypatch.chdir(tmp_path)
     books, network = Books(monkeypatch), Network(make_proxy, 300, monkeypatch)
     if not is_signed:
-        monkeypatch.setattr(crew, "draw_run_token", lambda: None)
+        monkeypatch.setattr(worker_pool, "draw_run_token", lambda: None)
 
     def reach_through(cfg):
         for kind in ("learner", "collector"):

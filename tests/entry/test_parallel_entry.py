@@ -21,12 +21,11 @@ import torch
 
 from ding.config.config import compile_config_parallel
 from ding.config.save import save_packed_config
-from ding.entry import crew as crews
-from ding.entry import parallel_entry, parallel_pipeline, parallel_run
-from ding.entry.crew import make_crew
+from ding.entry import parallel_entry, parallel_pipeline, parallel_run, worker_pool
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
 from ding.entry.parallel_run import run_parallel
 from ding.entry.pipeline import with_command_mode
+from ding.entry.worker_pool import make_workers
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
@@ -262,9 +261,9 @@ def test_a_worker_that_cannot_start_says_why():
 
 
 def test_a_worker_that_takes_too_long_to_start_is_named(monkeypatch):
-    monkeypatch.setattr("ding.entry.crew.START_S", 0.0)
+    monkeypatch.setattr("ding.entry.worker_pool.START_S", 0.0)
     for kind in ("learner", "collector"):
-        monkeypatch.setitem(crews._RUN, kind, lambda config, seed, start, close, report: close.wait())
+        monkeypatch.setitem(worker_pool._RUN, kind, lambda config, seed, start, close, report: close.wait())
     with pytest.raises(TimeoutError, match="have not started within 0 s: collector0, collector1, learner0"):
         parallel_pipeline(triple(), seed=0)
 
@@ -284,10 +283,10 @@ def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch
     main, create, system = triple()
     ports = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     cfg = compile_config_parallel(main, with_command_mode(create), system, **ports)
-    crew = make_crew(cfg.system)
+    workers = make_workers(cfg.system)
     hub = get_transport(cfg.system.coordinator.transport).hub(cfg.system.coordinator)
     try:
-        crew.start()
+        workers.start()
         hub.start()
         token = cfg.system.coordinator.run_token.key
         assert len(token) == 64
@@ -306,8 +305,8 @@ def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch
         assert not [path for path in Path().rglob("*") if path.is_file() and token in path.read_bytes()]
     finally:
         hub.close()
-        crew.close()
-    other = make_crew(cfg.system)
+        workers.close()
+    other = make_workers(cfg.system)
     assert cfg.system.coordinator.run_token.key != token
     other.close()
 
@@ -367,7 +366,7 @@ def test_several_threads_in_a_forked_process_are_refused():
 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_starts(monkeypatch):
     Path("file").write_text("")
-    monkeypatch.setattr(parallel_run, "make_crew", None)  # would fail otherwise
+    monkeypatch.setattr(parallel_run, "make_workers", None)  # would fail otherwise
     with pytest.raises(OSError, match=r"cannot create the experiment folder .*file/exp"):
         parallel_pipeline(triple(exp_name="file/exp"), seed=0)
     with pytest.raises(OSError, match="file"):
@@ -395,11 +394,11 @@ ENDLESS = """
     class Run(parallel_run.ParallelRun):
         def _record(self, finished_task):
             super()._record(finished_task)
-            print("evaluated", *crews[0].pids().values(), flush=True)
+            print("evaluated", *pools[0].pids().values(), flush=True)
 
-    crews, make_crew = [], parallel_run.make_crew
+    pools, make_workers = [], parallel_run.make_workers
     parallel_run.ParallelRun = Run
-    parallel_run.make_crew = lambda *args: crews.append(make_crew(*args)) or crews[0]
+    parallel_run.make_workers = lambda *args: pools.append(make_workers(*args)) or pools[0]
     parallel_run.run_parallel(triple(), seed=0)
 """
 
@@ -433,7 +432,7 @@ def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(capl
     assert os.listdir() == ["exp"] and [line["train_iter"] for line in evaluations()].count(0) == 1
     assert evaluations()[: len(before)] == before and outcome.progress.best_return == 7.5
     assert outcome.progress.env_steps >= 3000
-    assert "exp: goes on with the counters and buffers that the coordinator has kept" in caplog.text
+    assert "exp: resumes from the saved counters and buffers" in caplog.text
     assert "this is not exact: episodes begin anew" in caplog.text
 
 
@@ -442,7 +441,9 @@ def test_a_run_without_a_state_begins_anew_and_sets_aside_what_was_there(caplog)
     assert not os.path.exists("exp/coordinator_state.msgpack")  # that run has come to its end
     parallel_pipeline(triple("local"), seed=0, max_train_iter=5, max_seconds=DEADLINE_S, resume=True)
     (aside,) = set(os.listdir()) - {"exp"}
-    assert f"exp: no state to go on from, so it begins anew; what was there is in {aside} now" in caplog.text
+    assert (
+        f"exp: there is no saved state, so the run begins anew; its previous content is now in {aside}" in caplog.text
+    )
     assert result()["train_iter"] == 5
 
 
@@ -504,9 +505,9 @@ def test_workers_can_be_spawned():
 
 
 def test_a_crew_that_is_not_started_closes():
-    crew = make_crew(compiled().system)
-    crew.close()
-    crew.close()
+    workers = make_workers(compiled().system)
+    workers.close()
+    workers.close()
 
 
 def test_a_coordinator_finds_workers_that_were_started_at_the_addresses_of_the_config():

@@ -251,7 +251,7 @@ def test_a_killed_worker_is_replaced_and_the_run_goes_on(train, name):
     def damage(run):
         run.wait_for(lambda: len(run.learnt) > 50)
         seen["step"] = run.learnt[-1][1]
-        os.kill(run.crew.pids()[name], signal.SIGKILL)
+        os.kill(run.workers.pids()[name], signal.SIGKILL)
         run.wait_for(lambda: run.back[name])
         run.wait_for(lambda: run.learnt[-1][1] > seen["step"] + 20)
         run.stop()
@@ -268,7 +268,7 @@ def test_a_worker_that_is_killed_again_and_again_ends_the_run(train):
         run.wait_for(lambda: len(run.learnt) > 20)
         for time in range(2):
             run.wait_for(lambda time=time: len(run.back["collector0"]) == time)
-            os.kill(run.crew.pids()["collector0"], signal.SIGKILL)
+            os.kill(run.workers.pids()["collector0"], signal.SIGKILL)
 
     configs = long_episodes(comm="ray", system={"coordinator": {"max_restarts": 1}})
     run, error = train(damage, configs)

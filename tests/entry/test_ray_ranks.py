@@ -95,11 +95,11 @@ def test_all_ranks_start_again_from_the_checkpoint_when_one_is_lost(train, rank,
 
     def damage(run):
         run.wait_for_learning(100)
-        seen["step"], seen["before"] = run.learnt[-1][1], run.crew.pids()
+        seen["step"], seen["before"] = run.learnt[-1][1], run.workers.pids()
         os.kill(seen["before"][rank], number)
         run.wait_for(lambda: run.back["learner0"])
         run.wait_for(lambda: run.learnt[-1][1] > seen["step"] + 50)
-        seen["after"] = run.crew.pids()
+        seen["after"] = run.workers.pids()
         run.stop()
 
     learner = {"send_policy_freq": 1, "hook": {"save_ckpt_after_iter": 20}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from easydict import EasyDict
@@ -21,44 +22,25 @@ from ding.worker.transport.link import WorkerReleased
 from ding.worker.transport.stores import forget_memory_stores
 from ding.worker.transport.transport import Launch, get_transport
 
-# How long the workers may take to start: each may import what its config names.
+# How long the workers may take to start, with all imports.
 START_S = 120.0
-# As seen by the scheduler: a learner that waits for its turn holds everybody up, collectors do not.
+# All collectors wait for a learner that lacks CPU time, so collectors yield to it.
 COLLECTOR_NICE = 10
 
 _CREATE: dict[str, Callable[[EasyDict], Any]] = {"learner": create_comm_learner, "collector": create_comm_collector}
-
-
-def run_learner(
-    config: EasyDict, seed: int, start_event: Any, close_event: Any, report: Callable[[int], Any] | None = None
-) -> None:
-    """Be a learner until `close_event` is set; see `run_worker`."""
-    run_worker(create_comm_learner, config, seed, start_event, close_event, report)
-
-
-def run_collector(
-    config: EasyDict, seed: int, start_event: Any, close_event: Any, report: Callable[[int], Any] | None = None
-) -> None:
-    """Be a collector until `close_event` is set; see `run_worker`."""
-    run_worker(create_comm_collector, config, seed, start_event, close_event, report)
-
-
 _logger = logging.getLogger("ding")
 
-
-def _restart_limit(system: EasyDict) -> RestartLimit:
-    cfg = {**Coordinator.config, **system.coordinator}
-    return RestartLimit(cfg["max_restarts"], cfg["restart_window_s"])
-
-
-_RUN = {"learner": run_learner, "collector": run_collector}
+# The mains of worker processes: called with config, seed, start_event, close_event and report, see `run_worker`.
+run_learner = partial(run_worker, create_comm_learner)
+run_collector = partial(run_worker, create_comm_collector)
+_RUN: dict[str, Callable[..., Any]] = {"learner": run_learner, "collector": run_collector}
 
 
-class Crew(Protocol):
-    """Starts and ends the workers that a compiled config names."""
+class WorkerPool(Protocol):
+    """Starts and ends the workers of a compiled config."""
 
     def start(self) -> None:
-        """Start them all, and write where they take tasks into the system config.
+        """Start them all, and write their addresses into the system config.
 
         Raises:
             WorkerDied: one could not start; with its traceback.
@@ -66,18 +48,28 @@ class Crew(Protocol):
         """
 
     def supervise(self, coordinator: Coordinator) -> None:
-        """From now on see to workers that die, and tell the coordinator."""
+        """Restart workers that die, and inform the coordinator."""
 
     def close(self) -> None:
         """End them. Bounded in time; idempotent."""
 
 
-class ProcessCrew:
-    """Workers in processes of their own; see `Crew`.
+def _kinds(system: EasyDict) -> dict[str, str]:
+    """The kind of each worker, by name."""
+    return {name: kind for kind in _CREATE for name in workers_of(system, kind)}
+
+
+def _restart_limit(system: EasyDict) -> RestartLimit:
+    cfg = {**Coordinator.config, **system.coordinator}
+    return RestartLimit(cfg["max_restarts"], cfg["restart_window_s"])
+
+
+class ProcessWorkers:
+    """Workers in processes; see `WorkerPool`.
 
     Args:
         system: the compiled system config.
-        workers: their processes; those that have not been started yet, `start` starts.
+        workers: their processes; `start` starts those that do not run yet.
     """
 
     def __init__(self, system: EasyDict, workers: Sequence[WorkerProcess]) -> None:
@@ -85,7 +77,7 @@ class ProcessCrew:
         self._supervisor: Supervisor | None = None
 
     def start(self) -> None:
-        _load_what_all_need()
+        _import_workers()
         for worker in self._workers:
             if not worker.is_started:
                 worker.start()
@@ -94,13 +86,11 @@ class ProcessCrew:
             _write_port(self._system, worker.name, worker.port)
 
     def pids(self) -> dict[str, int]:
-        """The process ids of the workers that run."""
+        """The process ids of the running workers."""
         return {worker.name: worker.pid for worker in self._workers if worker.pid is not None}
 
     def supervise(self, coordinator: Coordinator) -> None:
-        places = {
-            name: (kind, str(self._system[name].host)) for kind in _CREATE for name in workers_of(self._system, kind)
-        }
+        places = {name: (kind, str(self._system[name].host)) for name, kind in _kinds(self._system).items()}
         self._supervisor = Supervisor(self._workers, places, coordinator, _restart_limit(self._system))
         coordinator.supervisor = self._supervisor
         self._supervisor.start()
@@ -112,8 +102,8 @@ class ProcessCrew:
         self._workers = []
 
 
-class LocalCrew:
-    """Workers in threads of this process; see `Crew`."""
+class ThreadWorkers:
+    """Workers in threads of this process; see `WorkerPool`."""
 
     def __init__(self, system: EasyDict) -> None:
         self._system = system
@@ -121,19 +111,18 @@ class LocalCrew:
         self._replaced: ThreadSupervisor | None = None
 
     def start(self) -> None:
-        for kind in _CREATE:
-            for name in workers_of(self._system, kind):
-                self._start_worker(kind, name)
-                _write_port(self._system, name, self._workers[name].port)
+        for name, kind in _kinds(self._system).items():
+            self._start_worker(kind, name)
+            _write_port(self._system, name, self._workers[name].port)
 
     def _start_worker(self, kind: str, name: str, **changes: Any) -> None:
         worker = self._workers[name] = _CREATE[kind](EasyDict({**self._system[name], **changes}))
         worker.start()
 
     def _replace(self, kind: str, name: str) -> tuple[str, int]:
-        """Leave a worker that hangs to itself; returns host and port of the one in its place."""
+        """Abandon a worker that hangs; returns host and port of its replacement."""
         threading.Thread(target=_close, args=(self._workers[name],), name=f"close_{name}", daemon=True).start()
-        self._start_worker(kind, name, port=0)  # that of the other is taken until it has ended
+        self._start_worker(kind, name, port=0)  # the old port is in use until the old worker has ended
         return str(self._system[name].host), int(self._workers[name].port)
 
     def supervise(self, coordinator: Coordinator) -> None:
@@ -152,7 +141,7 @@ class LocalCrew:
 
 
 def _close(worker: Any) -> None:
-    """Close a worker; one that hangs cannot be killed, for it is a thread of this process."""
+    """Close a worker; one that hangs cannot be killed, as it is a thread of this process."""
     try:
         worker.close()
     except TimeoutError as e:
@@ -160,11 +149,11 @@ def _close(worker: Any) -> None:
 
 
 class ThreadSupervisor:
-    """Puts others in the place of workers that were lost because their tasks hang; see `WorkerSupervisor`.
+    """Replaces workers whose tasks hang; see `WorkerSupervisor`.
 
     Args:
-        replace: makes another worker, of a kind and name, that takes tasks; returns its host and port.
-        run: is told of it.
+        replace: starts another worker of a kind and name; returns its host and port.
+        run: is informed of replacements.
     """
 
     def __init__(self, replace: Callable[[str, str], tuple[str, int]], run: Coordinator, limit: RestartLimit) -> None:
@@ -173,8 +162,8 @@ class ThreadSupervisor:
         self._is_closed = False
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
-        """A worker is lost. True: another takes its place; False where there were too many."""
-        if isinstance(error, WorkerReleased):  # another is there
+        """Replace a lost worker; returns False if it was replaced too often."""
+        if isinstance(error, WorkerReleased):  # it has been replaced
             return True
         if not self._limit.take(name):
             return False
@@ -193,13 +182,13 @@ class ThreadSupervisor:
             self._run.deal_with_worker_back(kind, name, host, port)
 
     def close(self) -> None:
-        """Replace nobody any more. Idempotent."""
+        """Stop replacing workers. Idempotent."""
         with self._lock:
             self._is_closed = True
 
 
 def make_worker(kind: str, name: str, system: EasyDict, is_quiet: bool = True) -> WorkerProcess:
-    """The process, not started yet, of the worker `name` of the system config.
+    """The process of the worker `name` of the system config; it is not started.
 
     Raises:
         ConfigError: it would compute with several threads in a forked process.
@@ -212,41 +201,41 @@ def make_worker(kind: str, name: str, system: EasyDict, is_quiet: bool = True) -
     if section.get("torch_threads", 1) > 1 and worker.start_method == "fork":
         raise ConfigError(
             f"{name}.torch_threads = {section.torch_threads} is not allowed in a forked process, which could wait for "
-            "threads of its parent for ever; set system_config.start_method = 'spawn'"
+            "threads of its parent forever; set system_config.start_method = 'spawn'"
         )
     return worker
 
 
-def make_crew(system: EasyDict, is_quiet: bool = True) -> Crew:
-    """The workers for a compiled system config, in what its transport runs them in.
+def make_workers(system: EasyDict, is_quiet: bool = True) -> WorkerPool:
+    """The workers of a compiled system config, in processes, threads or actors as its transport requires.
 
     Args:
         is_quiet: whether their servers log errors only.
 
     Raises:
-        ConfigError: there is no such transport; or see `make_worker`.
+        ConfigError: the transport is unknown; or see `make_worker`.
     """
-    return _CREWS[get_transport(system.coordinator.transport).launch](system, is_quiet)
+    return _POOLS[get_transport(system.coordinator.transport).launch](system, is_quiet)
 
 
-def _make_processes(system: EasyDict, is_quiet: bool) -> ProcessCrew:
-    kinds = {name: kind for kind in _CREATE for name in workers_of(system, kind)}
-    # Handed on in memory only: arguments and variables of a process can be read by others, and are inherited.
+def _make_processes(system: EasyDict, is_quiet: bool) -> ProcessWorkers:
+    kinds = _kinds(system)
+    # Passed in memory only: arguments and variables of a process are readable to others, and are inherited.
     token = draw_run_token()
     for section in (system.coordinator, *(system[name] for name in kinds)):
         section.run_token = token
-    return ProcessCrew(system, [make_worker(kind, name, system, is_quiet) for name, kind in kinds.items()])
+    return ProcessWorkers(system, [make_worker(kind, name, system, is_quiet) for name, kind in kinds.items()])
 
 
-def _make_actors(system: EasyDict, is_quiet: bool) -> Crew:
-    from ding.entry.ray_crew import RayCrew  # it needs Ray
+def _make_actors(system: EasyDict, is_quiet: bool) -> WorkerPool:
+    from ding.entry.ray_workers import RayWorkers  # it needs Ray
 
-    return RayCrew(system, is_quiet)
+    return RayWorkers(system, is_quiet)
 
 
-_CREWS: dict[Launch, Callable[[EasyDict, bool], Crew]] = {
+_POOLS: dict[Launch, Callable[[EasyDict, bool], WorkerPool]] = {
     Launch.PROCESS: _make_processes,
-    Launch.THREAD: lambda system, is_quiet: LocalCrew(system),
+    Launch.THREAD: lambda system, is_quiet: ThreadWorkers(system),
     Launch.ACTOR: _make_actors,
 }
 
@@ -258,8 +247,8 @@ def _write_port(system: EasyDict, name: str, port: int | None) -> None:
             system.coordinator[kind][name] = [name, system[name].host, port]
 
 
-def _load_what_all_need() -> None:
-    """Import it here, once, rather than in each forked process."""
+def _import_workers() -> None:
+    """Import once, rather than in each forked process."""
     import ding.worker.collector.comm.flask_fs_collector
     import ding.worker.collector.parallel_collectors
     import ding.worker.learner.comm.flask_fs_learner

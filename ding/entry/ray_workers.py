@@ -21,9 +21,9 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from ding.config.utils import workers_of
-from ding.entry.crew import COLLECTOR_NICE
 from ding.entry.dist_roles import be_worker
 from ding.entry.supervisor import RestartLimit
+from ding.entry.worker_pool import COLLECTOR_NICE
 from ding.entry.worker_process import CLOSE_S, WorkerDied, later_seed, quiet_flask
 from ding.utils.default_helper import derive_seed
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
@@ -81,8 +81,8 @@ class _Worker:
             ray.kill(actor)
 
 
-class RayCrew:
-    """A worker pool whose workers are actors of Ray; see `Crew`.
+class RayWorkers:
+    """A worker pool whose workers are actors of Ray; see `WorkerPool`.
 
     Args:
         system: the compiled system config.
