@@ -175,7 +175,7 @@ class CommLearner(Hosted, BaseCommLearner):
 
     def _batched_demand(self, run: LearnerRun) -> dict[str, Any]:
         """Wait until the learner wants batches; returns how many, and its infos."""
-        count = run.channel.exchange.wait_for_room(self._cfg.data_wait_s)
+        count = run.channel.exchange.wait_for_capacity(self._cfg.data_wait_s)
         infos, done = run.channel.exchange.take()
         status = {"infos": infos, "batches_done": done, "silence_s": run.channel.exchange.silence_s()}
         return {**_demand(run), "batch_num": count, **status, **run.ids}

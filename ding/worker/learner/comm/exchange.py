@@ -39,7 +39,7 @@ class LearnerExchange(Exchange):
         >>> exchange.get()
         [{'data_id': 'a'}]
         >>> exchange.report({"learner_step": 0, "learner_done": True})
-        >>> exchange.wait_for_room(timeout_s=10), exchange.take()
+        >>> exchange.wait_for_capacity(timeout_s=10), exchange.take()
         (0, ([{'learner_step': 0, 'learner_done': True}], 0))
     """
 
@@ -58,7 +58,7 @@ class LearnerExchange(Exchange):
         self._infos_s = -math.inf  # when `wait_for_infos` last returned some
         self._moved_at = monotonic()  # when the learner last began or finished a batch, or got one while it was idle
 
-    def wait_for_room(self, timeout_s: float) -> int:
+    def wait_for_capacity(self, timeout_s: float) -> int:
         """Wait until half of the capacity is free; returns how many batches to send, 0 after the last info.
 
         Raises:
@@ -69,24 +69,24 @@ class LearnerExchange(Exchange):
             return 0 if self._is_done else self._wanted()
 
     def wait_for_need(self, limit: int) -> int:
-        """As `wait_for_room`, with at most `limit` batches in the queue.
+        """As `wait_for_capacity`, with at most `limit` batches in the queue.
 
         Returns 0 if no more batches will be needed: the learner has sent its last info, or has ended.
         """
 
-        def room() -> tuple[int, int]:
+        def free() -> tuple[int, int]:
             target = min(self._target(), limit)
             return target - len(self._batches), (target + 1) // 2
 
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over() or self._is_done or room()[0] >= room()[1])
-            return 0 if self._is_over() or self._is_done else room()[0]
+            self._changed.wait_for(lambda: self._is_over() or self._is_done or free()[0] >= free()[1])
+            return 0 if self._is_over() or self._is_done else free()[0]
 
     def wait_for_infos(self, timeout_s: float) -> None:
         """Wait for an info, and then for the least time between two messages, unless it is the last info.
 
         Raises:
-            TaskFail: as for `wait_for_room`.
+            TaskFail: as for `wait_for_capacity`.
         """
         with self._changed:
             self._wait(lambda: bool(self._infos), timeout_s)
@@ -98,7 +98,7 @@ class LearnerExchange(Exchange):
         """Wait until no batch waits to be loaded, or the learner has sent its last info.
 
         Raises:
-            TaskFail: as for `wait_for_room`, or batches still wait after `timeout_s`.
+            TaskFail: as for `wait_for_capacity`, or batches still wait after `timeout_s`.
         """
         with self._changed:
             if not self._wait(lambda: not self._batches, timeout_s):
@@ -108,15 +108,15 @@ class LearnerExchange(Exchange):
         """Add batches. After the last info they are dropped: the coordinator may have sent them before it arrived.
 
         Raises:
-            TaskFail: as for `wait_for_room`, or they exceed the capacity.
+            TaskFail: as for `wait_for_capacity`, or they exceed the capacity.
         """
         with self._changed:
             self._raise_if_over()
             if self._is_done:
                 return
-            room = self._capacity - len(self._batches)
-            if len(batches) > room:
-                reason = f"the learner has capacity for {room} batches; it was sent {len(batches)}"
+            free = self._capacity - len(self._batches)
+            if len(batches) > free:
+                reason = f"the learner has capacity for {free} batches; it was sent {len(batches)}"
                 raise task_fail(failure_for(reason, "ValueError"))
             if self._is_idle():
                 self._moved_at = monotonic()

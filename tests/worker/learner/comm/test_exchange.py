@@ -72,17 +72,17 @@ def test_infos_come_out_once_and_in_order():
 
 def test_room_is_what_no_batch_waits_in():
     exchange = LearnerExchange(4)
-    assert exchange.wait_for_room(0) == 4
+    assert exchange.wait_for_capacity(0) == 4
     exchange.put([A, B, C])
-    assert exchange.wait_for_room(0) == 1
+    assert exchange.wait_for_capacity(0) == 1
     exchange.get()
-    assert exchange.wait_for_room(0) == 2
+    assert exchange.wait_for_capacity(0) == 2
 
 
 def test_room_is_waited_for_until_half_of_it_is_free():
     exchange = LearnerExchange(2)
     exchange.put([A, B])
-    room = in_thread(exchange.wait_for_room, DEADLINE_S)
+    room = in_thread(exchange.wait_for_capacity, DEADLINE_S)
     waiting(exchange)
     exchange.get()
     assert room() == 1
@@ -105,13 +105,13 @@ class Clock:
 
 def test_a_fast_learner_asks_for_more_batches_than_a_slow_one(monkeypatch):
     clock, exchange = Clock(monkeypatch), LearnerExchange(64, ahead_s=0.1)
-    assert exchange.wait_for_room(0) == 8  # nothing is known of it
+    assert exchange.wait_for_capacity(0) == 8  # nothing is known of it
     clock.train(exchange, 200, batch_s=0.002)
-    assert 49 <= exchange.wait_for_room(0) <= 51
+    assert 49 <= exchange.wait_for_capacity(0) <= 51
     clock.train(exchange, 200, batch_s=0.5)
-    assert exchange.wait_for_room(0) == 2
+    assert exchange.wait_for_capacity(0) == 2
     clock.train(exchange, 200, batch_s=0.0001)
-    assert exchange.wait_for_room(0) == 64
+    assert exchange.wait_for_capacity(0) == 64
 
 
 def test_a_wait_for_data_does_not_make_a_learner_slow(monkeypatch):
@@ -124,19 +124,19 @@ def test_a_wait_for_data_does_not_make_a_learner_slow(monkeypatch):
     clock.now_s += 60.0
     exchange.put([B])
     assert batch() == B
-    assert exchange.wait_for_room(0) == 8
+    assert exchange.wait_for_capacity(0) == 8
 
 
 def test_batches_that_were_wanted_are_taken_though_the_learner_has_become_slow(monkeypatch):
     clock, exchange = Clock(monkeypatch), LearnerExchange(8, ahead_s=0.1)
     exchange.put([A])
     exchange.get()
-    assert exchange.wait_for_room(0) == 8
+    assert exchange.wait_for_capacity(0) == 8
     clock.now_s += 60.0
     exchange.put([B])
     exchange.get()
     exchange.put([A] * 7)
-    assert exchange.wait_for_room(0) == 0
+    assert exchange.wait_for_capacity(0) == 0
 
 
 def test_more_batches_than_there_is_room_for_are_refused():
@@ -149,7 +149,7 @@ def test_more_batches_than_there_is_room_for_are_refused():
 def test_the_last_info_ends_the_demand_and_is_told_at_once():
     exchange = LearnerExchange(2)
     exchange.put([A, B])
-    room = in_thread(exchange.wait_for_room, DEADLINE_S)
+    room = in_thread(exchange.wait_for_capacity, DEADLINE_S)
     waiting(exchange)
     exchange.report({"learner_done": True})
     exchange.finish()
@@ -157,14 +157,14 @@ def test_the_last_info_ends_the_demand_and_is_told_at_once():
     exchange.put([C])  # has crossed with the info
     assert exchange.take() == ([{"learner_done": True}], 0)
     with failed_with("LearnerClosed", "all its reports were taken"):
-        exchange.wait_for_room(0)
+        exchange.wait_for_capacity(0)
 
 
 def test_a_learner_that_is_done_wants_nothing_more_though_its_thread_has_not_ended():
     exchange = LearnerExchange(2)
     exchange.report({"learner_done": True})
     exchange.take()
-    assert exchange.wait_for_room(0) == 0
+    assert exchange.wait_for_capacity(0) == 0
 
 
 def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
@@ -205,7 +205,7 @@ def test_waits_for_one_have_a_deadline(wait, text):
 
 
 WAITS = {
-    "room": lambda exchange: exchange.wait_for_room(DEADLINE_S),
+    "room": lambda exchange: exchange.wait_for_capacity(DEADLINE_S),
     "want": lambda exchange: exchange.wait_for_want(DEADLINE_S),
     "learn": lambda exchange: exchange.learn(B, DEADLINE_S),
 }
