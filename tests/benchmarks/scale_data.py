@@ -146,8 +146,8 @@ class StubPolicy:
 class Side:
     """What the messages of tasks are told to: the coordinator's replay buffers, and counters."""
 
-    def __init__(self, room: Any) -> None:
-        self.room = room
+    def __init__(self, buffers: Any) -> None:
+        self.buffers = buffers
         self.samples = self.batches = self.messages = 0
         self._lock = threading.Lock()
 
@@ -158,7 +158,7 @@ class Side:
                 setattr(self, name, getattr(self, name) + count)
 
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
-        self._count(samples=self.room.push(buffer_id, data))
+        self._count(samples=self.buffers.push(buffer_id, data))
 
     def deal_with_collector_pushed(self, task_id: str, buffer_id: str, newest: Any) -> None:
         self._count(samples=newest["pushed"])
@@ -173,13 +173,13 @@ class Side:
         """Nothing to count."""
 
     def deal_with_learner_get_data(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> Any:
-        return self.room.sample(task_id, buffer_id, batch_size, cur_learner_iter)
+        return self.buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter)
 
     def wait_for_data(self, task_id: str) -> None:
-        self.room.wait_for_push(task_id, 0.25)
+        self.buffers.wait_for_push(task_id, 0.25)
 
     def deal_with_learner_batches_done(self, task_id: str, count: int) -> None:
-        self.room.trained(task_id, count)
+        self.buffers.trained(task_id, count)
         self._count(batches=count)
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Any) -> None:
@@ -301,9 +301,10 @@ class ActorTransport(LocalTransport):
 
     def replay(self, exp_name: str, cfg: Any, logger: Any) -> Any:
         from ding.worker.transport.ray.actors import close_shard, shard_opener
-        from ding.worker.transport.ray.room import ShardedRoom
+        from ding.worker.transport.ray.buffers import ShardedBufferSet
 
-        return ShardedRoom(exp_name, logger, cfg["replay_shards"], shard_opener(f"bench{os.getpid()}"), close_shard)
+        opener = shard_opener(f"bench{os.getpid()}")
+        return ShardedBufferSet(exp_name, logger, cfg["replay_shards"], opener, close_shard)
 
 
 @COMM_COLLECTOR_REGISTRY.register("bench_ray")
@@ -354,16 +355,16 @@ class Run:
         self._folder = opened.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         opened.enter_context(contextlib.chdir(self._folder))
         cfg = {"path_data": f"{self._folder}/data", "replay_shards": 2 if self.transport == "bench_ray" else 1}
-        room = get_transport(self.transport).replay("exp", cfg, logging.getLogger("bench"))
-        opened.callback(room.close)
-        room.open("buffer", {"type": "advanced", "replay_buffer_size": self._capacity})
-        self.side = Side(room)
+        buffers = get_transport(self.transport).replay("exp", cfg, logging.getLogger("bench"))
+        opened.callback(buffers.close)
+        buffers.open("buffer", {"type": "advanced", "replay_buffer_size": self._capacity})
+        self.side = Side(buffers)
         return self
 
     def add(self, kind: str, counts: list[int], task: Callable[[int], dict[str, Any]]) -> None:
         """Workers in as many processes as there are `counts`, each with its task."""
         links = self._opened.enter_context(LINKS[self.transport](kind, self.transport, self._folder, counts))
-        where = self.side.room.where("buffer")
+        where = self.side.buffers.where("buffer")
         for number, link in enumerate(links):
             info = {"task_id": f"{kind}{number}", "buffer_id": "buffer", **task(number)}
             info.update({} if where is None else {"replay": where})

@@ -211,7 +211,7 @@ def test_a_ray_that_runs_is_used_and_stays(cluster):
     outcome = run_parallel(triple("ray"), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
     assert outcome.progress.train_iter == 30 and ray.is_initialized()
     assert os.path.exists(f"exp/policy/{os.listdir('exp/policy')[0]}")
-    with pytest.raises(ConfigError, match="this process is connected to the cluster at"):
+    with pytest.raises(ConfigError, match="is already connected to the cluster at"):
         run_parallel(triple(exp_name="other"), platform="ray", address="10.0.0.1:6379")
 
 

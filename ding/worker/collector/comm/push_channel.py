@@ -1,4 +1,4 @@
-"""Sends the samples of one task to the shards of the replay buffer; its infos and weights go as without shards."""
+"""Sends the samples of one task to the shards of the replay buffer."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from ding.worker.transport.stores import PolicyStore
 
 # Metadata that locate a chunk; shards keep no chunks.
 _OF_CHUNK = frozenset(("data_id", "compressor", "object_ref"))
-# How long a lost shard gets nothing, in seconds.
+# How long a lost shard is not called, in seconds.
 _PAUSE_S = 0.1
-# Chunks that wait for a shard are sent in one call, up to this size of their samples.
+# Chunks that wait for a shard are sent in one call, up to this size of their samples. Encoded they mostly take less
+# than the 100 kB up to which Ray sends arguments without its object store.
 _CALL_BYTES = 160 * 2**10
 _JOIN_S = 5.0
 
@@ -49,13 +50,14 @@ class _Chunk(NamedTuple):
 class PushChannel(WeightsChannel):
     """Sends samples to the shards in turn; see `TaskChannel`.
 
-    A thread of the channel calls the shards, each with one call at a time: chunks that gather meanwhile go together in
-    the next call. Chunks that a lost shard has not acknowledged are sent to the next one; samples for a closed buffer
-    are dropped. An info that says `collector_done` waits until all samples are acknowledged. One thread may send.
+    A thread of the channel makes one call at a time to each shard; chunks that gather meanwhile are encoded together
+    and sent in the next call. Chunks that a lost shard has not acknowledged are sent to the next one. Samples for a
+    closed buffer are dropped. An info that says `collector_done` waits until all samples are acknowledged. Only one
+    thread may send.
 
     Args:
-        limit_bytes: size of the samples that may wait or be under way; sending more blocks. One chunk is always
-            accepted.
+        limit_bytes: size of the samples that may wait or be under way; sending more blocks. A single chunk may be
+            larger.
         send_timeout_s: how long sending may wait for the shards, or the coordinator.
     """
 

@@ -19,7 +19,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from ding.worker.transport.ray.room import OpenShard
+from ding.worker.transport.ray.buffers import OpenShard
 from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, Shard, ShardClosed, ShardLost
 
 # Groups of threads by method: pushes, waits and writes to disk do not delay the batches of a learner.
@@ -98,7 +98,7 @@ def shard_opener(prefix: str, options: Mapping[str, Any] | None = None) -> OpenS
 
 
 def find_shards(where: Mapping[str, Any]) -> list[Shard]:
-    """The shards of a replay buffer; see `ShardedRoom.where`."""
+    """The shards of a replay buffer; see `ShardedBufferSet.where`."""
     return [_find(name) for name in where["shards"]]
 
 

@@ -1,4 +1,4 @@
-"""The Ray cluster of a run: joined, or started on this machine and ended with the run."""
+"""The Ray cluster of a run: an existing one, or one on this machine that starts and ends with the run."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from ding.utils.config_helper import ConfigError
 _logger = logging.getLogger("ding")
 _TOKEN_FILE = "auth_token"
 _FOLDER = re.compile(r"ding_ray_(?P<pid>[0-9]+)_.+")
-# How long processes of a Ray that was ended may still write into its folder.
+# How long processes of a stopped cluster may still write to its folder.
 _REMOVE_S = 5.0
 
 
 class RayCluster:
     """The connection of this process to a Ray cluster.
 
-    A process that is connected to Ray by now, as in a notebook, stays so. Otherwise the cluster at `address` is joined,
-    or that of the environment variable `RAY_ADDRESS`. Without any, a Ray is started for this run alone: it asks for a
-    token that is drawn anew (unless `RAY_AUTH_MODE` says how it authenticates), reports no usage, and ends at `close`,
-    with its files.
+    A process that is already connected to Ray, as in a notebook, keeps its connection. Otherwise it joins the cluster
+    at `address`, or at the environment variable `RAY_ADDRESS`. Without either, it starts a cluster for this run, which
+    requires a new random token (unless `RAY_AUTH_MODE` is set), reports no usage statistics, and is stopped by `close`,
+    which also removes its files.
 
     Args:
         section: `address`, `num_cpus`, `object_store_memory` and `runtime_env`, see `ray_section`.
-        num_cpus: how many CPUs a Ray of one's own counts unless the section says so.
+        num_cpus: number of CPUs of a cluster that is started here, unless the section sets it.
 
     Attributes:
-        is_own: whether `start` has started the Ray.
+        is_own: whether `start` has started the cluster.
     """
 
     def __init__(self, section: Mapping[str, Any], num_cpus: int) -> None:
@@ -51,11 +51,11 @@ class RayCluster:
         self._opened = contextlib.ExitStack()
 
     def start(self) -> None:
-        """Connect.
+        """Connect to the cluster, or start it.
 
         Raises:
             ConnectionError: there is no cluster at the address, or it refuses this process.
-            ConfigError: this process is connected, but not to the cluster at `address`.
+            ConfigError: this process is connected to another cluster than the one at `address`.
         """
         address = self._section["address"]
         if ray.is_initialized():
@@ -80,28 +80,28 @@ class RayCluster:
 
     @property
     def address(self) -> str:
-        """Where the cluster is reached."""
+        """The address of the cluster."""
         return str(ray.get_runtime_context().gcs_address)
 
     def _check_connected(self, address: str | None) -> None:
         if address not in (None, "auto", "local", self.address):
             raise ConfigError(
-                f"system_config.ray.address = {address!r} is not allowed: this process is connected to the cluster at "
-                f"{self.address}"
+                f"system_config.ray.address = {address!r} is not allowed: this process is already connected to the "
+                f"cluster at {self.address}; disconnect it, or leave the address out"
             )
 
     def _local_options(self) -> dict[str, Any]:
         _sweep()
-        # Paths of sockets must be short, so it lies in no folder of the experiment.
+        # Not in the folder of the experiment: paths of sockets must be short.
         folder = tempfile.mkdtemp(prefix=f"ding_ray_{os.getpid()}_")
         self._opened.callback(_remove, folder)
         if "RAY_AUTH_MODE" not in os.environ:
             path = os.path.join(folder, _TOKEN_FILE)
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
                 file.write(_token())
-            self._opened.callback(os.environ.pop, "RAY_AUTH_MODE", None)  # Ray sets it, to 'token'
+            self._opened.callback(os.environ.pop, "RAY_AUTH_MODE", None)  # Ray sets it
             self._set_variable("RAY_AUTH_TOKEN_PATH", path)
-        self._set_variable("RAY_worker_niceness", "0")  # by default 15: workers would yield to all other processes
+        self._set_variable("RAY_worker_niceness", "0")  # Ray's default of 15 lets workers yield to all other processes
         return {
             "num_cpus": self._num_cpus,
             "object_store_memory": self._section["object_store_memory"],
@@ -110,24 +110,24 @@ class RayCluster:
         }
 
     def _set_variable(self, name: str, value: str) -> None:
-        """Set an environment variable until `close`, unless the user has set it."""
+        """Set an environment variable until `close`, unless it is set."""
         if name not in os.environ:
             os.environ[name] = value
             self._opened.callback(os.environ.pop, name, None)
 
     def close(self) -> None:
-        """Disconnect, and end the Ray that `start` has started. Idempotent."""
+        """Disconnect, and stop a cluster that `start` has started. Idempotent."""
         self._opened.close()
 
 
 @cache
 def _token() -> str:
-    """Ray reads a token once in a process, so every Ray that this process starts has the same."""
+    """The token of all clusters that this process starts: Ray reads it once per process."""
     return secrets.token_hex(32)
 
 
 def _plain(value: Any) -> Any:
-    """`value` with plain dicts for other mappings."""
+    """`value` with all mappings as plain dicts."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
@@ -135,7 +135,7 @@ def _plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _keeping_signals() -> Iterator[None]:
-    """Ray sets a handler for SIGTERM; put back the one that was there."""
+    """Restore the handler of SIGTERM, which Ray replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -147,7 +147,7 @@ def _keeping_signals() -> Iterator[None]:
 
 
 def _sweep() -> None:
-    """Remove what runs that were killed have left."""
+    """Remove the folders of killed runs."""
     root = tempfile.gettempdir()
     with os.scandir(root) as entries:
         for entry in entries:
@@ -168,7 +168,7 @@ def _remove(folder: str) -> None:
             return
         except OSError as e:
             if monotonic() > deadline:
-                _logger.warning("%s is left behind: %s", folder, e)
+                _logger.warning("could not remove %s: %s", folder, e)
                 return
             sleep(0.05)
         else:

@@ -25,20 +25,20 @@ _RULES: dict[str, Rule] = {
     **{f"{role}.{key}": rule for role in ROLES for key, rule in _ROLE_RULES.items()},
 }
 _DEFAULTS: dict[str, Any] = {
-    # The cluster to join; None: that of RAY_ADDRESS, or else one of the run's own, on this machine.
+    # The cluster to join; None for that of RAY_ADDRESS, or else for a new one on this machine that ends with the run.
     "address": None,
-    # Of a Ray of the run's own: CPUs that it counts (as many as all roles want), and bytes of its object store (Ray's
-    # own choice).
+    # Of a cluster that the run starts: its number of CPUs (None: what all roles request), and the bytes of its object
+    # store (None: Ray's default).
     "num_cpus": None,
     "object_store_memory": None,
-    # Code and packages for the nodes, see Ray; {}: they are installed there.
+    # Ray's description of code and packages for the nodes; {} if they are installed there.
     "runtime_env": {},
-    # How the workers are spread over the nodes: the strategy of a placement group; None for no group.
+    # The strategy of the placement group of all workers; None for no group.
     "placement": None,
-    # How long the workers may take to start, which may include that nodes are started.
+    # How long the workers may take to start, including nodes that an autoscaler adds.
     "start_timeout_s": 120.0,
 }
-# What an actor of each role takes up: `num_cpus`, `num_gpus`, `memory` (bytes) and `resources` ({name: amount}).
+# What an actor of each role requests: `num_cpus`, `num_gpus`, `memory` (bytes) and `resources` ({name: amount}).
 _ROLE_DEFAULTS: dict[str, dict[str, Any]] = {
     "learner": {"num_cpus": 1},
     "collector": {"num_cpus": 1},
@@ -47,10 +47,10 @@ _ROLE_DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def ray_section(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The section in full.
+    """The section with its defaults.
 
     Raises:
-        ConfigError: a value is not allowed, or a name misspelt.
+        ConfigError: a value is not allowed, or a key is unknown.
     """
     check_config(given, "system_config.ray", _RULES)
     roles = {role: {**_ROLE_DEFAULTS[role], **given.get(role, {})} for role in ROLES}
@@ -58,12 +58,12 @@ def ray_section(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def actor_options(section: Mapping[str, Any], role: str) -> dict[str, Any]:
-    """The options of Ray for an actor of a role, by the full section."""
+    """Ray's options for an actor of a role; `section` is complete."""
     return {key: value for key, value in section[role].items() if key in _ROLE_RULES}
 
 
 def bundle(section: Mapping[str, Any], role: str) -> dict[str, float]:
-    """What an actor of a role takes up, by the name of the resource."""
+    """The resources that an actor of a role requests, by name."""
     options = actor_options(section, role)
     named = {"CPU": options.get("num_cpus"), "GPU": options.get("num_gpus"), "memory": options.get("memory")}
     return {key: value for key, value in {**named, **options.get("resources", {})}.items() if value}

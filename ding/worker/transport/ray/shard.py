@@ -1,4 +1,4 @@
-"""A part of a replay buffer, with the samples themselves; see `ShardedReplay` for the whole."""
+"""One shard of a replay buffer, which holds the samples; `ShardedReplay` draws from all shards."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from ding.worker.transport.chunk import decode_chunk, encode_chunk
 from ding.worker.transport.chunk_reader import DATA_INDEX, pick_sample
 from ding.worker.transport.ray.split import PRIORITIZED, limits_pushes, shard_config, split_of
 
-# The key of a sample that is a list of steps, which buffers could not store beside its metadata.
+# The key under which a sample that is a list of steps is stored, beside its metadata.
 STEPS = "__steps__"
-# How many samples at a time are pushed to a buffer that limits the rate: it takes all of them or none.
+# Samples that are pushed at once to a buffer that limits the rate: it accepts all of them or none.
 _LIMITED_PUSH = 64
-# What a file of a shard begins with: the format and its version, and the checksum of all that follows.
+# The header of a file: the format with its version, and the checksum of the rest.
 _HEAD, _MAGIC = struct.Struct("<16sI"), b"ding-replay-v001"
 
 
 class ShardLost(ConnectionError):
-    """The process of a shard has gone, with its samples. The next call may reach the one in its place."""
+    """The process of a shard has died, and its samples are lost. The next call may reach its replacement."""
 
 
 class ShardClosed(ConnectionError):
-    """The buffer was closed, and there is no shard any more."""
+    """The buffer is closed, and its shards with it."""
 
 
 class Shard(Protocol):
-    """The end of one shard that its clients have."""
+    """A client of one shard."""
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The name of the shard, for messages."""
 
     def call(self, method: str, *args: Any) -> Future[Any]:
-        """Call a method of `ReplayShard`; returns at once.
+        """Call a method of `ReplayShard`, without waiting for the result.
 
         The future raises ShardLost, ShardClosed, or what the method raises.
         """
 
 
 class ClosedShard:
-    """The end of a shard that there is not any more: all calls raise ShardClosed."""
+    """A client of a shard that is closed: all calls raise ShardClosed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -65,17 +65,17 @@ class ClosedShard:
 
 
 class ReplayShard:
-    """A buffer, or a part of one, in which samples lie with their metadata. Thread-safe.
+    """A replay buffer, or one part of it, which stores samples with their metadata. Thread-safe.
 
-    All that goes in and out is bytes and plain values, and nothing in it is executed.
+    Arguments and results are bytes and plain values. Nothing in them is executed.
 
     Args:
-        cfg: of the whole buffer.
+        cfg: config of the whole buffer.
         exp_name: folder of the experiment, for the logs.
-        index, shards: which of how many parts this is.
+        index, shards: the number of this shard, and how many there are.
 
     Attributes:
-        life: a name that no other shard has, nor the one in whose place this one is.
+        life: a random id. A shard that replaces a lost one has another.
     """
 
     def __init__(self, cfg: Mapping[str, Any], exp_name: str, index: int, shards: int) -> None:
@@ -90,7 +90,7 @@ class ReplayShard:
         self._is_closed = False
 
     def open(self) -> str:
-        """Make the buffer, unless it is there; returns `life`.
+        """Create the buffer, unless it exists; returns `life`.
 
         Raises:
             ConfigError: the config of the buffer is wrong.
@@ -100,7 +100,7 @@ class ReplayShard:
             if self._is_closed:
                 raise ShardClosed(f"shard {self._index} of the replay buffer is closed")
             if self._buffer is None:
-                # By default the one shard has the name that a buffer has without shards.
+                # A single shard has the name of a buffer without shards.
                 name = {} if self._shards == 1 else {"instance_name": f"buffer_shard{self._index}"}
                 cfg = shard_config(self._cfg, self._index, self._shards)
                 self._buffer = create_buffer(cfg, exp_name=self._exp_name, **name)
@@ -111,11 +111,11 @@ class ReplayShard:
         """Store samples.
 
         Args:
-            parts: chunks: each the samples as `encode_chunk` makes them, the metadata of these samples likewise but not
-                compressed, and the compressor of the samples.
+            parts: for each chunk its samples and their metadata, both encoded by `encode_chunk`, and the compressor of
+                the samples; metadata are not compressed.
 
         Returns:
-            how many were stored; fewer if the buffer limits the rate of pushes, and refuses some.
+            the number of samples that were stored. A buffer that limits the rate of pushes may refuse some.
 
         Raises:
             ValueError: the bytes are damaged, or samples are missing; nothing is stored.
@@ -137,17 +137,17 @@ class ReplayShard:
         return len(items) if before is None or self._buffer.push_count != before else 0
 
     def wait(self, pushes: int, timeout_s: float) -> int:
-        """Wait until there were more pushes than `pushes`, or the shard is closed; returns how many there were."""
+        """Wait for more than `pushes` pushes, or for `close`; returns the number of pushes so far."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._pushes > pushes, timeout_s)
             return self._pushes
 
     def plan(self, cur_learner_iter: int, max_priority: float, updates: Sequence[bytes]) -> dict[str, Any]:
-        """What there is to draw from, after priorities were set and stale items have gone.
+        """Set priorities and remove stale items; returns what there is to draw from.
 
         Args:
-            max_priority: the largest that was set in any shard: items that bring none get it from now on.
-            updates: each is `pack({'life', 'info'})`; those of another life are of items that are lost.
+            max_priority: the largest priority that was set in any shard. Items that are pushed without one get it.
+            updates: each `pack({'life', 'info'})`. Updates of another life are ignored: their items are lost.
         """
         self.open()
         buffer = self._buffer
@@ -165,15 +165,15 @@ class ReplayShard:
     def draw(
         self, sizes: Sequence[int], cur_learner_iter: int, betas: Sequence[float], least_weight: float
     ) -> dict[str, Any]:
-        """Parts of several batches, which are drawn without asking any limit.
+        """Draw parts of several batches, without checking any limit.
 
         Args:
-            sizes: of the parts.
-            betas: the exponent of the importance weights of each.
+            sizes: the size of each part.
+            betas: the exponent of the importance weights of each part.
             least_weight: the smallest weight in all shards.
 
         Returns:
-            `life`; `sizes`, which are smaller where there are too few items; and `samples`, see `encode_chunk`.
+            `life`; the `sizes` that were drawn, smaller if there are too few items; and `samples`, see `encode_chunk`.
         """
         self.open()
         parts = []
@@ -196,7 +196,7 @@ class ReplayShard:
     def sample(
         self, batch_size: int, count: int, cur_learner_iter: int, max_priority: float, updates: Sequence[bytes]
     ) -> dict[str, Any]:
-        """Up to `count` batches of the one shard that there is, as the buffer gives them; otherwise see `draw`."""
+        """Draw up to `count` batches from a single shard, as its buffer does; several shards use `draw`."""
         facts = self.plan(cur_learner_iter, max_priority, updates)
         batches: list[list[Any]] = []
         with self._changed:
@@ -208,7 +208,7 @@ class ReplayShard:
     def _sample(self, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
         buffer = self._buffer
         if isinstance(buffer, DequeBufferWrapper) and buffer.count() < batch_size:
-            return None  # it would warn of it, each time
+            return None  # the buffer would warn each time
         batch: list[Any] | None = buffer.sample(batch_size, cur_learner_iter)
         return batch
 
@@ -218,15 +218,15 @@ class ReplayShard:
         return {"life": self.life, "sizes": [len(part) for part in parts], "samples": encoded}
 
     def save(self, path: str) -> int:
-        """Write what is in the buffer to a file, which appears whole; returns how many samples these are.
+        """Write the buffer to a file atomically; returns the number of samples.
 
         Raises:
             OSError: the file cannot be written.
-            TypeError: buffers of this type cannot be kept.
+            TypeError: buffers of this type cannot be saved.
         """
         self.open()
         if not hasattr(self._buffer, "freeze"):
-            raise TypeError(f"a {type(self._buffer).__name__} cannot be kept: it has no method freeze")
+            raise TypeError(f"a {type(self._buffer).__name__} cannot be saved: it has no method freeze")
         with self._changed:
             content, count = self._buffer.freeze(), int(self._buffer.count())
         body = zlib.compress(pack(content), 1)
@@ -236,17 +236,17 @@ class ReplayShard:
         return count
 
     def load(self, path: str) -> int:
-        """Take over what `save` has written, in place of all that is there; returns how many samples these are.
+        """Replace the content of the buffer by that of a file that `save` wrote; returns the number of samples.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is damaged, or does not fit the config.
+            FileNotFoundError: the file does not exist.
+            ValueError: it is damaged, or does not match the config.
         """
         self.open()
         content = memoryview(Path(path).read_bytes())
         head, body = content[: _HEAD.size], content[_HEAD.size :]
         if len(head) < _HEAD.size or _HEAD.unpack(head) != (_MAGIC, zlib.crc32(body)):
-            raise ValueError(f"{path} is damaged, or holds no shard of a replay buffer")
+            raise ValueError(f"{path} is damaged, or is not a saved shard of a replay buffer")
         state = unpack(zlib.decompress(body))
         with self._changed:
             self._buffer.load_state_dict(state)
@@ -255,7 +255,7 @@ class ReplayShard:
             return int(self._buffer.count())
 
     def close(self) -> None:
-        """Close the buffer, and end all waits. Idempotent."""
+        """Close the buffer and end all waits. Idempotent."""
         with self._changed:
             self._is_closed = True
             if self._buffer is not None:
@@ -268,10 +268,10 @@ def _decoded(data: bytes, rows: bytes, compressor: str) -> list[Any]:
 
 
 def with_metadata(samples: list[Any], rows: list[Any]) -> list[Any]:
-    """The samples that `rows` name, as buffers store them: with their metadata, but for where they lie in the chunk.
+    """The samples that `rows` name, with their metadata except for `data_index`, as buffers store them.
 
     Raises:
-        ValueError: there are no such samples.
+        ValueError: the chunk has no such samples.
     """
     columns = samples.columns if isinstance(samples, Samples) else None
     meta = rows.columns if isinstance(rows, Samples) else None
@@ -286,7 +286,7 @@ def with_metadata(samples: list[Any], rows: list[Any]) -> list[Any]:
 
 
 def _is_in_order(meta: Mapping[str, Any], samples: int, rows: int) -> bool:
-    """Whether the rows are those of all samples of a chunk, one after the other."""
+    """Whether the rows describe all samples of a chunk in order."""
     if samples != rows or DATA_INDEX not in meta:
         return samples == rows == 1
     (column,) = columns_of(meta[DATA_INDEX])
@@ -299,5 +299,5 @@ def _storable(sample: Any) -> dict[str, Any]:
     return {key: value for key, value in sample.items() if key != DATA_INDEX}
 
 
-# What of the metadata of a list of steps a buffer has to see.
+# The metadata of a list of steps that buffers read.
 _OF_LISTS = ("priority", "collect_iter")

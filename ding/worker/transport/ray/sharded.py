@@ -1,4 +1,4 @@
-"""Batches out of several shards as out of one buffer."""
+"""Draws batches from several shards as from one buffer."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ Facts = dict[str, Any]
 
 
 class ShardedReplay:
-    """A learner's end of a replay buffer in shards. `update` may be called from another thread.
+    """A learner's client of a sharded replay buffer. `update` may be called from another thread.
 
-    Batches are those of one buffer. A uniform draw takes a number of items from each shard that is distributed as in a
-    draw from all (multivariate hypergeometric). A prioritized one cuts the total weight of all shards into strata, as
-    the buffer does; importance weights are relative to the smallest weight in all shards. A shard that is lost counts
-    as empty until there is another in its place.
+    Batches have the distribution of one buffer. A uniform draw takes from each shard a number of items that follows the
+    multivariate hypergeometric distribution. A prioritized draw cuts the total weight of all shards into strata, as the
+    buffer does, with importance weights relative to the smallest weight in all shards. A lost shard counts as empty
+    until it is replaced.
 
     Args:
         split: see `split_of`.
         timeout_s: how long a shard may take to answer.
 
     Attributes:
-        count: items in all shards, when they were asked last.
-        lost_shards, lost_samples: how many were lost so far, and what was in them.
-        sample_bytes: encoded size of a sample, as of late; 0 before the first.
+        count: number of items in all shards at the last call of `batches`.
+        lost_shards, lost_samples: how many shards were lost so far, and how many samples were in them.
+        sample_bytes: encoded size of a sample in the last batches; 0 before the first.
     """
 
     def __init__(self, shards: Sequence[Shard], split: Split, timeout_s: float) -> None:
@@ -50,23 +50,23 @@ class ShardedReplay:
         self.split = split
         self._shards, self._timeout_s = list(shards), timeout_s
         self._rng = new_generator()
-        self._known: list[Facts] = [{} for _ in self._shards]  # what each shard has told last
+        self._known: list[Facts] = [{} for _ in self._shards]  # the last reply of each shard
         self._waits: dict[int, Future[Any]] = {}  # by shard
         self._closing: Future[None] = Future()
         self._updates: list[dict[str, Any]] = []
         self._max_priority = 1.0
         self._lock = threading.Lock()
-        self._left_over: Batch = []  # of batches whose other samples are lost
+        self._left_over: Batch = []  # samples of batches that a lost shard left incomplete
 
     def update(self, info: Mapping[str, Any]) -> None:
-        """Set priorities of sampled items, before the next batches are drawn.
+        """Set priorities of sampled items when the next batches are drawn.
 
         Args:
             info: see `AdvancedReplayBuffer.update`.
 
         Raises:
             PriorityError: a priority is negative or not finite.
-            ValueError: there is not one for each item.
+            ValueError: there is not one priority for each item.
         """
         if self.split.kind == UNIFORM or "priority" not in info:
             return
@@ -78,7 +78,7 @@ class ShardedReplay:
             self._updates.append({"priority": priorities, "ids": ids, "slots": slots})
 
     def _take_updates(self) -> list[list[bytes]]:
-        """What each shard has to be told, packed."""
+        """The pending updates of each shard, packed."""
         with self._lock:
             updates, self._updates = self._updates, []
         packed: list[list[bytes]] = [[] for _ in self._shards]
@@ -98,11 +98,11 @@ class ShardedReplay:
         return packed
 
     def batches(self, count: int, batch_size: int, cur_learner_iter: int) -> list[Batch]:
-        """Up to `count` batches; none where the buffer can give none now.
+        """Draw up to `count` batches; none if there are too few samples.
 
         Raises:
-            ValueError: batches are larger than the buffer.
-            TimeoutError: a shard does not answer.
+            ValueError: `batch_size` is larger than the buffer.
+            TimeoutError: a shard does not answer in time.
         """
         if self.split.kind == WHOLE:
             return self._whole_batches(count, batch_size, cur_learner_iter)
@@ -114,26 +114,26 @@ class ShardedReplay:
         updates = self._take_updates()
         facts = self._ask("plan", [(cur_learner_iter, self._max_priority, packed) for packed in updates])
         self._note(facts)
-        stocks = [told or {} for told in facts]
+        stocks = [reply or {} for reply in facts]
         count = self._allowed(count, batch_size, stocks)
         sizes = np.array([self._sizes(batch_size, stocks) for _ in range(count)], np.int64).reshape(count, len(stocks))
-        begin = max((told.get("beta", 0.0) for told in stocks), default=0.0)
+        begin = max((reply.get("beta", 0.0) for reply in stocks), default=0.0)
         betas = [min(1.0, begin + number * self.split.beta_step) for number in range(count)]
-        least = min((told.get("least_weight", math.inf) for told in stocks), default=math.inf)
+        least = min((reply.get("least_weight", math.inf) for reply in stocks), default=math.inf)
         orders = [(column.tolist(), cur_learner_iter, betas, least) if column.any() else None for column in sizes.T]
         drawn = self._ask("draw", orders)
-        return self._assembled([self._parts(index, told, count) for index, told in enumerate(drawn)], batch_size)
+        return self._assembled([self._parts(index, reply, count) for index, reply in enumerate(drawn)], batch_size)
 
     def _whole_batches(self, count: int, batch_size: int, cur_learner_iter: int) -> list[Batch]:
         updates = self._take_updates()
-        (told,) = self._ask("sample", [(batch_size, count, cur_learner_iter, self._max_priority, updates[0])])
-        self._note([told])
-        return [] if told is None else self._parts(0, told, len(told["sizes"]))
+        (reply,) = self._ask("sample", [(batch_size, count, cur_learner_iter, self._max_priority, updates[0])])
+        self._note([reply])
+        return [] if reply is None else self._parts(0, reply, len(reply["sizes"]))
 
     # ---- the shards
 
     def _ask(self, method: str, arguments: Sequence[tuple[Any, ...] | None]) -> list[Facts | None]:
-        """What the shards answer to a call with these arguments; None of those that are lost, or are not asked."""
+        """Call a method of the shards; the result is None for lost shards, and for those whose arguments are None."""
         calls = [
             None if own is None else shard.call(method, *own)
             for shard, own in zip(self._shards, arguments, strict=True)
@@ -146,71 +146,71 @@ class ShardedReplay:
             except ShardLost:
                 answers.append(None)
             except TimeoutError as e:
-                raise TimeoutError(f"the shard {shard.name} has not answered within {self._timeout_s:g} s") from e
+                raise TimeoutError(f"the shard {shard.name} did not answer within {self._timeout_s:g} s") from e
         return answers
 
     def _note(self, facts: Sequence[Facts | None]) -> None:
-        for index, told in enumerate(facts):
-            if told is None:
+        for index, reply in enumerate(facts):
+            if reply is None:
                 continue
             known = self._known[index]
-            if known and known["life"] != told["life"]:
+            if known and known["life"] != reply["life"]:
                 self.lost_shards += 1
                 self.lost_samples += known["count"]
-            self._known[index] = told
-        self.count = sum(0 if told is None else told["count"] for told in facts)
+            self._known[index] = reply
+        self.count = sum(0 if reply is None else reply["count"] for reply in facts)
 
     def wait_for_push(self, timeout_s: float) -> bool:
-        """Whether a shard was pushed to after it was asked for batches last, or is within `timeout_s`."""
+        """Wait for a push to a shard since the last call of `batches`; returns whether there was one in time."""
         for index, shard in enumerate(self._shards):
             if index not in self._waits:
                 self._waits[index] = shard.call("wait", self._known[index].get("pushes", -1), timeout_s)
         wait([self._closing, *self._waits.values()], timeout_s, FIRST_COMPLETED)
         done = {index: future for index, future in self._waits.items() if future.done()}
         self._waits = {index: future for index, future in self._waits.items() if index not in done}
-        told = {index: future.result() for index, future in done.items() if future.exception() is None}
-        return any(pushes != self._known[index].get("pushes") for index, pushes in told.items())
+        counts = {index: future.result() for index, future in done.items() if future.exception() is None}
+        return any(pushes != self._known[index].get("pushes") for index, pushes in counts.items())
 
     def close(self) -> None:
-        """End the wait for a push, now and later. Idempotent; called by another thread."""
+        """End this and all later calls of `wait_for_push`. Idempotent; may be called from another thread."""
         with self._lock:
             if not self._closing.done():
                 self._closing.set_result(None)
 
-    # ---- what is drawn from which
+    # ---- the batches
 
     def _allowed(self, count: int, batch_size: int, stocks: Sequence[Facts]) -> int:
-        """How many batches the limits allow, `count` at most."""
+        """The number of batches that the limits allow, at most `count`."""
         split, have = self.split, self.count
         if have < batch_size * max(1.0, split.least_ratio):
             return 0
         if split.has_max_use:
-            count = min(count, 1)  # what a batch takes out is not there for the next one
+            count = min(count, 1)  # items that one batch uses up must not be in the next one
         if split.least_rate:
-            pushed, sampled = (sum(told.get(key, 0.0) for told in stocks) for key in ("pushed", "sampled"))
+            pushed, sampled = (sum(reply.get(key, 0.0) for reply in stocks) for key in ("pushed", "sampled"))
             count = min(count, max(0, math.floor((pushed / split.least_rate - sampled) / batch_size)))
         return count
 
     def _sizes(self, batch_size: int, stocks: Sequence[Facts]) -> IntArray:
-        """How many samples of a batch each shard gives."""
+        """The number of samples of a batch that each shard contributes."""
         if self.split.kind == PRIORITIZED:
-            weights = np.array([told.get("weight", 0.0) for told in stocks])
+            weights = np.array([reply.get("weight", 0.0) for reply in stocks])
             return _stratified(batch_size, weights, self._rng)
-        counts = np.array([told.get("count", 0) for told in stocks], np.int64)
+        counts = np.array([reply.get("count", 0) for reply in stocks], np.int64)
         sizes: IntArray = self._rng.multivariate_hypergeometric(counts, batch_size)
         return sizes
 
-    def _parts(self, index: int, told: Facts | None, count: int) -> list[Batch]:
-        """The parts that a shard gives to each of `count` batches."""
-        if told is None or not told["samples"]:
+    def _parts(self, index: int, reply: Facts | None, count: int) -> list[Batch]:
+        """The part that a shard contributes to each of `count` batches."""
+        if reply is None or not reply["samples"]:
             return [[] for _ in range(count)]
-        encoded, sizes = told["samples"], told["sizes"]
-        samples = _for_learner(decode_chunk(encoded, "none"), f"{index}.{told['life']}:")
+        encoded, sizes = reply["samples"], reply["sizes"]
+        samples = _for_learner(decode_chunk(encoded, "none"), f"{index}.{reply['life']}:")
         self.sample_bytes = len(encoded) / len(samples)
         return split(samples, sizes)
 
     def _assembled(self, parts: Sequence[Sequence[Batch]], batch_size: int) -> list[Batch]:
-        """Whole batches; samples of those that are not wait until they make up a batch together."""
+        """Complete batches. Samples of incomplete ones are kept until they fill a batch."""
         batches = []
         for own in zip(*parts, strict=True):
             batch: Any = whole_of([part for part in own if part])
@@ -225,19 +225,17 @@ class ShardedReplay:
 
 
 def _stratified(size: int, weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """How many of `size` masses, one from each of as many equal strata of all weights, lie in each weight."""
+    """Draw one mass from each of `size` equal strata of all weights; returns how many lie in each weight."""
     running = weights.cumsum()
     masses = (np.arange(size) + rng.random(size)) * (running[-1] / size)
-    last = int(
-        np.flatnonzero(weights)[-1]
-    )  # a mass that was rounded up to the total belongs to the last weight above 0
+    last = int(np.flatnonzero(weights)[-1])  # a mass that is rounded up to the total belongs to the last weight above 0
     found = np.minimum(running.searchsorted(masses, side="right"), last)
     sizes: IntArray = np.bincount(found, minlength=len(weights))
     return sizes
 
 
 def _for_learner(samples: list[Any], prefix: str) -> list[Any]:
-    """Samples as the learner of one buffer would get them; their ids say where priorities belong."""
+    """Samples as one buffer gives them; the prefix of their ids says which shard gets their priorities."""
     columns = samples.columns if isinstance(samples, Samples) else None
     if columns is not None and STEPS not in columns:
         assert isinstance(samples, Samples)
@@ -249,7 +247,7 @@ def _for_learner(samples: list[Any], prefix: str) -> list[Any]:
 
 
 def _owner_of(unique_id: Any) -> tuple[int, str] | None:
-    """Number and life of the shard that gave the item of this id; None where none did."""
+    """The index and life of the shard that this id names; None if it names none."""
     head, mark, _ = unique_id.partition(":") if isinstance(unique_id, str) else ("", "", "")
     index, dot, life = head.partition(".")
     return (int(index), life) if mark and dot and index.isdecimal() else None

@@ -1,4 +1,4 @@
-"""How a replay buffer is split into shards that give the batches of one buffer, and where it cannot be split."""
+"""Splits a replay buffer into shards from which batches are drawn as from one buffer, or refuses to."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from ding.worker.replay_buffer.base_buffer import get_buffer_cls
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
 WHOLE, UNIFORM, PRIORITIZED = "whole", "uniform", "prioritized"
-# Subclasses may draw in ways of their own, so these very classes.
+# Exactly these classes: a subclass may draw in another way.
 _KINDS = {AdvancedReplayBuffer: PRIORITIZED, NaiveReplayBuffer: UNIFORM, DequeBufferWrapper: UNIFORM}
 
 
 class Split(NamedTuple):
-    """What whoever draws from the shards of a buffer must know of it.
+    """What a learner must know of a buffer to draw from its shards.
 
     Attributes:
-        kind: `whole` for one shard, which draws itself; `uniform`, each item at most once in a batch; `prioritized`.
+        kind: `whole` for a single shard, which draws batches itself; `uniform`, which draws an item at most once for a
+            batch; or `prioritized`.
         capacity: of all shards together.
-        least_ratio: a batch needs so many times its size in the buffer.
-        least_rate: the smallest pushed / sampled at which there are batches.
-        beta_step: by which the exponent of the importance weights grows with each batch.
-        has_max_use: whether items leave when they have been drawn so often.
+        least_ratio: a batch needs this many times its size in the buffer.
+        least_rate: the smallest pushed / sampled at which batches are drawn.
+        beta_step: growth of the exponent of the importance weights per batch.
+        has_max_use: whether items are removed after a number of draws.
     """
 
     kind: str
@@ -42,10 +43,10 @@ class Split(NamedTuple):
 
 
 def split_of(cfg: Mapping[str, Any], shards: int) -> Split:
-    """How the buffer of this config is split into `shards`.
+    """The split of the buffer of this config into `shards`.
 
     Raises:
-        ConfigError: it cannot be: batches would not be those of one buffer.
+        ConfigError: batches from these shards would differ from those of one buffer.
         KeyError: no buffer of that type is registered.
     """
     cls: Any = get_buffer_cls(cfg)
@@ -56,14 +57,14 @@ def split_of(cfg: Mapping[str, Any], shards: int) -> Split:
         return Split(WHOLE, capacity)
     kind = _KINDS.get(cls)
     if kind is None:
-        raise _no_split(merged, shards, f"buffers of the type {merged.type!r} draw in a way of their own")
+        raise _no_split(merged, shards, "only buffers of the types naive, advanced and deque can be split")
     if capacity < shards:
-        raise _no_split(merged, shards, f"replay_buffer_size = {capacity} leaves some of them without room")
+        raise _no_split(merged, shards, f"replay_buffer_size = {capacity} leaves some of them without capacity")
     if kind == UNIFORM:
         return Split(kind, capacity, has_max_use=not math.isinf(merged.get("max_use", math.inf)))
     limits = merged.thruput_controller
     if not math.isinf(limits.push_sample_rate_limit.max):
-        reason = "thruput_controller.push_sample_rate_limit.max needs to know at each push what all shards have given"
+        reason = "thruput_controller.push_sample_rate_limit.max refers to what all shards together have sampled"
         raise _no_split(merged, shards, reason)
     return Split(
         kind,
@@ -76,7 +77,7 @@ def split_of(cfg: Mapping[str, Any], shards: int) -> Split:
 
 
 def limits_pushes(cfg: Mapping[str, Any]) -> bool:
-    """Whether the buffer of this config refuses pushes when its learner falls behind."""
+    """Whether the buffer of this config refuses pushes above a rate of pushed / sampled."""
     merged = EasyDict(deep_merge_dicts(get_buffer_cls(cfg).default_config(), cfg))
     limits = merged.get("thruput_controller")
     return limits is not None and not math.isinf(limits.push_sample_rate_limit.max)
@@ -85,8 +86,8 @@ def limits_pushes(cfg: Mapping[str, Any]) -> bool:
 def _check(cfg: EasyDict) -> None:
     if cfg.type == "deque" and cfg.priority:
         raise ConfigError(
-            "replay_buffer: type = 'deque' with priority = True is not allowed here: it takes priorities for its "
-            "newest batch only, but several are on their way to the learner; use type = 'advanced'"
+            "replay_buffer: type = 'deque' with priority = True is not allowed here: it accepts priorities only "
+            "for its newest batch, but the learner prefetches several; use type = 'advanced'"
         )
 
 
@@ -107,10 +108,10 @@ def _no_split(cfg: EasyDict, shards: int, reason: str) -> ConfigError:
 
 
 def shard_config(cfg: Mapping[str, Any], index: int, shards: int) -> EasyDict:
-    """The config of the shard `index`: its part of the capacity, and no limits that hold for all shards together."""
+    """The config of the shard `index`: it has its part of the capacity, and a folder of its own."""
     own = EasyDict(cfg)
     if own.get("enable_track_used_data"):
-        own.enable_track_used_data = False  # there are no files of samples
+        own.enable_track_used_data = False  # samples have no files here
     if shards == 1:
         return own
     capacity = split_of(cfg, shards).capacity

@@ -16,8 +16,8 @@ except ImportError as e:
 from ding.worker.transport.link import Serve
 from ding.worker.transport.local_transport import LocalStation
 from ding.worker.transport.ray.actors import close_shard, find_shards, shard_opener
+from ding.worker.transport.ray.buffers import ShardedBufferSet
 from ding.worker.transport.ray.config import actor_options, ray_section
-from ding.worker.transport.ray.room import ShardedRoom
 from ding.worker.transport.ray.shard import Shard
 from ding.worker.transport.ray.weights import RayPolicyStore
 from ding.worker.transport.ray.worker import RayHub
@@ -27,7 +27,7 @@ from ding.worker.transport.transport import Launch, Transport
 
 @TRANSPORT_REGISTRY.register("ray")
 class RayTransport(Transport):
-    """Tasks are calls of actors, samples go to the shards of a replay buffer, weights lie in the object store."""
+    """Tasks are calls of actors, samples are pushed to shards of the replay buffer, weights are in the object store."""
 
     name = "ray"
     launch = Launch.ACTOR
@@ -37,11 +37,11 @@ class RayTransport(Transport):
         return RayHub(cfg)
 
     def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> LocalStation:
-        """Within the process of the actor, which passes on the tasks."""
+        """A station in the process of the actor, which passes tasks to it."""
         return LocalStation(serve, close_timeout_s=cfg.get("close_timeout_s", 10.0))
 
     def sample_store(self, root: str) -> MemorySampleStore:
-        """Samples lie in shards."""
+        """Not used for samples in shards."""
         return MemorySampleStore(root)
 
     def policy_store(self, root: str, trust_pickle: bool = False) -> RayPolicyStore:
@@ -50,8 +50,8 @@ class RayTransport(Transport):
     def shards(self, where: Mapping[str, Any]) -> list[Shard]:
         return find_shards(where)
 
-    def replay(self, exp_name: str, cfg: Mapping[str, Any], logger: Any) -> ShardedRoom:
+    def replay(self, exp_name: str, cfg: Mapping[str, Any], logger: Any) -> ShardedBufferSet:
         section = cfg.get("ray") or ray_section({})
         opener = shard_opener(f"replay:{secrets.token_hex(4)}", actor_options(section, "replay"))
         ranks = int(section["learner"].get("ranks", 1))
-        return ShardedRoom(exp_name, logger, int(cfg["replay_shards"]), opener, close_shard, ranks)
+        return ShardedBufferSet(exp_name, logger, int(cfg["replay_shards"]), opener, close_shard, ranks)

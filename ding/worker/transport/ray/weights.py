@@ -1,4 +1,4 @@
-"""The newest weights of a run on Ray: kept by one actor, read from the object store of each node."""
+"""The newest weights of a run on Ray: one actor keeps them, and readers get them from the object store."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ray.exceptions import RayError, RayTaskError
 from ding.utils.file_helper import atomic_write, file_content
 from ding.worker.transport.stores import PolicyVersion, name_under
 
-# How long a reader or writer waits for the actor, which may have to start again.
+# How long a reader or writer waits for the actor, which may be restarting, in seconds.
 _TIMEOUT_S = 30.0
-# The iteration of weights that were found in a file: none that anybody has is older.
+# The iteration of weights that were read from a file: they count as older than any others.
 _OF_A_FILE = -1
 
 
 class Token(NamedTuple):
-    """Which version it is.
+    """Identifies a version of weights.
 
     Attributes:
-        life: drawn at random when the actor begins.
+        life: a random id of the actor process.
         number: counts the versions of a life.
-        iteration: of the learner.
+        iteration: the learner's.
     """
 
     life: str
@@ -43,13 +43,12 @@ class _Kept(NamedTuple):
 
 
 class WeightsServer:
-    """Keeps the newest weights by name, as bytes that are put into the object store once for each version.
+    """Keeps the newest weights by name, as bytes that are put into the object store once per version. Thread-safe.
 
-    They are written to files in `root`, too, from where they are read by an actor that starts again, by another run,
-    and by whoever evaluates. Thread-safe.
+    It also writes them to files in `root`, which a restarted actor, a resumed run and evaluations read.
 
     Args:
-        root: a folder, made with its parents.
+        root: a folder, created with its parents.
     """
 
     def __init__(self, root: str) -> None:
@@ -61,7 +60,7 @@ class WeightsServer:
         self._lock = threading.Lock()
 
     def write(self, name: str, data: bytes, iteration: int, known: Token | None) -> Token | None:
-        """Replace the weights under `name`; None where those there are of a later iteration and not `known`."""
+        """Replace the weights under `name`; None if the existing ones have a later iteration and are not `known`."""
         name = name_under(self._root, name)
         with self._lock:
             last = self._find(name)
@@ -73,28 +72,28 @@ class WeightsServer:
         return token
 
     def read(self, name: str, known: Token | None) -> tuple[Token, list[Any]] | None:
-        """The newest version as its token and a list of a reference to its bytes; None if the reader has it.
+        """The token of the newest version, and a list of one reference to its bytes; None if `known` is as new.
 
-        A reader that has a later version, from an actor that was lost, keeps it.
+        A version of a lost actor with a later iteration counts as newer.
 
         Raises:
-            FileNotFoundError: there is none yet.
+            FileNotFoundError: there are no weights yet.
         """
         name = name_under(self._root, name)
         with self._lock:
             kept = self._find(name)
         if kept is None:
-            raise FileNotFoundError(f"there are no weights {name!r} in {self._root}")
+            raise FileNotFoundError(f"there are no weights {name!r} in {self._root} yet")
         if known is not None and (known == kept.token or _is_later(known, kept.token)):
             return None
         return kept.token, [kept.data]
 
     def pid(self) -> int:
-        """The process that it runs in."""
+        """The id of this process."""
         return os.getpid()
 
     def _find(self, name: str) -> _Kept | None:
-        """What is kept under `name`, or lies in its file."""
+        """The weights under `name`, read from their file if necessary."""
         if name not in self._kept:
             try:
                 with open(os.path.join(self._root, name), "rb") as file:
@@ -114,12 +113,12 @@ def _is_later(token: Token, other: Token) -> bool:
 
 
 def server_name(root: str) -> str:
-    """The name of the actor for the weights of `root`, within the namespace of the run."""
+    """The name, within the namespace of the run, of the actor for the weights of `root`."""
     return f"weights:{os.path.abspath(root)}"
 
 
 def start_server(root: str, options: dict[str, Any]) -> Any:
-    """The handle of a new actor that keeps the weights of `root`; it ends when nobody has the handle any more."""
+    """Start the actor for the weights of `root`; returns its handle. The actor ends when the last handle is gone."""
     actor = ray.remote(WeightsServer).options(
         name=server_name(root),
         num_cpus=0,
@@ -132,10 +131,10 @@ def start_server(root: str, options: dict[str, Any]) -> Any:
 
 
 class RayPolicyStore:
-    """Weights by name, of the actor that keeps those of `root`; see `PolicyStore`.
+    """A client of the actor for the weights of `root`; see `PolicyStore`.
 
     Args:
-        trust_pickle: read weights that hold other objects than numbers, strings, containers, arrays and tensors, which
+        trust_pickle: also read weights with objects other than numbers, strings, containers, arrays and tensors, which
             may run code.
     """
 
@@ -167,7 +166,7 @@ class RayPolicyStore:
         try:
             return ray.get_actor(server_name(self.root))
         except ValueError as e:
-            raise OSError(errno.ESTALE, f"no actor of this run keeps the weights of {self.root}") from e
+            raise OSError(errno.ESTALE, f"this run has no actor for the weights of {self.root}") from e
 
     def _get(self, reference: Any) -> Any:
         try:
@@ -175,4 +174,4 @@ class RayPolicyStore:
         except RayTaskError as e:
             raise e.cause from None
         except RayError as e:
-            raise OSError(errno.ETIMEDOUT, f"the weights of {self.root} are out of reach: {e}") from e
+            raise OSError(errno.ETIMEDOUT, f"the weights of {self.root} cannot be reached: {e}") from e

@@ -14,7 +14,7 @@ from ding.worker.collector.comm.comm_collector import CommCollector
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.local_transport import LocalTransport
-from ding.worker.transport.ray.room import ShardedRoom
+from ding.worker.transport.ray.buffers import ShardedBufferSet
 from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, ShardLost
 from ding.worker.transport.ray.sharded import ShardedReplay
 from ding.worker.transport.ray.split import split_of
@@ -116,7 +116,7 @@ SHARDS = LocalShards()
 
 
 def with_split(shards: LocalShards, cfg: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """Where a task finds a shard of `shards` with these samples; see `ShardedRoom.where`."""
+    """Where a task finds a shard of `shards` with these samples; see `ShardedBufferSet.where`."""
     shard = shards.open("buffer", cfg, "exp", 0, 1)
     shard.call("push", [(encode_chunk(samples, "lz4"), encode_chunk(rows_of(len(samples)), "none"), "lz4")]).result()
     return {"shards": [shard.name], "split": split_of(cfg, 1)._asdict()}
@@ -131,8 +131,8 @@ class ShardedTransport(LocalTransport):
     def shards(self, where: Any) -> list[Any]:
         return list(SHARDS.find(json.loads(json.dumps(where))))
 
-    def replay(self, exp_name: str, cfg: Any, logger: Any) -> ShardedRoom:
-        return ShardedRoom(exp_name, logger, cfg["replay_shards"], SHARDS.open, SHARDS.close)
+    def replay(self, exp_name: str, cfg: Any, logger: Any) -> ShardedBufferSet:
+        return ShardedBufferSet(exp_name, logger, cfg["replay_shards"], SHARDS.open, SHARDS.close)
 
 
 @COMM_LEARNER_REGISTRY.register("sharded")

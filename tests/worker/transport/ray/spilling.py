@@ -17,7 +17,7 @@ from ding.worker.collector.comm.exchange import CollectorExchange
 from ding.worker.collector.comm.push_channel import PushChannel
 from ding.worker.collector.sample_sender import SampleSender
 from ding.worker.transport.ray.actors import close_shard, find_shards, shard_opener
-from ding.worker.transport.ray.room import ShardedRoom
+from ding.worker.transport.ray.buffers import ShardedBufferSet
 from ding.worker.transport.ray.sharded import ShardedReplay
 from ding.worker.transport.ray.split import Split
 from ding.worker.transport.stores import MemoryPolicyStore
@@ -46,16 +46,16 @@ class Collector:
 
 def push_and_draw(folder):
     """Returns how many samples were pushed, and how many batches were drawn meanwhile."""
-    room = ShardedRoom(folder, logging.getLogger("spilling"), 2, shard_opener("spilling"), close_shard)
-    room.open("buffer", {"type": "advanced", "replay_buffer_size": 1024})
-    where, batches = room.where("buffer"), 0
+    buffers = ShardedBufferSet(folder, logging.getLogger("spilling"), 2, shard_opener("spilling"), close_shard)
+    buffers.open("buffer", {"type": "advanced", "replay_buffer_size": 1024})
+    where, batches = buffers.where("buffer"), 0
     replay = ShardedReplay(find_shards(where), Split(**where["split"]), DEADLINE_S)
     collectors = [ray.remote(num_cpus=0)(Collector).remote() for _ in range(COLLECTORS)]
     pushes = [collector.push.remote(where, number) for number, collector in enumerate(collectors)]
     while len(ray.wait(pushes, num_returns=len(pushes), timeout=0)[0]) < len(pushes):
         batches += len(replay.batches(8, 32, 0))
     pushed = sum(ray.get(pushes, timeout=DEADLINE_S))
-    room.close()
+    buffers.close()
     return pushed, batches
 
 

@@ -1,4 +1,4 @@
-"""Shards as actors: the same batches as in this process, and what becomes of those that are killed."""
+"""Shards as actors: they give the same batches as shards in this process, and are replaced when killed."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.exchange import CollectorExchange
 from ding.worker.collector.comm.push_channel import PushChannel
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.ray.room import ShardedRoom
+from ding.worker.transport.ray.buffers import ShardedBufferSet
 from ding.worker.transport.ray.shard import ClosedShard, ShardClosed, ShardLost
 from ding.worker.transport.ray.sharded import ShardedReplay
 from ding.worker.transport.ray.split import Split
@@ -26,30 +26,30 @@ CFG = {"type": "advanced", "replay_buffer_size": 64, "alpha": 1.0}
 
 
 @pytest.fixture
-def room(ray_cluster):
+def buffers(ray_cluster):
     from ding.worker.transport.ray.actors import close_shard, shard_opener
 
     prefix = f"test{os.getpid()}_{monotonic()}"
-    room = ShardedRoom("exp", logging.getLogger("test_actors"), 2, shard_opener(prefix), close_shard)
-    yield room
-    room.close()
+    buffers = ShardedBufferSet("exp", logging.getLogger("test_actors"), 2, shard_opener(prefix), close_shard)
+    yield buffers
+    buffers.close()
 
 
 @pytest.fixture
-def shards(room):
+def shards(buffers):
     """Two shards, as workers find them."""
-    room.open("b", CFG)
-    return found(room)
+    buffers.open("b", CFG)
+    return found(buffers)
 
 
-def found(room, buffer_id="b"):
+def found(buffers, buffer_id="b"):
     from ding.worker.transport.ray.actors import find_shards
 
-    return find_shards(room.where(buffer_id))
+    return find_shards(buffers.where(buffer_id))
 
 
-def replay_of(room, shards):
-    return ShardedReplay(shards, Split(**room.where("b")["split"]), DEADLINE_S)
+def replay_of(buffers, shards):
+    return ShardedReplay(shards, Split(**buffers.where("b")["split"]), DEADLINE_S)
 
 
 def push(shard, values, **more):
@@ -72,12 +72,12 @@ def kill(shard):
     raise AssertionError("no shard has come in its place")
 
 
-def test_samples_are_drawn_in_proportion_to_their_priorities_over_all_actors(room, shards):
+def test_samples_are_drawn_in_proportion_to_their_priorities_over_all_actors(buffers, shards):
     priorities = np.array([1.0, 4.0, 2.0, 0.5, 3.0])
     assert push(shards[0], [0], priority=priorities[:1].tolist()) == 1
     assert push(shards[1], [1, 2, 3, 4], priority=priorities[1:].tolist()) == 4
     waiting = shards[0].call("wait", 1, DEADLINE_S)  # holds nobody up
-    replay = replay_of(room, shards)
+    replay = replay_of(buffers, shards)
     counts = np.zeros(5)
     for _ in range(40):
         for batch in replay.batches(16, 5, 0):
@@ -94,16 +94,16 @@ def test_samples_are_drawn_in_proportion_to_their_priorities_over_all_actors(roo
 
 
 @pytest.mark.slow
-def test_what_a_shard_raises_comes_as_it_was(room):
+def test_what_a_shard_raises_comes_as_it_was(buffers):
     with pytest.raises(ConfigError, match="alpha"):
-        room.open("b", {**CFG, "alpha": -1})
-    assert room.where("b") is None
+        buffers.open("b", {**CFG, "alpha": -1})
+    assert buffers.where("b") is None
 
 
 @pytest.mark.slow
-def test_shards_of_a_closed_buffer_are_closed(room, shards):
-    where = room.where("b")
-    room.close_buffer("b")
+def test_shards_of_a_closed_buffer_are_closed(buffers, shards):
+    where = buffers.where("b")
+    buffers.close_buffer("b")
     with pytest.raises(ShardClosed):
         push(shards[0], [1])
     from ding.worker.transport.ray.actors import find_shards
@@ -112,8 +112,8 @@ def test_shards_of_a_closed_buffer_are_closed(room, shards):
 
 
 @pytest.mark.slow
-def test_a_killed_shard_costs_its_samples_only(room, shards):
-    replay = replay_of(room, shards)
+def test_a_killed_shard_costs_its_samples_only(buffers, shards):
+    replay = replay_of(buffers, shards)
     push(shards[0], [0, 1, 2])
     push(shards[1], [10, 11])
     assert len(replay.batches(1, 5, 0)) == 1
@@ -125,7 +125,7 @@ def test_a_killed_shard_costs_its_samples_only(room, shards):
 
 
 @pytest.mark.slow
-def test_what_was_on_its_way_to_a_killed_shard_arrives(room, shards):
+def test_what_was_on_its_way_to_a_killed_shard_arrives(buffers, shards):
     channel = PushChannel(shards, MemoryPolicyStore("actors"), CollectorExchange(64), 2**20, DEADLINE_S)
     kill(shards[1])
     for value in range(20):
@@ -140,17 +140,17 @@ def test_what_was_on_its_way_to_a_killed_shard_arrives(room, shards):
 
 
 @pytest.mark.slow
-def test_actors_keep_their_samples_and_others_go_on_with_them(room, shards):
+def test_actors_keep_their_samples_and_others_go_on_with_them(buffers, shards):
     push(shards[0], [0, 1])
     push(shards[1], [2])
-    kept = room.freeze("b", {})
-    room.close_buffer("b")
+    kept = buffers.freeze("b", {})
+    buffers.close_buffer("b")
     assert not os.path.exists("exp/replay/b.0.1")  # the buffer is not needed any more
-    room.is_deleting = False
-    room.open("b", CFG)
-    push(found(room)[0], [5, 6])
-    kept = room.freeze("b", {})
-    room.close_buffer("b")
-    assert room.restore("b", **kept) == (2, 0)
-    (batch,) = replay_of(room, found(room)).batches(1, 2, 0)
+    buffers.is_deleting = False
+    buffers.open("b", CFG)
+    push(found(buffers)[0], [5, 6])
+    kept = buffers.freeze("b", {})
+    buffers.close_buffer("b")
+    assert buffers.restore("b", **kept) == (2, 0)
+    (batch,) = replay_of(buffers, found(buffers)).batches(1, 2, 0)
     assert {item["value"] for item in batch} <= {5, 6}

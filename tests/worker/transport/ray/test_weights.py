@@ -111,7 +111,7 @@ def test_a_server_that_was_killed_has_the_weights_again_and_readers_never_go_bac
 
 
 def test_without_a_server_the_store_says_so(tmp_path, name):
-    with pytest.raises(OSError, match="no actor of this run keeps the weights"):
+    with pytest.raises(OSError, match="this run has no actor for the weights"):
         RayPolicyStore(str(tmp_path / "elsewhere")).read(name)
 
 

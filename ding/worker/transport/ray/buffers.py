@@ -1,4 +1,4 @@
-"""The coordinator's side of replay buffers in shards: it makes, keeps and ends them; samples do not come here."""
+"""The coordinator's side of sharded replay buffers: it opens, saves and closes shards, and sees no samples."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ding.worker.coordinator.buffers import BufferSet, without_functions
 from ding.worker.transport.ray.shard import Shard
 from ding.worker.transport.ray.split import Split, annealed_by_rank, split_of
 
-# How long shards may take to come up, and to write or read their samples.
-_OPEN_S, _KEEP_S = 120.0, 60.0
-# Files of samples that stay: the state of the coordinator may still name those before the last.
+# How long shards may take to start, and to write or read their samples.
+_OPEN_S, _SAVE_S = 120.0, 60.0
+# How many generations of files stay: the last saved state of the coordinator may still name the one before the newest.
 _KEPT_GENERATIONS = 2
 
-# Makes the shard `index` of `shards`: (buffer_id, cfg, exp_name, index, shards) -> shard.
+# Opens the shard `index` of `shards`: (buffer_id, cfg, exp_name, index, shards) -> shard.
 OpenShard = Callable[[str, Mapping[str, Any], str, int, int], Shard]
 
 
 class ShardedBuffer:
-    """A buffer in shards, as far as a coordinator has to do with it.
+    """A sharded buffer as its coordinator sees it.
 
     Attributes:
-        level: items in it, as a learner has told last.
+        level: number of items, as a learner last reported it.
     """
 
     def __init__(self, shards: list[Shard], split: Split, close_shard: Callable[[Shard], None]) -> None:
@@ -38,7 +38,7 @@ class ShardedBuffer:
 
     @property
     def replay_buffer_size(self) -> int:
-        """Capacity of all shards together."""
+        """The capacity of all shards together."""
         return self.split.capacity
 
     def count(self) -> int:
@@ -46,35 +46,35 @@ class ShardedBuffer:
         return self.level
 
     def update(self, info: Mapping[str, Any]) -> None:
-        """Nothing to do: learners give priorities to the shards."""
+        """Do nothing: learners send priorities to the shards."""
 
     def call(self, method: str, arguments: list[tuple[Any, ...]], timeout_s: float) -> list[Any]:
-        """What all shards answer; an exception in place of what one that fails would answer.
+        """Call a method of all shards; returns their results, and the exception of each failed call in its place.
 
         Raises:
-            TimeoutError: they have not all answered in time.
+            TimeoutError: a shard does not answer in time.
         """
         calls: list[Future[Any]] = [shard.call(method, *own) for shard, own in zip(self.shards, arguments, strict=True)]
         if wait(calls, timeout_s).not_done:
-            raise TimeoutError(f"the shards of the replay buffer have not done {method!r} within {timeout_s:g} s")
+            raise TimeoutError(f"the shards of the replay buffer did not answer {method!r} within {timeout_s:g} s")
         return [call.exception() or call.result() for call in calls]
 
     def close(self) -> None:
-        """End the shards. Idempotent."""
+        """Close the shards. Idempotent."""
         while self.shards:
             self._close_shard(self.shards.pop())
 
 
-class ShardedRoom(BufferSet):
-    """Replay buffers in shards; see `BufferSet`. Collectors push to the shards, and learners draw from them.
+class ShardedBufferSet(BufferSet):
+    """Sharded replay buffers; see `BufferSet`. Collectors push to the shards, and learners draw from them.
 
     Args:
-        exp_name: folder of the experiment; what is kept of the samples lies in its `replay`, which the processes of
-            the shards must be able to write to.
+        exp_name: folder of the experiment. Shards save their samples to its subfolder `replay`, which their processes
+            must be able to write to.
         logger: a text logger.
-        shards: of each buffer.
-        open_shard, close_shard: make and end one.
-        ranks: how many draw batches in each iteration of a learner.
+        shards: number of shards of each buffer.
+        open_shard, close_shard: open and close one shard.
+        ranks: number of learner ranks that draw batches in each iteration.
     """
 
     def __init__(
@@ -94,16 +94,16 @@ class ShardedRoom(BufferSet):
         self._generation = 0
 
     def open(self, buffer_id: str, cfg: Mapping[str, Any]) -> None:
-        """Make the shards of a buffer, unless they are there.
+        """Open the shards of a buffer, unless they are open.
 
         Raises:
             ConfigError: the config is wrong, or the buffer cannot be split.
-            TimeoutError: they have not come up in time.
+            TimeoutError: the shards do not start in time.
         """
         self._open(buffer_id, cfg, self._shards)
 
     def _open(self, buffer_id: str, cfg: Mapping[str, Any], count: int) -> None:
-        with self._opening:  # not the lock that others take: actors take their time to come up
+        with self._opening:  # not the lock of the other methods: starting actors takes seconds
             if buffer_id in self.buffers:
                 return
             own = annealed_by_rank(cfg, self._ranks)
@@ -135,18 +135,18 @@ class ShardedRoom(BufferSet):
         return [(name, buffer.level, buffer.replay_buffer_size) for name, buffer in self.buffers.copy().items()]
 
     def freeze(self, buffer_id: str, cfg: Mapping[str, Any]) -> dict[str, Any]:
-        """What `restore` needs for a buffer; its samples are in files that the shards have written.
+        """Save a buffer; returns what `restore` needs. The shards write the samples to files.
 
-        Of a shard that is lost meanwhile, or cannot write, nothing is kept, and the log says so.
+        Samples of a shard that is lost meanwhile, or cannot write, are not saved; this is logged.
         """
         buffer, content = self.buffers.get(buffer_id), None
         if buffer is not None:
             self._generation += 1
             paths = [self._path(buffer_id, index, self._generation) for index in range(len(buffer.shards))]
-            answers = buffer.call("save", [(path,) for path in paths], _KEEP_S)
+            answers = buffer.call("save", [(path,) for path in paths], _SAVE_S)
             for path, answer in zip(paths, answers, strict=True):
                 if isinstance(answer, BaseException):
-                    self._logger.error("the samples of a shard are not kept in %s: %s", path, answer)
+                    self._logger.error("the samples of a shard could not be saved to %s: %s", path, answer)
             counts = [0 if isinstance(answer, BaseException) else answer for answer in answers]
             content = {"generation": self._generation, "counts": counts}
             for index in range(len(paths)):
@@ -161,10 +161,10 @@ class ShardedRoom(BufferSet):
             os.remove(self._path(buffer_id, index, generation))
 
     def restore(self, buffer_id: str, cfg: Mapping[str, Any], content: dict[str, Any] | None) -> tuple[int, int]:
-        """Open a buffer with what was kept of it, in as many shards as it had.
+        """Open a buffer with its saved samples, in as many shards as it had.
 
         Returns:
-            how many samples it holds, and how many are lost.
+            the number of samples it holds, and the number of samples that are lost.
 
         Raises:
             ConfigError, TimeoutError: see `open`.
@@ -176,7 +176,7 @@ class ShardedRoom(BufferSet):
         self._open(buffer_id, cfg, len(counts))
         self._generation = max(self._generation, content["generation"])
         paths = [(self._path(buffer_id, index, content["generation"]),) for index in range(len(counts))]
-        answers = self.buffers[buffer_id].call("load", paths, _KEEP_S)
+        answers = self.buffers[buffer_id].call("load", paths, _SAVE_S)
         for (path,), answer in zip(paths, answers, strict=True):
             if isinstance(answer, BaseException):
                 self._logger.error("the samples in %s are lost: %s", path, answer)
@@ -195,7 +195,7 @@ class ShardedRoom(BufferSet):
             self._sweep("")
 
     def _sweep(self, prefix: str) -> None:
-        """Remove the files of samples whose names begin so."""
+        """Remove the files of samples whose names begin with `prefix`."""
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self._folder):
                 if name.startswith(prefix):
