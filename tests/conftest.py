@@ -1,10 +1,13 @@
 """Settings for all tests."""
 
 import gc
+import os
 
 import hypothesis
 
 from tests.leftovers import name_semaphores
+
+_OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 # The examples are the same in each run and on each machine. Nothing is stored, so the checkout may be read-only, and
 # no example has a time limit, so a busy machine does not fail a test.
@@ -17,6 +20,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("ding")
 name_semaphores()
+
+# What a launcher or a user of the machine has set is not meant for the tests.
+for _name in [*os.environ]:
+    if _name.startswith(("DING_", "SLURM_", "TORCHELASTIC_")) or _name in _OF_LAUNCHERS:
+        del os.environ[_name]
 
 
 def pytest_collection_finish() -> None:
