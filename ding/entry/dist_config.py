@@ -1,4 +1,4 @@
-"""The config file that the roles of a training on several machines are started with."""
+"""The config file of a training whose roles run on several machines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RULES = {
 _DEFAULTS: dict[str, Any] = {
     # How long a worker waits for its first coordinator.
     "coordinator_wait_s": 3600.0,
-    # How long a worker stays when its coordinator has gone: another one, or the same again, may come.
+    # How long a worker waits for another coordinator, or the restarted one, when it has lost its own.
     "coordinator_lost_s": 60.0,
 }
 _PATHS = ("path_data", "path_policy")
@@ -52,7 +52,7 @@ def compile_dist_config(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
 ) -> EasyDict:
-    """The compiled config for roles that are started one by one; see `dist_prepare_config`."""
+    """The compiled config for roles that are started separately; see `dist_prepare_config`."""
     check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create, system = copy.deepcopy(read_config_with_system(filename))
     if exp_name is not None:
@@ -60,10 +60,10 @@ def compile_dist_config(
     dist = check_dist(system.pop("dist", {}))
     set_limits(main, system, max_train_iter, max_env_step)
     system.setdefault("coordinator", {})
-    # A coordinator that is started again goes on where it was; its workers wait for it meanwhile.
+    # A restarted coordinator resumes the run; its workers wait for it meanwhile.
     system["coordinator"] = {"state_interval_s": 10, "resume": True, **system["coordinator"]}
     renew = not value_at(main, "policy.learn.resume_training")
-    places = given if platform == "k8s" else Addresses(*given[:3], 0, 0, 0)  # `give_ports` deals the ports out
+    places = given if platform == "k8s" else Addresses(*given[:3], 0, 0, 0)  # `give_ports` assigns the ports
     create = with_command_mode(create)
     cfg = compile_config_parallel(
         main, create, system, seed, True, "total_config.py", platform, *places, renew_dir=renew
@@ -79,7 +79,7 @@ def compile_dist_config(
 
 
 def check_dist(given: Mapping[str, Any]) -> EasyDict:
-    """The section `dist` of a system config in full: how long workers wait for a coordinator, in seconds.
+    """The section `dist` of a system config with defaults: how long workers wait for a coordinator, in seconds.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -90,42 +90,44 @@ def check_dist(given: Mapping[str, Any]) -> EasyDict:
 
 
 class _Ports:
-    """Ports by host, each given once."""
+    """The assigned ports, each used once on its host."""
 
     def __init__(self) -> None:
         self._owners: dict[tuple[str, int], str] = {}
 
     def take(self, name: str, host: str, port: int) -> int:
-        """Give exactly this port.
+        """Assign exactly this port.
 
         Raises:
-            ConfigError: somebody else has it, or there is no such port.
+            ConfigError: another role has it, or it is out of range.
         """
         if not 1 <= port <= 65535:
-            raise ConfigError(f"port {port!r} of {name} is not allowed; it must be in [1, 65535]: others must know it")
+            raise ConfigError(
+                f"port {port!r} of {name} is not allowed; it must be in [1, 65535], as the other roles must know it"
+            )
         owner = self._owners.setdefault((host, port), name)
         if owner != name:
-            raise ConfigError(f"{owner} and {name} are both to listen at {host}:{port}; give them different ports")
+            raise ConfigError(f"{owner} and {name} would both listen at {host}:{port}; give them different ports")
         return port
 
     def take_from(self, name: str, host: str, port: int) -> int:
-        """Give this port or the next one that is left."""
+        """Assign this port, or the next one that is not in use."""
         while (host, port) in self._owners:
             port += 1
         return self.take(name, host, port)
 
 
 def give_ports(system: EasyDict, coordinator_port: int | None, learner_port: Several, collector_port: Several) -> None:
-    """Give each role of a system config a port of its own, in place, and tell the coordinator where its workers are.
+    """Assign a port to each role of a system config, in place, and give the coordinator the addresses of its workers.
 
-    A list has a port for each worker. One port is that of the first worker on a host, further ones on that host get the
-    next ports. Where none is given, they begin with 22273 for the coordinator, 22271 for learners and 22270 for
-    collectors. A learner of several ranks has a port for each, and an aggregator before it, named
-    `learner_aggregator<i>`, on the same host.
+    A list contains a port for each worker. A single port is for the first worker on a host; further workers on that
+    host get the next ports. The defaults begin with 22273 for the coordinator, 22271 for learners and 22270 for
+    collectors. A learner with several ranks gets a port for each rank, and an aggregator on the same host, named
+    `learner_aggregator<i>`.
 
     Raises:
         ConfigError: a port is given twice, or there are too few.
-        TypeError: what is given is neither a port nor a list.
+        TypeError: the argument is neither a port nor a list.
     """
     ports, coordinator = _Ports(), system.coordinator
     lists = {
@@ -158,12 +160,12 @@ def _listed(what: str, given: Several, count: int) -> Any:
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise TypeError(f"{what} must be a port or a list of ports, got {given!r}")
     if len(given) < count:
-        raise ConfigError(f"{what} = {given!r} is not allowed; it must have one for each of the {count} workers")
+        raise ConfigError(f"{what} = {given!r} is not allowed; it must contain one for each of the {count} workers")
     return given
 
 
 def _aggregate(system: EasyDict, name: str, index: int, ports: _Ports) -> None:
-    """Put an aggregator before the ranks of a learner, whose first has its port."""
+    """Add an aggregator for the ranks of a learner; the first rank keeps the learner's port."""
     section, host = system[name], system[name].host
     others = [ports.take_from(f"{name} rank {rank}", host, section.port) for rank in range(1, section.gpu_num)]
     section.update(port=[section.port, *others], aggregator=True)
@@ -178,7 +180,7 @@ def _aggregate(system: EasyDict, name: str, index: int, ports: _Ports) -> None:
 
 
 def _mark(section: Mapping[str, Any]) -> str:
-    """Put a file into the folders that all machines share, by which they are known; returns its name."""
+    """Write a file by which all machines recognise the shared folders; returns its name."""
     mark = f".ding_{uuid.uuid4().hex}"
     for key in _PATHS:
         os.makedirs(section[key], exist_ok=True)
@@ -188,18 +190,17 @@ def _mark(section: Mapping[str, Any]) -> str:
 
 
 def check_shared_folders(cfg: Mapping[str, Any], section: Mapping[str, Any]) -> None:
-    """Refuse folders that are not those which the config was prepared with.
+    """Check that the shared folders are the ones for which the config was prepared.
 
     Raises:
-        ConfigError: they are others, or not there.
+        ConfigError: they are other folders, or missing.
     """
     mark = cfg["system"].get("dist", {}).get("mark")
     for key in _PATHS:
         if mark is not None and key in section and not os.path.exists(os.path.join(section[key], mark)):
             raise ConfigError(
-                f"{key} = {section[key]!r} is not the folder that the config was prepared with, as the file {mark} is "
-                "not in it: on every machine the shared folder must be mounted at the same path; or prepare the config "
-                "again"
+                f"{key} = {section[key]!r} is not the folder for which the config was prepared: the file {mark} is "
+                "missing. Mount the shared folder at the same path on every machine, or prepare the config again"
             )
 
 
@@ -207,23 +208,23 @@ def section_of(cfg: Mapping[str, Any], kind: str, name: str | None) -> tuple[str
     """The name and the section of a role in a compiled config.
 
     Args:
-        name: None for the role called `kind`, or the only one of that kind.
+        name: name of the role; None for the role named `kind`, or the only one of that kind.
 
     Raises:
-        ConfigError: there is no such role, or it is not clear which one is meant.
+        ConfigError: there is no such role, or several match.
     """
     system = cfg["system"]
     names = workers_of(system, kind)
     if name is None:
         name = kind if kind in system or len(names) != 1 else names[0]
     if name not in system or name not in (kind, *names):
-        there = ", ".join(names) or "none"
-        raise ConfigError(f"there is no {kind} called {name!r} in the config; give the name of one of these: {there}")
+        existing = ", ".join(names) or "none"
+        raise ConfigError(f"there is no {kind} named {name!r} in the config; use one of these names: {existing}")
     return name, system[name]
 
 
 def read_dist_config(filename: str) -> EasyDict:
-    """The config that `dist_prepare_config` has written; nothing in the file is executed. Raises as its reader."""
+    """Read the config that `dist_prepare_config` has written; nothing in the file is executed."""
     cfg = read_packed_config(filename)
     cfg.system.dist = check_dist(cfg.system.get("dist", {}))
     return cfg

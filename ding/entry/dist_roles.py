@@ -1,4 +1,4 @@
-"""The roles of a training on several machines, each in a process that is its own."""
+"""The roles of a training on several machines, each in its own process."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ding.worker.transport.transport import DEFAULT_TRANSPORT, Launch, get_trans
 _CLASS_OF = {"learner": comm_learner_class, "collector": comm_collector_class}
 
 
-# A signal that comes just before a wait begins does not end it; so none is longer than this.
+# The longest single wait, as a signal just before a wait does not end it.
 _TICK_S = 0.5
 
 
 class Presence:
-    """Whether a coordinator is there, as a worker hears of it. Thread-safe.
+    """Whether a worker has a coordinator. Thread-safe.
 
     Example:
         >>> presence = Presence()
@@ -42,27 +42,27 @@ class Presence:
         self._is_there = self._has_come = self._is_over = False
 
     def came(self) -> None:
-        """It is there."""
-        if self._is_there:  # each task says so
+        """Record that the coordinator is connected."""
+        if self._is_there:  # called for each task
             return
         with self._changed:
             self._is_there = self._has_come = True
             self._changed.notify_all()
 
     def left(self) -> None:
-        """It has gone."""
+        """Record that the coordinator is lost."""
         with self._changed:
             self._is_there = False
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Nobody is to wait any more."""
+        """End all waits."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
 
     def wait_until_gone(self, wait_s: float, lost_s: float) -> bool:
-        """Wait until the coordinator has been gone for `lost_s`, or `end`; False if none has come within `wait_s`."""
+        """Wait until the coordinator has been lost for `lost_s`, or `end`; False if none comes within `wait_s`."""
         with self._changed:
             if not self._wait_for(lambda: self._has_come, wait_s):
                 return False
@@ -80,7 +80,7 @@ class Presence:
 
 
 class _Watched:
-    """Before a worker's class: tells of its coordinator."""
+    """A mixin for a worker's class that records the presence of its coordinator."""
 
     presence: Presence
 
@@ -94,13 +94,12 @@ class _Watched:
 
 
 class DistWorker:
-    """A worker that runs in this process: in threads, until `close` or the end of the program.
+    """A worker in threads of this process, until `close` or the end of the program.
 
     Args:
-        name: what it is called in the config.
-        cls: its class; where that has no `serve` and `deal_with_lost_coordinator`, it is not known when the coordinator
-            has gone.
-        cfg: what it is made with.
+        name: its name in the config.
+        cls: its class; without `serve` and `deal_with_lost_coordinator`, the loss of the coordinator is not noticed.
+        cfg: the config of the worker.
         dist: see `check_dist`.
     """
 
@@ -122,22 +121,22 @@ class DistWorker:
 
     @property
     def port(self) -> int | None:
-        """Where it takes tasks."""
+        """The port where it accepts tasks."""
         port: int | None = getattr(self.worker, "port", None)
         return port
 
     def wait(self) -> None:
-        """Wait until its coordinator has gone and stays away, or `close`.
+        """Wait until its coordinator is lost and does not return, or `close`.
 
         Raises:
-            TimeoutError: no coordinator has ever come.
+            TimeoutError: no coordinator has connected.
         """
         wait_s, lost_s = self._dist["coordinator_wait_s"], self._dist["coordinator_lost_s"]
         if not self._presence.wait_until_gone(wait_s, lost_s):
             raise TimeoutError(f"no coordinator has come to {self.name} at port {self.port} within {wait_s:g} s")
 
     def close(self) -> None:
-        """End its task and take no more. Idempotent."""
+        """End its task, and accept no further ones. Idempotent."""
         atexit.unregister(self.close)
         self._presence.end()
         self.worker.close()
@@ -150,7 +149,7 @@ class DistWorker:
 
 
 class DistCoordinator:
-    """A coordinator that runs in this process: in threads, until `close` or the end of the program."""
+    """A coordinator in threads of this process, until `close` or the end of the program."""
 
     def __init__(self, cfg: EasyDict) -> None:
         from ding.entry.parallel_run import ParallelRun
@@ -161,10 +160,10 @@ class DistCoordinator:
         atexit.register(self.close)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the run is over, then end all tasks; False when `timeout_s` has passed first.
+        """Wait until the run is over, then end all tasks; returns False if `timeout_s` has passed first.
 
         Raises:
-            Exception: what the run has failed with.
+            Exception: the failure of the run.
         """
         if not self._run.wait(math.inf if timeout_s is None else monotonic() + timeout_s):
             return False
@@ -186,11 +185,11 @@ class DistCoordinator:
 
 
 def worker_class(kind: str, section: Mapping[str, Any]) -> type:
-    """The class of the type that a worker's section names.
+    """The class for the type in a worker's section.
 
     Raises:
-        ConfigError: workers of the type are not reached from other processes.
-        KeyError: there is no such type.
+        ConfigError: workers of that type cannot be reached from other processes.
+        KeyError: the type is unknown.
     """
     cls: Any = _CLASS_OF[kind](section)
     launch = get_transport(getattr(cls, "transport", DEFAULT_TRANSPORT)).launch
@@ -204,12 +203,12 @@ def worker_class(kind: str, section: Mapping[str, Any]) -> type:
 
 
 def be_worker(kind: str, section: Mapping[str, Any], seed: int | None) -> None:
-    """Make this process one for a worker: its share of busy cores, its threads, its seed."""
+    """Set up this process for a worker: CPU priority, number of compute threads, seed."""
     import torch
 
     if section.get("nice") and hasattr(os, "nice"):
         os.nice(section["nice"])
-    # Several collectors may share a machine; a learner may have it for itself.
+    # Several collectors may share a machine; a learner uses all cores.
     threads = section.get("torch_threads", 1 if kind == "collector" else None)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -217,7 +216,7 @@ def be_worker(kind: str, section: Mapping[str, Any], seed: int | None) -> None:
 
 
 def seed_at(seed: int, place: str) -> int:
-    """A seed for the worker at `place`, below 2^31; workers elsewhere that were given the same seed get others."""
+    """A seed for the worker at `place`, below 2^31; it differs for workers at other places with the same `seed`."""
     return derive_seed(seed, 4, zlib.crc32(place.encode()))
 
 
@@ -226,5 +225,5 @@ def port_from(argument: int | None, variable: str, configured: Any) -> Any:
     if argument is not None:
         return argument
     text = os.environ.get(variable, "")
-    # Kubernetes sets such a variable to a URL where there is a service of that name.
+    # Kubernetes sets such a variable to a URL if a service has that name.
     return int(text) if text.isascii() and text.isdigit() else configured

@@ -43,7 +43,7 @@ def parallel_pipeline(
     """Train with learners and collectors in processes of their own, until solved or out of budget.
 
     The workers are started by this call and end with it, however it ends: also when this process is killed. The first
-    exception in an env, a policy, a learner or a collector ends the run; its traceback is in what is raised here.
+    exception in an env, a policy, a learner or a collector ends the run; the raised error contains its traceback.
     SIGINT and SIGTERM end the run with status 130.
 
     With `transport = 'local'` in the system config all roles run in threads of this process, for tests and for
@@ -53,27 +53,28 @@ def parallel_pipeline(
     evaluation) and `result.pkl` (the outcome).
 
     Args:
-        input_cfg: path of a config file, or the triple `(main_config, create_config, system_config)`; none is changed.
+        input_cfg: path of a config file, or the triple `(main_config, create_config, system_config)`, which is not
+            changed.
         seed: of the package. Each worker gets a seed of its own from it.
         enable_total_log: whether the coordinator writes its log.
         disable_flask_log: whether the servers of the workers log errors only.
         max_train_iter: the learner ends exactly here; its last weights are evaluated, then the run ends.
-        max_env_step: the run ends as soon as it is known that the collectors have made so many env steps.
-        max_seconds: the run ends after so many seconds.
+        max_env_step: the run ends as soon as the collectors have reported this number of env steps.
+        max_seconds: the run ends after this time.
         platform: 'local', or 'ray': `transport = 'ray'` in the system config.
         address: of the Ray cluster to join, `ray.address` in the system config. Without one, a Ray of the run's own is
             started on this machine.
 
-        resume: go on with what the coordinator has kept under `exp_name`: counters, replay buffers and the state of the
-            commander, and with the learner's newest checkpoint and weights. This is not exact: episodes begin anew, and
-            what came after the last state is lost. Where nothing is kept the run begins anew, and what an earlier run
-            has left there is set aside.
+        resume: resume from the state that the coordinator has saved under `exp_name` (counters, replay buffers and the
+            commander's state), and from the learner's newest checkpoint and weights. This is not exact: episodes begin
+            anew, and samples after the last save are lost. Without a saved state the run begins anew, and an existing
+            folder is set aside.
 
     Raises:
         TypeError: `input_cfg` is neither a path nor a triple.
         ConfigError: a value is not allowed, or something is missing.
         TaskFailed: a worker failed; with the traceback.
-        WorkerDied: the process of a worker has ended; with its exit code or signal.
+        WorkerDied: the process of a worker has died; with its exit code or signal.
     """
     logs = enable_total_log, disable_flask_log
     run_parallel(input_cfg, seed, *logs, max_train_iter, max_env_step, max_seconds, platform, address, resume)
@@ -90,7 +91,7 @@ def launch_learner(
         filename, name: instead of `config`, a file that `dist_prepare_config` has written, and the section in it.
 
     Returns:
-        the process; an event that is set when the learner takes tasks; and one that ends it when it is set.
+        the process; an event that is set when the learner accepts tasks; and one that ends it when set.
 
     Raises:
         ValueError: neither `config` nor `filename` and `name` are given.
@@ -101,7 +102,7 @@ def launch_learner(
 def launch_collector(
     seed: int, config: Mapping[str, Any] | None = None, filename: str | None = None, name: str | None = None
 ) -> Handle:
-    """Start a collector in a process of its own; everything else as for `launch_learner`."""
+    """Start a collector in a process of its own; see `launch_learner`."""
     return _launch("collector", seed, config, filename, name)
 
 
@@ -133,12 +134,12 @@ def launch_coordinator(
         seed: of the package.
         config: the compiled config.
         filename: instead of `config`, a file that `dist_prepare_config` has written.
-        learner_handle, collector_handle: what `launch_learner` and `launch_collector` have returned. Workers that are
-            not among them are reached at the addresses in the config.
+        learner_handle, collector_handle: the results of `launch_learner` and `launch_collector`. Other workers are
+            connected at the addresses in the config.
 
     Raises:
         ValueError: neither `config` nor `filename` is given.
-        Exception: as `parallel_pipeline`.
+        Exception: see `parallel_pipeline`.
     """
     if config is None:
         if filename is None:

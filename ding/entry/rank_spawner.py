@@ -16,21 +16,21 @@ from time import monotonic
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.child_helper import set_death_signal
 
-# How long a rank may take to end when it is asked to: it may save a checkpoint.
+# How long a rank may take to end on request, as it may save a checkpoint.
 _END_S = 20.0
-# They would win over RANK and WORLD_SIZE.
+# Variables that would override RANK and WORLD_SIZE.
 _OTHER_PLACES = ("SLURM_LOCALID", "SLURM_NTASKS")
 
 
 def spawn_ranks(options: Sequence[str], command: Sequence[str] = (sys.executable, "-m", "ding.entry.cli")) -> None:
-    """Run `command` with `options` once for each rank of this machine, and wait until all have ended.
+    """Run `command` with `options` for each rank of this machine, and wait until all have ended.
 
-    A rank that fails ends the others, and so does a signal that ends this process. A rank whose process here was killed
-    is asked to end (SIGTERM), where the kernel tells of that.
+    The failure of a rank ends the others, and so does a signal that ends this process. If this process is killed, the
+    ranks receive SIGTERM, on systems with a parent death signal.
 
     Raises:
         RuntimeError: a rank has failed.
-        ValueError: a variable holds no number.
+        ValueError: a variable is not a number.
     """
     count, first = _number_in("LOCAL_WORLD_SIZE", 1), _number_in("START_RANK", 0)
     world_size = _number_in("WORLD_SIZE", first + count)
@@ -45,7 +45,7 @@ def spawn_ranks(options: Sequence[str], command: Sequence[str] = (sys.executable
             ranks[first + local_rank] = subprocess.Popen(
                 [*command, *options],
                 env=child_environment,
-                preexec_fn=partial(set_death_signal, signal.SIGTERM),  # no other thread of this process runs by then
+                preexec_fn=partial(set_death_signal, signal.SIGTERM),  # this process has no other thread yet
             )
         _wait(ranks)
 
@@ -55,7 +55,7 @@ def _number_in(variable: str, default: int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"the environment variable {variable} = {text!r} holds no number") from None
+        raise ValueError(f"the environment variable {variable} = {text!r} is not a number") from None
 
 
 def _wait(ranks: dict[int, subprocess.Popen[bytes]]) -> None:
@@ -72,7 +72,7 @@ def _wait(ranks: dict[int, subprocess.Popen[bytes]]) -> None:
         status = ranks[rank].returncode
         if status:
             how = f"exit code {status}" if status > 0 else f"signal {-status}"
-            raise RuntimeError(f"rank {rank} has ended with {how}; what it said of it is above")
+            raise RuntimeError(f"rank {rank} has ended with {how}; see its output above")
 
 
 def _end(ranks: dict[int, subprocess.Popen[bytes]]) -> None:

@@ -1,4 +1,4 @@
-"""Asking the operator of a job on Kubernetes for more replicas or fewer, through the pod of its coordinator."""
+"""Changing the number of replicas of a job on Kubernetes, through the pod of its coordinator."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def dist_add_replicas(
 ) -> str:
     """Have the operator start further workers of a job.
 
-    It is asked by `kubectl` and `curl`, the latter inside the coordinator's pod; no shell is involved.
+    The request is sent with `kubectl` and, in the coordinator's pod, `curl`; no shell is involved.
 
     Args:
         replicas_type: 'collector' or 'learner'.
-        kubeconfig: path of the file for `kubectl`; None for its default.
-        replicas: how many.
+        kubeconfig: path of the config file of `kubectl`; None for its default.
+        replicas: number of workers.
         coordinator_name: the pod of the coordinator.
         namespace: that of the job.
-        cpus, gpus, memory: what each of them gets; 0 and None leave it to the operator.
+        cpus, gpus, memory: resources of each worker; 0 and None leave them to the operator.
 
     Returns:
-        what the operator says.
+        the message of the operator.
 
     Raises:
-        AssertionError: the pod or the namespace is not given, or there is no such type.
+        AssertionError: the pod or the namespace is missing, or the type is unknown.
         ValueError: a value is not allowed.
-        RuntimeError: `kubectl`, `curl` or the operator has failed; with what it said.
+        RuntimeError: `kubectl`, `curl` or the operator has failed; with its message.
     """
     _check(replicas_type, coordinator_name, namespace)
     _at_least("replicas", replicas, 1)
@@ -57,7 +57,7 @@ def dist_add_replicas(
 def dist_delete_replicas(
     replicas_type: str, kubeconfig: str | None, replicas: int, coordinator_name: str, namespace: str
 ) -> str:
-    """Have the operator end some workers of a job; everything else as for `dist_add_replicas`."""
+    """Have the operator end workers of a job; see `dist_add_replicas`."""
     _check(replicas_type, coordinator_name, namespace)
     _at_least("replicas", replicas, 1)
     own = {f"{replicas_type}s": {"replicas": replicas}}
@@ -67,16 +67,14 @@ def dist_delete_replicas(
 def dist_restart_replicas(
     replicas_type: str, kubeconfig: str | None, coordinator_name: str, namespace: str, restart_pod_name: str
 ) -> str:
-    """Have the operator start a worker of a job again.
+    """Have the operator restart workers of a job; see `dist_add_replicas`.
 
     Args:
-        restart_pod_name: the pod of the worker; several are separated by commas.
-
-    Everything else is as for `dist_add_replicas`.
+        restart_pod_name: the pods of the workers, separated by commas.
     """
     _check(replicas_type, coordinator_name, namespace)
     if not restart_pod_name:
-        raise AssertionError("restarting needs the name of the pod that is to be started again (--restart-pod-name)")
+        raise AssertionError("a restart needs the name of the pod (--restart-pod-name)")
     pods = [name.strip() for name in restart_pod_name.split(",")]
     return _ask("POST", "replicas/failed", {f"{replicas_type}s": pods}, kubeconfig, coordinator_name, namespace)
 
@@ -101,13 +99,13 @@ def _ask(
 ) -> str:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        raise RuntimeError("kubectl is not installed here, or not on the PATH; replicas are asked for through it")
+        raise RuntimeError("kubectl, which sends the request, is not installed or not on the PATH")
     in_pod = [kubectl, *([f"--kubeconfig={kubeconfig}"] if kubeconfig else []), "exec"]
     in_pod += [f"--namespace={namespace}", f"pod/{coordinator_name}", "--"]
     address = _run([*in_pod, "printenv", _URL_VARIABLE]).strip()
     parts = urlsplit(address if "://" in address else f"http://{address}")
     if not parts.hostname or parts.username is not None:
-        raise RuntimeError(f"{_URL_VARIABLE} in the pod {coordinator_name} is {address!r}, which is no address")
+        raise RuntimeError(f"{_URL_VARIABLE} in the pod {coordinator_name} is {address!r}, which is not an address")
     body = json.dumps({"namespace": namespace, "coordinator": coordinator_name, **own})
     url = f"http://{parts.netloc}/{_API}/{path}"
     reply = _run(
@@ -129,8 +127,8 @@ def _run(command: Sequence[str]) -> str:
 
 def _message(reply: str, url: str) -> str:
     try:
-        told = json.loads(reply)
-        is_done, message = bool(told["success"]), str(told.get("message") or "")
+        content = json.loads(reply)
+        is_done, message = bool(content["success"]), str(content.get("message") or "")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise RuntimeError(f"the operator at {url} answered in no known form: {reply[:200]!r}") from None
     if not is_done:

@@ -89,7 +89,7 @@ def test_the_arguments_win_over_what_the_config_says_of_the_coordinator():
 
 
 def test_two_roles_at_one_port_are_refused():
-    with pytest.raises(ConfigError, match=r"collector0 and collector1 are both to listen at 127.0.0.1:6000"):
+    with pytest.raises(ConfigError, match=r"collector0 and collector1 would both listen at 127.0.0.1:6000"):
         prepare(places={"collector_port": [6000, 6000]})
 
 
@@ -171,7 +171,7 @@ def test_a_folder_that_is_not_the_shared_one_is_refused(tmp_path):
     cfg = read_dist_config(prepare())
     check_shared_folders(cfg, cfg.system.learner0)
     other = {**cfg.system.learner0, "path_policy": str(tmp_path)}
-    with pytest.raises(ConfigError, match="path_policy = .* is not the folder that the config was prepared with"):
+    with pytest.raises(ConfigError, match="path_policy = .* is not the folder for which the config was prepared"):
         check_shared_folders(cfg, other)
 
 
@@ -180,11 +180,11 @@ def test_a_role_is_found_by_its_name_or_by_being_the_only_one():
     assert section_of(cfg, "learner", None)[0] == "learner0"
     name, section = section_of(cfg, "collector", "collector1")
     assert (name, section) == ("collector1", cfg.system.collector1)
-    with pytest.raises(ConfigError, match="give the name of one of these: collector0, collector1"):
+    with pytest.raises(ConfigError, match="use one of these names: collector0, collector1"):
         section_of(cfg, "collector", None)
-    with pytest.raises(ConfigError, match="there is no collector called 'learner0'"):
+    with pytest.raises(ConfigError, match="there is no collector named 'learner0'"):
         section_of(cfg, "collector", "learner0")
-    with pytest.raises(ConfigError, match="give the name of one of these: none"):
+    with pytest.raises(ConfigError, match="use one of these names: none"):
         section_of(cfg, "learner_aggregator", None)
 
 

@@ -267,7 +267,7 @@ def test_a_shared_folder_that_is_not_there_is_told_of_before_anything_starts():
     for name in os.listdir("exp/data"):
         os.remove(os.path.join("exp/data", name))
     for launch in (dist_launch_learner, dist_launch_coordinator):
-        with pytest.raises(ConfigError, match="path_data = .*mounted at the same path"):
+        with pytest.raises(ConfigError, match="path_data = .*Mount the shared folder at the same path"):
             launch(path)
 
 

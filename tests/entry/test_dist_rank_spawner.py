@@ -113,5 +113,5 @@ def test_ranks_end_when_the_process_that_started_them_is_killed():
 
 def test_a_variable_that_holds_no_number_is_an_error(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "two")
-    with pytest.raises(ValueError, match="LOCAL_WORLD_SIZE = 'two' holds no number"):
+    with pytest.raises(ValueError, match="LOCAL_WORLD_SIZE = 'two' is not a number"):
         spawn_ranks([], command({}))

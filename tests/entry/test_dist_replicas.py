@@ -110,8 +110,8 @@ def test_numbers_that_make_no_sense_are_refused(count, needs, name):
     ("file", "text", "message"),
     [
         ("address", "fail: no such pod", "exit code 1 of .*kubectl.*: fail: no such pod"),
-        ("address", "\n", "KUBERNETES_SERVER_URL in the pod job-coordinator is '', which is no address"),
-        ("address", "me@operator", "which is no address"),
+        ("address", "\n", "KUBERNETES_SERVER_URL in the pod job-coordinator is '', which is not an address"),
+        ("address", "me@operator", "which is not an address"),
         ("reply", "<html>", "answered in no known form: '<html>'"),
         ("reply", "[]", "answered in no known form"),
         ("reply", '{"success": false, "message": "too many"}', "the operator at http://.* refuses: too many"),
@@ -134,5 +134,5 @@ def test_an_answer_that_does_not_come_has_a_deadline(kubectl, monkeypatch):
 
 def test_a_machine_without_kubectl_says_so(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(RuntimeError, match="kubectl is not installed here"):
+    with pytest.raises(RuntimeError, match="kubectl, which sends the request, is not installed"):
         dist_delete_replicas("collector", None, 1, **JOB)

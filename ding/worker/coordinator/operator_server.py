@@ -25,17 +25,17 @@ Reply = tuple[bool, int, str, Any]
 class OperatorServer:
     """Asks an operator for replicas: collectors and learners, each in a pod of its own. Thread-safe.
 
-    All requests return `(success, code, message, data)`. What asks for a change is sent once, as the operator may have
+    All requests return `(success, code, message, data)`. A request for a change is sent once, as the operator may have
     made it even if its reply is lost.
 
     Args:
         port: 80 by default, with `https` 443.
-        api_version: what the paths begin with.
-        namespace, name: of the pod of this process.
+        api_version: prefix of the paths.
+        namespace, name: namespace and name of the pod of this process.
 
     Raises:
         requests.RequestException: the operator cannot be reached, answers with an error status or not in the form that
-            is agreed on; of all requests. It says what was asked of which URL, and the status.
+            is agreed on; applies to all requests. The message contains method, URL and status.
 
     Example:
         >>> server = OperatorServer("operator.example.com", 8080, namespace="default", name="job-coordinator")
@@ -60,19 +60,19 @@ class OperatorServer:
 
     @property
     def api_version(self) -> str:
-        """What the paths begin with."""
+        """The prefix of the paths."""
         return self._api_version
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the operator."""
         return self._engine.get_url()
 
     def set_worker_type(self, worker_type: str) -> None:
-        """Say what this process is: 'coordinator' or 'aggregator'.
+        """Set the type of this process: 'coordinator' or 'aggregator'.
 
         Raises:
-            AssertionError: it is something else.
+            AssertionError: the type is unknown.
         """
         if worker_type not in _WORKER_TYPES:
             raise AssertionError(
@@ -97,20 +97,20 @@ class OperatorServer:
         )
 
     def post_replicas(self, data: Mapping[str, Any]) -> Reply:
-        """Ask for replicas: `data` says of `collectors` and `learners` how many (`replicas`), and what they need."""
+        """Request replicas: `data` contains their number (`replicas`) and resources for `collectors` and `learners`."""
         return self._change("POST", "replicas", data)
 
     def post_replicas_failed(self, collectors: Sequence[str] = (), learners: Sequence[str] = ()) -> Reply:
-        """Tell of pods that do not work; the operator makes others."""
+        """Report pods that have failed; the operator replaces them."""
         return self._change("POST", "replicas/failed", {"collectors": list(collectors), "learners": list(learners)})
 
     def delete_replicas(self, n_collectors: int = 0, n_learners: int = 0) -> Reply:
-        """Give so many replicas back."""
+        """Release replicas."""
         counts = {"collectors": {"replicas": n_collectors}, "learners": {"replicas": n_learners}}
         return self._change("DELETE", "replicas", counts)
 
     def close(self) -> None:
-        """Close idle connections, and let requests that wait for another try end."""
+        """Close idle connections, and end retries."""
         self._engine.close()
 
     def _change(self, method: str, path: str, data: Mapping[str, Any]) -> Reply:
@@ -130,7 +130,7 @@ class OperatorServer:
 
 
 class _OperatorEngine(HttpEngine):
-    """Says in its errors who was asked for what."""
+    """An engine whose errors name the request."""
 
     def _base_headers(self) -> Mapping[str, str]:
         return {"Content-Type": "application/json"}
@@ -152,10 +152,10 @@ def _place(request: Any) -> str:
 
 
 def make_operator_server(cfg: Mapping[str, Any], worker_type: str) -> OperatorServer:
-    """The operator that `cfg` and the environment name, see `get_operator_server_kwargs`.
+    """The operator given by `cfg` and the environment; see `get_operator_server_kwargs`.
 
     Raises:
-        ConfigError: they name none.
+        ConfigError: neither gives an address.
     """
     server = OperatorServer(**get_operator_server_kwargs(cfg))
     server.set_worker_type(worker_type)

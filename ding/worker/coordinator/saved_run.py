@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 STATE_FILE = "coordinator_state.msgpack"
 _FORMAT, _VERSION = "ding-coordinator", 2
-# Lists of so many items are written as a column; the dict that stands for one has this key.
+# Lists of at least this length are written as a column, represented by a dict with this key.
 _LONG, _COLUMN = 16, "__column__"
 
 
 class RunIdentity(NamedTuple):
-    """What tells a run from others."""
+    """The identity of a run."""
 
     exp_name: str
     seed: int | None
 
 
 class StateError(ValueError):
-    """A file holds no state that a run could go on from."""
+    """A file contains no state from which the run can be resumed."""
 
 
 def write_state(path: str, run: RunIdentity, state: dict[str, Any]) -> int:
     """Write a state of plain values and arrays; the file appears whole. Returns its size in bytes.
 
-    Long lists are written as columns, for those of the metadata of samples above all have much in common.
+    Long lists are written as columns: the items of metadata lists have much in common.
 
     Raises:
-        TypeError, ValueError: there is something in the state that cannot be written; see `pack`.
+        TypeError, ValueError: the state contains a value that cannot be written; see `pack`.
         OSError: the file cannot be written.
     """
     body = compress(pack(_with_columns(state)), level=1)
@@ -60,7 +60,7 @@ def write_state(path: str, run: RunIdentity, state: dict[str, Any]) -> int:
 
 
 def read_state(path: str, run: RunIdentity) -> dict[str, Any]:
-    """The state that `write_state` has written for this run. Nothing in the file is executed.
+    """Read the state that `write_state` has written for this run. Nothing in the file is executed.
 
     Raises:
         FileNotFoundError: there is no such file.
