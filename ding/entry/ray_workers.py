@@ -20,7 +20,7 @@ from ray.exceptions import RayError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from ding.config.utils import workers_of
+from ding.config.utils import LOCAL_HOST, workers_of
 from ding.entry.dist_roles import be_worker
 from ding.entry.supervisor import RestartLimit
 from ding.entry.worker_pool import COLLECTOR_NICE
@@ -109,6 +109,9 @@ class RayWorkers:
         with self._opened:
             self._opened.callback(self._cluster.close)
             self._cluster.start()
+            for worker in self._workers.values():
+                if worker.ranks > 1 and self._cluster.is_own:  # all ranks are on this machine
+                    self._system[worker.name].rank_host = LOCAL_HOST
             self._opened.callback(self._end_actors)
             here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
             self._weights = start_server(self._system.learner0.path_policy, {"scheduling_strategy": here})

@@ -74,6 +74,13 @@ def test_the_weights_of_all_ranks_are_equal_bit_by_bit(cluster):
 
 
 @pytest.mark.slow
+def test_on_a_ray_of_the_run_ranks_meet_at_the_loopback_address():
+    configs = triple("ray", system=RANKS, policy__multi_gpu=True)
+    outcome = run_parallel(configs, seed=0, max_train_iter=20, max_seconds=DEADLINE_S, platform="ray")
+    assert outcome.progress.train_iter == 20 and outcome.cfg.system.learner0.rank_host == "127.0.0.1"
+
+
+@pytest.mark.slow
 def test_what_fails_on_one_rank_is_told_with_its_traceback(cluster):
     failing = {"policy__fail_in": "learn", "policy__fail_at": 20, "policy__fail_once": "failed"}
     with pytest.raises(Exception, match="the policy was told to fail in learn"):

@@ -42,7 +42,7 @@ _RULES = {
     **WORKER_RULES,
     "port": anything,  # a port, or a list with one for each rank
     "multi_gpu": boolean,
-    **dict.fromkeys(("gpu_num", "aggregator", "rank", "peers"), anything),
+    **dict.fromkeys(("gpu_num", "aggregator", "rank", "peers", "rank_host"), anything),
     "rank_timeout_s": number(0),
     "prefetch_batches": integer(1),
     "prefetch_s": number(0),

@@ -41,7 +41,8 @@ class RayLearner(CommLearner):
 
     Args:
         cfg: `path_data` and `path_policy`; with `multi_gpu` also `gpu_num`, the number of ranks, `rank`, and for rank 0
-            `peers`, the other ranks as (name, life) of their actors. See also `CommLearner`.
+            `peers`, the other ranks as (name, life) of their actors. `rank_host` is the address of this machine for
+            the other ranks, by default that of the node. See also `CommLearner`.
     """
 
     transport = "ray"
@@ -55,13 +56,22 @@ class RayLearner(CommLearner):
     def _is_leading(self) -> bool:
         return self._rank == 0 and self._world_size > 1
 
+    @property
+    def _host(self) -> str:
+        host = self._cfg.get("rank_host")
+        if host is None:
+            import ray
+
+            host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        return str(host)
+
     def _join_group(self, task_info: Mapping[str, Any]) -> RankGroup | None:
         if self._world_size == 1:
             return None
         host, port = task_info[_MEETING]
         timeout_s = self._cfg.rank_timeout_s
         store = self._store if self._rank == 0 else find_store(host, port, timeout_s)
-        return RankGroup(store, self._rank, self._world_size, _own_host(), timeout_s)
+        return RankGroup(store, self._rank, self._world_size, self._host, timeout_s)
 
     def serve(self, task: dict[str, Any]) -> Any:
         if self._is_leading and task.get("name") in (LEARNER_START, LEARNER_GET_DATA, LEARNER_CLOSE):
@@ -96,9 +106,8 @@ class RayLearner(CommLearner):
 
     def _prepared(self, task: dict[str, Any]) -> dict[str, Any]:
         self._connect_peers()
-        host = _own_host()
-        self._store = open_store(host, self._world_size, self._cfg.rank_timeout_s)
-        info = {**task["task_info"], _MEETING: [host, self._store.port]}
+        self._store = open_store(self._host, self._world_size, self._cfg.rank_timeout_s)
+        info = {**task["task_info"], _MEETING: [self._host, self._store.port]}
         return {**task, "task_info": info}
 
     def _connect_peers(self) -> None:
@@ -138,12 +147,6 @@ class RayLearner(CommLearner):
         finally:
             self._disconnect_peers()
             self._store = None
-
-
-def _own_host() -> str:
-    import ray
-
-    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 def _error_of(future: concurrent.futures.Future[Any], limit_s: float) -> BaseException | None:

@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 
+import psutil
 import pytest
 from easydict import EasyDict
 
@@ -10,7 +11,7 @@ from ding.interaction.exception.refusal import failure_of
 from ding.utils.collectives import BrokenCollective
 from ding.worker.learner.comm.ray_learner import RayLearner
 from ding.worker.transport.link import TaskFailed, WorkerLost
-from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_GET_DATA, RESOURCE, task_fail
+from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_START, RESOURCE, task_fail
 from tests.worker.learner.comm.workers import DEADLINE_S
 
 
@@ -122,6 +123,16 @@ def test_the_others_are_disconnected_when_the_coordinator_is_lost(leading):
     (peer,) = learner._peers
     learner.deal_with_lost_coordinator()
     assert peer.is_closed and learner._peers == ()
+
+
+def test_ranks_on_one_machine_meet_at_its_loopback_address(leading):
+    learner = leading({}, {})
+    learner._cfg.rank_host = "127.0.0.1"
+    task = learner._prepared({"name": LEARNER_START, "task_info": {"task_id": "t"}})
+    host, port = task["task_info"].pop("meeting")
+    assert task == {"name": LEARNER_START, "task_info": {"task_id": "t"}} and host == "127.0.0.1"
+    listening = [c.laddr for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert [address.ip for address in listening if address.port == port] == ["127.0.0.1"]
 
 
 def test_a_rank_other_than_0_runs_its_tasks_alone(leading, tmp_path):
