@@ -431,7 +431,7 @@ def test_a_reset_after_close_makes_the_env_anew_and_goes_on_with_the_seeds(regis
 def test_an_instance_without_a_spec_cannot_be_reset_after_close_and_says_what_to_do():
     env = DingEnvWrapper(Toy())
     env.close()
-    with pytest.raises(RuntimeError, match=r"cannot be made anew; give DingEnvWrapper cfg\.env_id"):
+    with pytest.raises(RuntimeError, match=r"cannot be made anew without a spec; give DingEnvWrapper cfg\.env_id"):
         env.reset()
 
 

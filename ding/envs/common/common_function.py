@@ -24,7 +24,7 @@ def affine_transform(
     Args:
         action_clip: clip `data` to [-1, 1] first.
         alpha: the factor, needed where no bounds are given.
-        beta: what is added, 0 by default; ignored where bounds are given.
+        beta: offset, 0 by default; ignored if bounds are given.
 
     Raises:
         AssertionError: only one of the bounds is given, or neither bounds nor `alpha`.

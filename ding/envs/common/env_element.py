@@ -1,4 +1,4 @@
-"""Parts of an environment that tell their shape and values: observations, actions, rewards."""
+"""Parts of an environment with their shapes and values: observations, actions, rewards."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 
 class EnvElementInfo(NamedTuple):
-    """What a part of an environment looks like.
+    """Shape and values of a part of an environment.
 
-    `value` is a dict such as `{'min': 0, 'max': 1, 'dtype': np.float32}`; the processors, where there are any, turn the
-    environment's values into those of an agent and back.
+    `value` is a dict such as `{'min': 0, 'max': 1, 'dtype': np.float32}`; the processors, if any, convert the
+    environment's values to those of an agent and back.
     """
 
     shape: Any
@@ -51,7 +51,7 @@ class EnvElement(ABC):
 
     @abstractmethod
     def _details(self) -> str:
-        """What the representation says after the name."""
+        """The part of the representation after the name."""
 
     @property
     def info(self) -> EnvElementInfo:

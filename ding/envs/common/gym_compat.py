@@ -43,7 +43,7 @@ def spaces_like(space: Any) -> Any:
 
 
 def layers(env: Any) -> Iterator[Any]:
-    """`env`, what it wraps (its attribute `env`), what that wraps, and so on."""
+    """`env` and the envs that it wraps (by the attribute `env`), the outermost first."""
     while env is not None:
         yield env
         env = getattr(env, "env", None)  # not through __dict__: an object that made one is slower from then on

@@ -1,4 +1,4 @@
-"""What every environment looks like to the rest of the package, and how configs name one."""
+"""The interface of environments, and how configs name one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ding.utils.registry_factory import ENV_REGISTRY
 
 
 class BaseEnvTimestep(NamedTuple):
-    """What one step returned.
+    """The result of one step.
 
     `obs` is an array (or a dict or tuple of arrays), float32 where it is real-valued; `reward` an array [1] float32;
-    `done` says that the episode ended. `info` holds `eval_episode_return` when done and, from envs that tell a time
-    limit from a true end, the bools `terminated` and `truncated` at every step.
+    `done` is True if the episode ended. `info` holds `eval_episode_return` when done and, from envs that distinguish a
+    time limit from a true end, the bools `terminated` and `truncated` at every step.
     """
 
     obs: Any
@@ -25,7 +25,7 @@ class BaseEnvTimestep(NamedTuple):
 
 
 class BaseEnvInfo(NamedTuple):
-    """What environments written for early versions tell of themselves; the spaces are `EnvElementInfo`s."""
+    """Description of an environment written for early versions; the spaces are `EnvElementInfo`s."""
 
     agent_num: int
     obs_space: Any
@@ -44,8 +44,8 @@ class BaseEnv(ABC):
 
     A class may define `get_state()` and `set_state(state)`, both or none. The first returns, as dicts and lists of
     plain values, arrays and tensors, all that later steps and episodes depend on, generators included, but for the
-    seed; the second puts another instance, which has been reset, into that state. With them a resumed run goes on in
-    mid-episode; the episodes of other envs are played again from their seed.
+    seed; the second puts another instance, which has been reset, into that state. With them a resumed run continues
+    in mid-episode; the episodes of other envs are replayed from their seed.
 
     Example:
         >>> import numpy as np
@@ -82,7 +82,7 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the environment holds; a second call does nothing."""
+        """Release the resources of the environment; a second call does nothing."""
 
     @abstractmethod
     def step(self, action: Any) -> BaseEnvTimestep:
@@ -148,7 +148,7 @@ def get_vec_env_setting(
     `cfg` is changed: `collector_env_num` and `evaluator_env_num` are taken out as they are used.
 
     Raises:
-        KeyError: no environment is registered as `cfg.type`, or a count that is asked for is missing.
+        KeyError: no environment is registered as `cfg.type`, or a requested count is missing.
     """
     env_cls: Any = get_env_cls(cfg)
     collector_cfg = env_cls.create_collector_env_cfg(cfg) if collect else None

@@ -116,7 +116,7 @@ class DingEnvWrapper(LazyEnv):
         return tuple.__new__(BaseEnvTimestep, (obs, own_reward, done, info))
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """What the environment renders.
+        """The rendered image.
 
         Raises:
             RuntimeError: the environment is not open, or was not made for `mode`.
@@ -129,7 +129,7 @@ class DingEnvWrapper(LazyEnv):
         """Another one with an environment of its own.
 
         That is made anew, as an id or the environment's `spec` says; what was changed on an instance since it was made
-        is not in the clone. An instance that has no spec, or has wrappers that its spec does not tell, is copied.
+        is not in the clone. An instance without a spec, or with wrappers that its spec does not hold, is copied.
 
         Raises:
             AssertionError: `caller` is neither 'collector' nor 'evaluator'.
@@ -158,7 +158,7 @@ class DingEnvWrapper(LazyEnv):
         return [EasyDict({**own, "is_train": False}) for own in BaseEnv.create_evaluator_env_cfg(cfg)]
 
     def close(self) -> None:
-        """Close the environment; a later reset makes it anew, by its id or spec, and goes on with the seeds."""
+        """Close the environment; a later reset makes a new one, by its id or spec, and continues with the seeds."""
         super().close()
         if isinstance(self._source, InstanceSource):
             self._source.forget()
@@ -172,7 +172,7 @@ class DingEnvWrapper(LazyEnv):
 
     def _read_wrappers(self) -> list[Any]:
         name = self._cfg.env_wrapper
-        # The caller is checked whatever the wrappers are.
+        # The caller is checked even without wrappers.
         default = get_default_wrappers(name if isinstance(name, str) else "default", self._env_id, self._caller)
         return default if isinstance(name, str) else list(name)
 

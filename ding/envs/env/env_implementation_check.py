@@ -1,4 +1,4 @@
-"""Checks of an environment's implementation: each raises an error that says what is wrong and how to put it right."""
+"""Checks of an environment's implementation: each raises an error that states the mistake and how to correct it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def check_obs_deepcopy(env: BaseEnv) -> None:
 
 
 def check_all(env: BaseEnv) -> None:
-    """All checks, one after the other, each told in the log.
+    """Run all checks, and log each.
 
     Raises:
         AssertionError, TypeError: as the checks do.

@@ -1,4 +1,4 @@
-"""Where the environment inside a `DingEnvWrapper` comes from: an id, or an instance that somebody made."""
+"""Sources of the environment inside a `DingEnvWrapper`: an id, or an existing instance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class IdSource:
         self._is_gymnasium = is_gymnasium
 
     def make(self, video_folder: str | None, video_prefix: str) -> Any:
-        """A new environment; with `video_folder`, one that records each episode there.
+        """A new environment; with `video_folder` it records each episode there.
 
         Raises:
             gymnasium.error.Error: no environment has the id.
@@ -39,7 +39,7 @@ class IdSource:
 
 
 class InstanceSource:
-    """Hands out an environment that was made elsewhere; after it was closed, others made anew as its `spec` says."""
+    """Returns an environment that was made elsewhere; after it was closed, new ones made by its `spec`."""
 
     is_instance = True
 
@@ -56,7 +56,7 @@ class InstanceSource:
         return None if env_id is None else str(env_id)
 
     def make(self, video_folder: str | None, video_prefix: str) -> Any:
-        """The environment; with `video_folder`, around it what records each episode there.
+        """The environment; with `video_folder` in a wrapper that records each episode there.
 
         Raises:
             RuntimeError: it was closed and cannot be made anew.
@@ -107,12 +107,12 @@ class InstanceSource:
         silent.close()
 
     def _remade(self, **kwargs: Any) -> Any:
-        """A new environment like the first one; a wrapper that its spec does not tell makes that impossible."""
+        """A new environment like the first one, which must have no wrapper that is missing in its spec."""
         names = [cls.__name__ for cls in self._classes]
         advice = "give DingEnvWrapper cfg.env_id instead of an instance"
         library = library_of(self._classes[0])
         if self._spec is None or library is None:
-            raise RuntimeError(f"{names}, which no spec tells, cannot be made anew; {advice}")
+            raise RuntimeError(f"{names} cannot be made anew without a spec; {advice}")
         try:
             make = functools.partial(make_gym_env, library) if library.__name__ == "gym" else library.make
             env = make(self._spec, **kwargs)
@@ -120,7 +120,7 @@ class InstanceSource:
             raise RuntimeError(f"{self.env_id} cannot be made anew as its spec says: {e!r}; {advice}") from e
         if _classes(env) != self._classes:
             env.close()
-            raise RuntimeError(f"{self.env_id} cannot be made anew: its spec does not tell all of {names}; {advice}")
+            raise RuntimeError(f"{self.env_id} cannot be made anew: its spec does not hold all of {names}; {advice}")
         return env
 
 

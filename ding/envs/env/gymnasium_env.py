@@ -24,9 +24,9 @@ class GymnasiumEnv(LazyEnv):
     without arguments. `wrappers` lists wrappers or (wrapper, kwargs), innermost first; `max_episode_steps` sets the
     step limit; with `act_scale` real-valued actions come in [-1, 1] and are mapped onto the bounds of the action space.
 
-    The environment is made at the first `reset`. Where a space is asked for earlier, one is made, looked at and
-    closed. `info` has the bools `terminated` and `truncated` at each step, and the float `eval_episode_return` at
-    the last. An `env` instance belongs to the caller until the first `reset`; from then on `close` closes it.
+    The environment is made at the first `reset`. If a space is read earlier, an environment is made and closed
+    for that. `info` has the bools `terminated` and `truncated` at each step, and the float `eval_episode_return` at
+    the last. An `env` instance belongs to the caller until the first `reset`; after it, `close` closes it.
 
     Example:
         >>> env = GymnasiumEnv({"env_id": "CartPole-v1"})
@@ -73,7 +73,7 @@ class GymnasiumEnv(LazyEnv):
         return tuple.__new__(BaseEnvTimestep, (obs, own_reward, done, info))
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """What the environment renders; the mode itself is chosen at its making (`kwargs.render_mode`).
+        """The rendered image; the mode is chosen when the environment is made (`kwargs.render_mode`).
 
         Raises:
             RuntimeError: the environment is not open, or not made for `mode`.

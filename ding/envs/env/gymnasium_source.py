@@ -27,7 +27,7 @@ Wrapper = tuple[Callable[..., Any], dict[str, Any]]
 
 @dataclass(frozen=True)
 class GymnasiumSource:
-    """What an env is made of; `make` may be called again and again.
+    """The definition of an env; `make` may be called any number of times.
 
     Attributes:
         env_id: an id gymnasium knows, or None.
@@ -75,7 +75,7 @@ class GymnasiumSource:
         return self.env is not None and not _is_factory(self.env)
 
     def make(self, video_folder: str | None = None, video_prefix: str = "rl-video") -> Any:
-        """A wrapped env; with `video_folder`, one that records each episode there.
+        """A wrapped env; with `video_folder` it records each episode there.
 
         Raises:
             TypeError: `env` is, or returns, something other than a gymnasium env.
@@ -148,7 +148,7 @@ def require_video() -> None:
 
 
 def video_prefix(env: Any) -> str:
-    """What the names of the videos of `env` begin with."""
+    """The prefix of the names of the videos of `env`."""
     # The process id keeps the files of forked workers apart, whose objects have the same id.
     return f"rl-video-{os.getpid()}-{id(env)}"
 
@@ -174,7 +174,7 @@ def _is_factory(env: Any) -> bool:
 
 
 def _normalization(cfg: Mapping[str, Any]) -> list[Wrapper]:
-    """What scales observations as those of a data set, where `norm_obs` asks for it."""
+    """The wrapper that scales observations as those of a data set, if `norm_obs` is set."""
     norm = cfg.get("norm_obs") or {}
     stats = norm.get("offline_stats") or {}
     if not (norm.get("use_norm") and stats.get("use_offline_stats")):

@@ -1,4 +1,4 @@
-"""What envs have in common that make the environment they stand for at their first reset."""
+"""Base of the envs that make the environment behind them at their first reset."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _seed_of(*numbers: int) -> int:
 
 
 class EpisodeSeeds:
-    """Seeds of an env's episodes: episode k of env i has `SeedSequence([seed, i, k])`; without `assign` there are none.
+    """Seeds of an env's episodes: `SeedSequence([seed, i, k])` for episode k of env i; none before `assign`.
 
     Example:
         >>> seeds = EpisodeSeeds()
@@ -80,9 +80,9 @@ class EpisodeSeeds:
 
 
 class LazyEnv(BaseEnv):
-    """Spaces, seeds, videos, begin and end of an environment that is made at the first `reset`.
+    """Spaces, seeds, videos, start and end of an environment that is made at the first `reset`.
 
-    Where a space is asked for earlier, an environment is made, looked at and closed.
+    If a space is read earlier, an environment is made and closed for that.
 
     Args:
         act_scale: real-valued actions come in [-1, 1] and are mapped onto the bounds of the action space.
@@ -102,7 +102,7 @@ class LazyEnv(BaseEnv):
 
     @property
     def observation_space(self) -> Any:
-        """The space of the observations as they are returned: float32 where the environment has float64."""
+        """The space of the returned observations: float32 if the environment's is float64."""
         return self._read_spaces().observation
 
     @property
@@ -112,11 +112,11 @@ class LazyEnv(BaseEnv):
 
     @property
     def reward_space(self) -> Any:
-        """A Box [1]; unbounded unless the environment tells its `reward_range`."""
+        """A Box [1]; unbounded unless the environment has a `reward_range`."""
         return self._read_spaces().reward
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
-        """Seed the episodes from the next reset on; each has a seed of its own, whatever `dynamic_seed` says."""
+        """Seed the episodes from the next reset on; each has its own seed, with either `dynamic_seed`."""
         self.seed_episodes(seed, 0)
 
     def seed_episodes(self, seed: int, env_index: int, first_episode: int = 0) -> None:
@@ -162,7 +162,7 @@ class LazyEnv(BaseEnv):
         self._is_recording = False
 
     def close(self) -> None:
-        """Close the environment; a later reset makes it anew and goes on with the seeds."""
+        """Close the environment; a later reset makes a new one and continues with the seeds."""
         env, self._env = self._env, None
         self._is_recording = False
         self._is_begun = False
@@ -192,7 +192,7 @@ class LazyEnv(BaseEnv):
         self._env = env
 
     def _attach(self, env: Any) -> None:
-        """Keep at hand what each step needs of `env`."""
+        """Cache the parts of `env` that each step needs."""
         self._adapt_action = action_adapter(env.action_space, self._act_scale)
 
     def _read_spaces(self) -> _Spaces:
@@ -209,20 +209,20 @@ class LazyEnv(BaseEnv):
         return _Spaces(float32_space(env.observation_space), action_space, reward_space_of(env))
 
     def _as_observation(self, obs: Any) -> Any:
-        """`obs` as it is returned."""
+        """`obs` in the returned form."""
         return as_observation(obs)
 
     def _put_away(self) -> None:
-        """Let go of the open environment, another is to take its place."""
+        """Close the open environment; another one replaces it."""
         self.close()
 
     @abstractmethod
     def _make(self, video_folder: str | None) -> Any:
-        """An environment; with `video_folder` one that records each episode there."""
+        """An environment; with `video_folder` it records each episode there."""
 
     @abstractmethod
     def _discard(self, env: Any) -> None:
-        """Close `env`, which is not to be used, unless it is somebody else's."""
+        """Close the unused `env`, unless the caller owns it."""
 
     @abstractmethod
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:

@@ -29,8 +29,8 @@ from ding.envs.env_manager.env_state import (
     is_equal,
     load_space_state,
     restore_env,
+    save_env,
     space_state,
-    tell_env,
 )
 from ding.envs.env_manager.normalization import ENV_CALLS, Normalization
 from ding.utils.config_helper import (
@@ -89,9 +89,9 @@ class BaseEnvManager:
     """Steps envs one after the other in this process.
 
     Args:
-        env_fn: one function without arguments for each env. The first is also called at once, for an env that tells
-            the spaces and is kept for life.
-        cfg: what is missing is filled from `default_config()`.
+        env_fn: one function without arguments for each env. The first is also called at once, for an env that
+            states the spaces and is kept until the manager is deleted.
+        cfg: missing values are filled from `default_config()`.
 
     Raises:
         ConfigError: a config value is not allowed.
@@ -99,8 +99,8 @@ class BaseEnvManager:
         TypeError: it makes envs of gymnasium or gym that nothing adapts.
 
     Observations and timesteps hold the arrays the envs returned; only a terminal timestep that an auto reset follows is
-    a copy, since the reset may write into the same arrays. A step that failed is tried again on the same env, whatever
-    state it is in. One thread may use a manager at a time.
+    a copy, since the reset may write into the same arrays. A failed step is retried on the same env, in
+    whatever state that is. One thread may use a manager at a time.
 
     Example:
         >>> from ding.envs import GymnasiumEnv
@@ -114,7 +114,7 @@ class BaseEnvManager:
     """
 
     config: dict[str, Any] = {
-        # Episodes each env plays before it is done for good.
+        # Episodes each env plays in all.
         "episode_num": math.inf,
         # Attempts at a reset or step in all, and the seconds between them.
         "max_retry": 1,
@@ -177,7 +177,7 @@ class BaseEnvManager:
         self._normalization = Normalization()
         self._may_normalize = True  # until the envs were asked, once for each launch
         self._trust_pickle: bool | None = None  # None: no states are wanted
-        # What each env is told, where states are wanted, and where its actions go.
+        # The input of each env, if states are enabled, and the lists that its actions are appended to.
         self._logs: dict[int, EpisodeLog] = {}
         self._recent: dict[int, list[Any]] = {}
         self._rounds = 0  # since actions were put into columns
@@ -196,7 +196,7 @@ class BaseEnvManager:
 
     @property
     def env_ref(self) -> Any:
-        """The env that tells the spaces; it is never stepped."""
+        """The env that states the spaces; it is never stepped."""
         return self._env_ref
 
     @property
@@ -221,7 +221,7 @@ class BaseEnvManager:
 
     @property
     def ready_obs(self) -> dict[int, Any]:
-        """`{env_id: obs}` of the envs that wait for an action; empty when there are none."""
+        """`{env_id: obs}` of the envs that wait for an action; empty if there are none."""
         obs, run = self._ready_obs, EnvState.RUN
         return {env_id: obs[env_id] for env_id, state in self._env_states.items() if state is run}
 
@@ -276,10 +276,10 @@ class BaseEnvManager:
         """Seed the envs from their next reset on; seeds are kept over `close`, `launch` and the making anew of an env.
 
         Envs with `seed_episodes` (`GymnasiumEnv`) play episode k, counted from here, from a seed derived from (seed,
-        env id, k). Others are told `seed + env id`, or their own entry of a list or dict, through `env.seed`.
+        env id, k). Others get `seed + env id`, or their own entry of a list or dict, through `env.seed`.
 
         Args:
-            seed: one for all, or one for each env in a list (None leaves an env as it is), or `{env_id: seed}`.
+            seed: one for all, or one for each env in a list (None keeps the seed of an env), or `{env_id: seed}`.
             dynamic_seed: second argument for `env.seed`; None leaves it out.
 
         Raises:
@@ -310,7 +310,7 @@ class BaseEnvManager:
             RuntimeError: it is a method other than those of `method_name_list`.
             AssertionError: the manager is closed.
         """
-        # A copy or an unpickled object is asked for attributes before it has any.
+        # `copy` and `pickle` look up attributes before the object has any.
         env_ref = self.__dict__.get("_env_ref")
         if env_ref is None or (key.startswith("__") and key.endswith("__")) or not hasattr(env_ref, key):
             raise AttributeError(f"neither {type(self).__name__} nor its env {env_ref!r} has an attribute {key!r}")
@@ -414,8 +414,8 @@ class BaseEnvManager:
     def sync_normalization(self) -> None:
         """Give the wrappers `obs_norm` and `reward_norm` of all envs the statistics of all of them.
 
-        Between two calls each env goes on by itself. What they know outlives
-        `close` and `launch`. Without such wrappers, or where their statistics are frozen, it does nothing.
+        Between two calls each env updates its own. The statistics survive `close` and `launch`. Without such wrappers,
+        or if their statistics are frozen, it does nothing.
 
         Raises:
             AssertionError: the manager is closed.
@@ -448,12 +448,12 @@ class BaseEnvManager:
             self._call_each("put_moments", self._normalization.moments, is_frozen)
 
     def enable_states(self, trust_pickle: bool = False) -> None:
-        """Be ready to tell the states of running episodes, see `state_dict`; to be called before `launch`.
+        """Record the input of running episodes for `state_dict`; call it before `launch`.
 
-        What each env is told in an episode is noted from its next reset on.
+        Recording begins with the next reset of each env.
 
         Args:
-            trust_pickle: pickle envs, and unpickle those of a state: that runs whatever code the state holds.
+            trust_pickle: pickle envs, and unpickle those of a state, which can run any code.
         """
         self._trust_pickle = bool(trust_pickle)
         if not self._closed:
@@ -462,14 +462,14 @@ class BaseEnvManager:
     def state_dict(self) -> dict[str, Any]:
         """Seeds, counts, statistics and running episodes, in plain values; an env that is busy is waited for.
 
-        An env with `get_state` and `set_state` tells its state itself; others are pickled, if `enable_states` was told
-        to trust that, or known by what they were told since their reset, if it was called at all.
+        The state of an env is its `get_state()` if it has `get_state` and `set_state`, else its pickle if
+        `enable_states` was called with `trust_pickle`, else its seed and actions since the reset if it was called.
 
         Raises:
             AssertionError: the manager is closed.
         """
         self._check_open()
-        envs = self._tell_envs()
+        envs = self._save_envs()
         return {
             "env_num": self._env_num,
             "envs": envs,
@@ -487,13 +487,13 @@ class BaseEnvManager:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Go on from what `state_dict` has told of a manager of like envs; this one is open.
+        """Restore a state of `state_dict` of a manager of like envs; this one is open.
 
-        An env that cannot go on is reset, and begins the episode that comes after the one which it ran. So is one whose
-        episode, played again, shows another observation than before.
+        An env that cannot continue is reset, and begins the episode after the one it ran. So is an env whose replayed
+        episode ends at another observation than before.
 
         Returns:
-            Why the envs do not go on exactly as they would have, a sentence for each reason.
+            Why the envs do not continue exactly, a sentence for each reason.
 
         Raises:
             AssertionError: the manager is closed.
@@ -518,8 +518,8 @@ class BaseEnvManager:
                 problems[env_id] = problem
                 self._drop_episode(env_id, env_state)
         lost_param = [env_id for env_id in range(self._env_num) if env_id not in state["reset_param"]]
-        told = [f"env {env_id}: {problem}; its running episode is dropped" for env_id, problem in problems.items()]
-        return told + [f"env {env_id}: the arguments of its resets are no plain values" for env_id in lost_param]
+        dropped = [f"env {env_id}: {problem}; its running episode is dropped" for env_id, problem in problems.items()]
+        return dropped + [f"env {env_id}: the arguments of its resets are no plain values" for env_id in lost_param]
 
     def close(self) -> None:
         """Close the envs; a second call does nothing, and `launch` may follow.
@@ -588,7 +588,7 @@ class BaseEnvManager:
                 self._reset_env(env_id)
 
     def _close_envs(self) -> list[Exception]:
-        """Close all envs; return the errors of those that failed to."""
+        """Close all envs; return the errors of envs that failed to close."""
         errors = []
         envs, self._envs = self._envs, self._stand_ins()
         self._logs, self._recent = {}, {}
@@ -634,16 +634,16 @@ class BaseEnvManager:
             _logger.exception("closing the envs of a failed env manager failed too")
 
     def _take_up(self, env_id: int, env_state: EnvState, restored: Restored, shown: list[Any] | None) -> str:
-        """Go on with an env that was restored; return why that cannot be, "" if it can.
+        """Continue with an env that was restored; return why that is not possible, "" if it is.
 
         Args:
             shown: a list of the observation that the env showed; None where that is not known.
         """
         if env_state is EnvState.RUN:
             if shown is None:
-                return "what it showed is not made of plain values"
+                return "its observation does not consist of plain values"
             if restored.is_replayed and (restored.is_done or not is_equal(restored.obs, shown[0])):
-                return "its episode, played again, comes to another observation: the env is not deterministic"
+                return "its replayed episode ends at another observation: the env is not deterministic"
             self._ready_obs[env_id] = restored.obs if restored.is_replayed else shown[0]
         else:
             self._ready_obs.pop(env_id, None)
@@ -651,7 +651,7 @@ class BaseEnvManager:
         return ""
 
     def _drop_episode(self, env_id: int, env_state: EnvState) -> None:
-        """Begin the next episode of an env that cannot go on, unless it would have waited for a reset."""
+        """Begin the next episode of an env that cannot continue, unless it would have waited for a reset."""
         self._seeds.renew(env_id)
         self._ready_obs.pop(env_id, None)
         self._env_states[env_id] = EnvState.NEED_RESET if env_state is EnvState.RUN else env_state
@@ -662,7 +662,7 @@ class BaseEnvManager:
                 self._call_env(env_id, "put_moments", self._normalization.moments, self._normalization.is_frozen)
 
     def _under_way(self) -> set[int]:
-        """The envs that have taken steps which nobody has been told of."""
+        """The envs with steps that were not returned yet."""
         return set()
 
     def _stand_ins(self) -> dict[int, Any]:
@@ -683,7 +683,7 @@ class BaseEnvManager:
         return env
 
     def _note_episodes(self) -> None:
-        """Note what the envs are told from their next resets on."""
+        """Record the input of the envs from their next resets on."""
         for env_id in self._envs:
             self._note(env_id, EpisodeLog())
 
@@ -697,10 +697,10 @@ class BaseEnvManager:
             for log in self._logs.values():
                 log.compact()
 
-    def _tell_envs(self) -> dict[int, dict[str, Any]]:
-        """The state of each env, see `tell_env`."""
+    def _save_envs(self) -> dict[int, dict[str, Any]]:
+        """The state of each env, see `save_env`."""
         return {
-            env_id: tell_env(env, self._logs.get(env_id), bool(self._trust_pickle))
+            env_id: save_env(env, self._logs.get(env_id), bool(self._trust_pickle))
             for env_id, env in self._envs.items()
         }
 
@@ -745,7 +745,7 @@ class BaseEnvManager:
             try:
                 self._envs.pop(env_id).close()
             except Exception:
-                _logger.exception("env %s, which is to be made anew, failed to close", env_id)
+                _logger.exception("env %s, which is replaced by a new one, failed to close", env_id)
         self._create_env(env_id)
         self._seeds.renew(env_id)
         self._seeds.apply(env_id, self._envs[env_id])
@@ -834,7 +834,7 @@ def attempt_again(error: Exception, attempt: Callable[[], Any], times: int, wait
 
 def exhausted(env_id: int, method: str, attempts: int, error: Exception) -> RuntimeError:
     """The exception that says which env failed where, with the traceback of its last error; that is its cause, too."""
-    if error.__traceback__ is None:  # it comes from another process, and tells what happened there
+    if error.__traceback__ is None:  # it comes from another process, with the traceback from there
         text = f"{type(error).__name__}: {error.args[0] if error.args else ''}"
     else:
         text = f"{error!r}\n" + "".join(traceback.format_exception(type(error), error, error.__traceback__))

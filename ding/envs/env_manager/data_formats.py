@@ -26,7 +26,7 @@ class SharedObs:
     """Shared memory for the observations of one env, written by its process and read by the manager's.
 
     Arrays of a fixed shape and dtype are shared, on any level of dict and tuple spaces. Two buffers are used in turn,
-    so an observation stays as it is until the next but one is written.
+    so an observation is valid until the next but one is written.
 
     Example:
         >>> from gymnasium.spaces import Box
@@ -76,7 +76,7 @@ def _buffers(space: Any, copy_on_get: bool) -> Any:
         tree = tuple(_buffers(part, copy_on_get) for part in parts)
         return tree if any(part is not None for part in tree) else None
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
-    # Without a dimension it is a number, whatever its type.
+    # Without a dimension it is a number.
     if not isinstance(shape, tuple) or not shape or dtype is None or ctype_of(np.dtype(dtype)) is None:
         return None
     return ShmBuffer(dtype, shape, copy_on_get)

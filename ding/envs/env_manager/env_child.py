@@ -23,7 +23,7 @@ from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import call_with_timeout, is_done, no_timestep
 from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array, unpack_array
 from ding.envs.env_manager.env_seeds import EnvSeed
-from ding.envs.env_manager.env_state import EpisodeLog, Restored, restore_env, tell_env
+from ding.envs.env_manager.env_state import EpisodeLog, Restored, restore_env, save_env
 from ding.envs.env_manager.normalization import ENV_CALLS
 from ding.utils.child_helper import KILL, die_with, forget_secrets, reset_inherited, set_death_signal
 from ding.utils.object_state import global_generators_state, load_global_generators_state
@@ -37,7 +37,7 @@ class EnvProcessError(RuntimeError):
 
     Attributes:
         env_id: the env.
-        method: what it was asked for.
+        method: the requested method.
     """
 
     def __init__(self, text: str, env_id: int, method: str) -> None:
@@ -50,7 +50,7 @@ class EnvProcessError(RuntimeError):
 
 
 class EnvDiedError(EnvProcessError):
-    """The process of an env ended while something was asked of it."""
+    """The process of an env ended while a request was under way."""
 
 
 class Failure(NamedTuple):
@@ -70,7 +70,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, method: str) -> Failure:
-        """The failure of `method` with `error`, whatever that is."""
+        """The failure of `method` with `error`, which need not survive pickling."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         return cls(method, type(error).__name__, text, _pickled(error))
 
@@ -136,13 +136,13 @@ def is_abnormal_timestep(timestep: Any) -> bool:
 
 @dataclass(frozen=True)
 class ChildPlan:
-    """What the process of an env is started with.
+    """The arguments of the process of an env.
 
     Attributes:
         env_fn: makes the env; as bytes where it was pickled by value.
         shared_obs: where observations are handed over.
         parent_pid: the manager's process.
-        random_words: what the global generators are seeded from.
+        random_words: seed of the global generators.
         trust_pickle: see `BaseEnvManager.enable_states`; None where no states are wanted.
     """
 
@@ -179,7 +179,7 @@ def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: 
 
 
 def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
-    """Make the present process, which was started for an env, independent of what it has from its parent.
+    """Drop what this process, which was started for an env, has from its parent.
 
     Args:
         inherited: connections of the parent that a forked process must not hold open.
@@ -194,9 +194,9 @@ def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
 
 
 def _release_fork_server() -> None:
-    """Have the fork server of `multiprocessing`, where it has forked this process, not live on for this one.
+    """Let the fork server of `multiprocessing`, if it has forked this process, end before this process does.
 
-    It ends when no process holds a certain pipe, which each one that it forks is given.
+    It ends when no process holds a certain pipe; each process that it forks inherits the pipe.
     """
     import multiprocessing.forkserver
 
@@ -211,7 +211,7 @@ class EnvHost:
     """One env in the process that it runs in: makes it and does what the manager requests.
 
     Args:
-        plan: what the process was started with.
+        plan: the arguments of the process.
 
     Attributes:
         env: the env; None before the request `make` and after `close`.
@@ -236,7 +236,7 @@ class EnvHost:
             "begin_episode": self._begin_episode,
             "close": self._close,
             "enable_states": self._enable_states,
-            "tell_state": self._tell_state,
+            "save_state": self._save_state,
             "restore": self._restore,
         }
 
@@ -244,7 +244,7 @@ class EnvHost:
         """Return the result of a request; any other method than those of the managers is one of the env.
 
         Raises:
-            Exception: what the env raised in the method `failed`.
+            Exception: an error of the env in the method `failed`.
         """
         self.failed = "reset" if method == "begin_episode" else method
         handler = self._handlers.get(method)
@@ -271,7 +271,7 @@ class EnvHost:
         use_one_thread()
 
     def _step(self, packed_action: Any, auto_reset: bool, seed: EnvSeed | None) -> tuple[ObsMessage, Any]:
-        """Step; return the observation as it is sent, and the rest of the timestep."""
+        """Step; return the message of the observation, and the rest of the timestep."""
         if seed is not None:
             self._seed = seed
         action = unpack_array(packed_action)
@@ -312,10 +312,10 @@ class EnvHost:
     def _enable_states(self, trust_pickle: bool) -> None:
         self._trust_pickle, self._log = trust_pickle, EpisodeLog()
 
-    def _tell_state(self) -> dict[str, Any]:
+    def _save_state(self) -> dict[str, Any]:
         """The state of the env, and of what else is in this process."""
         return {
-            **tell_env(self.env, self._log, bool(self._trust_pickle)),
+            **save_env(self.env, self._log, bool(self._trust_pickle)),
             "seed": None if self._seed is None else list(self._seed),
             "generators": global_generators_state(),
         }
@@ -323,10 +323,10 @@ class EnvHost:
     def _restore(
         self, state: Mapping[str, Any], seed: EnvSeed | None, param: dict[str, Any] | None
     ) -> tuple[Restored, ObsMessage | None]:
-        """Put the env into a state of `_tell_state`.
+        """Put the env into a state of `_save_state`.
 
         Returns:
-            `(what became of it, without env, log and observation; the observation as it is sent, after a replay)`
+            `(result without env, log and observation; the message of the observation after a replay, else None)`
         """
         restored = restore_env(self.env, state, seed, self._plan.make_env, bool(self._trust_pickle))
         self.env = restored.env
@@ -416,7 +416,7 @@ def use_one_thread() -> None:
 
 
 def seed_globals(words: Sequence[int]) -> None:
-    """Seed the global generators from `words`: forked processes would all go on with the same numbers."""
+    """Seed the global generators from `words`: forked processes would all continue with the same numbers."""
     state = np.random.SeedSequence(words).generate_state(8)
     np.random.seed(state)
     random.seed(state.tobytes())

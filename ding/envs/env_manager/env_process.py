@@ -27,7 +27,7 @@ _logger = logging.getLogger("ding")
 DEFAULT_CONTEXT = (
     "fork" if sys.platform.startswith("linux") and "fork" in multiprocessing.get_all_start_methods() else "spawn"
 )
-# Seconds for all envs to close and their processes to end, and then for each means of ending one that is still there.
+# Seconds for all envs to close and their processes to end, and then for each signal to one that still runs.
 _CLOSE_S = 5.0
 _END_S = 1.0
 # A signal that comes just before a wait begins does not end it; so none is longer than this.
@@ -37,7 +37,7 @@ _EXIT_S = 1.0
 # A longer request may have to wait for the process to read.
 _PIPE_BYTES = 1 << 15
 _HINTS = {
-    "SIGKILL": "if nobody killed it, the system ran out of memory: see dmesg, and use fewer or smaller envs",
+    "SIGKILL": "unless it was killed on purpose, it ran out of memory: see dmesg, and use fewer or smaller envs",
     "SIGSEGV": "native code of the env, or of a library it uses, crashed",
     "SIGABRT": "native code of the env, or of a library it uses, gave up",
     "SIGBUS": "native code crashed, or shared memory is used up: see df /dev/shm",
@@ -45,7 +45,7 @@ _HINTS = {
 
 
 class Request(Enum):
-    """What a process works on."""
+    """The kinds of requests to a process."""
 
     MAKE = "make"
     RESET = "reset"
@@ -55,7 +55,7 @@ class Request(Enum):
 
 
 class EnvBusyError(RuntimeError):
-    """A request was made of a process that still works on another one."""
+    """A request was sent to a process that still works on another one."""
 
 
 class Limit(NamedTuple):
@@ -66,11 +66,11 @@ class Limit(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What became of a request.
+    """The outcome of a request.
 
     Attributes:
         error: why there is no `value`; None if there is.
-        failed: the method that failed; not always the one that was asked for.
+        failed: the method that failed; not always the requested one.
         reset_follows: whether the process now works on a reset, after a step that ended an episode.
     """
 
@@ -93,7 +93,7 @@ class EnvProcess:
         others: processes whose connections a forked process must not hold open.
 
     Attributes:
-        request: what the process works on, None for nothing.
+        request: the request the process works on, None for none.
         is_dead: whether the process is known to have ended.
         pid: its process id.
 
@@ -118,7 +118,7 @@ class EnvProcess:
         self._process: Any = context.Process(target=run_child, args=args, name=name, daemon=True)  # type: ignore[attr-defined]
         try:
             with warnings.catch_warnings(), without_secrets():
-                # Whoever sets the context to `fork` means it; what could harm the child is undone in `reset_inherited`.
+                # `fork` is a choice of the config; `reset_inherited` undoes what could harm the child.
                 warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
                 from_lasting_thread(self._process.start)
         except BaseException:
@@ -165,7 +165,7 @@ class EnvProcess:
                 killer.start()
             self._sink.send_bytes(data)
         except OSError as e:  # the process has ended, which its reply will say
-            _logger.debug("env %s cannot be asked for %s: %r", self.env_id, method, e)
+            _logger.debug("the request %s cannot be sent to env %s: %r", method, self.env_id, e)
         except BaseException:
             self.end(at_once=True)  # a part of the request was sent
             raise
@@ -174,7 +174,7 @@ class EnvProcess:
                 killer.cancel()
 
     def set_limit(self, limit: Limit) -> None:
-        """Set a limit, from now on, for what the process works on, if that has none."""
+        """Set a limit, counted from this call, for the request under way, if that has none."""
         if self.request is not None and self._limit is None:
             self._begin(self.request, self._method, limit, self._reset_limit)
 
@@ -213,7 +213,7 @@ class EnvProcess:
             self.end(at_once=True)  # a part of the reply was read
             raise
         request, method = self.request, self._method
-        assert request is not None, "a process answers only what it was asked"
+        assert request is not None, "a process answers only requests"
         self.request = None
         try:
             is_good, value, reset_follows = pickle.loads(data)
@@ -253,9 +253,9 @@ class EnvProcess:
         return Reply(self.env_id, request, error=TimeoutError(text), failed=self._method)
 
     def _exitcode(self) -> int | None:
-        """The exit code, negative for a signal, of the process that has ended; None where the system does not tell."""
+        """The exit code, negative for a signal, of the ended process; None if the system does not report it."""
         if self._process.exitcode is None:
-            self._process.join(_EXIT_S)  # a fork server tells a little later
+            self._process.join(_EXIT_S)  # a fork server reports it a little later
         code: int | None = self._process.exitcode
         return code
 
@@ -265,7 +265,7 @@ class EnvProcess:
         self._release(death)
 
     def _release(self, death: str) -> None:
-        """Let go of the process, which has ended."""
+        """Release the resources of the process, which has ended."""
         self.is_dead, self._death = True, death
         self._source.close()
         self._sink.close()
@@ -277,7 +277,7 @@ class EnvProcess:
 def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -> Iterator[Reply]:
     """The replies that have come; wait for the first up to `timeout_s` seconds.
 
-    There may be none, so whoever needs one asks again; None leaves to this function how long it waits.
+    There may be none, so a caller that needs one calls again; with None this function decides how long to wait.
     """
     busy = [process for process in processes if process.request is not None]
     by_source: dict[Any, EnvProcess] = {process._source: process for process in busy if not process.is_dead}
@@ -288,7 +288,7 @@ def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -
     if len(by_source) < len(busy):
         wait_s = 0
     ready: list[Any] = connection.wait(list(by_source), max(0.0, wait_s))
-    # One by one: what is not read yet is still there after an interrupt.
+    # One by one: an interrupt leaves the unread replies in their pipes.
     for source in ready:
         yield by_source[source]._receive()
     for process in busy:
@@ -380,22 +380,22 @@ def portable(env_fn: Callable[[], Any], env_id: int) -> bytes:
     except Exception as e:
         raise TypeError(
             f"env_fn[{env_id}] cannot be sent to a new process: {e!r}; "
-            "use the context 'fork', or make what it holds when it is called"
+            "use the context 'fork', or create its objects when it is called"
         ) from e
     return data
 
 
 def words_of_numpy() -> tuple[int, ...]:
-    """Numbers that follow from the state of numpy's global generator, which is left as it is."""
+    """Numbers that follow from the state of numpy's global generator, which is not advanced."""
     generator = np.random.RandomState()
     generator.set_state(np.random.get_state())
     return tuple(generator.randint(0, 2**32, 4, dtype=np.uint32).tolist())
 
 
 def preload_fork_server() -> None:
-    """Have the fork server import what each child needs: it does so once, while children would, one by one.
+    """Let the fork server import the modules that each child needs: once, instead of once in each child.
 
-    A program that has told it what to import, or has started it, is left alone.
+    If the program has set its own preloads, or has started the server, nothing changes.
     """
     import multiprocessing.forkserver
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# One for all, one for each env (None for an env that is to stay as it is), or `{env_id: seed}`.
+# One for all, one for each env (None for an env that keeps its seed), or `{env_id: seed}`.
 Seeds = int | Sequence["int | None"] | Mapping[int, int]
 
 
@@ -60,7 +60,7 @@ class EnvSeeds:
         self._pending: set[int] = set()
 
     def assign(self, seed: Seeds, dynamic: bool | None) -> int | None:
-        """Set new seeds, for the next reset of each env. Return the first of them, None if there are none.
+        """Set new seeds, for the next reset of each env. Returns the first of them, None if there are none.
 
         Raises:
             AssertionError: a list has another length than there are envs.
@@ -110,7 +110,7 @@ class EnvSeeds:
         return {"seeds": seeds, "episodes": dict(self._episodes), "pending": sorted(self._pending)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` has told."""
+        """Restore a state of `state_dict`."""
         self._seeds = {env_id: EnvSeed(*seed) for env_id, seed in state["seeds"].items()}
         self._episodes = dict(state["episodes"])
         self._pending = set(state["pending"])

@@ -1,8 +1,7 @@
-"""The state of one env: what it takes to go on with its running episode in another process.
+"""The state of one env, with which its running episode continues in another process.
 
-An env that has `get_state` and `set_state` is asked; one that pickles is pickled, where pickles are trusted. Any other
-env is known by what it was told: its seed and the actions since its reset, which are played again in a new env. All of
-this happens in the process of the env.
+It is the result of `get_state` if the env has `get_state` and `set_state`; else its pickle, if pickles are trusted;
+else the seed and the actions since its reset, which are replayed in a new env. All of this runs in its process.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from ding.utils.object_state import (
 from ding.utils.running_stats import Moments
 
 _logger = logging.getLogger("ding")
-# Actions that are kept one by one before they become a column, which takes longer than the copies of them.
+# Actions kept singly before they become a column, which takes longer than copying them.
 RECENT = 1024
 
 
 class ReplayError(Exception):
-    """What an env was told cannot be played again."""
+    """The recorded actions of an env cannot be replayed."""
 
 
 class _Part:
-    """What an env was told from one reset to the next.
+    """The input of an env from one reset to the next.
 
     Attributes:
         seed: in force at the reset, None without one.
@@ -78,7 +77,7 @@ class _Part:
             self.recent.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        # The latest actions stay as they are: with a state at each round, columns would be as many as actions.
+        # The latest actions stay single: with a state at each round, there would be as many columns as actions.
         columns = [*self._columns, pack(self.recent[:])] if self.recent else self._columns
         return {
             "seed": None if self.seed is None else list(self.seed),
@@ -102,10 +101,10 @@ class _Part:
 
 
 class EpisodeLog:
-    """What an env was told since its running episode began, to be played again.
+    """The input of an env since its running episode began, for a replay.
 
-    Where a wrapper says that the game goes on over a reset, as `episodic_life` does, the log goes back to the game's
-    beginning. The log of an env that was running before is empty until its next reset.
+    If a wrapper such as `episodic_life` reports that the game continues after a reset, the log reaches back to the
+    beginning of the game. The log of an env that was running before is empty until its next reset.
 
     Attributes:
         recent: where copies of actions go, before the env is given them; another list after each reset.
@@ -122,7 +121,7 @@ class EpisodeLog:
         self._games: list[Any] = []
 
     def prepare(self, env: Any, seed: EnvSeed | None, episode: int) -> None:
-        """Note what there is to know before a reset.
+        """Record the state before a reset.
 
         Args:
             seed: in force, None for none.
@@ -173,7 +172,7 @@ class EpisodeLog:
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any], env: Any) -> EpisodeLog:
-        """The log that `state_dict` has told of; `env` goes on with it, and is open."""
+        """The log of a state of `state_dict`; `env`, which is open, continues with it."""
         log = cls()
         log._parts = [_Part.of_state(part) for part in state["parts"]]
         log.recent = log._parts[-1].recent
@@ -193,14 +192,14 @@ def copy_of(action: Any) -> Any:
 
 
 def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
-    """Play what `EpisodeLog.state_dict` has told of in `env`, a new one.
+    """Replay a state of `EpisodeLog.state_dict` in `env`, a new one.
 
     Returns:
         `(observation, whether the last step has ended the episode)`.
 
     Raises:
         ReplayError: an episode ends too early.
-        Exception: what the env raised.
+        Exception: an error of the env.
     """
     parts = [_Part.of_state(part) for part in state["parts"]]
     if state["normalized"]:
@@ -246,16 +245,14 @@ def _play(env: Any, part: _Part) -> tuple[Any, bool]:
     return obs, is_done
 
 
-def tell_env(env: Any, log: EpisodeLog | None, trust_pickle: bool) -> dict[str, Any]:
+def save_env(env: Any, log: EpisodeLog | None, trust_pickle: bool) -> dict[str, Any]:
     """The state of `env` in plain values, for `restore_env`."""
     state: dict[str, Any] = {"action_space": space_state(getattr(env, "action_space", None))}
-    if _tells_state(env):
-        told = env.get_state()
-        if not can_pack(told):
-            raise TypeError(
-                f"get_state() of {env!r} must return plain values, arrays and tensors; it returned {told!r}"
-            )
-        state["told"] = copy.deepcopy(told)
+    if _has_own_state(env):
+        own = env.get_state()
+        if not can_pack(own):
+            raise TypeError(f"get_state() of {env!r} must return plain values, arrays and tensors; it returned {own!r}")
+        state["told"] = copy.deepcopy(own)
     elif trust_pickle:
         pickled = _pickled(env)
         if pickled is not None:
@@ -267,14 +264,14 @@ def tell_env(env: Any, log: EpisodeLog | None, trust_pickle: bool) -> dict[str, 
 
 
 class Restored(NamedTuple):
-    """An env that goes on.
+    """An env after `restore_env`.
 
     Attributes:
-        log: what it was told, None where that is not known.
-        obs: what it shows after a replay.
-        is_replayed: whether there was one; else the env shows what it showed before.
+        log: its input since the reset; None if that is not known.
+        obs: its observation after a replay.
+        is_replayed: whether there was a replay; else the observation is that of before.
         is_done: whether the replay has ended the episode.
-        problem: why the env cannot go on; "" if it can. Such an env is to be reset.
+        problem: why the env cannot continue, so that it must be reset; "" if it can.
     """
 
     env: Any
@@ -288,7 +285,7 @@ class Restored(NamedTuple):
 def restore_env(
     env: Any, state: Mapping[str, Any], seed: EnvSeed | None, make: Callable[[], Any], trust_pickle: bool
 ) -> Restored:
-    """Put `env`, which was reset, or one in its place, into a state of `tell_env`.
+    """Put `env`, which was reset, or one in its place, into a state of `save_env`.
 
     Args:
         seed: in force, with the number of the env's next episode.
@@ -296,7 +293,7 @@ def restore_env(
     """
     episode = state.get("episode")
     errors = []
-    for key, restore in (("told", _restore_told), ("pickled", _restore_pickled)):
+    for key, restore in (("told", _restore_own), ("pickled", _restore_pickled)):
         if key not in state or (key == "pickled" and not trust_pickle):
             continue
         try:
@@ -308,7 +305,7 @@ def restore_env(
         load_space_state(getattr(own, "action_space", None), state["action_space"])
         return Restored(own, log)
     if episode is None:
-        why = ", ".join(errors) or "neither its state nor what it was told since its reset is known"
+        why = ", ".join(errors) or "neither its state nor its actions since the reset are known"
         return Restored(env, None, problem=why)
     _close(env)
     env = make()
@@ -316,7 +313,7 @@ def restore_env(
         obs, is_done = replay(episode, env)
         log = EpisodeLog.of_state(episode, env)
     except Exception as e:
-        return Restored(env, None, problem=", ".join([*errors, f"playing its episode again fails with {e!r}"]))
+        return Restored(env, None, problem=", ".join([*errors, f"replaying its episode fails with {e!r}"]))
     load_space_state(getattr(env, "action_space", None), state["action_space"])
     return Restored(env, log, obs, True, is_done)
 
@@ -324,10 +321,10 @@ def restore_env(
 _NAMES = {"told": "set_state()", "pickled": "unpickling it"}
 
 
-def _restore_told(env: Any, told: Any, seed: EnvSeed | None) -> Any:
-    env.set_state(told)
+def _restore_own(env: Any, own: Any, seed: EnvSeed | None) -> Any:
+    env.set_state(own)
     if seed is not None and hasattr(env, "seed_episodes"):
-        seed.apply(env)  # its next reset begins the right episode, whatever its state holds of that
+        seed.apply(env)  # so that its next reset begins the right episode
     return env
 
 
@@ -341,11 +338,11 @@ def _close(env: Any) -> None:
     try:
         env.close()
     except Exception:
-        _logger.exception("%r, in whose place comes another, failed to close", env)
+        _logger.exception("%r, which is replaced by another, failed to close", env)
 
 
-def _tells_state(env: Any) -> bool:
-    # Of its own class: a wrapper that hands on what it wraps would leave its own state out.
+def _has_own_state(env: Any) -> bool:
+    # Of its own class: a wrapper that forwards these methods would leave its own state out.
     return all(callable(getattr(type(env), name, None)) for name in ("get_state", "set_state"))
 
 
@@ -363,7 +360,7 @@ def _pickled(env: Any) -> bytes | None:
 
 
 def space_state(space: Any) -> dict[str, Any]:
-    """The states of the generators from which a space, and those that it is made of, draw samples."""
+    """The states of the generators from which a space and its parts draw samples."""
     generator = getattr(space, "np_random", None)
     own = generator_state(generator) if isinstance(generator, _GENERATORS) else None
     return {"own": own, "parts": [space_state(part) for part in _parts_of(space)]}

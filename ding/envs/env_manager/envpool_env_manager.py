@@ -248,7 +248,7 @@ class PoolEnvManager(BaseEnvManager):
         return timesteps
 
     def _rows_in_force(self, infos: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-        """`(row, env id)` of what was received; what a reset has overtaken is left out."""
+        """`(row, env id)` of the received rows, without those of before a reset."""
         for row, env_id in enumerate(infos["env_id"].tolist()):
             self._owed[env_id] -= 1
             if not self._owed[env_id]:
@@ -264,7 +264,7 @@ class PoolEnvManager(BaseEnvManager):
         """Begin the next episodes of envs whose episodes have ended."""
         if self._is_sync:
             self._reset_some(env_ids)
-        else:  # an action for an env that has ended resets it, whatever the action is
+        else:  # any action resets an env whose episode has ended
             self._send(self._batch_of({env_id: self._action_space.sample() for env_id in env_ids}), env_ids)
 
     def _reset_some(self, env_ids: list[int]) -> None:
@@ -329,7 +329,7 @@ class PoolEnvManager(BaseEnvManager):
 
     # EnvPool does not hand out the states of its envs.
 
-    def _tell_envs(self) -> dict[int, dict[str, Any]]:
+    def _save_envs(self) -> dict[int, dict[str, Any]]:
         return {env_id: {} for env_id in range(self._env_num)}
 
     def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:

@@ -42,7 +42,7 @@ class GymVectorEnvManager(BaseEnvManager):
     """Steps each env in a process of a `gymnasium.vector.AsyncVectorEnv`, and waits for all of them.
 
     The envs are those of the other managers, made by `env_fn`, and need a gymnasium observation space; observations
-    take its dtype. Only the envs of `actions` are stepped. The vector env resets nothing by itself
+    take its dtype. Only the envs of `actions` are stepped. The vector env never resets an env on its own
     (`AutoresetMode.DISABLED`): the envs whose episodes have ended are reset together within the same `step`, so no
     step is lost and a terminal timestep has the terminal observation. Seeds, states of running episodes and
     time limits are as in `SyncSubprocessEnvManager`, and so are errors: an exception of an env is raised here, names
@@ -298,8 +298,8 @@ class GymVectorEnvManager(BaseEnvManager):
     def _note_episodes(self) -> None:
         self._call_each("enable_states", self._trust_pickle)
 
-    def _tell_envs(self) -> dict[int, dict[str, Any]]:
-        return dict(enumerate(self._call_each("tell_state")))
+    def _save_envs(self) -> dict[int, dict[str, Any]]:
+        return dict(enumerate(self._call_each("save_state")))
 
     def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:
         orders = {
@@ -324,7 +324,7 @@ class GymVectorEnvManager(BaseEnvManager):
         return errors
 
     def _close_members(self, vector: Any) -> list[Exception]:
-        """Close all envs within a few seconds; return the errors of those that failed to."""
+        """Close all envs within a few seconds; return the errors of envs that failed to close."""
         try:
             vector.call_async("request", dict.fromkeys(range(self._env_num), ("close", ())))
             answers = vector.call_wait(_CLOSE_S)

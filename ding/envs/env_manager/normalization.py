@@ -1,7 +1,7 @@
 """The statistics of wrappers that normalize, one for all envs of a manager.
 
-Two functions work on an env, in whatever process it is: a manager asks each env for what it has gathered, and gives
-each the sum. That takes two requests an env for each round of collecting, and none where no env has such a wrapper.
+Two functions run in the process of an env: a manager collects the statistics that each env has gathered, and gives each
+env the sum. That takes two requests to each env for each round of collecting, and none if no env has such a wrapper.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from ding.utils.running_stats import Moments
 
 
 def take_moments(env: Any) -> dict[str, Moments]:
-    """By the name of each wrapper what it has gathered since the last call."""
+    """The statistics that each wrapper has gathered since the last call, by its name."""
     return {name: wrapper.take_moments() for name, wrapper in _normalizers(env)}
 
 
 def put_moments(env: Any, moments: Mapping[str, Moments], is_frozen: bool) -> None:
-    """Give the wrappers the statistics of their names; one that has none stays as it is."""
+    """Give the wrappers the statistics under their names; a wrapper without any keeps its own."""
     for name, wrapper in _normalizers(env):
         if name in moments:
             wrapper.put_moments(moments[name], is_frozen)
 
 
-# Of what attributes an env is made, an object that answers to any name does not end.
+# An object that has every attribute would have no innermost env.
 _DEEPEST = 64
 
 ENV_CALLS: dict[str, Callable[..., Any]] = {"take_moments": take_moments, "put_moments": put_moments}
 
 
 def env_layers(env: Any) -> Iterator[Any]:
-    """`env` and what it is made of, the outermost first."""
+    """`env` and the envs that it wraps, the outermost first."""
     for _ in range(_DEEPEST):
         yield env
         inner = getattr(env, "env", None)
-        env = getattr(env, "_env", None) if inner is None else inner  # a BaseEnv keeps what it is made of in private
+        env = getattr(env, "_env", None) if inner is None else inner  # a BaseEnv keeps its inner env private
         if env is None:
             return
 
 
 def _normalizers(env: Any) -> Iterator[tuple[str, RunningNormWrapper]]:
-    """`(name, wrapper)`, the outermost first: those that share; the name is that of its class, with a number."""
+    """`(name, wrapper)` of wrappers that share statistics, the outermost first; a name is the class and a number."""
     numbers: Counter[str] = Counter()
     for layer in env_layers(env):
         if isinstance(layer, RunningNormWrapper) and layer.keep_statistics is not False:
@@ -55,11 +55,11 @@ def _normalizers(env: Any) -> Iterator[tuple[str, RunningNormWrapper]]:
 
 
 class Normalization:
-    """What the wrappers of all envs of a manager have gathered.
+    """The statistics that the wrappers of all envs of a manager have gathered.
 
     Attributes:
         moments: the statistics by the names of the wrappers.
-        is_frozen: whether nothing is to be added.
+        is_frozen: whether the statistics no longer change.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Normalization:
         self.is_frozen = False
 
     def merge(self, gathered: Sequence[Mapping[str, Moments]]) -> None:
-        """Add what the envs have gathered, in their order."""
+        """Add the statistics of the envs, in their order."""
         for moments_by_name in gathered:
             for name, moments in moments_by_name.items():
                 total = RunningMeanStd(shape=moments.mean.shape)
@@ -85,7 +85,7 @@ class Normalization:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Mapping[str, torch.Tensor]], is_frozen: bool) -> None:
-        """Go on from what `state_dict` returned; frozen ones are not added to."""
+        """Restore a state of `state_dict`; frozen statistics no longer change."""
         self.is_frozen = is_frozen
         self.moments = {
             name: Moments(parts["mean"].numpy().copy(), parts["var"].numpy().copy(), float(parts["size"]))

@@ -1,4 +1,4 @@
-"""Env managers whose envs run in processes of their own."""
+"""Env managers whose envs each run in their own process."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class _Processes(dict[int, EnvProcess]):
 
 @ENV_MANAGER_REGISTRY.register("async_subprocess")
 class AsyncSubprocessEnvManager(BaseEnvManager):
-    """Steps each env in a process of its own, and goes on with those that are ready.
+    """Steps each env in its own process, and returns the envs that are ready first.
 
     `step` returns once enough envs have answered; the others answer to a later call. An episode that ends is followed,
     in the env's process, by the next at once; until that has begun the env is in the state RESET, not in `ready_obs`.
@@ -98,10 +98,10 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     Args:
         env_fn: one function without arguments for each env; see `BaseEnvManager`. Lambdas and closures will do.
-        cfg: what is missing is filled from `default_config()`.
+        cfg: missing values are filled from `default_config()`.
 
     Raises:
-        AssertionError: `reset_inplace` is asked for without `auto_reset`.
+        AssertionError: `reset_inplace` is set without `auto_reset`.
     """
 
     config: dict[str, Any] = {
@@ -152,16 +152,16 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._finalizer: Finalize | None = None
         self._starts = dict.fromkeys(range(self._env_num), 0)  # of its process; each has its own random numbers
         self._shared_obs: dict[int, SharedObs] = {}
-        self._awaited: set[int] = set()  # envs whose timesteps step() waits for; others that step are to be ignored
+        self._awaited: set[int] = set()  # envs whose timesteps step() waits for; those of others are ignored
         self._held: dict[int, Any] = {}  # timesteps that are kept back until the reset that follows is over
         self._arrived: dict[int, Any] = {}  # timesteps that step() has not returned yet
         self._attempts: dict[int, int] = {}  # so far, at the resets that are under way
         self._retry_at: dict[int, float] = {}  # when to make the next attempt
-        self._discarded: set[int] = set()  # envs that are to be reset whatever becomes of their step
+        self._discarded: set[int] = set()  # envs that are reset even if their step fails
         self._answers: dict[int, Reply] = {}  # to the calls that are under way
         # An error that is not raised before everything that came with it, such as timesteps, has been handed over.
         self._failure: Exception | None = None
-        # An RLock while there are processes: whoever reads from them, starts them or closes them all holds it.
+        # An RLock while there are processes; reading from them, starting and closing them takes it.
         self._lock: AbstractContextManager[Any] = nullcontext()
 
     def _set_limits(self) -> None:
@@ -211,7 +211,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         """Act in the envs of `actions`; return the timesteps `{env_id: timestep}` in the order in which they have come.
 
         It waits for `wait_num` answers, for further ones until `step_wait_timeout` is over, and in any case until an
-        env goes on or all have answered. Answers may belong to an earlier call; `step({})` waits for these only.
+        env continues or all have answered. Answers may belong to an earlier call; `step({})` waits for these only.
         A timestep that ends an episode has the terminal observation; the first one of the next is in `ready_obs`.
 
         Raises:
@@ -258,7 +258,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def wait_another(self) -> bool:
         """Wait until another env is ready; False, at once, if none will be without a call.
 
-        It is for who has seen `ready_obs` and will not act in any of these envs.
+        For a caller that has read `ready_obs` and will not act in any of these envs.
         """
         ready = self._ready_ids()
         self._wait_while(lambda: self._ready_ids() == ready and self._is_any_unsettled())
@@ -410,7 +410,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             self._arrived[env_id] = timestep
 
     def _ignore_steps(self, env_ids: Iterable[int]) -> None:
-        """Hand over no timesteps of these envs; what they say of the state of their envs still counts."""
+        """Return no timesteps of these envs; the states of the envs still follow from them."""
         with self._lock:
             for env_id in env_ids:
                 self._arrived.pop(env_id, None)
@@ -428,7 +428,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         if message[0] == NOT_SHARED and shared.is_used:
             one_time_warning(
                 f"observations do not have the form of the observation space {self._observation_space}, and so "
-                "do not go through shared memory, which is faster: let the env return what its space says"
+                "do not go through shared memory, which is faster: let the env return observations that fit its space"
             )
         return shared.read(message)
 
@@ -529,7 +529,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._seeds.renew(env_id)
 
     def _close_envs(self) -> list[Exception]:
-        with self._lock:  # a thread that waits lets go of it soon, and then sees that the manager is closed
+        with self._lock:  # a waiting thread releases it soon, and then finds the manager closed
             processes, finalizer = self._processes, self._finalizer
             self._clear()
             if finalizer is not None:
@@ -537,7 +537,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             return close_all(processes.values())
 
     def _ask(self, env_ids: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
-        """What the method of each of these envs returns, once they have done what they are busy with."""
+        """The results of the method of these envs, after their requests under way."""
         return self._ask_each(method, dict.fromkeys(env_ids, args), self._connect_limit)
 
     def _ask_each(self, method: str, args: Mapping[int, tuple[Any, ...]], limit: Limit) -> dict[int, Any]:
@@ -570,7 +570,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._ask(self._alive(), "enable_states", self._trust_pickle)
 
     def state_dict(self) -> dict[str, Any]:
-        """As that of `BaseEnvManager`; an episode of which a step is under way cannot go on."""
+        """As that of `BaseEnvManager`; an episode with a step under way cannot continue."""
         processes = {"random_words": list(self._random_words), "starts": dict(self._starts)}
         return {**super().state_dict(), "processes": processes}
 
@@ -584,8 +584,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _under_way(self) -> set[int]:
         return {*self._arrived, *self._held}
 
-    def _tell_envs(self) -> dict[int, dict[str, Any]]:
-        return self._ask(self._alive(), "tell_state")
+    def _save_envs(self) -> dict[int, dict[str, Any]]:
+        return self._ask(self._alive(), "save_state")
 
     def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:
         seeds = {env_id: self._seeds.current(env_id) for env_id in states}
@@ -612,7 +612,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
 @ENV_MANAGER_REGISTRY.register("subprocess")
 class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
-    """Steps each env in a process of its own, and waits for all that it stepped.
+    """Steps each env in its own process, and waits for all that it stepped.
 
     `ready_obs` waits for every reset that is under way. So which envs are stepped together does not depend on time, and
     envs that are seeded alike play the same episodes as in a `BaseEnvManager`.

@@ -50,8 +50,8 @@ class AnyAction(gymnasium.Space[Any]):
 class Member(gymnasium.Env[Any, Any]):
     """An env of this package as a gymnasium env, which makes it in its own process on request.
 
-    It never raises: whatever it is asked for is answered by `(True, result)` or `(False, Failure)`, as bytes. What
-    `reset` and `step` return besides that answer and the observation is not used.
+    It never raises: it answers each request by `(True, result)` or `(False, Failure)`, as bytes. The other values that
+    `reset` and `step` return are not used, except for the observation.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]

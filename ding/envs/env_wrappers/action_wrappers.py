@@ -72,7 +72,7 @@ class GymHybridDictActionWrapper(EnvWrapper):
     """For envs whose action is a pair (type, arguments): takes a dict with `type`, `mask` and `args`.
 
     The mask is there for the policy; the env gets (type, args). The spaces of `type` and `args` are those of the env's
-    own pair; of an env that does not tell them, Discrete(3) and a Box [2] within [-1, 1].
+    own pair; of an env without them, Discrete(3) and a Box [2] within [-1, 1].
     """
 
     def __init__(self, env: Any) -> None:

@@ -12,9 +12,9 @@ from ding.envs.env.base_env import BaseEnv
 class EnvWrapper:
     """Base of the env wrappers: `reset()` returns the observation, `step(action)` (obs, reward, done, info).
 
-    It wraps a `BaseEnv`, an env of gymnasium or gym, another wrapper, or any object like these. `self.env` speaks in
-    the same way as the wrapper itself; where the innermost env tells a time limit from a true end, `info` has the bools
-    `terminated` and `truncated`. Public attributes that a wrapper lacks are those of the env it wraps.
+    It wraps a `BaseEnv`, an env of gymnasium or gym, another wrapper, or any object like these. `self.env` has the
+    same interface as the wrapper itself; if the innermost env distinguishes a time limit from a true end, `info` has
+    the bools `terminated` and `truncated`. Attributes that a wrapper lacks are those of the env it wraps.
 
     Example:
         >>> import gymnasium
@@ -46,7 +46,7 @@ class EnvWrapper:
         return self.env.step(action)
 
     def render(self, *args: Any, **kwargs: Any) -> Any:
-        """What the env renders."""
+        """The rendered image."""
         return self.env.render(*args, **kwargs)
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class EnvWrapper:
         self.env.close()
 
     def __getattr__(self, name: str) -> Any:
-        # A copy or an unpickled object is asked for attributes before it has any.
+        # `copy` and `pickle` look up attributes before the object has any.
         if name.startswith("_") or name == "env":
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; private ones are not handed on")
         return getattr(self.env, name)
@@ -81,10 +81,10 @@ class ObservationWrapper(EnvWrapper):
 
 
 class GymToGymnasiumWrapper(EnvWrapper):
-    """A gymnasium env that speaks as gym's did: `reset()` returns the observation, `step` four values.
+    """A gymnasium env with the interface of gym: `reset()` returns the observation, `step` four values.
 
-    `seed(seed)` seeds the next reset; later ones go on from there. `info` has the bools `terminated` and `truncated` at
-    each step, and `TimeLimit.truncated` at a step that only the time limit made the last.
+    `seed(seed)` seeds the next reset; later ones continue from there. `info` has the bools `terminated` and `truncated`
+    at each step, and `TimeLimit.truncated` at a step that is the last because of the time limit alone.
 
     Raises:
         AssertionError: `env` is not a gymnasium env.
@@ -111,7 +111,7 @@ class GymToGymnasiumWrapper(EnvWrapper):
         return four_values(*self.env.step(action))
 
     def render(self, mode: str | None = None) -> Any:
-        """What the env renders; the mode itself is chosen at the env's making.
+        """The rendered image; the mode is chosen when the env is made.
 
         Raises:
             RuntimeError: the env was not made for `mode`.
@@ -129,10 +129,10 @@ class GymToGymnasiumWrapper(EnvWrapper):
 
 
 class GymAdapter(EnvWrapper):
-    """A gym env, or any object like one, of whatever version: what it returns is brought into one form.
+    """A gym env of any version, or any object like one: its results are converted to one form.
 
     A seed goes through `reset(seed=...)` where each layer takes it, else through `seed(...)`. `info` has the bools
-    `terminated` and `truncated` at each step: as the env tells them, by five values or by `TimeLimit.truncated`.
+    `terminated` and `truncated` at each step: as the env reports them, by five values or by `TimeLimit.truncated`.
     """
 
     def __init__(self, env: Any) -> None:
@@ -205,7 +205,7 @@ def as_four_values(env: Any) -> Any:
 
 
 def four_values(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Mapping[str, Any]) -> Any:
-    """(obs, reward, done, info) for the five values of gymnasium's `step`; `info` is a copy that tells the end."""
+    """(obs, reward, done, info) for the five values of gymnasium's `step`; `info` is a copy with the end flags."""
     terminated, truncated = bool(terminated), bool(truncated)
     info = {**info, "terminated": terminated, "truncated": truncated}
     if truncated and not terminated:

@@ -11,29 +11,29 @@ from ding.envs.env_wrappers.base_wrapper import as_four_values
 
 
 class BilingualEnv(gymnasium.Env):
-    """A gymnasium env that speaks to what wraps it directly: five values to gymnasium's wrappers, else four.
+    """A gymnasium env whose `step` returns five values to a direct wrapper of gymnasium, else four.
 
-    A function that wraps an env does not tell which of the two it expects; `settle` looks at what it made.
+    It is unknown which of the two a function that wraps an env expects; `settle` inspects its result.
 
     Attributes:
-        env: the env as those see it that expect four values.
+        env: the env for wrappers that expect four values.
     """
 
     def __init__(self, env: Any) -> None:
         self.env = as_four_values(env)
         self._five = env if is_gymnasium_env(env) else None
-        self._speaks_five = False
+        self._returns_five = False
         self.metadata = getattr(env, "metadata", None) or {}
         self.render_mode = getattr(env, "render_mode", None)
         self.spec = getattr(env, "spec", None)
 
     def settle(self, wrapped: Any) -> Any:
-        """Choose the interface that fits `wrapped`, an env around this one; return it, or what is inside if it is this.
+        """Choose the interface that fits `wrapped`, an env around this one; return it, or the inner env of this one.
 
-        An env is asked for nothing before it is wrapped: until then it is unsettled and speaks four values.
+        Until then it is unsettled and returns four values from `step`.
         """
         direct = next((layer for layer in layers(wrapped) if getattr(layer, "env", None) is self), None)
-        self._speaks_five = isinstance(direct, gymnasium.Env)
+        self._returns_five = isinstance(direct, gymnasium.Env)
         return self.env if wrapped is self else wrapped
 
     @property
@@ -57,15 +57,15 @@ class BilingualEnv(gymnasium.Env):
         self.unwrapped.np_random = value
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        if self._speaks_five and self._five is not None:
+        if self._returns_five and self._five is not None:
             return self._five.reset(seed=seed, options=options)
         if seed is not None:
             self.env.seed(seed)
         obs = self.env.reset() if options is None else self.env.reset(options=options)
-        return (obs, {}) if self._speaks_five else obs
+        return (obs, {}) if self._returns_five else obs
 
     def step(self, action: Any) -> Any:
-        if not self._speaks_five:
+        if not self._returns_five:
             return self.env.step(action)
         if self._five is not None:
             return self._five.step(action)

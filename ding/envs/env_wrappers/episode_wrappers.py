@@ -107,7 +107,7 @@ class FireResetWrapper(EnvWrapper):
 
 
 class TimeLimitWrapper(EnvWrapper):
-    """Ends each episode after `max_limit` steps, which `info` tells as `truncated`.
+    """Ends each episode after `max_limit` steps, which `info` reports as `truncated`.
 
     `info` has at each step `time_count`, the number of steps since the reset, and `time_limit`, whether it has reached
     `max_limit`.

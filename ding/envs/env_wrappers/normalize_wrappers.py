@@ -43,8 +43,8 @@ class RunningMeanStd(_RunningMeanStd):
 class RunningNormWrapper(EnvWrapper):
     """Base of the wrappers with running statistics, of one value for each step.
 
-    By itself each gathers its own. An env manager may share those of all its envs, see
-    `BaseEnvManager.sync_normalization`; between two such calls each goes on from what it was given.
+    Each wrapper gathers its own. An env manager may share those of all its envs, see
+    `BaseEnvManager.sync_normalization`; between two such calls each continues from the shared ones.
 
     Args:
         keep_statistics: gather over all episodes, and share; False: each episode begins without any; None: begin
@@ -58,11 +58,11 @@ class RunningNormWrapper(EnvWrapper):
         self.keep_statistics = keep_statistics
         self.data_count = 0
         self._is_frozen = False
-        # What was gathered since the last `take_moments`; None while nothing is shared.
+        # Gathered since the last `take_moments`; None while nothing is shared.
         self._gathered: RunningMeanStd | None = None
 
     def take_moments(self) -> Moments:
-        """What was gathered since the last call; nothing before the first `put_moments`."""
+        """The statistics gathered since the last call; empty before the first `put_moments`."""
         nothing = RunningMeanStd(epsilon=0, shape=self.rms.moments.mean.shape)
         if self._gathered is None:
             return nothing.moments
@@ -70,14 +70,14 @@ class RunningNormWrapper(EnvWrapper):
         return gathered.moments
 
     def put_moments(self, moments: Moments, is_frozen: bool) -> None:
-        """Go on from these statistics, or, frozen, with these."""
+        """Continue from these statistics; frozen ones no longer change."""
         self.rms.moments = moments
         self.data_count = int(moments.size)
         self._is_frozen = is_frozen
         self._gathered = RunningMeanStd(epsilon=0, shape=moments.mean.shape)
 
     def state_dict(self) -> dict[str, Any]:
-        """The statistics, and what this episode adds to them."""
+        """The statistics, and those of this episode."""
         gathered = None if self._gathered is None else list(self._gathered.moments)
         return {
             "moments": list(self.rms.moments),
@@ -87,7 +87,7 @@ class RunningNormWrapper(EnvWrapper):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` has told."""
+        """Restore a state of `state_dict`."""
         self.rms.moments = Moments(*state["moments"])
         self.data_count = state["data_count"]
         self._is_frozen = state["is_frozen"]
@@ -115,7 +115,7 @@ class RunningNormWrapper(EnvWrapper):
 class ObsNormWrapper(RunningNormWrapper):
     """Observations less their running mean, divided by their running deviation, each feature by its own; within +-3.
 
-    The first 30 steps only gather statistics and return observations as they are.
+    The first 30 steps only gather statistics and return observations unchanged.
 
     Args:
         keep_statistics: gather over all episodes, and over all envs of a run; else each episode begins without any.
@@ -165,7 +165,7 @@ class StaticObsNormWrapper(ObservationWrapper):
 class RewardNormWrapper(RunningNormWrapper):
     """Rewards divided by the running deviation of the return so far, discounted by `reward_discount`.
 
-    The first 30 steps only gather statistics and return rewards as they are.
+    The first 30 steps only gather statistics and return rewards unchanged.
 
     Args:
         keep_statistics: gather over all episodes, and over all envs of a run; False: each episode begins without any,
@@ -183,7 +183,7 @@ class RewardNormWrapper(RunningNormWrapper):
         return {**super().state_dict(), "cum_reward": self.cum_reward}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` has told."""
+        """Restore a state of `state_dict`."""
         super().load_state_dict(state)
         self.cum_reward = state["cum_reward"]
 

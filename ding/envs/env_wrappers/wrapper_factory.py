@@ -39,7 +39,7 @@ def apply_env_wrappers(env: Any, entries: Iterable[Any]) -> Any:
 
     Raises:
         KeyError: no wrapper is registered under a name.
-        TypeError: an entry is something else, or what it made is no env.
+        TypeError: an entry is something else, or its result is no env.
     """
     for entry in entries:
         make, kwargs = _read(entry)
@@ -79,7 +79,7 @@ def _apply(env: Any, make: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
     function = make.func if isinstance(make, functools.partial) else make
     cls = function if isinstance(function, type) else object
     own, wanted = library_of(type(env)), library_of(cls)
-    # A library's wrappers get its envs as they are; so do functions written for gym, which may look at them closely.
+    # A library's wrappers get its envs unchanged; so do functions written for gym, which may inspect them.
     if issubclass(cls, EnvWrapper) or (own is not None and own is wanted) or (is_gym_env(env) and wanted is None):
         return _checked(make(env, **kwargs), make)
     from ding.envs.env_wrappers.bilingual import BilingualEnv

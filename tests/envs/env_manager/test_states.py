@@ -316,7 +316,7 @@ def test_without_being_asked_to_a_manager_knows_only_envs_that_tell_their_state(
     with launched(cls, makes, wanted=False) as manager, launched(cls, makes, wanted=False) as other:
         drive(manager, 5, integers(1))
         (problem,) = other.load_state_dict(through_bytes(manager.state_dict()))
-        assert problem.startswith("env 1: neither its state nor what it was told since its reset is known")
+        assert problem.startswith("env 1: neither its state nor its actions since the reset are known")
         assert_same(other.ready_obs[0], manager.ready_obs[0])
 
 
