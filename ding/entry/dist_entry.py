@@ -1,4 +1,4 @@
-"""The roles of a parallel training, started one by one on machines that share a folder."""
+"""The roles of a parallel training, started separately on machines that share a folder."""
 
 from __future__ import annotations
 
@@ -61,30 +61,29 @@ def dist_prepare_config(
     max_env_step: int = UNLIMITED,
 ) -> str:
     """Compile the config file `filename`, with `main_config`, `create_config` and `system_config`, for roles that are
-    started one by one; it is written to `<filename>.pkl`, whose path is returned. The file is no pickle.
+    started separately. The result is written to `<filename>.pkl`, whose path is returned. The file is not a pickle.
 
     Call it in the folder that all machines share: the folders for samples and weights lie in it unless `path_data` and
-    `path_policy` of `system_config` say otherwise, and every machine must have them at the same path. On the platform
-    'local' every role checks that. `system_config.dist` may say how many seconds a worker waits for its first
-    coordinator (`coordinator_wait_s`, 3600), and for another one when it has gone (`coordinator_lost_s`, 60).
+    `path_policy` of `system_config` are set, and every machine must have them at the same path. On the platform 'local'
+    every role checks that. `system_config.dist` sets how many seconds a worker waits for its first coordinator
+    (`coordinator_wait_s`, 3600), and for another one after its loss (`coordinator_lost_s`, 60).
 
     Args:
-        seed: of the run; each worker gets a seed of its own from it.
+        seed: seed of the run, from which each worker's seed is derived.
         platform: 'local' (machines that reach each other at the given hosts) or 'k8s' (see `parallel_transform_k8s`).
-        coordinator_host: where the coordinator listens; it must be an address, or name, of that machine by which the
-            others reach it. None is 127.0.0.1.
+        coordinator_host: address or name at which the coordinator listens and others reach it. None is 127.0.0.1.
         learner_host, collector_host: the same for the workers: one for all of a kind, or a list with one for each.
-        coordinator_port: where it listens.
-        learner_port, collector_port: one for all of a kind, of which further ones on the same host get the next, or a
-            list. Without any of these, ports are dealt out from 22270 on.
-        exp_name: instead of that in the config.
-        max_train_iter, max_env_step: the budget, as of `parallel_pipeline`.
+        coordinator_port: port of the coordinator.
+        learner_port, collector_port: one for all of a kind, where further workers on the same host get the next ports,
+            or a list. The default ports begin with 22270.
+        exp_name: replaces the name in the config.
+        max_train_iter, max_env_step: the budget, see `parallel_pipeline`.
 
     Raises:
-        ConfigError: a value is not allowed; two roles are to listen at the same port.
-        TypeError: the config holds something that cannot be written without pickle, such as a function.
+        ConfigError: a value is not allowed, or two roles have the same port.
+        TypeError: the config contains a value that needs pickle, such as a function.
         NotImplementedError: the platform is 'slurm'.
-        KeyError: there is no such platform.
+        KeyError: the platform is unknown.
     """
     set_pkg_seed(seed, use_cuda=False)
     hosts = coordinator_host, learner_host, collector_host
@@ -118,23 +117,23 @@ def dist_launch_coordinator(
     disable_flask_log: bool = True,
     enable_total_log: bool = False,
 ) -> DistCoordinator:
-    """Start the coordinator in threads of this process; it connects the workers, which may start before or after it.
+    """Start the coordinator in threads of this process; its workers may start before or after it.
 
-    Call `wait` on what is returned: it ends when the run does. The command `ding -m dist -M coordinator` also writes
+    Call `wait` on the result, which returns when the run is over. The command `ding -m dist -M coordinator` also writes
     `eval.jsonl` and `result.pkl`, and shows the progress.
 
     Args:
-        filename: what `dist_prepare_config` has written.
-        seed: of the package; None is that of the config.
+        filename: the file that `dist_prepare_config` has written.
+        seed: seed of the package; None is that of the config.
         coordinator_port: None is the environment variable `COORDINATOR_PORT` if it is a number, else the config.
         disable_flask_log: whether Flask servers of user code log errors only; the servers of ding log no requests.
         enable_total_log: whether the coordinator writes its log.
 
     Raises:
-        ConnectionError: workers could not be reached within two minutes; it names them all.
-        ConfigError: the file is none, or the shared folders are not there.
-        PermissionError: it would be reached from other machines without a token.
-        OSError: the address cannot be listened at.
+        ConnectionError: workers could not be reached within two minutes; with their names.
+        ConfigError: the file is invalid, or the shared folders are missing.
+        PermissionError: it would accept connections from other machines without a token.
+        OSError: it cannot listen at the address.
     """
     cfg = read_coordinator_config(filename, seed, coordinator_port, disable_flask_log)
     logging.getLogger("coordinator_logger").disabled = not enable_total_log
@@ -151,21 +150,21 @@ def dist_launch_learner(
 ) -> DistWorker:
     """Start a learner in threads of this process.
 
-    Call `wait` on what is returned: it ends when the coordinator has gone. With several ranks, call it in each process,
+    Call `wait` on the result, which returns when the coordinator is lost. With several ranks, call it in each process,
     with `RANK` and `WORLD_SIZE` in the environment, or use `dist_launch_spawn_learner`.
 
     Args:
-        filename: what `dist_prepare_config` has written.
-        seed: of the package; None is that of the config.
-        learner_port: where it listens; None is the environment variable `LEARNER_PORT` if it is a number, else the
-            config. A rank adds its number. The coordinator looks for it where the config says.
-        name: which learner of the config it is; None for the one called `learner`, or the only one.
+        filename: the file that `dist_prepare_config` has written.
+        seed: seed of the package; None is that of the config.
+        learner_port: its port; None is the environment variable `LEARNER_PORT` if it is a number, else the
+            config. A rank adds its number. The coordinator connects to the address in the config.
+        name: name of the learner in the config; None for `learner`, or the only one.
         disable_flask_log: whether Flask servers of user code log errors only; the servers of ding log no requests.
 
     Raises:
-        ConfigError: there is no such learner, or the shared folders are not there.
-        PermissionError: it would be reached from other machines without a token.
-        OSError: the address cannot be listened at.
+        ConfigError: there is no such learner, or the shared folders are missing.
+        PermissionError: it would accept connections from other machines without a token.
+        OSError: it cannot listen at the address.
     """
     return _launch("learner", filename, seed, learner_port, name, disable_flask_log)
 
@@ -177,10 +176,10 @@ def dist_launch_collector(
     name: str | None = None,
     disable_flask_log: bool = True,
 ) -> DistWorker:
-    """Start a collector in threads of this process; everything else as for `dist_launch_learner`.
+    """Start a collector in threads of this process; see `dist_launch_learner`.
 
-    Collectors that are given the same seed, or start from the section that all of them share on Kubernetes, each make a
-    seed of their own of it, by their name, or their host and port.
+    Collectors with the same seed, or with the shared section on Kubernetes, derive different seeds from their name, or
+    from their host and port.
     """
     return _launch("collector", filename, seed, collector_port, name, disable_flask_log)
 
@@ -195,7 +194,7 @@ def _launch(
     section.port = port_from(port, f"{kind.upper()}_PORT", section.port)
     check_shared_folders(cfg, section)
     cls = worker_class(kind, section)
-    if kind == "collector" and (seed is not None or name == kind):  # then others may have the same
+    if kind == "collector" and (seed is not None or name == kind):  # others may have the same one
         place = f"{socket.gethostname()}:{section.port}" if name == kind else name
         section.seed = seed = seed_at(section.get("seed", 0) if seed is None else seed, place)
     be_worker(kind, section, seed)
@@ -210,25 +209,25 @@ def dist_launch_learner_aggregator(
     name: str | None = None,
     disable_flask_log: bool = True,
 ) -> DistWorker:
-    """Start an aggregator in threads of this process, which makes several learners one to their coordinator.
+    """Start an aggregator in threads of this process, which presents several learners as one to their coordinator.
 
-    Call `wait` on what is returned: it ends when the coordinator has gone.
+    Call `wait` on the result, which returns when the coordinator is lost.
 
     Args:
-        filename: what `dist_prepare_config` has written; None for learners that only an operator knows, then it listens
-            for them at the next port.
-        seed: of the package.
-        aggregator_host: where it takes tasks; None is the config, or all addresses without a file.
-        aggregator_port: where it takes tasks; None is the environment variable `AGGREGATOR_PORT` if it is a number,
+        filename: the file that `dist_prepare_config` has written; None for learners listed by an operator, which then
+            connect at the next port.
+        seed: seed of the package.
+        aggregator_host: address for tasks; None is the config, or all addresses without a file.
+        aggregator_port: port for tasks; None is the environment variable `AGGREGATOR_PORT` if it is a number,
             else the config, or 22272 without a file.
-        name: which aggregator of the config it is; None for the one called `learner_aggregator`, or the only one.
+        name: name of the aggregator in the config; None for `learner_aggregator`, or the only one.
         disable_flask_log: whether Flask servers of user code log errors only; the servers of ding log no requests.
 
     Raises:
         ConfigError: there is no such aggregator.
         ConnectionError: its learners could not be reached.
-        PermissionError: it would be reached from other machines without a token.
-        OSError: an address cannot be listened at.
+        PermissionError: it would accept connections from other machines without a token.
+        OSError: it cannot listen at an address.
     """
     from ding.worker.adapter.learner_aggregator import LearnerAggregator
 
@@ -253,16 +252,16 @@ def dist_launch_spawn_learner(
     name: str | None = None,
     disable_flask_log: bool = True,
 ) -> None:
-    """Start the ranks of a learner that belong on this machine, each by the command line, and wait until they end.
+    """Start the ranks of a learner on this machine by the command line, and wait until they end.
 
-    The environment says which: `LOCAL_WORLD_SIZE` ranks (1) from `START_RANK` (0) on, of `WORLD_SIZE` (those so far).
+    The environment selects them: `LOCAL_WORLD_SIZE` (1) ranks, beginning with `START_RANK` (0), of `WORLD_SIZE`.
 
     Args:
-        as for `dist_launch_learner`.
+        see `dist_launch_learner`.
 
     Raises:
         RuntimeError: a rank has failed; the others are ended first.
-        ValueError: a variable holds no number.
+        ValueError: a variable is not a number.
     """
     options = ["--disable-flask-log", str(bool(disable_flask_log))]
     for option, value in (("-s", seed), ("-lp", learner_port), ("--module-name", name)):
