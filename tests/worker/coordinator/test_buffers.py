@@ -13,7 +13,7 @@ from ding.worker.coordinator.buffers import BufferSet
 from ding.worker.transport.chunk import from_text, to_text
 from ding.worker.transport.stores import FolderSampleStore
 
-LOGGER = logging.getLogger("test_buffer_room")
+LOGGER = logging.getLogger("test_buffers")
 
 
 class Store:
@@ -37,7 +37,7 @@ class Store:
         self.sweeps += 1
 
 
-class Room(BufferSet):
+class RecordingBuffers(BufferSet):
     def __init__(self, **cfg):
         self.store = Store()
         super().__init__("exp", self.store, LOGGER)
@@ -50,47 +50,47 @@ class Room(BufferSet):
 
 
 @pytest.fixture
-def make_room():
+def make_buffers():
     made = []
 
     def make(**cfg):
-        made.append(Room(**cfg))
+        made.append(RecordingBuffers(**cfg))
         made[-1].open("b", made[-1].cfg)
         return made[-1]
 
     yield make
-    for room in made:
-        room.close()
+    for buffer_set in made:
+        buffer_set.close()
 
 
 every_type = pytest.mark.parametrize("kind", ["naive", "advanced", "deque"])
 
 
 @every_type
-def test_a_chunk_goes_with_its_last_sample(make_room, kind):
-    room = make_room(type=kind)
+def test_a_chunk_goes_with_its_last_sample(make_buffers, kind):
+    buffer_set = make_buffers(type=kind)
     for name in "abcd":
-        assert room.fill(name) == 2
-    assert room.store.names == set("abcd")
-    room.fill("e", 1)
-    assert room.store.names == set("abcde")  # one sample of a is left
-    room.fill("f", 1)
-    assert room.store.names == set("bcdef")
+        assert buffer_set.fill(name) == 2
+    assert buffer_set.store.names == set("abcd")
+    buffer_set.fill("e", 1)
+    assert buffer_set.store.names == set("abcde")  # one sample of a is left
+    buffer_set.fill("f", 1)
+    assert buffer_set.store.names == set("bcdef")
 
 
 @every_type
-def test_a_chunk_stays_while_a_batch_is_on_its_way(make_room, kind):
-    room = make_room(type=kind, replay_buffer_size=2)
-    room.fill("a")
-    batch = room.sample("t", "b", 2, 0)
+def test_a_chunk_stays_while_a_batch_is_on_its_way(make_buffers, kind):
+    buffer_set = make_buffers(type=kind, replay_buffer_size=2)
+    buffer_set.fill("a")
+    batch = buffer_set.sample("t", "b", 2, 0)
     assert {row["data_id"] for row in batch} == {"a"}
-    room.fill("b")
-    assert room.store.names == {"a", "b"}
-    room.trained("t", 1)
-    assert room.store.names == {"b"}
-    room.trained("t", 1)  # there is none
-    room.trained("unknown", 1)
-    assert room.store.names == {"b"}
+    buffer_set.fill("b")
+    assert buffer_set.store.names == {"a", "b"}
+    buffer_set.trained("t", 1)
+    assert buffer_set.store.names == {"b"}
+    buffer_set.trained("t", 1)  # there is none
+    buffer_set.trained("unknown", 1)
+    assert buffer_set.store.names == {"b"}
 
 
 def in_columns(rows):
@@ -99,143 +99,143 @@ def in_columns(rows):
 
 
 @pytest.mark.parametrize("kind", ["naive", "advanced"])
-def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked_at(make_room, kind):
-    room = make_room(type=kind, replay_buffer_size=4)
+def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked_at(make_buffers, kind):
+    buffer_set = make_buffers(type=kind, replay_buffer_size=4)
     for name in "abc":
-        room.store.write(name)
+        buffer_set.store.write(name)
         rows = in_columns([{"data_id": name, "data_index": i, "policy_iter": 3} for i in range(2)])
-        assert room.push("b", rows) == 2 and rows.has_columns
-    assert room.store.names == {"b", "c"}
-    batch = room.sample("t", "b", 3, 5)
+        assert buffer_set.push("b", rows) == 2 and rows.has_columns
+    assert buffer_set.store.names == {"b", "c"}
+    batch = buffer_set.sample("t", "b", 3, 5)
     to_text(batch)
     assert batch.has_columns
     assert all(row["collect_iter"] == 3 and row["data_id"] in "bc" for row in batch)
     assert kind == "naive" or {row["staleness"] for row in batch} == {2}
 
 
-def test_rows_of_which_some_tell_no_iteration_have_an_age_each_of_its_own(make_room):
-    room = make_room()
-    room.store.write("a")
-    room.push("b", in_columns([{"data_id": "a", "policy_iter": 2 if i else None} for i in range(2)]))
-    ages = {row["policy_iter"]: row["staleness"] for _ in range(20) for row in room.sample("t", "b", 2, 6)}
+def test_rows_of_which_some_tell_no_iteration_have_an_age_each_of_its_own(make_buffers):
+    buffer_set = make_buffers()
+    buffer_set.store.write("a")
+    buffer_set.push("b", in_columns([{"data_id": "a", "policy_iter": 2 if i else None} for i in range(2)]))
+    ages = {row["policy_iter"]: row["staleness"] for _ in range(20) for row in buffer_set.sample("t", "b", 2, 6)}
     assert ages == {2: 4, None: -1}
 
 
 @every_type
-def test_who_changes_a_batch_does_not_change_which_chunks_are_needed(make_room, kind):
-    room = make_room(type=kind, replay_buffer_size=2)
-    room.store.write("a")
-    room.push("b", in_columns([{"data_id": "a", "data_index": i} for i in range(2)]))
-    batch = room.sample("t", "b", 2, 0)
+def test_who_changes_a_batch_does_not_change_which_chunks_are_needed(make_buffers, kind):
+    buffer_set = make_buffers(type=kind, replay_buffer_size=2)
+    buffer_set.store.write("a")
+    buffer_set.push("b", in_columns([{"data_id": "a", "data_index": i} for i in range(2)]))
+    batch = buffer_set.sample("t", "b", 2, 0)
     batch.clear()
-    room.fill("b")
-    assert room.store.names == {"a", "b"}
-    room.trained("t", 1)
-    assert room.store.names == {"b"}
+    buffer_set.fill("b")
+    assert buffer_set.store.names == {"a", "b"}
+    buffer_set.trained("t", 1)
+    assert buffer_set.store.names == {"b"}
 
 
-def test_batches_are_let_go_in_the_order_they_were_given(make_room):
-    room = make_room(type="naive", replay_buffer_size=1)
+def test_batches_are_let_go_in_the_order_they_were_given(make_buffers):
+    buffer_set = make_buffers(type="naive", replay_buffer_size=1)
     for name in "abc":
-        room.fill(name, 1)
-        room.sample("t", "b", 1, 0)
-    room.fill("d", 1)
-    room.trained("t", 2)
-    assert room.store.names == set("cd")
-    room.forget_task("t")
-    assert room.store.names == {"d"}
-    room.forget_task("t")
+        buffer_set.fill(name, 1)
+        buffer_set.sample("t", "b", 1, 0)
+    buffer_set.fill("d", 1)
+    buffer_set.trained("t", 2)
+    assert buffer_set.store.names == set("cd")
+    buffer_set.forget_task("t")
+    assert buffer_set.store.names == {"d"}
+    buffer_set.forget_task("t")
 
 
-def test_samples_that_are_used_up_by_a_batch_stay_until_it_is_trained(make_room):
-    room = make_room(max_use=1)
-    room.fill("a", 1)
-    room.sample("t", "b", 1, 0)
-    assert room.buffers["b"].count() == 0 and room.store.names == {"a"}
-    room.trained("t", 1)
-    assert room.store.names == set()
+def test_samples_that_are_used_up_by_a_batch_stay_until_it_is_trained(make_buffers):
+    buffer_set = make_buffers(max_use=1)
+    buffer_set.fill("a", 1)
+    buffer_set.sample("t", "b", 1, 0)
+    assert buffer_set.buffers["b"].count() == 0 and buffer_set.store.names == {"a"}
+    buffer_set.trained("t", 1)
+    assert buffer_set.store.names == set()
 
 
-def test_stale_samples_go_with_their_chunks(make_room):
-    room = make_room(max_staleness=3)
-    room.fill("a", policy_iter=0)
-    room.fill("b", policy_iter=2, collect_iter=2)
-    batch = room.sample("t", "b", 2, 4)
+def test_stale_samples_go_with_their_chunks(make_buffers):
+    buffer_set = make_buffers(max_staleness=3)
+    buffer_set.fill("a", policy_iter=0)
+    buffer_set.fill("b", policy_iter=2, collect_iter=2)
+    batch = buffer_set.sample("t", "b", 2, 4)
     assert {row["data_id"] for row in batch} == {"b"}
     assert {row["staleness"] for row in batch} == {2}
-    assert room.store.names == {"b"}
-    assert room.sample("t", "b", 2, 5) is None
-    room.forget_task("t")
-    assert room.store.names == set()
+    assert buffer_set.store.names == {"b"}
+    assert buffer_set.sample("t", "b", 2, 5) is None
+    buffer_set.forget_task("t")
+    assert buffer_set.store.names == set()
 
 
-def test_the_age_of_samples_of_players_is_that_of_the_oldest_policy(make_room):
-    room = make_room()
-    room.fill("a", policy_iter=[3, 1])
-    assert {row["staleness"] for row in room.sample("t", "b", 2, 4)} == {3}
+def test_the_age_of_samples_of_players_is_that_of_the_oldest_policy(make_buffers):
+    buffer_set = make_buffers()
+    buffer_set.fill("a", policy_iter=[3, 1])
+    assert {row["staleness"] for row in buffer_set.sample("t", "b", 2, 4)} == {3}
 
 
-def test_samples_without_an_iteration_have_no_age(make_room):
-    room = make_room(max_staleness=1)
-    room.fill("a")
-    assert {row["staleness"] for row in room.sample("t", "b", 2, 400)} == {-1}
+def test_samples_without_an_iteration_have_no_age(make_buffers):
+    buffer_set = make_buffers(max_staleness=1)
+    buffer_set.fill("a")
+    assert {row["staleness"] for row in buffer_set.sample("t", "b", 2, 400)} == {-1}
 
 
-def test_samples_for_an_unknown_buffer_leave_nothing(make_room):
-    room = make_room()
-    assert room.fill("a", buffer_id="unknown") is None
-    assert room.store.names == set()
+def test_samples_for_an_unknown_buffer_leave_nothing(make_buffers):
+    buffer_set = make_buffers()
+    assert buffer_set.fill("a", buffer_id="unknown") is None
+    assert buffer_set.store.names == set()
 
 
-def test_a_refused_push_leaves_nothing(make_room):
-    room = make_room(thruput_controller={"push_sample_rate_limit": {"max": 1}})
-    room.fill("a")
-    room.sample("t", "b", 1, 0)
-    assert room.fill("b") == 0
-    assert room.buffers["b"].push_count == 2 and room.store.names == {"a"}
+def test_a_refused_push_leaves_nothing(make_buffers):
+    buffer_set = make_buffers(thruput_controller={"push_sample_rate_limit": {"max": 1}})
+    buffer_set.fill("a")
+    buffer_set.sample("t", "b", 1, 0)
+    assert buffer_set.fill("b") == 0
+    assert buffer_set.buffers["b"].push_count == 2 and buffer_set.store.names == {"a"}
 
 
-def test_a_push_that_fails_leaves_nothing(make_room):
-    room = make_room()
-    room.fill("a")
+def test_a_push_that_fails_leaves_nothing(make_buffers):
+    buffer_set = make_buffers()
+    buffer_set.fill("a")
     with pytest.raises(ValueError, match="priority"):
-        room.fill("b", priority=-1.0)
-    assert room.store.names == {"a"}
+        buffer_set.fill("b", priority=-1.0)
+    assert buffer_set.store.names == {"a"}
 
 
-def test_a_push_of_more_than_the_buffer_holds_keeps_the_newest(make_room):
-    room = make_room(type="naive", replay_buffer_size=3)
-    room.store.write("a")
-    room.store.write("b")
-    room.push("b", [{"data_id": "a"}] * 3 + [{"data_id": "b"}] * 3)
-    assert room.store.names == {"b"}
+def test_a_push_of_more_than_the_buffer_holds_keeps_the_newest(make_buffers):
+    buffer_set = make_buffers(type="naive", replay_buffer_size=3)
+    buffer_set.store.write("a")
+    buffer_set.store.write("b")
+    buffer_set.push("b", [{"data_id": "a"}] * 3 + [{"data_id": "b"}] * 3)
+    assert buffer_set.store.names == {"b"}
 
 
-def test_a_buffer_that_is_closed_takes_its_chunks_with_it_but_not_those_of_batches(make_room):
-    room = make_room(type="naive")
-    room.fill("a", 1)
-    room.sample("t", "b", 1, 0)
-    room.fill("b", 1)
-    room.close_buffer("b")
-    room.close_buffer("b")
-    assert room.buffers == {} and room.store.names == {"a"}
-    assert room.sample("t", "b", 1, 0) is None
+def test_a_buffer_that_is_closed_takes_its_chunks_with_it_but_not_those_of_batches(make_buffers):
+    buffer_set = make_buffers(type="naive")
+    buffer_set.fill("a", 1)
+    buffer_set.sample("t", "b", 1, 0)
+    buffer_set.fill("b", 1)
+    buffer_set.close_buffer("b")
+    buffer_set.close_buffer("b")
+    assert buffer_set.buffers == {} and buffer_set.store.names == {"a"}
+    assert buffer_set.sample("t", "b", 1, 0) is None
 
 
-def test_closing_deletes_everything_and_later_samples_too(make_room):
-    room = make_room()
-    room.open("c", room.cfg)
-    room.fill("a")
-    room.fill("b", buffer_id="c")
-    room.sample("t", "b", 2, 0)
-    room.close()
-    assert len(room.buffers) == 0 and room.store.names == set() and room.store.sweeps == 1
-    room.fill("late")
-    room.close()
-    assert room.store.names == set()
+def test_closing_deletes_everything_and_later_samples_too(make_buffers):
+    buffer_set = make_buffers()
+    buffer_set.open("c", buffer_set.cfg)
+    buffer_set.fill("a")
+    buffer_set.fill("b", buffer_id="c")
+    buffer_set.sample("t", "b", 2, 0)
+    buffer_set.close()
+    assert len(buffer_set.buffers) == 0 and buffer_set.store.names == set() and buffer_set.store.sweeps == 1
+    buffer_set.fill("late")
+    buffer_set.close()
+    assert buffer_set.store.names == set()
 
 
-def test_a_buffer_of_another_make_keeps_its_chunks_until_the_end(make_room, monkeypatch):
+def test_a_buffer_of_another_make_keeps_its_chunks_until_the_end(make_buffers, monkeypatch):
     class Foreign:
         def __init__(self):
             self.items = []
@@ -254,117 +254,117 @@ def test_a_buffer_of_another_make_keeps_its_chunks_until_the_end(make_room, monk
             self.items.clear()
 
     monkeypatch.setattr("ding.worker.coordinator.buffers.create_buffer", lambda cfg, exp_name: Foreign())
-    room = make_room()
-    room.open("c", {})
-    assert room.fill("a", buffer_id="c") == 2
-    assert room.sample("t", "c", 3, 0) is None
-    assert len(room.sample("t", "c", 2, 0)) == 2
-    room.forget_task("t")
-    room.close_buffer("c")
-    assert room.store.names == {"a"}
-    room.close()
-    assert room.store.names == set()
+    buffer_set = make_buffers()
+    buffer_set.open("c", {})
+    assert buffer_set.fill("a", buffer_id="c") == 2
+    assert buffer_set.sample("t", "c", 3, 0) is None
+    assert len(buffer_set.sample("t", "c", 2, 0)) == 2
+    buffer_set.forget_task("t")
+    buffer_set.close_buffer("c")
+    assert buffer_set.store.names == {"a"}
+    buffer_set.close()
+    assert buffer_set.store.names == set()
 
 
-def test_a_buffer_is_opened_once(make_room):
-    room = make_room()
-    buffer = room.buffers["b"]
-    room.open("b", {"type": "naive"})
-    assert room.buffers["b"] is buffer
+def test_a_buffer_is_opened_once(make_buffers):
+    buffer_set = make_buffers()
+    buffer = buffer_set.buffers["b"]
+    buffer_set.open("b", {"type": "naive"})
+    assert buffer_set.buffers["b"] is buffer
 
 
-def test_a_deque_with_priorities_is_refused(make_room):
-    room = make_room()
+def test_a_deque_with_priorities_is_refused(make_buffers):
+    buffer_set = make_buffers()
     with pytest.raises(ConfigError, match="use type = 'advanced'"):
-        room.open("c", {"type": "deque", "priority": True})
+        buffer_set.open("c", {"type": "deque", "priority": True})
 
 
-def test_an_empty_deque_gives_no_batch_and_no_warning(make_room, caplog):
-    room = make_room(type="deque")
-    room.fill("a")
-    assert room.sample("t", "b", 3, 0) is None
+def test_an_empty_deque_gives_no_batch_and_no_warning(make_buffers, caplog):
+    buffer_set = make_buffers(type="deque")
+    buffer_set.fill("a")
+    assert buffer_set.sample("t", "b", 3, 0) is None
     assert "too few items" not in caplog.text
-    assert len(room.sample("t", "b", 2, 0)) == 2
+    assert len(buffer_set.sample("t", "b", 2, 0)) == 2
 
 
-def test_used_data_are_tracked_by_chunks_alone(make_room):
+def test_used_data_are_tracked_by_chunks_alone(make_buffers):
     cfg = EasyDict(type="advanced", replay_buffer_size=2, enable_track_used_data=True)
-    room = make_room()
-    room.open("c", cfg)
-    room.fill("a", buffer_id="c")
-    assert room.buffers["c"]._used_data_remover._thread is None
+    buffer_set = make_buffers()
+    buffer_set.open("c", cfg)
+    buffer_set.fill("a", buffer_id="c")
+    assert buffer_set.buffers["c"]._used_data_remover._thread is None
     assert cfg.enable_track_used_data is True  # the caller's config is left alone
 
 
-def test_priorities_reach_the_buffer(make_room):
-    room = make_room()
-    room.fill("a", 2)
-    batch = room.sample("t", "b", 2, 0)
+def test_priorities_reach_the_buffer(make_buffers):
+    buffer_set = make_buffers()
+    buffer_set.fill("a", 2)
+    batch = buffer_set.sample("t", "b", 2, 0)
     info = {key: [row[key] for row in batch] for key in ("replay_unique_id", "replay_buffer_idx")}
-    assert room.update("b", {**info, "priority": [5.0] * len(batch)}) is True
-    again = room.sample("t", "b", 2, 0)
+    assert buffer_set.update("b", {**info, "priority": [5.0] * len(batch)}) is True
+    again = buffer_set.sample("t", "b", 2, 0)
     updated = {row["replay_buffer_idx"] for row in batch}
     assert all(row["priority"] == pytest.approx(5.0, abs=1e-4) for row in again if row["replay_buffer_idx"] in updated)
     assert {"IS", "use", "staleness"} <= again[0].keys()
 
 
-def test_no_priorities_are_no_news_and_an_unknown_buffer_is_told(make_room):
-    room = make_room(type="naive")
-    room.buffers["b"].update = None  # not called
-    assert room.update("b", {}) is True
-    assert room.update("unknown", {}) is False
+def test_no_priorities_are_no_news_and_an_unknown_buffer_is_told(make_buffers):
+    buffer_set = make_buffers(type="naive")
+    buffer_set.buffers["b"].update = None  # not called
+    assert buffer_set.update("b", {}) is True
+    assert buffer_set.update("unknown", {}) is False
 
 
-def test_a_wait_for_samples_ends_with_the_next_push(make_room):
-    room = make_room()
-    assert room.sample("t", "b", 1, 0) is None
-    waiter = threading.Thread(target=room.wait_for_push, args=("t", 30))
+def test_a_wait_for_samples_ends_with_the_next_push(make_buffers):
+    buffer_set = make_buffers()
+    assert buffer_set.sample("t", "b", 1, 0) is None
+    waiter = threading.Thread(target=buffer_set.wait_for_push, args=("t", 30))
     waiter.start()
-    room.fill("a")
+    buffer_set.fill("a")
     waiter.join(10)
     assert not waiter.is_alive()
 
 
-def test_a_push_between_the_sample_and_the_wait_is_not_missed(make_room):
-    room = make_room()
-    assert room.sample("t", "b", 1, 0) is None
-    room.fill("a")
-    room.wait_for_push("t", float("inf"))
+def test_a_push_between_the_sample_and_the_wait_is_not_missed(make_buffers):
+    buffer_set = make_buffers()
+    assert buffer_set.sample("t", "b", 1, 0) is None
+    buffer_set.fill("a")
+    buffer_set.wait_for_push("t", float("inf"))
 
 
-def test_closing_ends_a_wait_for_samples(make_room):
-    room = make_room()
-    assert room.sample("t", "b", 1, 0) is None
-    waiter = threading.Thread(target=room.wait_for_push, args=("t", 30))
+def test_closing_ends_a_wait_for_samples(make_buffers):
+    buffer_set = make_buffers()
+    assert buffer_set.sample("t", "b", 1, 0) is None
+    waiter = threading.Thread(target=buffer_set.wait_for_push, args=("t", 30))
     waiter.start()
-    room.close()
+    buffer_set.close()
     waiter.join(10)
     assert not waiter.is_alive()
 
 
-def test_a_wait_for_samples_has_an_end(make_room):
-    room = make_room()
-    room.sample("t", "b", 1, 0)
-    room.wait_for_push("t", 0.001)
-    room.wake()
-    room.wait_for_push("t", float("inf"))
+def test_a_wait_for_samples_has_an_end(make_buffers):
+    buffer_set = make_buffers()
+    buffer_set.sample("t", "b", 1, 0)
+    buffer_set.wait_for_push("t", 0.001)
+    buffer_set.wake()
+    buffer_set.wait_for_push("t", float("inf"))
 
 
 def test_chunks_outside_the_folder_are_left_alone(tmp_path, caplog):
     outside = tmp_path / "sample"
     outside.write_bytes(b"x")
-    room = BufferSet("exp", FolderSampleStore("data"), LOGGER)
-    room.open("b", {"type": "naive", "replay_buffer_size": 1})
-    room.push("b", [{"data_id": "../sample"}, {"data_id": "../other"}])
-    room.close()
+    buffer_set = BufferSet("exp", FolderSampleStore("data"), LOGGER)
+    buffer_set.open("b", {"type": "naive", "replay_buffer_size": 1})
+    buffer_set.push("b", [{"data_id": "../sample"}, {"data_id": "../other"}])
+    buffer_set.close()
     assert outside.exists() and caplog.text.count("left where they are") == 1
 
 
 def test_without_a_store_nothing_is_deleted():
-    room = BufferSet("exp", None, LOGGER)
-    room.open("b", {"type": "naive", "replay_buffer_size": 1})
-    room.push("b", [{"data_id": "a"}, {"data_id": "b"}])
-    room.close()
+    buffer_set = BufferSet("exp", None, LOGGER)
+    buffer_set.open("b", {"type": "naive", "replay_buffer_size": 1})
+    buffer_set.push("b", [{"data_id": "a"}, {"data_id": "b"}])
+    buffer_set.close()
 
 
 actions = st.one_of(
@@ -380,59 +380,59 @@ actions = st.one_of(
 @given(st.sampled_from(["naive", "advanced"]), st.sampled_from([1, 2, float("inf")]), st.lists(actions, max_size=30))
 def test_the_chunks_that_are_there_are_those_that_are_needed(kind, max_use, steps):
     limits = {"max_use": max_use, "max_staleness": 3} if kind == "advanced" else {}
-    room = Room(type=kind, replay_buffer_size=6, **limits)
-    room.open("b", room.cfg)
+    buffer_set = RecordingBuffers(type=kind, replay_buffer_size=6, **limits)
+    buffer_set.open("b", buffer_set.cfg)
     iteration, under_way = 0, []
     try:
         for number, (action, count) in enumerate(steps):
             if action == "push":
-                room.fill(f"chunk{number}", count, policy_iter=iteration)
+                buffer_set.fill(f"chunk{number}", count, policy_iter=iteration)
             elif action == "sample":
-                batch = room.sample("t", "b", count, iteration)
+                batch = buffer_set.sample("t", "b", count, iteration)
                 under_way += [] if batch is None else [batch]
             elif action == "trained":
-                room.trained("t", count)
+                buffer_set.trained("t", count)
                 del under_way[:count]
             elif action == "learn":
                 iteration += count
             else:
-                room.close_buffer("b")
-                room.open("b", room.cfg)
-            stored = [item for item in room.buffers["b"]._data if item is not None]
+                buffer_set.close_buffer("b")
+                buffer_set.open("b", buffer_set.cfg)
+            stored = [item for item in buffer_set.buffers["b"]._data if item is not None]
             needed = {row["data_id"] for rows in [stored, *under_way] for row in rows}
-            assert room.store.names == needed
+            assert buffer_set.store.names == needed
     finally:
-        room.close()
-    assert room.store.names == set()
+        buffer_set.close()
+    assert buffer_set.store.names == set()
 
 
-def test_nobody_can_push_a_batch_out_before_it_is_noted(make_room):
-    room = make_room(type="naive", replay_buffer_size=2)
-    room.fill("a")
-    add, was_locked = room._ledger.add, []
-    room._ledger.add = lambda rows: (was_locked.append(room._lock.locked()), add(rows))
-    room.sample("t", "b", 2, 0)
+def test_nobody_can_push_a_batch_out_before_it_is_noted(make_buffers):
+    buffer_set = make_buffers(type="naive", replay_buffer_size=2)
+    buffer_set.fill("a")
+    add, was_locked = buffer_set._ledger.add, []
+    buffer_set._ledger.add = lambda rows: (was_locked.append(buffer_set._lock.locked()), add(rows))
+    buffer_set.sample("t", "b", 2, 0)
     assert was_locked == [True]
 
 
 @pytest.mark.parametrize("kind", ["naive", "advanced"])
-def test_collectors_and_learners_at_work_never_lose_a_chunk_they_need(make_room, kind):
-    room = make_room(type=kind, replay_buffer_size=40)
+def test_collectors_and_learners_at_work_never_lose_a_chunk_they_need(make_buffers, kind):
+    buffer_set = make_buffers(type=kind, replay_buffer_size=40)
     errors = []
     done = threading.Event()
 
     def collect(worker):
         for number in range(150):
-            room.fill(f"env_{worker}_{number}", 4)
+            buffer_set.fill(f"env_{worker}_{number}", 4)
 
     def learn(task):
         while not done.is_set():
-            batch = room.sample(task, "b", 8, 0)
+            batch = buffer_set.sample(task, "b", 8, 0)
             if batch is None:
-                room.wait_for_push(task, 0.05)
+                buffer_set.wait_for_push(task, 0.05)
                 continue
-            errors.extend(row["data_id"] for row in batch if row["data_id"] not in room.store.names)
-            room.trained(task, 1)
+            errors.extend(row["data_id"] for row in batch if row["data_id"] not in buffer_set.store.names)
+            buffer_set.trained(task, 1)
 
     learners = [threading.Thread(target=learn, args=(f"t{i}",)) for i in range(2)]
     collectors = [threading.Thread(target=collect, args=(i,)) for i in range(2)]
@@ -444,4 +444,4 @@ def test_collectors_and_learners_at_work_never_lose_a_chunk_they_need(make_room,
     for thread in learners:
         thread.join(60)
     assert errors == []
-    assert len(room.store.names) == len({item["data_id"] for item in room.buffers["b"]._data})
+    assert len(buffer_set.store.names) == len({item["data_id"] for item in buffer_set.buffers["b"]._data})

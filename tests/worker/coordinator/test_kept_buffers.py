@@ -1,4 +1,4 @@
-"""Buffers that another room has after their own: with all content whose chunks are there, and no chunk too many."""
+"""Buffer sets that are restored from another one: with all samples whose chunks exist, and no unneeded chunk."""
 
 import logging
 import os
@@ -23,8 +23,8 @@ KINDS = {
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-class Rooms:
-    """Rooms that share a store of chunks in memory."""
+class BufferSets:
+    """Buffer sets that share a store of chunks in memory."""
 
     def __init__(self):
         self.store = MemorySampleStore(os.path.join("exp", "data"))
@@ -34,143 +34,143 @@ class Rooms:
         self.made.append(BufferSet("exp", self.store, LOGGER))
         return self.made[-1]
 
-    def fill(self, room, chunk, count=2, **more):
+    def fill(self, buffer_set, chunk, count=2, **more):
         name = f"env_c_{chunk}"
         self.store.write(name, b"")
-        return room.push("b", [{"data_id": name, "data_index": i, "priority": 1.0, **more} for i in range(count)])
+        return buffer_set.push("b", [{"data_id": name, "data_index": i, "priority": 1.0, **more} for i in range(count)])
 
-    def succeed(self, room):
-        """Another room after this one, which is left as one that was killed leaves it."""
-        kept = unpack(pack(room.freeze("b", {})))
-        room.is_deleting = False
-        room.close()
+    def succeed(self, buffer_set):
+        """Another buffer set after this one, which stays as a killed process leaves it."""
+        kept = unpack(pack(buffer_set.freeze("b", {})))
+        buffer_set.is_deleting = False
+        buffer_set.close()
         successor = self.make()
         return successor, kept
 
     def close(self):
-        for room in self.made:
-            room.close()
+        for buffer_set in self.made:
+            buffer_set.close()
         forget_memory_stores(self.store.root)
 
 
 @pytest.fixture
-def rooms():
-    rooms = Rooms()
-    yield rooms
-    rooms.close()
+def made():
+    made = BufferSets()
+    yield made
+    made.close()
 
 
-def content(room, buffer_id="b"):
+def content(buffer_set, buffer_id="b"):
     seen = []
-    room.buffers[buffer_id].discard(lambda row: seen.append((row["data_id"], row["data_index"])) or False)
+    buffer_set.buffers[buffer_id].discard(lambda row: seen.append((row["data_id"], row["data_index"])) or False)
     return seen
 
 
 @every_kind
-def test_samples_whose_chunks_are_gone_are_dropped_and_chunks_of_no_sample_are_deleted(rooms, kind):
-    first = rooms.make()
+def test_samples_whose_chunks_are_gone_are_dropped_and_chunks_of_no_sample_are_deleted(made, kind):
+    first = made.make()
     first.open("b", {**KINDS[kind], "replay_buffer_size": 8})
     for chunk in range(4):
-        rooms.fill(first, chunk)
-    second, kept = rooms.succeed(first)
-    rooms.store.delete("env_c_1")  # it was used up after the state was taken
-    rooms.store.write("env_c_4", b"")  # it came after that
-    rooms.store.write("env_d_0", b"")
-    rooms.store.write("notes.txt", b"")
+        made.fill(first, chunk)
+    second, kept = made.succeed(first)
+    made.store.delete("env_c_1")  # it was used up after the state was taken
+    made.store.write("env_c_4", b"")  # it came after that
+    made.store.write("env_d_0", b"")
+    made.store.write("notes.txt", b"")
     assert second.restore("b", **kept) == (6, 2)
     assert content(second) == [(f"env_c_{chunk}", i) for chunk in (0, 2, 3) for i in (0, 1)]
     assert second.delete_unneeded() == 2
-    assert rooms.store.names() == {"env_c_0", "env_c_2", "env_c_3", "notes.txt"}
+    assert made.store.names() == {"env_c_0", "env_c_2", "env_c_3", "notes.txt"}
     for chunk in range(5, 8):  # the chunks of the samples that are there go with them
-        rooms.fill(second, chunk, 3)
+        made.fill(second, chunk, 3)
     second.close_buffer("b")
-    assert rooms.store.names() == {"notes.txt"}
+    assert made.store.names() == {"notes.txt"}
 
 
 @every_kind
 @settings(max_examples=25)
 @given(steps=st.lists(st.tuples(st.sampled_from(["fill", "sample", "trained"]), st.integers(1, 3)), max_size=20))
 def test_of_all_chunks_those_stay_that_are_needed(kind, steps):
-    rooms = Rooms()
+    made = BufferSets()
     try:
-        room = rooms.make()
-        room.open("b", {**KINDS[kind], "replay_buffer_size": 6})
+        buffer_set = made.make()
+        buffer_set.open("b", {**KINDS[kind], "replay_buffer_size": 6})
         for chunk, (step, count) in enumerate(steps):
             if step == "fill":
-                rooms.fill(room, chunk, count)
+                made.fill(buffer_set, chunk, count)
             elif step == "sample":
-                room.sample("t", "b", count, 0)
+                buffer_set.sample("t", "b", count, 0)
             else:
-                room.trained("t", count)
-        held = content(room)
-        second, kept = rooms.succeed(room)
+                buffer_set.trained("t", count)
+        held = content(buffer_set)
+        second, kept = made.succeed(buffer_set)
         assert second.restore("b", **kept) == (len(held), 0)
         second.delete_unneeded()
         assert content(second) == held
-        assert rooms.store.names() == {name for name, _ in held}
+        assert made.store.names() == {name for name, _ in held}
     finally:
-        rooms.close()
+        made.close()
 
 
 @every_kind
-def test_sampling_goes_on_as_before(rooms, kind):
-    first = rooms.make()
+def test_sampling_goes_on_as_before(made, kind):
+    first = made.make()
     first.open("b", {**KINDS[kind], "replay_buffer_size": 32})
     for chunk in range(20):
-        rooms.fill(first, chunk, collect_iter=chunk)
+        made.fill(first, chunk, collect_iter=chunk)
     for _ in range(2):
         batch = first.sample("t", "b", 4, 9)
     if kind == "advanced":
         info = {key: [row[key] for row in batch] for key in ("replay_unique_id", "replay_buffer_idx")}
         first.update("b", {**info, "priority": [5.0, 4.0, 3.0, 2.0]})
     kept = unpack(pack(first.freeze("b", {})))
-    second = rooms.make()
+    second = made.make()
     second.restore("b", **kept)
     assert [second.sample("t", "b", 4, 9) for _ in range(3)] == [first.sample("t", "b", 4, 9) for _ in range(3)]
     second.is_deleting = False
 
 
-def test_a_buffer_that_is_not_open_yet_is_opened_empty(rooms):
-    first = rooms.make()
+def test_a_buffer_that_is_not_open_yet_is_opened_empty(made):
+    first = made.make()
     kept = first.freeze("b", EasyDict(type="naive", replay_buffer_size=5, deepcopy=False))
     assert kept == {"cfg": {"type": "naive", "replay_buffer_size": 5, "deepcopy": False}, "content": None}
-    second = rooms.make()
+    second = made.make()
     assert second.restore("b", **kept) == (0, 0) and second.levels() == [("b", 0, 5)]
 
 
-def test_functions_of_a_config_are_left_out(rooms):
-    room = rooms.make()
+def test_functions_of_a_config_are_left_out(made):
+    buffer_set = made.make()
     cfg = {"type": "elastic", "set_buffer_size": len, "replay_buffer_size": 5, "more": {"f": len, "x": 1}}
-    assert room.freeze("b", cfg)["cfg"] == {"type": "elastic", "replay_buffer_size": 5, "more": {"x": 1}}
+    assert buffer_set.freeze("b", cfg)["cfg"] == {"type": "elastic", "replay_buffer_size": 5, "more": {"x": 1}}
 
 
-def test_buffers_of_other_makes_are_opened_empty(rooms):
+def test_buffers_of_other_makes_are_opened_empty(made):
     class Own:
         def close(self):
             self.is_closed = True
 
-    room = rooms.make()
-    room.buffers["b"] = Own()
-    assert room.freeze("b", {"type": "own"}) == {"cfg": {"type": "own"}, "content": None}
+    buffer_set = made.make()
+    buffer_set.buffers["b"] = Own()
+    assert buffer_set.freeze("b", {"type": "own"}) == {"cfg": {"type": "own"}, "content": None}
 
 
-def test_samples_of_no_chunk_stay(rooms):
-    first = rooms.make()
+def test_samples_of_no_chunk_stay(made):
+    first = made.make()
     first.open("b", {"type": "naive", "replay_buffer_size": 5})
     first.push("b", [{"n": 1}, {"n": 2, "data_id": os.path.join("exp", "data", "env_c_7")}])
-    rooms.store.write("env_c_7", b"")
-    second, kept = rooms.succeed(first)
+    made.store.write("env_c_7", b"")
+    second, kept = made.succeed(first)
     assert second.restore("b", **kept) == (1, 1)
 
 
 def test_without_a_store_all_samples_stay():
-    room = BufferSet("exp", None, LOGGER)
-    room.open("b", {"type": "naive", "replay_buffer_size": 5})
-    room.push("b", [{"data_id": "env_c_0", "data_index": 0}])
-    kept = room.freeze("b", {})
+    buffer_set = BufferSet("exp", None, LOGGER)
+    buffer_set.open("b", {"type": "naive", "replay_buffer_size": 5})
+    buffer_set.push("b", [{"data_id": "env_c_0", "data_index": 0}])
+    kept = buffer_set.freeze("b", {})
     other = BufferSet("exp", None, LOGGER)
     assert other.restore("b", **kept) == (1, 0) and other.delete_unneeded() == 0
-    for each in (room, other):
+    for each in (buffer_set, other):
         each.close()
 
 
@@ -194,50 +194,50 @@ def test_where_other_runs_may_have_chunks_only_those_of_known_collectors_are_del
 
 def test_of_a_lost_collector_the_chunks_stay_that_it_has_told_of():
     store = FolderSampleStore("data")  # where other runs have theirs
-    room = BufferSet("exp", store, LOGGER)
-    room.open("b", {"type": "naive", "replay_buffer_size": 5})
+    buffer_set = BufferSet("exp", store, LOGGER)
+    buffer_set.open("b", {"type": "naive", "replay_buffer_size": 5})
     for name in ("env_c_0", "env_c_1", "env_d_0"):
         store.write(name, b"")
-    room.push("b", [{"data_id": "env_c_0", "data_index": 0}])
-    room.abandon("")  # it has told of none
+    buffer_set.push("b", [{"data_id": "env_c_0", "data_index": 0}])
+    buffer_set.abandon("")  # it has told of none
     assert store.names() == {"env_c_0", "env_c_1", "env_d_0"}
-    room.abandon(os.path.join("data", "env_c_0"))
+    buffer_set.abandon(os.path.join("data", "env_c_0"))
     assert store.names() == {"env_c_0", "env_d_0"}
     store.write("env_c_2", b"")  # it had only been stopped
-    room.close()
-    assert room.delete_unneeded() == 1 and store.names() == {"env_d_0"}
+    buffer_set.close()
+    assert buffer_set.delete_unneeded() == 1 and store.names() == {"env_d_0"}
 
 
 @pytest.mark.parametrize("chunk", [5, None, "", "elsewhere/x_1"])
 def test_a_collector_may_have_told_of_anything(chunk):
-    room = BufferSet("exp", FolderSampleStore("data"), LOGGER)
-    room._store.write("env_c_0", b"")
-    room.abandon(chunk)
-    assert room._store.names() == {"env_c_0"}
-    room.close()
+    buffer_set = BufferSet("exp", FolderSampleStore("data"), LOGGER)
+    buffer_set._store.write("env_c_0", b"")
+    buffer_set.abandon(chunk)
+    assert buffer_set._store.names() == {"env_c_0"}
+    buffer_set.close()
 
 
 def test_a_folder_that_cannot_be_looked_into_is_told_and_no_error(caplog):
     store = FolderSampleStore("data")
-    room = BufferSet("exp", store, LOGGER)
+    buffer_set = BufferSet("exp", store, LOGGER)
     os.rmdir("data")
-    room.abandon("env_c_0")
+    buffer_set.abandon("env_c_0")
     assert "chunks of the lost collector env_c are left where they are" in caplog.text
-    room.close()
+    buffer_set.close()
 
 
 def test_without_a_store_there_is_nothing_to_abandon():
-    room = BufferSet("exp", None, LOGGER)
-    room.abandon("env_c_0")
-    assert room.delete_unneeded() == 0
-    room.close()
+    buffer_set = BufferSet("exp", None, LOGGER)
+    buffer_set.abandon("env_c_0")
+    assert buffer_set.delete_unneeded() == 0
+    buffer_set.close()
 
 
-def test_a_room_that_does_not_delete_leaves_all_chunks(rooms):
-    room = rooms.make()
-    room.open("b", {"type": "naive", "replay_buffer_size": 2})
-    room.is_deleting = False
+def test_a_room_that_does_not_delete_leaves_all_chunks(made):
+    buffer_set = made.make()
+    buffer_set.open("b", {"type": "naive", "replay_buffer_size": 2})
+    buffer_set.is_deleting = False
     for chunk in range(3):
-        rooms.fill(room, chunk)
-    room.close()
-    assert rooms.store.names() == {"env_c_0", "env_c_1", "env_c_2"}
+        made.fill(buffer_set, chunk)
+    buffer_set.close()
+    assert made.store.names() == {"env_c_0", "env_c_1", "env_c_2"}

@@ -74,10 +74,10 @@ class Scripted:
         self.state, self.comm, self.scheduler = RunState(max_env_step=1000), ScriptedComm(), ScriptedScheduler()
         self.state.history = RunHistory(lambda: self.now)
         self.state.history.started_at = "2030-01-02T03:04:05+00:00"
-        self.room = BufferSet("exp", None, LOGGER)
+        self.buffer_set = BufferSet("exp", None, LOGGER)
 
     def json(self, is_closed=False):
-        told = read_status("my run", self.state, self.room, self.comm, self.scheduler, is_closed).to_json()
+        told = read_status("my run", self.state, self.buffer_set, self.comm, self.scheduler, is_closed).to_json()
         assert json.loads(json.dumps(told, allow_nan=False)) == told
         return told
 
@@ -86,7 +86,7 @@ class Scripted:
 def run(monkeypatch):
     run = Scripted(monkeypatch)
     yield run
-    run.room.close()
+    run.buffer_set.close()
 
 
 def test_the_status_of_a_run_that_has_not_begun(run):
@@ -122,9 +122,9 @@ def test_the_status_of_a_run_in_full(run):
     run.scheduler.running.update(
         train=TaskState("train", 100.0), evaluate=TaskState("evaluate", 102.0), collect=TaskState("collect", 101.0)
     )
-    run.room.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
-    run.room.push("buffer", rows("chunk", 6))
-    run.room.sample("train", "buffer", 2, 0)
+    run.buffer_set.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
+    run.buffer_set.push("buffer", rows("chunk", 6))
+    run.buffer_set.sample("train", "buffer", 2, 0)
     run.now = 104.0
     run.state.take_samples("collect", 6, {"policy_iter": 3, "cur_step": 9})
     run.state.take_learner_info({"learner_step": 0})
@@ -171,11 +171,11 @@ def test_the_status_of_a_run_in_full(run):
 
 
 def test_batches_that_a_learner_has_read_are_not_under_way(run):
-    run.room.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
-    run.room.push("buffer", rows("chunk", 6))
+    run.buffer_set.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
+    run.buffer_set.push("buffer", rows("chunk", 6))
     for _ in range(3):
-        run.room.sample("train", "buffer", 2, 0)
-    run.room.trained("train", 1)
+        run.buffer_set.sample("train", "buffer", 2, 0)
+    run.buffer_set.trained("train", 1)
     assert run.json()["queues"]["batches"] == 2
 
 
