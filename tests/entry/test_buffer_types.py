@@ -38,7 +38,7 @@ def test_an_elastic_buffer_gives_its_newest_transitions():
 def test_an_episode_buffer_is_one_of_transitions_with_a_collector_of_samples():
     run = run_serial(configs("episode"), max_train_iter=6)
     assert type(run.buffer) is EpisodeReplayBuffer and run.learner.train_iter == 6
-    assert "should be a whole episode" in Path("exp/log/buffer/buffer_logger.txt").read_text()
+    assert "should be an episode, a list of transitions" in Path("exp/log/buffer/buffer_logger.txt").read_text()
 
 
 def test_a_sequence_buffer_needs_an_entry_that_asks_for_windows():
