@@ -1,4 +1,4 @@
-"""Training pipelines, each imported when it is first used: the command `ding` answers at once."""
+"""Training pipelines, imported on first use, so that the command `ding` starts fast."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

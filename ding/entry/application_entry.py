@@ -1,4 +1,4 @@
-"""What is done with a trained policy: evaluate it, and collect demonstrations."""
+"""Evaluate a trained policy, and collect demonstrations."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def collect_episodic_demo_data(
     state_dict: dict[str, Any] | None = None,
     state_dict_path: Path | None = None,
 ) -> None:
-    """As `collect_demo_data`, but `collect_count` episodes, each a list of transitions, in the format 'naive'."""
+    """Like `collect_demo_data`, but collects `collect_count` episodes, lists of transitions, in the format 'naive'."""
     state = state_dict, state_dict_path
     with ExitStack() as stack:
         cfg, collector = _build_collector(stack, EpisodeSerialCollector, input_cfg, seed, env_setting, model, *state)
@@ -181,7 +181,7 @@ def collect_episodic_demo_data(
 def episode_to_transitions(
     data_path: Path, expert_data_path: Path, nstep: int, trusted: bool = False, gamma: float = 0.99
 ) -> None:
-    """Read episodes, and save their transitions of `nstep` steps each as one list.
+    """Read episodes, and save their `nstep` transitions as one list.
 
     Args:
         data_path: the file of `collect_episodic_demo_data`.
@@ -199,7 +199,7 @@ def episode_to_transitions_filter(
     trusted: bool = False,
     gamma: float = 0.99,
 ) -> None:
-    """As `episode_to_transitions`, without the episodes whose rewards sum up to less than `min_episode_return`."""
+    """Like `episode_to_transitions`, without episodes whose return is below `min_episode_return`."""
     transitions: list[Any] = []
     episodes = NaiveRLDataset(os.fspath(data_path), trusted)
     for episode in (episodes[index] for index in range(len(episodes))):
@@ -211,7 +211,7 @@ def episode_to_transitions_filter(
 def _compile(
     stack: ExitStack, input_cfg: Any, seed: int, env_setting: Sequence[Any] | None, save_path: str
 ) -> EasyDict:
-    """The compiled config; a folder that is made for it goes again if what is done within the stack fails."""
+    """Returns the compiled config; if the block of `stack` fails, a folder created for it is deleted."""
     main, create = read_pair(input_cfg, env_setting)
     folder = stack.enter_context(StartFolder(main.get("exp_name", "default_experiment")))
     env_fn = None if env_setting is None else env_setting[0]
@@ -249,7 +249,7 @@ def _build_collector(
 
 
 def _read_state(cfg: EasyDict, state_dict: dict[str, Any] | None, path: Any) -> dict[str, Any] | None:
-    """The state, or that of the checkpoint at `path`; statistics of a data set in it go to the env."""
+    """Returns the state, or the checkpoint at `path`; writes its data set statistics to the env config."""
     if state_dict is None and path:
         state_dict = read_file(path)
     set_offline_stats(cfg.env, (state_dict or {}).get(EXTRA, {}).get(OFFLINE_STATS))
@@ -257,12 +257,12 @@ def _read_state(cfg: EasyDict, state_dict: dict[str, Any] | None, path: Any) -> 
 
 
 def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: Any) -> Any:
-    """Give a policy mode the state, or that of the checkpoint at `path`; without either a `model` of one's own counts.
+    """Load the state, or the checkpoint at `path`, into a policy mode; a trained `model` needs neither.
 
-    Returns the statistics with which the envs of the training normalized, None if there are none.
+    Returns the normalization statistics of the training's envs, None if there are none.
 
     Raises:
-        ConfigError: there is none of the three.
+        ConfigError: state, path and model are all missing.
     """
     if state_dict is None and path:
         state_dict = read_file(path)
@@ -270,7 +270,7 @@ def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: A
         mode.load_state_dict(state_dict)
         return normalization_of(state_dict)
     if model is None:
-        raise ConfigError("nothing says what the policy has learned: give a state dict, the path of one, or a model")
+        raise ConfigError("the policy has no weights: pass a state dict, the path of a checkpoint, or a model")
     return None
 
 

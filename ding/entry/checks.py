@@ -1,4 +1,4 @@
-"""What must fit together before a run starts."""
+"""Checks of a compiled config before a run starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
 
 def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:
-    """Refuse fewer evaluation episodes than evaluator envs.
+    """Check that there are at least as many evaluation episodes as evaluator envs.
 
     Raises:
         ConfigError: `env.n_evaluator_episode` < `env.evaluator_env_num`.
@@ -30,10 +30,10 @@ def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:
 
 
 def check_ranks(cfg: Mapping[str, Any]) -> None:
-    """Refuse to train replicas that nobody keeps equal.
+    """Check that several ranks keep their models equal.
 
     Raises:
-        ConfigError: there are several ranks, and `policy.multi_gpu` is false.
+        ConfigError: there are several ranks, and `policy.multi_gpu` is False.
     """
     world_size = get_world_size()
     if world_size > 1 and not cfg["policy"].get("multi_gpu", False):
@@ -44,15 +44,15 @@ def check_ranks(cfg: Mapping[str, Any]) -> None:
 
 
 def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
-    """Refuse an on-policy policy for `serial_pipeline`, and an off-policy one for `serial_pipeline_onpolicy`.
+    """Check that the policy fits the pipeline: off-policy to `serial_pipeline`, else `serial_pipeline_onpolicy`.
 
-    A policy that is not marked as on-policy, yet has no `learn.update_per_collect` either, passes the latter.
+    `serial_pipeline_onpolicy` also accepts a policy without `on_policy` if it has no `learn.update_per_collect`.
 
     Args:
-        has_buffer: whether the pipeline has a replay buffer, as `serial_pipeline` has.
+        has_buffer: whether the pipeline has a replay buffer, like `serial_pipeline`.
 
     Raises:
-        ConfigError: policy and pipeline do not fit, or `policy.learn.update_per_collect` is missing.
+        ConfigError: they do not fit, or `policy.learn.update_per_collect` is missing.
     """
     policy = cfg["policy"]
     kind, on_policy, learn = policy["type"].removesuffix("_command"), policy.get("on_policy", False), policy["learn"]
@@ -76,10 +76,10 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
 
 
 def check_collector_fits_buffer(cfg: Mapping[str, Any]) -> None:
-    """Refuse a collector of whole episodes for a replay buffer that takes transitions only.
+    """Check that the replay buffer accepts the items of the collector.
 
     Raises:
-        ConfigError: each item that is collected would be refused.
+        ConfigError: the collector returns episodes, but the buffer accepts only transitions.
     """
     collect, buffer = cfg["policy"]["collect"], cfg["policy"]["other"]["replay_buffer"]
     collector = collect["collector"]
@@ -95,7 +95,7 @@ def check_collector_fits_buffer(cfg: Mapping[str, Any]) -> None:
         )
 
 
-# A setting that compiling replaces: (where users may have set it, where what replaces it is set).
+# Settings that compiling overrides: (where users may have set it, what overrides it).
 _OVERRULED = (
     ("seed", "the argument seed"),
     ("policy.collect.unroll_len", "policy.unroll_len"),
@@ -105,7 +105,7 @@ _OVERRULED = (
 
 
 def warn_of_overruled_settings(user: Mapping[str, Any], compiled: Mapping[str, Any]) -> None:
-    """Warn, once for each text, of settings in the `user` config that the compiled one has replaced by others."""
+    """Warn once of each setting in the `user` config that compiling has overridden."""
     for path, winner in _OVERRULED:
         own, used = value_at(user, path), value_at(compiled, path)
         if own is not None and own != used:
@@ -113,14 +113,14 @@ def warn_of_overruled_settings(user: Mapping[str, Any], compiled: Mapping[str, A
 
 
 def warn_of_serial_settings(main: Mapping[str, Any]) -> None:
-    """Warn, once for each text, of settings in a main config that a parallel run does not read."""
+    """Warn once of each setting in a main config that a parallel run does not read."""
     for key in ("logger", "policy.eval.evaluator.patience"):
         if value_at(main, key):
             one_time_warning(f"{key} has no effect in a parallel run: only the serial pipelines read it; leave it out")
 
 
 def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:
-    """Warn, once for each text, where only one of policy and replay buffer works with priorities."""
+    """Warn once if only one of policy and replay buffer uses priorities."""
     buffer = cfg["policy"]["other"]["replay_buffer"]
     if "type" not in buffer:
         return
@@ -133,18 +133,18 @@ def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:
     elif issubclass(kind, DequeBufferWrapper) and has_priority != bool(buffer.get("priority", False)):
         one_time_warning(
             f"policy.priority = {has_priority} and policy.other.replay_buffer.priority = {not has_priority}: the "
-            f"replay buffer {buffer['type']!r} works with priorities only where both are True; make them equal"
+            f"replay buffer {buffer['type']!r} uses priorities only if both are True; make them equal"
         )
 
 
 def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any) -> None:
     """Compare `policy.model.obs_shape` and `action_shape` with the spaces of a launched env manager.
 
-    Only what is known on both sides is compared: shapes with box spaces, action counts with discrete spaces. An env may
-    have more leading axes (agents, frames) than the model's shape says.
+    Compares shapes with box spaces and action counts with discrete spaces; skips what is unknown. An env may have more
+    leading axes (agents, frames) than the model's shape.
 
     Raises:
-        ConfigError: they contradict; the message names both.
+        ConfigError: they differ; the message names both.
     """
     pairs = (
         ("obs_shape", "observation_space", _obs_fits),

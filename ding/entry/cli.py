@@ -1,4 +1,4 @@
-"""The command `ding`. What a mode needs is imported when it runs."""
+"""The command `ding`. A mode imports its modules when it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRAIN = {"exp_name", "train_iter", "env_step", "resume"}
 _LOGS = {"enable_total_log", "disable_flask_log"}
 _PLACES = {f"{role}_{end}" for role in ("coordinator", "learner", "collector") for end in ("host", "port")}
 _JOB = {"kubeconfig", "coordinator_name", "namespace"}
-# Which options count for what is done, besides the mode, its module, and those that always count.
+# The options of each action; the options in `_ALWAYS` apply to all of them.
 _ALWAYS = {"mode", "module", "config", "seed", "profile", "platform", "add", "delete", "restart", "traceback"}
 _COUNTS: dict[str, set[str]] = {
     **dict.fromkeys(SERIAL_MODES, _TRAIN),
@@ -40,7 +40,7 @@ _COUNTS: dict[str, set[str]] = {
 
 
 class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A whole number that may be written as 1e5."""
+    """A whole number, which may be written as 1e5."""
 
     name = "number"
 
@@ -55,26 +55,26 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 class _Ports(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A port, or several with commas between them."""
+    """A port, or several separated by commas."""
 
     name = "port[,...]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         ports = [int(port) if port.strip().isdecimal() else 0 for port in str(value).split(",")]
         if not all(1 <= port <= 65535 for port in ports):
-            self.fail(f"{value!r} is not allowed; it must be a number in [1, 65535], or several with commas between")
+            self.fail(f"{value!r} is not allowed; it must be a number in [1, 65535], or several separated by commas")
         return tuple(ports)
 
 
 class _Hosts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A host, or several with commas between them."""
+    """A host, or several separated by commas."""
 
     name = "host[,...]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         hosts = tuple(host.strip() for host in str(value).split(","))
         if not all(hosts):
-            self.fail(f"{value!r} is not allowed; it must be a host, or several with commas between")
+            self.fail(f"{value!r} is not allowed; it must be a host, or several separated by commas")
         return hosts
 
 
@@ -97,7 +97,7 @@ def _show_registries(ctx: click.Context, param: click.Parameter, value: tuple[st
 
 
 class _Ding(click.Group):
-    """Errors about configs and files are one line; with `--traceback`, and for all others, Python tells where from."""
+    """Prints errors about configs and files in one line; `--traceback` and other errors print the traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -109,7 +109,7 @@ class _Ding(click.Group):
 
 
 def _is_about_input(error: Exception) -> bool:
-    """Whether the error is about what the user has given, rather than about a program: ours, an env or a policy."""
+    """Whether the error is about the user's input, not about a program such as an env or a policy."""
     from ding.utils.config_helper import ConfigError
 
     if isinstance(error, ConfigError):
@@ -121,7 +121,7 @@ def _is_about_input(error: Exception) -> bool:
     return raised_in in _INPUT_MODULES
 
 
-# Those that check what they are given: what they raise says what is wrong with that.
+# Modules that check the user's input; their messages need no traceback.
 _INPUT_MODULES = (
     "ding.config.read",
     "ding.config.resolve",
@@ -151,32 +151,32 @@ _INPUT_MODULES = (
 @click.option("-m", "--mode", type=click.Choice(MODES), help="What to do.")
 @click.option(
     "-c", "--config", type=click.Path(exists=True, dir_okay=False),
-    help="Config file; for -m dist, but for -M config, what that has written.",
+    help="Config file; for -m dist other than -M config, the file that -M config has written.",
 )  # fmt: skip
 @click.option(
     "-s", "--seed", type=click.IntRange(0), multiple=True,
-    help="Seed, 0 by default. With several, one training after the other, in <config>_result/seed<seed>.",
+    help="Seed, 0 by default. Several seeds train one after the other in <config>_result/seed<seed>.",
 )  # fmt: skip
 @click.option("--exp-name", help="Instead of exp_name in the config; with several seeds, the folder for all.")
 @click.option("--train-iter", type=_Count(), help="The most training iterations; no limit by default.")
 @click.option("--env-step", type=_Count(), help="The most environment steps; no limit by default.")
-@click.option("--resume", is_flag=True, help="Go on from the newest state in the folder, if there is one.")
+@click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
 @click.option(
     "--expert-config", type=click.Path(exists=True, dir_okay=False),
-    help="For serial_sqil and serial_dqfd: config file of the expert; asked for where it is not given.",
+    help="For serial_sqil and serial_dqfd: config file of the expert; prompted for if missing.",
 )  # fmt: skip
 @click.option("--load-path", type=click.Path(exists=True, dir_okay=False), help="For eval: the checkpoint.")
 @click.option("--replay-path", type=click.Path(file_okay=False), help="For eval: a folder for videos.")
-@click.option("--profile", type=click.Path(file_okay=False), help="Profile this process, and write that to a folder.")
+@click.option("--profile", type=click.Path(file_okay=False), help="Folder for a profile of this process.")
 @click.option("--enable-total-log", type=bool, default=False, help="Whether the coordinator writes its log.")
 @click.option("--disable-flask-log", type=bool, default=True, help="Whether Flask servers log errors only.")
 @click.option(
     "-P", "--platform", type=click.Choice(["local", "k8s", "ray"]), default="local",
-    help="For -M config: how the machines are found; for -m parallel: local or ray. 'local' by default.",
+    help="For -M config: how to find the machines; for -m parallel: local or ray. 'local' by default.",
 )  # fmt: skip
-@click.option("--address", help="For -m parallel -P ray: the cluster to join; without it, a Ray is started.")
-@click.option("-M", "--module", type=click.Choice(MODULES), help="For -m dist: which role to be, or 'config'.")
-@click.option("--module-name", help="Which of several roles of a kind, such as learner0.")
+@click.option("--address", help="For -m parallel -P ray: the cluster to join; by default a new one is started.")
+@click.option("-M", "--module", type=click.Choice(MODULES), help="For -m dist: the role, or 'config'.")
+@click.option("--module-name", help="The name of the worker, such as learner0.")
 @click.option("-cdh", "--coordinator-host", help="For -M config: where the coordinator listens.")
 @click.option("-cdp", "--coordinator-port", type=click.IntRange(1, 65535), help="Port of the coordinator.")
 @click.option("-lh", "--learner-host", type=_Hosts(), help="For -M config: where learners listen.")
@@ -185,24 +185,23 @@ _INPUT_MODULES = (
 @click.option("-clp", "--collector-port", type=_Ports(), help="Port of collectors.")
 @click.option("-agh", "--aggregator-host", help="Where the aggregator listens.")
 @click.option("-agp", "--aggregator-port", type=click.IntRange(1, 65535), help="Port of the aggregator.")
-@click.option("--add", type=click.Choice(KINDS), help="On Kubernetes: start further workers.")
-@click.option("--delete", type=click.Choice(KINDS), help="On Kubernetes: end workers.")
-@click.option("--restart", type=click.Choice(KINDS), help="On Kubernetes: start a worker again.")
+@click.option("--add", type=click.Choice(KINDS), help="On Kubernetes: add workers.")
+@click.option("--delete", type=click.Choice(KINDS), help="On Kubernetes: remove workers.")
+@click.option("--restart", type=click.Choice(KINDS), help="On Kubernetes: restart a worker.")
 @click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="For kubectl.")
 @click.option("-cdn", "--coordinator-name", help="The pod of the coordinator.")
 @click.option("-ns", "--namespace", help="The namespace of the job.")
 @click.option("-rs", "--replicas", type=click.IntRange(1), default=1, help="How many workers; 1 by default.")
-@click.option("-rpn", "--restart-pod-name", help="The pod that is to be started again.")
-@click.option("--cpus", type=click.IntRange(0), default=0, help="CPUs of each further worker.")
-@click.option("--gpus", type=click.IntRange(0), default=0, help="GPUs of each further worker.")
-@click.option("--memory", help="Memory of each further worker, such as 4Gi.")
-@click.option("--traceback", is_flag=True, help="Where an error comes from, also if it is about a config.")
+@click.option("-rpn", "--restart-pod-name", help="The pod to restart.")
+@click.option("--cpus", type=click.IntRange(0), default=0, help="CPUs of each added worker.")
+@click.option("--gpus", type=click.IntRange(0), default=0, help="GPUs of each added worker.")
+@click.option("--memory", help="Memory of each added worker, such as 4Gi.")
+@click.option("--traceback", is_flag=True, help="Print the traceback of errors about configs and files, too.")
 @click.pass_context
 def cli(ctx: click.Context, /, **options: Any) -> None:
     """Train, evaluate, plot: see the commands below. The options without a command are those of DI-engine.
 
-    Exits with 0 when that is over, with 1 after an error, with 2 when the options are wrong, and with 130 after Ctrl-C
-    or SIGTERM.
+    Exit status: 0 on success, 1 after an error, 2 for wrong options, 130 after Ctrl-C or SIGTERM.
     """
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx, options)
@@ -229,7 +228,7 @@ def _refuse_options(ctx: click.Context, options: dict[str, Any]) -> None:
 
 
 def _action(options: dict[str, Any]) -> str:
-    """What is to be done: a mode, or for `dist` a module or a change of replicas."""
+    """Returns the action: a mode, or for `dist` a module or a change of replicas."""
     mode, module = options["mode"], options["module"]
     changes = [change for change in ("add", "delete", "restart") if options[change]]
     if mode is None:

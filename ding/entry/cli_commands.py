@@ -1,4 +1,4 @@
-"""The commands of `ding` beside its documented flags: what one does with a config, a trained folder, or an env."""
+"""The commands of `ding` for configs, run folders and envs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _CONFIG = click.Path(exists=True, dir_okay=False)
 @click.option("--exp-name", help="Instead of exp_name in the config.")
 @click.option("--train-iter", type=click.IntRange(1), help="The most training iterations.")
 @click.option("--env-step", type=click.IntRange(1), help="The most environment steps.")
-@click.option("--resume", is_flag=True, help="Go on from the newest state in the folder, if there is one.")
+@click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
 def train(config: str, seed: int, settings: tuple[str, ...], **options: Any) -> None:
-    """Train by a config file."""
+    """Train with a config file."""
     from ding.entry.training_command import train_config
 
     train_config(config, seed, settings, **options)

@@ -149,7 +149,7 @@ def _prepare(options: Options) -> None:
 
 
 def _commands(system: Mapping[str, Any], path: str) -> Iterator[str]:
-    """What to run where."""
+    """Yields the command for each machine."""
     from ding.config.utils import workers_of
     from ding.interaction.base.network import is_loopback
 
@@ -186,16 +186,16 @@ def _coordinate(options: Options) -> None:
 
 
 class _NoWorkers:
-    """The workers are started elsewhere; see `WorkerPool`."""
+    """Stands for workers that are started elsewhere; see `WorkerPool`."""
 
     def start(self) -> None:
         """Nothing."""
 
     def supervise(self, coordinator: Any) -> None:
-        """Nothing: the connections tell of workers that are lost."""
+        """Nothing: connections report lost workers."""
 
     def close(self) -> None:
-        """Nothing: workers end by themselves when their coordinator stays away."""
+        """Nothing: workers exit when their coordinator is gone."""
 
 
 def _learn(options: Options) -> None:
@@ -214,11 +214,11 @@ def _aggregate(options: Options) -> None:
 
 
 def _serve(launch: Callable[[], DistWorker]) -> None:
-    """Be a worker until its coordinator stays away, or a signal ends this process."""
+    """Run a worker until its coordinator is gone or a signal ends this process."""
     with guard_training(None), launch() as worker:
-        click.echo(f"{worker.name} takes tasks at port {worker.port}.")
+        click.echo(f"{worker.name} accepts tasks at port {worker.port}.")
         worker.wait()
-        click.echo(f"{worker.name} ends: its coordinator has gone.")
+        click.echo(f"{worker.name} ends: its coordinator is gone.")
 
 
 def _spawn(options: Options) -> None:

@@ -1,4 +1,4 @@
-"""Learning curves of one or many trainings: grouped by config, summed up over seeds, drawn."""
+"""Learning curves: group runs by config, aggregate over seeds, and draw."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ding.utils.file_helper import atomic_write
 
 Axis = Literal["env_step", "train_iter"]
 AXES: dict[str, str] = {"env_step": "env steps", "train_iter": "training iterations"}
-# What two runs of one experiment may differ in.
+# Keys that may differ between the runs of a group.
 _OWN_KEYS = {"seed", "exp_name"}
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
@@ -26,14 +26,14 @@ _GRID = 200
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The evaluations of trainings that differ in their seeds only.
+    """The values of runs that differ only in their seeds.
 
     Attributes:
-        label: what tells the group from the others.
-        runs: of each training, its axis [n] and the mean returns of its evaluations [n].
-        x: where the statistics are taken, [points], within what all runs have reached.
-        iqm: interquartile mean of the runs, [points]; with fewer than four runs this is their mean.
-        low, high: ends of the 95 % bootstrap interval of `iqm`, [points]; equal to it for a single run.
+        label: the name of the group.
+        runs: for each run, the x axis [n] and the values [n], such as the mean returns of its evaluations.
+        x: the points of the statistics, [points].
+        iqm: the interquartile mean of the runs, [points]; the mean if there are fewer than four runs.
+        low, high: the 95 % bootstrap interval of `iqm`, [points]; equal to it for a single run.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Curve:
 
 
 def interquartile_mean(values: np.ndarray) -> np.ndarray:
-    """The mean of the middle half of `values` [runs, ...], over the first axis (Agarwal et al. 2021, arXiv:2108.13264).
+    """Returns the mean of the middle half of `values` [runs, ...] over the first axis (arXiv:2108.13264).
 
     A quarter of the runs, rounded down, is left out at each end.
 
@@ -60,7 +60,7 @@ def interquartile_mean(values: np.ndarray) -> np.ndarray:
 
 
 def bootstrap_interval(values: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """The 95 % percentile bootstrap interval of the interquartile mean of `values` [runs, points], by drawing runs."""
+    """Returns the 95 % bootstrap interval over runs of the interquartile mean of `values` [runs, points]."""
     if len(values) == 1:
         return values[0], values[0]
     rng = np.random.default_rng(seed)
@@ -116,7 +116,7 @@ def _run_folders(paths: Sequence[Path]) -> list[RunFolder]:
 
 
 def _labels(groups: list[list[RunFolder]]) -> list[str]:
-    """What the names of a group's folders have in common; numbered where that is not enough to tell them apart."""
+    """Returns the common part of the names of each group's folders, numbered if it is not unique."""
     names = []
     for group in groups:
         common = os.path.commonprefix([os.path.normpath(folder.path) for folder in group])
@@ -141,9 +141,9 @@ def _curve(label: str, folders: list[RunFolder], axis: Axis, metric: str | None)
 
 
 def summarize(label: str, runs: Sequence[tuple[Any, Any]]) -> Curve:
-    """The curve of several runs, each given as its axis [n] and its mean returns [n].
+    """Returns the curve of several runs, given as x axis [n] and values [n].
 
-    Runs end where they are solved: each keeps its last return, so that the curve does not lose its best runs.
+    After its end, a run keeps its last value: the best runs end first, when they are solved.
     """
     own = tuple((np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in runs)
     points = np.unique(np.concatenate([x for x, _ in own]))
@@ -160,13 +160,13 @@ def draw(
     title: str | None = None,
     metric: str | None = None,
 ) -> None:
-    """Draw the curves into `path`: `.png`, `.svg`, `.pdf`, or `.html`, a page with the plot and a table.
+    """Draw the curves to `path`: `.png`, `.svg`, `.pdf`, or `.html` (a page with the plot and a table).
 
     `metric` labels the y axis; None for the mean return.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: the suffix is another one.
+        ValueError: the suffix is not supported.
     """
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     if suffix not in (".png", ".svg", ".pdf", ".html"):
@@ -222,12 +222,12 @@ def _page(curves: Sequence[Curve], svg: str, axis: Axis, title: str | None, metr
 
 
 def _wording(metric: str | None) -> tuple[str, str]:
-    """What the values are called, and their format."""
+    """Returns the name of the values and their format."""
     return ("return", ".1f") if metric is None else (html.escape(metric), ".4g")
 
 
 def table(curves: Sequence[Curve], axis: Axis = "env_step", metric: str | None = None) -> str:
-    """The last and the best value of each group, as text."""
+    """Returns a text table of the last and the best value of each group."""
     from tabulate import tabulate
 
     _, form = _wording(metric)

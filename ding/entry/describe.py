@@ -1,4 +1,4 @@
-"""Where the values of a config come from, and whether an env keeps to the contract."""
+"""The origins of config values, and a check of envs against the contract."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ MAIN, CREATE, COMPILED = "main_config", "create_config", "compile_config"
 
 
 def origins(path: Path) -> dict[str, tuple[Any, str]]:
-    """Each value of a compiled config by its dotted path, with where it comes from.
+    """Returns the values of a compiled config by dotted path, each with its origin.
 
-    That is `main_config`, `create_config`, the name of the class whose default it is, or `compile_config` for what
-    follows from other values. Nothing is written.
+    The origin is `main_config`, `create_config`, the name of the class whose default it is, or `compile_config` for
+    values derived from others. Writes no files.
 
     Args:
-        path: of a config file; for one with a `system_config` those of the main section are told.
+        path: a config file; if it has a `system_config`, the values are those of the main section.
 
     Raises:
-        Exception: as compiling the config does.
+        Exception: the config cannot be compiled.
     """
     content = read_config_directly(str(path))
     if "system_config" in content:
@@ -81,7 +81,7 @@ def _types(create: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _defaults(create: EasyDict, compiled: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Class names with the leaves of their defaults, where they stand in the config."""
+    """Yields class names with the leaves of their defaults at their place in the config."""
     create = copy.deepcopy(create)
     empty = ConfigClasses(None, None, None, BaseLearner, None, InteractionSerialEvaluator, None, None, None)
     found = resolve_classes(empty, create, complete_create_config(create))
@@ -108,17 +108,17 @@ Check = tuple[str, Callable[[Any], Any]]
 
 
 def check_env(name: str) -> Iterator[tuple[str, str | None]]:
-    """Check an env against the contract of `BaseEnv`, one property after the other.
+    """Check an env against the contract of `BaseEnv`.
 
     Args:
-        name: `module:Class` of a `BaseEnv`, which is made with the config `{}`, or of a gymnasium env, which is made
-            without arguments; or the id of a gymnasium env.
+        name: `module:Class` of a `BaseEnv`, created with the config `{}`, or of a gymnasium env, created without
+            arguments; or the id of a gymnasium env.
 
     Yields:
-        what was checked, and what is wrong, None where nothing is.
+        The checked property and the problem, None if there is none.
 
     Raises:
-        ConfigError: there is no such env.
+        ConfigError: the env does not exist.
     """
     for what, check in _CHECKS:
         env = _make(name)
@@ -140,7 +140,7 @@ def _make(name: str) -> BaseEnv:
     if not colon or "/" in name or "-v" in attribute:
         try:
             env = GymnasiumEnv({"env_id": name})
-            env.observation_space  # noqa: B018  made here, for it is looked up only now
+            env.observation_space  # noqa: B018  creates the env, which reports an unknown id
             return env
         except Exception as e:
             raise ConfigError(f"there is no env {name!r}: {e}") from e
@@ -197,7 +197,7 @@ def _check_reset_again(env: Any) -> None:
 _CHECKS: tuple[Check, ...] = (
     ("the dtypes of the spaces", checks.check_space_dtype),
     ("the observation of reset() is in its space", checks.check_reset),
-    ("observations and rewards of step() are in their spaces; episodes end and tell their return", checks.check_step),
+    ("observations and rewards of step() are in their spaces; episodes end and report their return", checks.check_step),
     ("observations of one step after another share no memory", checks.check_obs_deepcopy),
     ("equal seeds and actions give equal episodes", _check_seed),
     ("reset() within an episode, and after close()", _check_reset_again),

@@ -1,4 +1,4 @@
-"""An expert beside a serial run: it plays, and the policy in training learns from its samples as well."""
+"""An expert for a serial run, whose samples the policy in training learns from, too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from easydict import EasyDict
 from ding.config.config import compile_config
 from ding.entry.application_entry import load_state
 from ding.entry.pipeline import read_pair, with_command_mode
-from ding.entry.run_state import put_states, told_states
+from ding.entry.run_state import gather_states, restore_states
 from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, closing, rank_seed
 from ding.policy.base_policy import create_policy
 from ding.utils.data.samples import Column, Kind, Samples, map_node
@@ -28,21 +28,21 @@ Label = Callable[[list[Any]], list[Any]]
 
 
 class Expert:
-    """Collects with the policy of another config, and keeps its samples in a buffer of its own.
+    """Collects with the policy of another config into its own buffer.
 
-    The expert acts, greedily where it explores epsilon-greedily; the policy in training makes the samples, so that
-    they are like its own. The state of the expert is the checkpoint `policy.collect.model_path` of its config or, if
-    that has none, of the config in training; a `model` needs none.
+    The expert acts, without epsilon-greedy exploration; the policy in training makes the samples, so that they have the
+    same keys as its own. The expert's weights are read from the checkpoint `policy.collect.model_path` of its config,
+    or if missing, of the config in training; a trained `model` needs no checkpoint.
 
     Args:
-        input_cfg: path of the expert's config file, or its pair of configs; neither is changed.
-        env_setting: `[env_fn, collector env configs, ...]` in place of the env of its config.
-        label: is applied to its samples.
-        whole_episodes: whether samples are made once their episode is over, so that n-step samples are complete.
+        input_cfg: the path of the expert's config file, or its pair of configs, which is not modified.
+        env_setting: `[env_fn, collector env configs, ...]` instead of the env of its config.
+        label: applied to its samples.
+        whole_episodes: whether to make samples only at the end of an episode, so that n-step samples are complete.
         seed: of `rng`.
 
     Attributes:
-        rng: for those who draw from both buffers.
+        rng: the random generator for draws from both buffers.
     """
 
     env: Any
@@ -67,13 +67,14 @@ class Expert:
         self.rng = np.random.default_rng(seed)
 
     def build(self, stack: ExitStack, run: SerialRun, buffer_size: int | None = None) -> None:
-        """Make the workers, which `stack` closes; `buffer_size` replaces that of the config in training.
+        """Build the workers, which `stack` closes, and add the expert to the state of the run.
 
-        The expert becomes a part of the state of the run.
+        Args:
+            buffer_size: the capacity of the buffer; None for that of the config in training.
 
         Raises:
-            ConfigError: nothing says what the expert has learned, or it does not fit the env.
-            FileNotFoundError: there is no such checkpoint.
+            ConfigError: the expert has no weights, or does not fit the env.
+            FileNotFoundError: the checkpoint does not exist.
         """
         main, create = self._pair
         env_fn = None if self._env_setting is None else self._env_setting[0]
@@ -107,17 +108,17 @@ class Expert:
         return {"policy": self._policy, "env": self.env, "collector": self.collector, "buffer": self.buffer}
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of all workers, which may share memory with them, and that of `rng`."""
-        states, reasons = told_states(self._parts())
+        """Returns the states of all workers, which may share memory with them, and of `rng`."""
+        states, reasons = gather_states(self._parts())
         return {"parts": states, "reasons": reasons, "rng": generator_state(self.rng)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Go on from what `state_dict` has told; returns why it is not exact, if it is not."""
+        """Restore a state; returns the reasons why that is not exact, if any."""
         set_generator_state(self.rng, state["rng"])
-        return [*state["reasons"], *put_states(self._parts(), state["parts"])]
+        return [*state["reasons"], *restore_states(self._parts(), state["parts"])]
 
     def _mode(self, run: SerialRun, policy: Any) -> Any:
-        """The collect mode of the policy in training, with the expert's actions."""
+        """Returns the collect mode of the policy in training with the expert's actions."""
         student, expert = run.policy.collect_mode, policy.collect_mode
         cfg: EasyDict = copy.deepcopy(run.cfg.policy)
         cfg.traj_len_inf = cfg.collect.traj_len_inf = self._whole_episodes
@@ -128,16 +129,16 @@ class Expert:
         return student._replace(forward=expert.forward, reset=expert.reset, get_attribute=get_attribute)
 
     def collect(self, run: SerialRun, n_sample: int | None = None) -> None:
-        """Put `n_sample` samples into the buffer; None for as many as the policy in training collects in a round."""
+        """Push `n_sample` samples to the buffer; None for as many as the policy in training collects per round."""
         samples = self.collector.collect(n_sample, run.learner.train_iter, policy_kwargs=self._settings)
         self.buffer.push(self._label(samples), cur_collector_envstep=run.envstep)
 
 
 def train_with_expert(run: SerialRun, expert: Expert, draw_expert_size: Callable[[int], int], max_iter: int) -> None:
-    """Train on up to `update_per_collect` batches from both buffers; fewer where one cannot give its share.
+    """Train on `update_per_collect` batches from both buffers; fewer if a buffer has too few samples.
 
     Args:
-        draw_expert_size: how many samples of a batch of the given size come from the expert.
+        draw_expert_size: returns the number of expert samples in a batch of the given size.
     """
     learner = run.learner
     batch_size = learner.policy.get_attribute("batch_size")
@@ -151,7 +152,7 @@ def train_with_expert(run: SerialRun, expert: Expert, draw_expert_size: Callable
 
 
 def train_on_shares(run: SerialRun, shares: Sequence[tuple[Any, int]]) -> bool:
-    """Train on one batch of so many samples of each buffer; False, without training, where one cannot give them."""
+    """Train on one batch with the given number of samples of each buffer; False if a buffer has too few samples."""
     learner = run.learner
     shares = [(buffer, size) for buffer, size in shares if size > 0]
     parts = [buffer.sample(size, learner.train_iter) for buffer, size in shares]
@@ -167,7 +168,7 @@ def train_on_shares(run: SerialRun, shares: Sequence[tuple[Any, int]]) -> bool:
 
 
 def _joined(parts: list[Any]) -> list[Any]:
-    """The samples of all parts, in columns where they are alike."""
+    """Returns the samples of all parts, in columns if they have the same layout."""
     if all(isinstance(part, Samples) for part in parts):
         joined = Samples.joined(parts)
         if joined is not None:
@@ -176,7 +177,7 @@ def _joined(parts: list[Any]) -> list[Any]:
 
 
 def mark(samples: list[Any], key: str, value: int) -> list[Any]:
-    """`samples`, changed in place, with the number `value` under `key`."""
+    """Set `key` of all samples to the number `value`, in place; returns `samples`."""
     if isinstance(samples, Samples) and samples.columns is not None:
         samples.set_column(key, Column(Kind.INT, np.full(len(samples), value, np.int64)))
         return samples
@@ -186,7 +187,7 @@ def mark(samples: list[Any], key: str, value: int) -> list[Any]:
 
 
 def with_reward(samples: list[Any], value: float) -> list[Any]:
-    """`samples`, changed in place, with the reward `value`, of the shape that it has."""
+    """Set the reward of all samples to `value`, in place, with the same shape; returns `samples`."""
     if isinstance(samples, Samples) and samples.columns is not None:
         rewards = samples.columns["reward"]
         samples.set_column("reward", map_node(lambda column: _filled(column, value), rewards))

@@ -1,4 +1,4 @@
-"""What the serial pipelines share: reading the configs, building the workers, the loop over rounds of collecting."""
+"""The loop of the serial pipelines: read the configs, build the workers, collect and train."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from ding.entry.workers import SerialRun, build_run, closing
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError, number
 
-# Learns from what a round collected; the last argument is `max_train_iter`.
+# Trains on the data of a round; the last argument is `max_train_iter`.
 Update = Callable[[SerialRun, list[Any], int], None]
-# Builds what a pipeline needs beside the workers of its run, to be closed with the stack.
+# Builds what a pipeline needs beside the workers of its run; the stack closes it.
 Prepare = Callable[[ExitStack, SerialRun], None]
 # Trains before the first round; the last argument is `max_train_iter`.
 Pretrain = Callable[[SerialRun, int], None]
@@ -49,15 +49,15 @@ def run_pipeline(
     pretrain: Pretrain | None = None,
     resume: bool = False,
 ) -> SerialRun:
-    """Evaluate when it is due, collect and `update`, until solved or out of budget; the workers are closed then.
+    """Evaluate when due, collect and `update`, until solved or out of budget; returns the run with closed workers.
 
-    A start that fails leaves no folder behind.
+    If the start fails, the run's folder is deleted.
 
     Args:
-        dynamic_seed: None leaves to the collector envs whether each episode has a new seed.
+        dynamic_seed: whether each episode has a new seed; None for the default of the collector envs.
         has_buffer: whether to build a replay buffer.
-        prepare, pretrain: None for nothing.
-        resume: go on from the newest state, see `serial_pipeline`.
+        prepare, pretrain: called before the first round, if not None.
+        resume: whether to resume from the newest state, see `serial_pipeline`.
     """
     check_limits(number(0), max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create = read_pair(input_cfg, env_setting)
@@ -87,10 +87,10 @@ def run_pipeline(
 
 
 def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple[Any, Any]:
-    """Deep copies of the two configs.
+    """Returns deep copies of the two configs.
 
     Raises:
-        ConfigError: neither of `create_config` and `env_setting` names an env.
+        ConfigError: neither `create_config` nor `env_setting` names an env.
         TypeError: `input_cfg` is neither a path nor a pair.
     """
     if isinstance(input_cfg, (str, os.PathLike)):
@@ -106,10 +106,10 @@ def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple
 
 
 def with_command_mode(create: Any) -> Any:
-    """`create`, changed in place: its policy type is that of a policy with a command mode.
+    """Set the policy type in `create` to a policy with a command mode, in place; returns `create`.
 
     Raises:
-        ConfigError: it names no policy type.
+        ConfigError: `create` has no policy type.
     """
     policy = create.get("policy") or {}
     if "type" not in policy:

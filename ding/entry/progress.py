@@ -1,4 +1,4 @@
-"""What a training run shows and leaves behind: a line on the terminal, one record per evaluation, the final result."""
+"""The output of a run: a live line, a table and a record per evaluation, and the result."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 UNLIMITED = int(1e10)
 
 
-# Says how trainings go, on standard error. `logging.getLogger("ding.progress").setLevel("WARNING")` makes it silent.
+# Writes progress to standard error; `logging.getLogger("ding.progress").setLevel("WARNING")` silences it.
 _logger = logging.getLogger("ding.progress")
 
 
 class _Lines(logging.Handler):
-    """Writes to what standard error is at the moment, above the live line of a training."""
+    """Writes to the current `sys.stderr`, above the live line."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)
@@ -48,17 +48,17 @@ def _prepare_logger() -> None:
         _logger.setLevel(logging.INFO)
 
 
-# Seconds from one update of a live line to the next, at least.
+# Minimum seconds between two updates of a live line.
 _REFRESH_S = 0.25
-# A serial run evaluates now and then, which stops the counts: its rates are means over so many seconds.
+# Seconds over which the rates of a serial run are averaged: evaluations interrupt the counts.
 _LONG_S = 30.0
 
 
 class _Report:
-    """What the terminal is told of a training: what runs, a row for each evaluation, the outcome.
+    """Prints what is trained, a table for each evaluation, and the outcome.
 
     Args:
-        enabled: whether it is told anything; one of several ranks tells.
+        enabled: whether to print; False on ranks other than 0.
     """
 
     def __init__(self, enabled: bool = True) -> None:
@@ -68,12 +68,12 @@ class _Report:
         _prepare_logger()
 
     def say(self, text: str) -> None:
-        """Write a line."""
+        """Print a line."""
         if self.enabled:
             _logger.info("%s", text)
 
     def begin(self, policy: str, env: str, seed: int, exp_name: str) -> None:
-        """Tell what is trained, and where its files are; a README there explains them."""
+        """Print what is trained and the folder of its files; write a README there."""
         self._start_s = time.perf_counter()
         if self.enabled:
             _write_readme(exp_name)
@@ -87,12 +87,12 @@ class _Report:
         mean_length: float | None = None,
         train: Mapping[str, float] | None = None,
     ) -> None:
-        """Show an evaluation as a table.
+        """Print an evaluation as a table.
 
         Args:
             train_iter: None for `-`.
             mean_length: the mean number of env steps of an episode; None to leave it out.
-            train: what the learner has logged, by name.
+            train: the averages of the learner by name.
         """
         if not math.isnan(mean_return):
             self.best = max(self.best, mean_return)
@@ -113,7 +113,7 @@ class _Report:
     def finish(
         self, stop: bool, goal: float, train_iter: int, env_steps: int, mean_return: float, exp_name: str
     ) -> None:
-        """Tell the outcome, and how to see the learning curve."""
+        """Print the outcome and the command that plots the learning curve."""
         seconds = time.perf_counter() - self._start_s
         has_goal = stop or goal < UNLIMITED
         self.say(
@@ -124,7 +124,7 @@ class _Report:
 
 
 def _table(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """A table of values by section and name; a value that is None is left out, and so is an empty section."""
+    """Returns a table of values by section and name, without None values and empty sections."""
     rows: list[tuple[str, str]] = []
     for section, values in sections.items():
         cells = [(f"   {name}", _cell(value)) for name, value in values.items() if value is not None]
@@ -140,19 +140,20 @@ def _cell(value: Any) -> str:
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
 
 
-# What a training, serial or parallel, leaves in its folder.
+# Written into the folder of every run.
 _README = """\
-This folder was written by a training.
+This folder contains a training run.
 
 | file | content |
 |---|---|
 | `total_config.py` | the whole configuration, defaults included; `ding train total_config.py` trains it again |
 | `formatted_total_config.py` | the same as `main_config` and `create_config` |
 | `eval.jsonl` | the learning curve: one line of JSON for each evaluation |
+| `metrics.jsonl`, `metrics/` | the scalars of the workers, in serial runs |
 | `result.json`, `result.pkl` | the outcome |
-| `ckpt/` | checkpoints: `ckpt_best`, `iteration_<n>`; `ckpt_interrupt`, `ckpt_exception` of a run that was broken off |
+| `ckpt/` | checkpoints: `ckpt_best`, `iteration_<n>`; `ckpt_interrupt`, `ckpt_exception` |
 | `log/` | text logs of the workers, and TensorBoard files: `tensorboard --logdir log` |
-| `git_log.txt`, `git_diff.txt` | the state of the project, where it is in git |
+| `git_log.txt`, `git_diff.txt` | the state of the project, if it is in git |
 
 In the folder above:
 
@@ -176,12 +177,11 @@ def _place(exp_name: str) -> str:
 class ProgressLine(_Report):
     """A live line with iterations, env steps, their rate, the last and the best return, and the time left.
 
-    It is shown if standard error is a terminal, and written again a few times per second at most; what `_Report` says
-    is shown everywhere.
+    The line is shown only if standard error is a terminal, and updated at most a few times per second.
 
     Args:
         max_env_step: the budget of env steps.
-        enabled: whether anything is shown.
+        enabled: whether to print anything.
         max_train_iter: the budget of iterations. Without any budget, no time left is shown.
     """
 
@@ -195,7 +195,7 @@ class ProgressLine(_Report):
         self._shown_s = -math.inf
 
     def advance(self, envstep: int, train_iter: int) -> None:
-        """Move to these totals."""
+        """Update the totals."""
         if self._bar is None:
             return
         self._counts = envstep, train_iter
@@ -211,7 +211,7 @@ class ProgressLine(_Report):
         mean_length: float | None = None,
         train: Mapping[str, float] | None = None,
     ) -> None:
-        """Show an evaluation, see `row`."""
+        """Print an evaluation, see `row`."""
         self.row(train_iter, env_steps, mean_return, mean_length, train)
         self._last = mean_return
         if self._bar is not None:
@@ -245,7 +245,7 @@ class ProgressLine(_Report):
         super().finish(stop, goal, train_iter, env_steps, mean_return, exp_name)
 
     def close(self) -> None:
-        """Show the last counts and leave the line. Idempotent."""
+        """Show the final counts and end the line. Idempotent."""
         if self._bar is not None:
             self._show(time.perf_counter())
             self._bar.close()
@@ -272,9 +272,9 @@ def _bar(**kwargs: Any) -> Any:
 
 
 class ParallelProgressLine(_Report):
-    """A live line: samples and updates per second, how old policies are, last and best return.
+    """A live line with samples and updates per second, the policy lag, and the last and best return.
 
-    It is shown where standard error is a terminal; what `_Report` tells, everywhere.
+    The line is shown only if standard error is a terminal.
     """
 
     def __init__(self) -> None:
@@ -283,7 +283,7 @@ class ParallelProgressLine(_Report):
         self._samples, self._updates = _Rate(), _Rate()
 
     def show(self, progress: Progress) -> None:
-        """Show how a run stands."""
+        """Show the progress of a run."""
         if self._bar is None:
             return
         now = time.perf_counter()
@@ -295,7 +295,7 @@ class ParallelProgressLine(_Report):
         )
 
     def close(self) -> None:
-        """Leave the line as it is. May be called any number of times."""
+        """End the line. Idempotent."""
         if self._bar is not None:
             self._bar.close()
 
@@ -305,14 +305,14 @@ def _shown(mean_return: float | None) -> str:
 
 
 class _Rate:
-    """How fast a count grows, over about the last `memory_s` seconds."""
+    """The rate of a count over about the last `memory_s` seconds."""
 
     def __init__(self, memory_s: float = 3.0) -> None:
         self._memory_s = memory_s
         self._seen: deque[tuple[float, int]] = deque()
 
     def at(self, now_s: float, count: int) -> float:
-        """The rate per second, once `count` is known for the time `now_s`."""
+        """Add the count at the time `now_s`; returns the rate per second."""
         self._seen.append((now_s, count))
         while len(self._seen) > 2 and now_s - self._seen[1][0] > self._memory_s:
             self._seen.popleft()
@@ -323,8 +323,8 @@ class _Rate:
 def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, evaluator: Any, info: Any) -> None:
     """Append one JSON line to `<exp_name>/eval.jsonl`.
 
-    Its keys: train_iter, env_step, seed, returns (one an episode), lengths (env steps of each episode) and seconds.
-    Lengths and seconds come from `evaluator.last_eval`; both are null for an evaluator that does not record it.
+    Its keys are `train_iter`, `env_step`, `seed`, `returns` and `lengths` of the episodes, and `seconds`. Lengths and
+    seconds come from `evaluator.last_eval`; both are null if the evaluator does not record it.
     """
     last = getattr(evaluator, "last_eval", None)
     record = {
@@ -345,11 +345,10 @@ def append_record(exp_name: str, record: Mapping[str, Any]) -> None:
 
 
 def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info: Any) -> None:
-    """Write the outcome of a run, in plain Python types, to `<exp_name>/result.json`, and pickled to `result.pkl`.
+    """Write the outcome of a run in plain Python types to `<exp_name>/result.json` and `result.pkl`.
 
     Args:
-        info: what the last evaluation returned; without one, `eval_value` is NaN (null in JSON) and `eval_value_raw`
-            empty.
+        info: the result of the last evaluation; if None, `eval_value` is NaN (null in JSON) and `eval_value_raw` empty.
     """
     returns = episode_returns(info)
     result: dict[str, Any] = {
@@ -369,12 +368,12 @@ def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info:
 
 
 def episode_returns(info: Any) -> list[Any]:
-    """The returns in what an evaluation returned, in plain Python types; [] where it has none."""
+    """Returns the episode returns of an evaluation in plain Python types; [] if there are none."""
     return list(_plain((info or {}).get("eval_episode_return", [])))
 
 
 def mean_return(info: Any) -> float:
-    """The mean of `episode_returns`, NaN without any."""
+    """Returns the mean of `episode_returns`, NaN if there are none."""
     returns = episode_returns(info)
     return float(np.mean(returns)) if returns else math.nan
 
@@ -386,10 +385,10 @@ def _plain(value: Any) -> Any:
 
 
 def check_limits(rule: Rule, **limits: Any) -> None:
-    """Refuse limits that `rule` does not accept.
+    """Check limits.
 
     Raises:
-        ConfigError: one is refused.
+        ConfigError: a limit does not satisfy `rule`.
     """
     for name, limit in limits.items():
         allowed = rule(limit)
@@ -398,7 +397,7 @@ def check_limits(rule: Rule, **limits: Any) -> None:
 
 
 def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -> None:
-    """Write the limits into the two configs, in place; the config's own count, too."""
+    """Write the limits into the two configs in place; a lower limit in a config stays."""
     learner = main.setdefault("policy", {}).setdefault("learn", {}).setdefault("learner", {})
     if max_train_iter < UNLIMITED:
         learner["train_iterations"] = int(min(max_train_iter, learner.get("train_iterations", max_train_iter)))

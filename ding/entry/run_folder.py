@@ -1,4 +1,4 @@
-"""The folder of an experiment, read by those who evaluate, record or plot it."""
+"""Reads the folder of a run."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ CONFIG, EVALUATIONS, BEST = "total_config.py", "eval.jsonl", "ckpt_best.pth.tar"
 METRICS = "metrics.jsonl"
 _POSITION = ("worker", "train_iter", "env_step", "step")
 Path = str | os.PathLike[str]
-# What the roles of a parallel training have in the sections of the main config, of types that a serial run has not.
+# Sections of the main config of a parallel run that a serial run does not have.
 _PARALLEL_SECTIONS = (("collect", "collector"), ("learn", "learner"), ("other", "commander"))
 
 
 class RunFolder:
-    """What a training has left in its folder.
+    """The folder of a run.
 
     Args:
-        path: the folder, `exp_name` of the training.
+        path: the folder, the run's `exp_name`.
 
     Raises:
-        FileNotFoundError: there is no such folder, or no training has written into it.
+        FileNotFoundError: the folder does not exist or contains no run.
 
     Attributes:
         path: the folder.
@@ -40,7 +40,7 @@ class RunFolder:
         self.path = os.fspath(path)
         config = os.path.join(self.path, CONFIG)
         if not os.path.isfile(config):
-            what = "holds no training" if os.path.isdir(self.path) else "does not exist"
+            what = "contains no training" if os.path.isdir(self.path) else "does not exist"
             raise FileNotFoundError(
                 f"the folder {self.path!r} {what}: {CONFIG} is missing; give the folder that a training has written, "
                 "its exp_name"
@@ -51,12 +51,12 @@ class RunFolder:
 
     @property
     def seed(self) -> int | None:
-        """The seed of the training, where the config has it."""
+        """The seed of the run, None if the config has none."""
         seed: int | None = self.compiled.get("seed")
         return seed
 
     def configs(self) -> tuple[EasyDict, EasyDict]:
-        """The pair `(main_config, create_config)` that compiles to the config of the training, in one process."""
+        """Returns the pair `(main_config, create_config)` that compiles to the config of the run, for one process."""
         compiled = copy.deepcopy(self.compiled)
         if self.is_parallel:
             for section, key in _PARALLEL_SECTIONS:
@@ -67,15 +67,15 @@ class RunFolder:
         return EasyDict(main), EasyDict(create)
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """The lines of `eval.jsonl`, in their order: `train_iter`, `env_step`, `returns`, ...
+        """Returns the lines of `eval.jsonl` in order: `train_iter`, `env_step`, `returns`, ...
 
         Raises:
-            ConfigError: a line before the last one is damaged. A last line that was cut off is left out.
+            ConfigError: a line other than the last is damaged; an incomplete last line is skipped.
         """
         return read_evaluations(self.path)
 
     def metric(self, name: str) -> list[tuple[dict[str, Any], float]]:
-        """The values of `<worker>/<name>` in `metrics.jsonl` with the records they are in; without those that are null.
+        """Returns the values of `<worker>/<name>` in `metrics.jsonl` with their records, without null values.
 
         Raises:
             ConfigError: see `evaluations`.
@@ -85,12 +85,12 @@ class RunFolder:
         return [(record, record[key]) for record in records if key not in _POSITION and record.get(key) is not None]
 
     def metric_names(self) -> set[str]:
-        """The names, `<worker>/<name>`, in `metrics.jsonl`."""
+        """Returns the names `<worker>/<name>` in `metrics.jsonl`."""
         records = read_records(self.path, METRICS)
         return {f"{record['worker']}/{key}" for record in records for key in record if key not in _POSITION}
 
     def checkpoints(self) -> dict[str, str]:
-        """Path by name of all checkpoints, the newest last."""
+        """Returns the paths of all checkpoints by name, the newest last."""
         folder = os.path.join(self.path, "ckpt")
         if not os.path.isdir(folder):
             return {}
@@ -99,10 +99,13 @@ class RunFolder:
         return {name: os.path.join(folder, name) for name in names}
 
     def checkpoint(self, name: str | None = None) -> str:
-        """The path of a checkpoint: `name`, with or without its suffix or a path; by default the best, else the newest.
+        """Returns the path of a checkpoint.
+
+        Args:
+            name: a name with or without suffix, an iteration, or a path; None for the best, else the newest.
 
         Raises:
-            FileNotFoundError: there is none, or none of that name.
+            FileNotFoundError: there is no such checkpoint.
         """
         there = self.checkpoints()
         if name is not None:
@@ -121,15 +124,15 @@ class RunFolder:
 
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:
-    """The lines of `eval.jsonl` in a folder, see `RunFolder.evaluations`; [] without that file."""
+    """Returns the lines of `eval.jsonl` in a folder, see `RunFolder.evaluations`; [] if missing."""
     return read_records(folder, EVALUATIONS)
 
 
 def read_records(folder: Path, file: str) -> list[dict[str, Any]]:
-    """The lines of a file of JSON lines in a folder; [] without that file.
+    """Returns the lines of a JSON lines file in a folder; [] if missing.
 
     Raises:
-        ConfigError: a line before the last one is damaged. A last line that was cut off is left out.
+        ConfigError: a line other than the last is damaged; an incomplete last line is skipped.
     """
     path = os.path.join(folder, file)
     if not os.path.isfile(path):
@@ -147,7 +150,7 @@ def read_records(folder: Path, file: str) -> list[dict[str, Any]]:
 
 
 def plain_tree(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of a config by their dotted paths; an empty section is a leaf.
+    """Returns the leaves of a config by dotted path; an empty section is a leaf.
 
     Example:
         >>> plain_tree({"policy": {"learn": {"batch_size": 64}, "model": {}}, "seed": 0})

@@ -1,4 +1,4 @@
-"""The state of a serial run: gathered from all that takes part in it, saved now and then, and gone on from."""
+"""The state of a serial run: collect it from all workers, save it periodically, and resume from it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from ding.worker.collector.base_serial_evaluator import as_plain
 FOLDER = "run_state"
 # The section `run_state` of the main config.
 DEFAULTS: dict[str, Any] = {
-    # Iterations, and seconds, from one state to the next; 0 for never.
+    # Iterations and seconds between two states; 0 for never.
     "every_iter": 0,
     "every_s": 300,
-    # How many states to keep.
+    # The number of states to keep.
     "keep": 2,
-    # Whether environments may be kept as pickles, which run code when they are read.
+    # Whether envs may be stored as pickles, which run code when they are loaded.
     "trust_pickle": False,
 }
 _RULES: dict[str, Rule] = {
@@ -44,7 +44,7 @@ _RULES: dict[str, Rule] = {
     "keep": integer(1),
     "trust_pickle": boolean,
 }
-# What a run may go on with other values of: budgets, the folder, and how it is gone on.
+# Keys whose values may differ when a run resumes: budgets, the folder, and how it resumes.
 _FREE = (
     "exp_name",
     "run_state",
@@ -62,14 +62,14 @@ _WORKERS = (
     *("policy", "learner", "collector_env", "evaluator_env", "collector", "evaluator", "buffer", "commander"),
     "writer",
 )
-# Of these nothing can be told in the middle of a round.
+# Parts without a state in the middle of a round.
 _IN_ROUND = ("collector_env", "evaluator_env", "collector", "expert")
 _COUNTERS = ("stop", "best_return", "idle_evaluations", "is_starved", "idle_rounds", "last_push_iter")
 _BEST = "ckpt_best.pth.tar"
 
 
 def run_state_settings(main: Mapping[str, Any]) -> EasyDict | None:
-    """The section `run_state` of a main config with its defaults; None where it is False: no states are saved.
+    """Returns the section `run_state` of a main config with its defaults; None if it is False and no states are saved.
 
     Raises:
         ConfigError: a key or a value is not allowed.
@@ -84,13 +84,13 @@ def run_state_settings(main: Mapping[str, Any]) -> EasyDict | None:
 
 
 class Start(NamedTuple):
-    """How a run begins.
+    """How a run starts.
 
     Attributes:
         settings: see `run_state_settings`.
-        renew: whether to take another folder where `exp_name` exists.
-        state: what to go on from, if there is anything.
-        lock: of the folder, which is locked before its state is read.
+        renew: whether to use another folder if `exp_name` exists.
+        state: the state to resume from, if any.
+        lock: the lock of the folder, acquired before its state is read.
     """
 
     settings: EasyDict | None
@@ -100,18 +100,18 @@ class Start(NamedTuple):
 
 
 def choose_start(main: Any, compile_main: Callable[[], EasyDict], resume: bool) -> Start:
-    """Look for a state to go on from, if `resume` or `policy.learn.resume_training` asks for it.
+    """Look for a state to resume from if `resume` or `policy.learn.resume_training` is set.
 
-    The latter with a `load_ckpt_before_run` goes on from that checkpoint. Where nothing is found, what an earlier run
-    has left in the folder is set aside.
+    `resume_training` with a `load_ckpt_before_run` resumes from that checkpoint instead. If there is no state, the
+    folder of an earlier run is renamed.
 
     Args:
-        main: the main config; no checkpoint is loaded when there is a state.
-        compile_main: compiles it, and writes nothing.
+        main: the main config; its `load_ckpt_before_run` is cleared if there is a state.
+        compile_main: compiles the main config without writing files.
 
     Raises:
-        StateError: there are states, and none can be read; or another process runs in the folder.
-        ConfigError: the newest is that of another config; the section `run_state` is wrong; or there are several ranks,
+        StateError: no state in the folder is readable, or another process uses the folder.
+        ConfigError: the state belongs to another config, the section `run_state` is wrong, or there are several ranks,
             whose state is not saved.
     """
     settings = run_state_settings(main)
@@ -121,7 +121,7 @@ def choose_start(main: Any, compile_main: Callable[[], EasyDict], resume: bool) 
         return Start(settings, renew=True, state=None)
     if resume and get_world_size() > 1:
         raise ConfigError(
-            "resume = True goes on with a single process only: the state of several ranks is not saved; load a "
+            "resume = True works with a single process only: the state of several ranks is not saved; load a "
             "checkpoint with policy.learn.resume_training = True and learn.learner.hook.load_ckpt_before_run"
         )
     if get_world_size() > 1 or (by_key and not resume and hook.get("load_ckpt_before_run")):
@@ -139,19 +139,19 @@ def choose_start(main: Any, compile_main: Callable[[], EasyDict], resume: bool) 
     if state is None:
         lock = None
         aside = set_aside(exp_name)
-        moved = f"; what was there is in {aside} now" if aside else ""
-        logging.getLogger("ding").warning("%s: no state to go on from, so it begins anew%s", exp_name, moved)
+        moved = f"; the former folder is renamed to {aside}" if aside else ""
+        logging.getLogger("ding").warning("%s: no state to resume from, so the run starts afresh%s", exp_name, moved)
     elif "load_ckpt_before_run" in hook:
         hook["load_ckpt_before_run"] = ""
     return Start(settings, renew=False, state=state, lock=lock)
 
 
 def _lock(exp_name: str) -> IO[bytes] | None:
-    """Keep other processes from running in the same folder: they would write over each other's states and results."""
+    """Lock the folder, so that no other process overwrites its states and results."""
     try:
         return hold_file(os.path.join(exp_name, FOLDER, "lock"))
     except BlockingIOError as e:
-        raise StateError(f"another process runs in {exp_name} ({e}); end it first, or choose another exp_name") from e
+        raise StateError(f"another process uses {exp_name} ({e}); end it first, or choose another exp_name") from e
 
 
 def _find(exp_name: str, cfg: EasyDict) -> dict[str, Any] | None:
@@ -165,7 +165,7 @@ def _find(exp_name: str, cfg: EasyDict) -> dict[str, Any] | None:
 
 
 def set_aside(exp_name: str) -> str:
-    """Give the folder of an earlier run another name, which is returned; "" where there is none."""
+    """Rename the folder of an earlier run; returns the new name, "" if there is no folder."""
     if not os.path.exists(os.path.join(exp_name, "total_config.py")):
         return ""
     aside = f"{exp_name}_{time.strftime('%y%m%d_%H%M%S')}"
@@ -177,20 +177,20 @@ def set_aside(exp_name: str) -> str:
 
 
 class RunStates:
-    """Saves states of one run, and puts back what it goes on from.
+    """Saves the states of a run and restores the state that it resumes from.
 
     Args:
-        start: how the run begins.
-        cfg: the compiled config; a state tells of it.
+        start: how the run starts.
+        cfg: the compiled config, which is stored in the states.
 
     Attributes:
-        is_resumed: whether there is a state to go on from, or to have gone on from.
-        inexact: why the run is no longer exact; empty if it is.
+        is_resumed: whether the run resumes from a state.
+        inexact: the reasons why the run is not exactly reproducible after resuming; empty if it is.
     """
 
     def __init__(self, start: Start, cfg: EasyDict) -> None:
         settings = start.settings
-        # Ranks would have to save at the same moment.
+        # Several ranks would have to save at the same time.
         self._settings = None if get_world_size() > 1 else settings
         self._cfg = cfg
         self._flat = flat_config(cfg)
@@ -210,19 +210,19 @@ class RunStates:
         return self._settings is not None
 
     def close(self) -> None:
-        """Let other processes run in the folder."""
+        """Release the lock of the folder."""
         if self._lock is not None:
             self._lock.close()
 
     def enable(self, env: Any) -> None:
-        """Have an env manager that is not launched yet keep what its state needs."""
+        """Have an env manager record what its state needs; call it before the launch."""
         if self._settings is not None and hasattr(env, "enable_states"):
             env.enable_states(self._settings.trust_pickle)
 
     # ---- saving
 
     def checkpoint(self, run: Any) -> None:
-        """To be called between two rounds, where nothing is under way: save if it is time to, leave if a signal came.
+        """Save a state if due, and exit if a signal was received; call it between two rounds.
 
         Raises:
             SystemExit: a signal was received.
@@ -244,7 +244,7 @@ class RunStates:
         return bool(by_iter or by_time)
 
     def save(self, run: Any, reason: str) -> None:
-        """Save a state; one that cannot be saved is logged, and does not end the run."""
+        """Save a state; a failure is logged and does not end the run."""
         if self._settings is None:
             return
         begin_s = time.monotonic()
@@ -266,10 +266,10 @@ class RunStates:
 
     @contextlib.contextmanager
     def guard(self, run: Any) -> Iterator[None]:
-        """Save a state when the block ends by an exception, and there is none to go on from.
+        """Save a state if the block raises an exception and no state exists.
 
-        What breaks off in the middle of a round cannot go on exactly: such a state has no envs and no unfinished
-        episodes, and says so.
+        A run that ends in the middle of a round cannot resume exactly: the state has no envs and no unfinished
+        episodes, and records that.
         """
         try:
             yield
@@ -284,12 +284,12 @@ class RunStates:
         except FloatingPointError as e:
             self._logger.error("%s: the state of the run is not saved: %s", self._cfg.exp_name, e)
             return
-        self._note_inexact(["an exception broke the run off in the middle of a round"], logging.INFO)
+        self._note_inexact(["an exception ended the run in the middle of a round"], logging.INFO)
         self._left_out = _IN_ROUND
         self.save(run, "exception")
 
     def _gather(self, run: Any) -> dict[str, Any]:
-        parts, reasons = told_states({k: v for k, v in _parts(run).items() if k not in self._left_out})
+        parts, reasons = gather_states({k: v for k, v in _parts(run).items() if k not in self._left_out})
         self._note_inexact(reasons, logging.INFO)
         path = os.path.join(self._cfg.exp_name, "eval.jsonl")
         return {
@@ -321,19 +321,19 @@ class RunStates:
         for reason in reasons:
             if reason not in self.inexact:
                 self.inexact.append(reason)
-                text = "%s: the run does not go on exactly as it would have done: %s"
+                text = "%s: the run does not resume exactly: %s"
                 self._logger.log(level, text, self._cfg.exp_name, reason)
 
-    # ---- the best checkpoint, which is that of the state again when the run goes on
+    # ---- the best checkpoint, which is restored with the state
 
     def _best_path(self) -> str:
         return os.path.join(self._cfg.exp_name, "ckpt", _BEST)
 
     def _keep_best(self) -> str:
-        """Have the state folder refer to the best checkpoint, too: that file is replaced, never changed.
+        """Link the best checkpoint into the state folder; the file itself is never modified, only replaced.
 
         Returns:
-            its name there, "" where there is none yet.
+            Its name in the state folder, "" if there is no best checkpoint.
         """
         if not os.path.exists(self._best_path()):
             return ""
@@ -358,26 +358,26 @@ class RunStates:
             if name.startswith("best_") and name not in needed:
                 os.remove(os.path.join(self._folder.path, name))
 
-    # ---- going on
+    # ---- resuming
 
     def load(self, run: Any) -> None:
-        """Put the state that was found into `run`, which was built of the same config; does nothing without one.
+        """Restore the state, if any, into `run`, which was built from the same config.
 
         Raises:
-            StateError: the state tells of other parts than the run has.
+            StateError: the state has parts that the run does not have.
         """
         if self._state is None:
             return
         state, self._state = self._state, None
-        own, told = _parts(run), state["parts"]
-        if missing := sorted(told.keys() - own.keys()):
+        own, saved = _parts(run), state["parts"]
+        if missing := sorted(saved.keys() - own.keys()):
             raise StateError(
-                f"the state in {self._folder.path} tells of {', '.join(missing)}, which this run has not; call the "
+                f"the state in {self._folder.path} has {', '.join(missing)}, which this run does not have; call the "
                 "pipeline that saved it"
             )
         self._note_inexact(state["inexact"])
-        self._note_inexact(put_states(own, told))
-        if "collector" not in told and run.collector is not None:
+        self._note_inexact(restore_states(own, saved))
+        if "collector" not in saved and run.collector is not None:
             run.collector.envstep = state["env_step"]
         for name, value in state["counters"].items():
             setattr(run, name, value)
@@ -387,7 +387,7 @@ class RunStates:
         self._put_best_back(state["best"])
         self._last_s, self._last_iter = time.monotonic(), run.learner.train_iter
         self._logger.info(
-            "%s: goes on at iteration %d, env step %d", self._cfg.exp_name, run.learner.train_iter, run.envstep
+            "%s: resumes at iteration %d, env step %d", self._cfg.exp_name, run.learner.train_iter, run.envstep
         )
         load_global_generators_state(state["generators"])
 
@@ -411,25 +411,23 @@ class RunStates:
             os.replace(f"{path}.new", path)
 
 
-def told_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The states of `parts`, by name, and a sentence for each of them that tells none.
+def gather_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the states of `parts` by name, and a message for each part without a state.
 
-    They may share memory with the parts: they are to be written before these go on.
+    The states may share memory with the parts: write them before the parts continue.
     """
     states, reasons = {}, []
     for name, part in parts.items():
-        tell = getattr(part, "live_state", None) or getattr(part, "state_dict", None)
-        if tell is None:
+        state_of = getattr(part, "live_state", None) or getattr(part, "state_dict", None)
+        if state_of is None:
             reasons.append(f"{name}: {type(part).__name__} has no state_dict")
         else:
-            states[name] = tell()
+            states[name] = state_of()
     return states, reasons
 
 
-def put_states(parts: Mapping[str, Any], states: Mapping[str, Any]) -> list[str]:
-    """Put states of `told_states` into `parts`, in their order; returns why these do not go on exactly, if they do
-    not.
-    """
+def restore_states(parts: Mapping[str, Any], states: Mapping[str, Any]) -> list[str]:
+    """Restore states of `gather_states` into `parts` in order; returns the reasons why that is not exact, if any."""
     reasons = []
     for name, part in parts.items():
         if name in states:
@@ -438,13 +436,13 @@ def put_states(parts: Mapping[str, Any], states: Mapping[str, Any]) -> list[str]
 
 
 def _parts(run: Any) -> dict[str, Any]:
-    """All that takes part in a run, by name, in the order in which states are put back."""
+    """Returns all parts of a run by name, in the order in which states are restored."""
     found = {name: getattr(run, name) for name in _WORKERS} | run.further_parts
     return {name: part for name, part in found.items() if part is not None}
 
 
 def mean_of(eval_info: Any) -> float | None:
-    """The mean return of an evaluation; None without one."""
+    """Returns the mean return of an evaluation; None if there are no returns."""
     returns = (eval_info or {}).get("eval_episode_return")
     return None if returns is None or not len(returns) else float(np.mean(returns))
 
@@ -453,7 +451,7 @@ def mean_of(eval_info: Any) -> float | None:
 
 
 def flat_config(cfg: Mapping[str, Any]) -> dict[str, str]:
-    """The values of a compiled config as text, by dotted key, without those that a run may go on with others of."""
+    """Returns the values of a compiled config as text by dotted key, without the keys that may differ."""
     leaves = plain_tree(cfg).items()
     return {key: _as_text(value) for key, value in leaves if key not in _FREE and not key.startswith(_FREE_SECTIONS)}
 
@@ -469,28 +467,30 @@ def _as_text(value: Any) -> str:
     return type(value).__qualname__ if " at 0x" in text else text
 
 
-def check_same_config(told: Mapping[str, str], own: Mapping[str, str], path: str) -> None:
-    """Refuse to go on with another config.
+def check_same_config(saved: Mapping[str, str], own: Mapping[str, str], path: str) -> None:
+    """Check that the config of a state is that of the run.
 
     Raises:
-        ConfigError: it names the keys that differ.
+        ConfigError: they differ; the message names the keys.
     """
-    keys = sorted(key for key in told.keys() | own.keys() if told.get(key) != own.get(key))
+    keys = sorted(key for key in saved.keys() | own.keys() if saved.get(key) != own.get(key))
     if keys:
-        shown = "; ".join(f"{key}: {told.get(key, 'missing')} then, {own.get(key, 'missing')} now" for key in keys[:10])
+        pairs = ((key, saved.get(key, "missing"), own.get(key, "missing")) for key in keys[:10])
+        shown = "; ".join(f"{key}: {then} then, {now} now" for key, then, now in pairs)
         more = f"; and {len(keys) - 10} more" if len(keys) > 10 else ""
         raise ConfigError(
-            f"the state in {path} is of another config: {shown}{more}; make them equal, or choose another exp_name to "
-            "begin anew. Budgets (stop_value, train_iterations, train_epoch, max_env_step, max_train_iter) may differ"
+            f"the state in {path} has another config: {shown}{more}; make them equal, or choose another exp_name to "
+            "start afresh. Budgets (stop_value, train_iterations, train_epoch, max_env_step, max_train_iter) may differ"
         )
 
 
 def show_states(exp_name: str) -> tuple[list[tuple[str, ...]], list[str]]:
-    """A row for each state of a run: file, time, reason, iteration, env steps, mean return, size, whether it is exact;
-    and what else there is to know of the newest.
+    """Returns a row for each state of a run, and notes on the newest state.
+
+    A row has file, time, reason, iteration, env steps, mean return, size, and whether the state is exact.
 
     Raises:
-        StateError: there is no state that can be read.
+        StateError: there is no readable state.
     """
     path = os.path.join(exp_name, FOLDER)
     states = list(StateFolder(path).states())

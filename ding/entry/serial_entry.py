@@ -1,4 +1,4 @@
-"""`serial_pipeline`: evaluate, collect, push, train in one process, until solved or out of budget."""
+"""`serial_pipeline`: off-policy training in one process."""
 
 from __future__ import annotations
 
@@ -26,37 +26,38 @@ def serial_pipeline(
 ) -> Policy:
     """Train an off-policy policy in this process and return it.
 
-    The experiment folder gets, beside configs, logs and checkpoints, `eval.jsonl` (one line per evaluation) and
-    `result.pkl` (the outcome). Envs, workers and files are closed however the run ends. SIGINT and SIGTERM save
-    `ckpt_interrupt` and exit with status 130; an exception saves `ckpt_exception` and passes on.
+    The run evaluates, collects, pushes and trains until it is solved or out of budget. The experiment folder contains
+    configs, logs, checkpoints, `eval.jsonl` (a line per evaluation), metrics and `result.pkl` (the outcome). Envs,
+    workers and files are closed however the run ends. SIGINT and SIGTERM save `ckpt_interrupt` and exit with status
+    130; an exception saves `ckpt_exception` and is re-raised.
 
-    Every five minutes, when a signal ends it and when it comes to its end, a run saves its whole state to `run_state`
-    there, as the section `run_state` of the main config says: `every_iter` and `every_s` (0 for never), `keep` states,
-    `trust_pickle`; False for no states. With `resume` a run goes on from the newest one as if it had never ended, bit
-    for bit on a CPU; a signal takes effect at the end of a round for that. An exception breaks off in the middle of a
-    round: the state before it stays; where there is none, one is saved that is not exact.
+    The run saves its complete state to the folder `run_state` every five minutes, on a signal, and at its end. The
+    section `run_state` of the main config configures that: `every_iter` and `every_s` (0 for never), `keep`,
+    `trust_pickle`; False for no states. With `resume`, a run continues from the newest state with the same results, bit
+    for bit on a CPU; a signal therefore takes effect at the end of a round. After an exception the last state stays; if
+    there is none, a state is saved that is not exact.
 
-    Inside a `DDPContext` all ranks call this together, with `policy.multi_gpu`. Each collects and trains with the
-    amounts of the config (`to_ddp_config` divides them); env steps count over all ranks. Rank 0 evaluates, and it alone
-    writes files.
+    Inside a `DDPContext` all ranks call this function together, with `policy.multi_gpu`. Each rank collects and trains
+    with the amounts in the config (`to_ddp_config` divides them); env steps are counted over all ranks. Only rank 0
+    evaluates and writes files.
 
     Args:
-        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
-        seed: of the package, the policy and the envs; evaluation envs, and ranks other than 0, get another one derived
-            from it. Two runs with one seed are equal on a CPU.
+        input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
+        seed: of the package, the policy and the envs; the seeds of evaluation envs and other ranks are derived from it.
+            Two runs with the same seed are equal on a CPU.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type.
-        model: the network, instead of the policy's default one.
-        max_train_iter: training stops exactly here.
-        max_env_step: no new round of collecting begins after this many env steps.
-        dynamic_seed: whether each collector env gets a new seed at each episode.
-        resume: go on from the newest state under `exp_name`. The config must be that of the state, but for budgets.
-            Where there is no state the run begins anew, and what an earlier run has left there is set aside.
+        model: the network; None for the policy's default.
+        max_train_iter: the exact number of iterations after which training stops.
+        max_env_step: the number of env steps after which no new round starts.
+        dynamic_seed: whether each collector env gets a new seed for each episode.
+        resume: whether to resume from the newest state in `exp_name`. The config must equal that of the state, except
+            for budgets. If there is no state, the run starts afresh and the folder of an earlier run is renamed.
 
     Raises:
-        ConfigError: the config contradicts itself or the state to go on from, or the model does not fit the env.
-        StateError: there are states to go on from, and none can be read; or another process runs in their folder.
-        RuntimeError: the replay buffer takes nothing of what is collected.
-        FloatingPointError: an env returned NaN, or a loss became NaN.
+        ConfigError: the config is inconsistent or differs from that of the state, or the model does not fit the env.
+        StateError: no state in the folder is readable, or another process uses the folder.
+        RuntimeError: the replay buffer accepts none of the collected data.
+        FloatingPointError: an observation, a reward or a loss is NaN.
     """
     return run_serial(input_cfg, seed, env_setting, model, max_train_iter, max_env_step, dynamic_seed, resume).policy
 
@@ -71,7 +72,7 @@ def run_serial(
     dynamic_seed: bool = True,
     resume: bool = False,
 ) -> SerialRun:
-    """`serial_pipeline`, returning the whole run: its config, outcome and (closed) workers."""
+    """`serial_pipeline`, but returns the run: its config, outcome and closed workers."""
     limits = max_train_iter, max_env_step
     return run_pipeline(_push_and_train, input_cfg, seed, env_setting, model, *limits, dynamic_seed, resume=resume)
 
@@ -82,7 +83,7 @@ def _push_and_train(run: SerialRun, data: list[Any], max_train_iter: int) -> Non
 
 
 def _update(run: SerialRun, max_train_iter: int) -> None:
-    """Train on up to `update_per_collect` batches; fewer when a rank's buffer has none yet, or at `max_train_iter`."""
+    """Train on `update_per_collect` batches; fewer if a rank's buffer has too few samples, or at `max_train_iter`."""
     learner, buffer = run.learner, run.buffer
     batch_size = learner.policy.get_attribute("batch_size")
     has_priority = learner.policy.get_attribute("priority")

@@ -1,4 +1,4 @@
-"""`serial_pipeline_bc`: imitate demonstrations, evaluate in envs."""
+"""`serial_pipeline_bc`: behavioural cloning."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def serial_pipeline_bc(
     env_setting: Sequence[Any] | None = None,
     resume: bool = False,
 ) -> tuple[Policy, bool]:
-    """Train a policy on demonstrations by supervision; returns it, and whether it stopped early.
+    """Train a policy on demonstrations by supervised learning; returns it, and whether it stopped early.
 
-    As `serial_pipeline_offline`, but an evaluation comes as soon as it is due, also within an epoch.
+    Like `serial_pipeline_offline`, but also evaluates within epochs.
 
     Args:
-        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
+        input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
         seed: of the package, the policy, the order of the data and the envs.
         data_path: the file of the demonstrations, of the type `policy.collect.data_type` ('naive' by default).
-        model: the network, instead of the policy's default one.
-        max_iter: training stops exactly here.
+        model: the network; None for the policy's default.
+        max_iter: the exact number of iterations after which training stops.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
             second is not used.
-        resume: go on from the newest state, see `serial_pipeline`.
+        resume: whether to resume from the newest state, see `serial_pipeline`.
 
     Raises:
-        ConfigError: the config contradicts itself, or the model does not fit the env.
-        FloatingPointError: a loss became NaN.
+        ConfigError: the config is inconsistent, or the model does not fit the env.
+        FloatingPointError: a loss is NaN.
     """
     main, create = read_pair(input_cfg, env_setting)
     main.setdefault("policy", {}).setdefault("collect", {})["data_path"] = os.fspath(data_path)
     run = run_offline((main, create), seed, env_setting, model, int(max_iter), True, resume)
-    return run.policy, run.stop or run.learner.train_iter >= max_iter
+    return run.policy, run.is_decided or run.learner.train_iter >= max_iter

@@ -29,28 +29,29 @@ def serial_pipeline_dqfd(
     max_env_step: int = UNLIMITED,
     resume: bool = False,
 ) -> Policy:
-    """Train with demonstrations as well (DQfD, https://arxiv.org/abs/1704.03732), and return the policy.
+    """Train a policy with the help of demonstrations (DQfD, https://arxiv.org/abs/1704.03732), and return it.
 
-    First the expert plays `policy.learn.expert_replay_buffer_size` samples (by default as many as the buffer takes),
-    and `policy.learn.per_train_iter_k` batches of them are trained on. Then, in each round, each sample of a batch is
-    one of the expert's with the probability `policy.collect.pho`, else one of the policy's own. Samples of the expert
-    have `is_expert` = 1, the others 0. Else as `serial_pipeline`.
+    First the expert collects `policy.learn.expert_replay_buffer_size` samples (by default the capacity of the buffer),
+    and the policy trains on `policy.learn.per_train_iter_k` batches of them. Then each sample of a batch comes from the
+    expert with probability `policy.collect.pho`, else from the policy itself. Samples of the expert have
+    `is_expert` = 1, the others 0. Otherwise like `serial_pipeline`.
 
     Args:
-        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
-        expert_cfg: the same of the expert. The checkpoint `policy.collect.model_path` of its config or, if that has
-            none, of the other one is what it has learned.
+        input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
+        expert_cfg: the same for the expert. Its weights are read from the checkpoint `policy.collect.model_path` of its
+            own config, or if missing, of `input_cfg`.
         seed: of the package, the policy and the envs.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type.
-        model: the network, instead of the policy's default one.
-        expert_model: the expert's network; it needs no checkpoint.
-        max_train_iter: training stops exactly here; iterations before the first round count.
-        max_env_step: no new round of collecting begins after this many env steps; those of the expert do not count.
-        resume: go on from the newest state, see `serial_pipeline`.
+        model: the network; None for the policy's default.
+        expert_model: the expert's trained network, which needs no checkpoint.
+        max_train_iter: the exact number of iterations, including those before the first round, after which training
+            stops.
+        max_env_step: the number of env steps after which no new round starts, without the steps of the expert.
+        resume: whether to resume from the newest state, see `serial_pipeline`.
 
     Raises:
-        ConfigError: a config contradicts itself, nothing says what the expert has learned, or the policy has no
-            `learn.per_train_iter_k` or `collect.pho`.
+        ConfigError: a config is inconsistent, the expert has no weights, or the policy has no `learn.per_train_iter_k`
+            or `collect.pho`.
     """
     own_seed = rank_seed(seed, get_rank())
     label = partial(mark, key="is_expert", value=1)

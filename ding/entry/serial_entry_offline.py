@@ -1,4 +1,4 @@
-"""`serial_pipeline_offline`: train on a data set, evaluate in envs."""
+"""`serial_pipeline_offline`: offline training on a data set."""
 
 from __future__ import annotations
 
@@ -35,30 +35,31 @@ def serial_pipeline_offline(
 ) -> tuple[Policy, bool]:
     """Train a policy on a data set for `policy.learn.train_epoch` epochs; returns it, and whether it stopped early.
 
-    The data set is that of `policy.collect.data_type` and `data_path`, see `ding.utils.data.create_dataset`. An
-    evaluation comes with the first epoch that ends `eval_freq` iterations after the last one, and at the end where
-    there was none. Training stops early at the stop value, or at `max_train_iter`. Files, signals, ranks and errors are
-    those of `serial_pipeline`; several ranks share `policy.learn.batch_size` and the data set.
+    `policy.collect.data_type` and `data_path` choose the data set, see `ding.utils.data.create_dataset`. An evaluation
+    follows the first epoch that ends at least `eval_freq` iterations after the last one; if there was none, it follows
+    the training. Training stops early at the stop value, when the patience is exhausted, or at `max_train_iter`. Files,
+    signals, ranks and errors are the same as in `serial_pipeline`; several ranks share `policy.learn.batch_size` and
+    the data set.
 
-    With `env.norm_obs.use_norm` and `env.norm_obs.offline_stats.use_offline_stats` the mean and the deviation of the
-    observations are written to `env.norm_obs.offline_stats`, for the env, and to checkpoints, for `eval`. A policy that
-    has `set_statistic` is given the `statistics` of the data set.
+    With `env.norm_obs.use_norm` and `env.norm_obs.offline_stats.use_offline_stats`, the mean and the deviation of the
+    observations are written to `env.norm_obs.offline_stats` for the env, and to checkpoints for `eval`. A policy with
+    `set_statistic` gets the `statistics` of the data set.
 
     Args:
-        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
+        input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
         seed: of the package, the policy, the order of the data and the envs.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
             second is not used.
-        model: the network, instead of the policy's default one.
-        max_train_iter: training stops exactly here.
-        resume: go on from the newest state, see `serial_pipeline`.
+        model: the network; None for the policy's default.
+        max_train_iter: the exact number of iterations after which training stops.
+        resume: whether to resume from the newest state, see `serial_pipeline`.
 
     Raises:
-        ConfigError: the config contradicts itself, or the model does not fit the env.
-        FloatingPointError: a loss became NaN.
+        ConfigError: the config is inconsistent, or the model does not fit the env.
+        FloatingPointError: a loss is NaN.
     """
     run = run_serial_offline(input_cfg, seed, env_setting, model, max_train_iter, resume)
-    return run.policy, run.stop or run.learner.train_iter >= max_train_iter
+    return run.policy, run.is_decided or run.learner.train_iter >= max_train_iter
 
 
 def run_serial_offline(
@@ -69,7 +70,7 @@ def run_serial_offline(
     max_train_iter: int = UNLIMITED,
     resume: bool = False,
 ) -> SerialRun:
-    """`serial_pipeline_offline`, returning the whole run: its config, outcome and (closed) workers."""
+    """`serial_pipeline_offline`, but returns the run: its config, outcome and closed workers."""
     pair = read_pair(input_cfg, env_setting)
     with_command_mode(pair[1])
     return run_offline(pair, seed, env_setting, model, max_train_iter, resume=resume)
@@ -84,12 +85,12 @@ def run_offline(
     evaluates_within_epochs: bool = False,
     resume: bool = False,
 ) -> SerialRun:
-    """Train on the data set that the configs name; the workers are closed then.
+    """Train on the data set of the configs; returns the run with closed workers.
 
     Args:
-        pair: the two configs, which are changed.
-        evaluates_within_epochs: evaluate as soon as it is due; else at the end of an epoch.
-        resume: go on from the newest state, see `serial_pipeline`.
+        pair: the two configs, which are modified.
+        evaluates_within_epochs: whether to evaluate as soon as it is due, not only at the end of an epoch.
+        resume: whether to resume from the newest state, see `serial_pipeline`.
     """
     main, create = pair
     env_fn = None if env_setting is None else env_setting[0]
@@ -103,7 +104,7 @@ def run_offline(
         check_ranks(cfg)
         warn_of_overruled_settings(main, cfg)
         if "train_epoch" not in cfg.policy.learn:
-            raise ConfigError("policy.learn.train_epoch is missing; set it to how often to go through the data set")
+            raise ConfigError("policy.learn.train_epoch is missing; set it to the number of epochs")
         cfg.policy.collect.setdefault("data_type", "naive")
         dataset = create_dataset(cfg)
         loader = _loader(dataset, cfg.policy.learn.batch_size, seed)
@@ -122,7 +123,7 @@ def run_offline(
 
 
 def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
-    """Batches as the data set gives them (a list of samples): policies put them together."""
+    """Returns a loader of batches as lists of samples, which policies collate."""
     if len(dataset) == 0:
         raise ConfigError("the data set of policy.collect.data_path is empty")
     ranks = get_world_size()
@@ -164,13 +165,13 @@ def _train(run: SerialRun, loader: DataLoader[Any], max_train_iter: int, evaluat
 
 
 class EpochBatches:
-    """The batches of each epoch in order; a policy with `end_epoch` is told of each end.
+    """The batches of each epoch in order; calls `end_epoch` of a policy that has it.
 
     Args:
-        number: of epochs.
+        number: the number of epochs.
 
     Attributes:
-        trained: batches of this epoch that are trained; whoever trains counts them.
+        trained: the number of batches of this epoch that have been trained on; the caller counts them.
     """
 
     def __init__(self, loader: DataLoader[Any], number: int, policy: Any) -> None:
@@ -182,7 +183,7 @@ class EpochBatches:
 
     @property
     def is_epoch_over(self) -> bool:
-        """Whether all batches of this epoch are trained."""
+        """Whether all batches of this epoch have been trained on."""
         return self.trained == len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
@@ -205,11 +206,11 @@ class EpochBatches:
         return state
 
     def state_dict(self) -> dict[str, Any]:
-        """Which batches are trained, and the random state that decides on the order of this epoch."""
+        """Returns the position in the epoch and the random state of its order."""
         return {"epoch": self._epoch, "trained": self.trained, "order": self._order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the first batch that is not trained; those before it are read once more."""
+        """Continue with the first batch that has not been trained on; reads the batches before it again."""
         self._epoch, self.trained = int(state["epoch"]), int(state["trained"])
         assert self._loader.generator is not None
         self._loader.generator.set_state(state["order"])

@@ -1,4 +1,4 @@
-"""`serial_pipeline_onpolicy`: evaluate, collect, train on what was collected, until solved or out of budget."""
+"""`serial_pipeline_onpolicy`: on-policy training in one process."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def serial_pipeline_onpolicy(
 ) -> Policy:
     """Train an on-policy policy in this process and return it; `serial_pipeline` without a buffer.
 
-    Each round hands all that was collected to the policy once, which may take any number of optimizer steps on it, and
-    `train_iter` grows by their number: an evaluation comes with the first round `eval_freq` iterations after the last
-    one. Files, signals, ranks and errors are those of `serial_pipeline`.
+    Each round passes the collected data to the policy once. The policy may take several optimizer steps; `train_iter`
+    increases by their number. An evaluation precedes the first round that starts at least `eval_freq` iterations after
+    the last one. Files, signals, ranks and errors are the same as in `serial_pipeline`.
 
     Args:
-        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
-        seed: of the package, the policy and the envs; evaluation envs, and ranks other than 0, get another one derived
-            from it. Two runs with one seed are equal on a CPU.
+        input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
+        seed: of the package, the policy and the envs; the seeds of evaluation envs and other ranks are derived from it.
+            Two runs with the same seed are equal on a CPU.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type.
-        model: the network, instead of the policy's default one.
-        max_train_iter: no new round begins after this many iterations.
-        max_env_step: no new round begins after this many env steps.
-        resume: go on from the newest state, see `serial_pipeline`.
+        model: the network; None for the policy's default.
+        max_train_iter: the number of iterations after which no new round starts.
+        max_env_step: the number of env steps after which no new round starts.
+        resume: whether to resume from the newest state, see `serial_pipeline`.
 
     Raises:
-        ConfigError: the config contradicts itself, or the model does not fit the env.
-        FloatingPointError: an env returned NaN, or a loss became NaN.
+        ConfigError: the config is inconsistent, or the model does not fit the env.
+        FloatingPointError: an observation, a reward or a loss is NaN.
     """
     return run_serial_onpolicy(input_cfg, seed, env_setting, model, max_train_iter, max_env_step, resume).policy
 
@@ -54,7 +54,7 @@ def run_serial_onpolicy(
     max_env_step: int = UNLIMITED,
     resume: bool = False,
 ) -> SerialRun:
-    """`serial_pipeline_onpolicy`, returning the whole run: its config, outcome and (closed) workers."""
+    """`serial_pipeline_onpolicy`, but returns the run: its config, outcome and closed workers."""
     limits = max_train_iter, max_env_step
     return run_pipeline(_update, input_cfg, seed, env_setting, model, *limits, has_buffer=False, resume=resume)
 

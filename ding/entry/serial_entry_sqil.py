@@ -26,26 +26,26 @@ def serial_pipeline_sqil(
     max_env_step: int = UNLIMITED,
     resume: bool = False,
 ) -> Policy:
-    """Imitate an expert with an off-policy policy (SQIL, https://arxiv.org/abs/1905.11108), and return it.
+    """Train an off-policy policy to imitate an expert (SQIL, https://arxiv.org/abs/1905.11108), and return it.
 
-    The reward of the expert's steps is 1 and that of the policy's own 0; the env's is for evaluations only. In each
-    round both collect, and half of each batch comes from each. Else as `serial_pipeline`.
+    The expert's steps have the reward 1, the policy's steps 0; the reward of the env only counts in evaluations. Both
+    collect in each round, and each batch consists of equal parts. Otherwise like `serial_pipeline`.
 
     Args:
-        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
-        expert_cfg: the same of the expert. The checkpoint `policy.collect.model_path` of its config or, if that has
-            none, of the other one is what it has learned.
+        input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
+        expert_cfg: the same for the expert. Its weights are read from the checkpoint `policy.collect.model_path` of its
+            own config, or if missing, of `input_cfg`.
         seed: of the package, the policy and the envs.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type.
-        model: the network, instead of the policy's default one.
-        expert_model: the expert's network; it needs no checkpoint.
-        max_train_iter: training stops exactly here.
-        max_env_step: no new round of collecting begins after this many env steps; those of the expert do not count.
-        resume: go on from the newest state, see `serial_pipeline`.
+        model: the network; None for the policy's default.
+        expert_model: the expert's trained network, which needs no checkpoint.
+        max_train_iter: the exact number of iterations after which training stops.
+        max_env_step: the number of env steps after which no new round starts, without the steps of the expert.
+        resume: whether to resume from the newest state, see `serial_pipeline`.
 
     Raises:
-        ConfigError: a config contradicts itself, nothing says what the expert has learned, or `policy.nstep` is more
-            than 1: samples of several steps have rewards of the env in them.
+        ConfigError: a config is inconsistent, the expert has no weights, or `policy.nstep` is above 1: samples of
+            several steps contain rewards of the env.
     """
     expert = Expert(expert_cfg, env_setting, expert_model, lambda samples: with_reward(samples, 1))
 

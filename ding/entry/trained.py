@@ -1,4 +1,4 @@
-"""A trained policy by itself: what it does in an observation, and how it looks when it plays."""
+"""Use a trained policy: act, evaluate, and record videos."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS
 
 
 class TrainedPolicy:
-    """A policy of a training, as it acts in evaluations: greedily, and with a memory of the episode where it has one.
+    """A trained policy that acts as in evaluations: greedily, and with the hidden state of a recurrent policy.
 
-    Made by `load_policy`. Use it as a context manager, or call `close`, where `make_env` was called.
+    Created by `load_policy`. If you call `make_env`, use it as a context manager or call `close`.
     """
 
     def __init__(self, cfg: Any, policy: Any, statistics: Any) -> None:
@@ -36,23 +36,23 @@ class TrainedPolicy:
         self._actor.reset()
 
     def predict(self, obs: Any) -> Any:
-        """The action in one observation.
+        """Returns the action for one observation.
 
         Args:
-            obs: as the env of the training returns it, wrappers included: an array, or a dict of arrays.
+            obs: an observation of the training's env, wrappers included: an array or a dict of arrays.
 
         Returns:
-            the action as the env takes it: an array, a dict or a tuple of arrays.
+            The action for the env: an array, or a dict or tuple of arrays.
         """
         _, actions = self._actor.act(Batch.copied([0], [obs]), {})
         return actions[0]
 
     def reset(self) -> None:
-        """Begin a new episode: a recurrent policy forgets the last one."""
+        """Start a new episode: reset the hidden state of a recurrent policy."""
         self._actor.reset([0])
 
     def make_env(self, seed: int = 0) -> Any:
-        """A manager of one evaluation env, launched, that normalizes as the training did; closed with the policy."""
+        """Returns a launched manager of one evaluation env, normalized as in the training; `close` closes it."""
         cfg = copy.deepcopy(self.cfg)
         cfg.seed = seed
         cfg.env.evaluator_env_num = 1
@@ -73,15 +73,15 @@ class TrainedPolicy:
 
 
 def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0) -> TrainedPolicy:
-    """The policy of a training, to act with.
+    """Load the policy of a run.
 
     Args:
-        exp: the folder of the training.
-        checkpoint: which one, see `RunFolder.checkpoint`; by default the best.
-        seed: of what a policy draws at random.
+        exp: the folder of the run.
+        checkpoint: see `RunFolder.checkpoint`; by default the best.
+        seed: of the package.
 
     Raises:
-        FileNotFoundError: there is no training in the folder, or no such checkpoint.
+        FileNotFoundError: the folder contains no run, or the checkpoint does not exist.
 
     Example:
         >>> policy = load_policy("cartpole_dqn_seed0")  # doctest: +SKIP
@@ -100,11 +100,11 @@ def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0) -> Trai
 def evaluate_run(
     exp: Path, n_episode: int | None = None, checkpoint: str | None = None, seed: int | None = None
 ) -> EvalRecord:
-    """Evaluate a training's policy; see `load_policy`.
+    """Evaluate the policy of a run; see `load_policy`.
 
     Args:
-        n_episode: the number of episodes; by default that of the training's evaluations.
-        seed: of the envs; by default that of the training, which gives the episodes that its evaluations played.
+        n_episode: the number of episodes; by default as in the run's evaluations.
+        seed: of the envs; by default the seed of the run, which replays the episodes of its evaluations.
     """
     folder = RunFolder(exp)
     path = folder.checkpoint(checkpoint)
@@ -115,18 +115,18 @@ def evaluate_run(
 def record(
     exp: Path, out: Path | None = None, n_episode: int = 1, checkpoint: str | None = None, seed: int | None = None
 ) -> tuple[list[str], EvalRecord]:
-    """Record episodes of a training's policy as videos; see `evaluate_run`.
+    """Record videos of the policy of a run; see `evaluate_run`.
 
     Args:
-        out: the file, `.mp4` or `.gif`, by default `video.mp4` in the folder of the training; with several episodes
-            they are numbered.
+        out: the file, `.mp4` or `.gif`; by default `video.mp4` in the folder of the run. The files of several episodes
+            are numbered.
 
     Returns:
-        the files, and what the episodes reached.
+        The files and the record of the episodes.
 
     Raises:
-        ValueError: `out` has another suffix.
-        ImportError: a package that draws or encodes is not installed.
+        ValueError: the suffix of `out` is not supported.
+        ImportError: a package for rendering or encoding is not installed.
     """
     target = os.path.join(os.fspath(exp), "video.mp4") if out is None else os.fspath(out)
     stem, suffix = os.path.splitext(target)
@@ -135,7 +135,7 @@ def record(
     folder = RunFolder(exp)
     seed = (folder.seed or 0) if seed is None else seed
     main, create = folder.configs()
-    main.env.evaluator_env_num = 1  # one after the other, so that the videos are in order
+    main.env.evaluator_env_num = 1  # one env, so that the videos are in order
     main.env.n_evaluator_episode = n_episode
     path = folder.checkpoint(checkpoint)
     with tempfile.TemporaryDirectory() as videos:
@@ -155,5 +155,5 @@ def _to_gif(source: str, file: str) -> None:
     from moviepy import VideoFileClip
 
     with warnings.catch_warnings(), VideoFileClip(source) as clip:
-        warnings.simplefilter("ignore", ResourceWarning)  # it leaves pipes of its encoder to the garbage collector
+        warnings.simplefilter("ignore", ResourceWarning)  # the encoder does not close its pipes
         clip.write_gif(file, logger=None)

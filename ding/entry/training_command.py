@@ -1,4 +1,4 @@
-"""`ding train`: a config file, some values of it changed, and the pipeline that fits."""
+"""`ding train`: read a config file, change values, and call the pipeline that fits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ding.config.read import read_config, read_config_directly, read_config_with_system
 from ding.utils.config_helper import ConfigError
 
-# Policies that learn from a data set alone.
+# Policies that learn only from a data set.
 _OFFLINE = ("cql", "discrete_cql", "td3_bc", "iql")
 
 
@@ -24,16 +24,16 @@ def train_config(
     env_step: int | None = None,
     resume: bool = False,
 ) -> None:
-    """Train as a config file says.
+    """Train with a config file.
 
     Args:
-        settings: `key=value`, values of the main config.
+        settings: `key=value`, changes to the main config.
         mode: the pipeline, `serial`, `serial_onpolicy`, `serial_offline` or `parallel`; None for the one that the
             config needs.
-        resume: go on from the newest state in the folder, if there is one.
+        resume: whether to resume from the newest state in the folder, if any.
 
     Raises:
-        ConfigError: a setting is none; else as the pipeline does.
+        ConfigError: a setting is malformed, or the pipeline refuses the config.
     """
     import ding.entry
 
@@ -54,10 +54,10 @@ def train_config(
 
 
 def pipeline_of(path: str) -> str:
-    """The pipeline that the config in the file needs: with a `system_config` it is `parallel`.
+    """Returns the name of the pipeline that a config file needs; `parallel` if it has a `system_config`.
 
     Raises:
-        KeyError: its policy is not registered.
+        KeyError: the policy is not registered.
     """
     if "system_config" in read_config_directly(path):
         return "parallel"
@@ -73,10 +73,10 @@ def pipeline_of(path: str) -> str:
 
 
 def change(cfg: Any, setting: str) -> None:
-    """Set one value, `policy.learn.batch_size=128`, in place; the value is a Python literal, else a string.
+    """Set one value in place, as in `policy.learn.batch_size=128`; the value is a Python literal, else a string.
 
     Raises:
-        ConfigError: it is no such setting, or goes through a value that is no section.
+        ConfigError: the setting is malformed, or a part of its path is not a section.
     """
     key, equals, text = setting.partition("=")
     names = key.strip().split(".")
@@ -89,5 +89,5 @@ def change(cfg: Any, setting: str) -> None:
     for depth, name in enumerate(names[:-1], 1):
         cfg = cfg.setdefault(name, {})
         if not hasattr(cfg, "setdefault"):
-            raise ConfigError(f"--set {setting!r} is not allowed: {'.'.join(names[:depth])} is {cfg!r}, no section")
+            raise ConfigError(f"--set {setting!r} is not allowed: {'.'.join(names[:depth])} is {cfg!r}, not a section")
     cfg[names[-1]] = value

@@ -1,4 +1,4 @@
-"""Helpers of the entries: collecting with a random policy, marks on transitions, and the accuracy of labels."""
+"""Helpers of the pipelines: random collection, marks on transitions, and an accuracy metric."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def random_collect(
 ) -> None:
     """Fill `replay_buffer` with `policy_cfg.random_collect_size` samples (or episodes) before training.
 
-    A random policy acts, or the policy itself with `policy_cfg.transition_with_policy_data`. The steps count in
-    `collector.envstep`; the collector has `policy.collect_mode` again afterwards.
+    A random policy acts, or the policy itself if `policy_cfg.transition_with_policy_data`. The steps count in
+    `collector.envstep`; afterwards the collector uses `policy.collect_mode` again.
 
     Args:
         policy_cfg: the compiled policy section.
-        postprocess_data_fn: what is pushed is its result.
+        postprocess_data_fn: applied to the data before they are pushed.
 
     Raises:
         ConfigError: `random_collect_size` is not positive.
@@ -57,21 +57,21 @@ def random_collect(
 
 
 def mark_not_expert(ori_data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Set `is_expert` = 0 in each transition, in place; returns the same list."""
+    """Set `is_expert` = 0 in each transition in place; returns the list."""
     for item in ori_data:
         item["is_expert"] = 0
     return ori_data
 
 
 def mark_warm_up(ori_data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Set `warm_up` = True in each transition, in place; returns the same list."""
+    """Set `warm_up` = True in each transition in place; returns the list."""
     for item in ori_data:
         item["warm_up"] = True
     return ori_data
 
 
 class AccMetric(IMetric):
-    """Accuracy: the share of labels that the policy's output names, under the key `Acc`.
+    """The accuracy of a classifier, under the key `Acc`.
 
     Example:
         >>> import torch
@@ -82,7 +82,7 @@ class AccMetric(IMetric):
     """
 
     def eval(self, inputs: dict[str, Any], label: torch.Tensor) -> dict[str, Any]:
-        """The share of the labels [B, *shape] that `inputs['logit']` [B, N, *shape], summed over N, equals.
+        """Returns the share of the labels [B, *shape] that equal `inputs['logit']` [B, N, *shape] summed over N.
 
         Raises:
             ValueError: the shapes do not fit.
@@ -95,11 +95,11 @@ class AccMetric(IMetric):
         return {"Acc": (named == label).float().mean().item()}
 
     def reduce_mean(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """The mean accuracy of the batches, however many rows each has."""
+        """Returns the unweighted mean accuracy of the batches."""
         return {"Acc": sum(item["Acc"] for item in inputs) / len(inputs)}
 
     def gt(self, metric1: dict[str, Any], metric2: dict[str, Any] | float | None) -> bool:
-        """Whether `metric1` is strictly better than `metric2`, a metric or its number; True when that is None."""
+        """Whether `metric1` is better than `metric2`, a metric or a number; True if it is None."""
         if metric2 is None:
             return True
         other = metric2["Acc"] if isinstance(metric2, dict) else metric2

@@ -32,27 +32,27 @@ from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.replay_buffer.base_buffer import create_buffer
 
-# After so many rounds without a new item in the buffer and without training, nothing would ever change.
+# Rounds without a new item in the buffer and without training, after which a run fails.
 MAX_IDLE_ROUNDS = 100
 
 
 @dataclass(slots=True)
 class SerialRun:
-    """What a serial training loop works with, and how it stands.
+    """The workers and the progress of a serial run.
 
     Attributes:
-        collector, commander: None where nothing is collected.
-        writer: of TensorBoard; None on ranks other than 0.
+        collector, commander: None in offline training.
+        writer: the metric writer; None on ranks other than 0.
         buffer: None in on-policy and offline training.
         stop: whether the newest evaluation reached the stop value.
-        eval_info: what the newest evaluation returned; None before the first.
+        eval_info: the result of the newest evaluation; None before the first.
         best_return: the best mean return of the evaluations so far.
-        idle_evaluations: evaluations in a row, up to the newest, without a better mean return.
-        idle_rounds: rounds of collecting in a row that neither filled the buffer nor trained the policy.
+        idle_evaluations: the number of evaluations since the best mean return.
+        idle_rounds: consecutive rounds that neither filled the buffer nor trained the policy.
         last_push_iter: the learner's iteration when the newest round was collected.
-        label: is applied to what is collected, before it is pushed.
-        states: saves the state of the run; None in tests of the parts.
-        further_parts: what a pipeline adds to the state, by name: objects with `state_dict` and `load_state_dict`.
+        label: applied to collected data before it is pushed.
+        states: saves the state of the run; None for no states.
+        further_parts: objects with `state_dict` and `load_state_dict` that a pipeline adds to the state, by name.
     """
 
     cfg: EasyDict
@@ -84,15 +84,15 @@ class SerialRun:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the evaluations end the training: the stop value is reached, or the patience is used up.
+        """Whether the evaluations end the training: the stop value is reached, or the patience is exhausted.
 
-        The patience is `policy.eval.evaluator.patience`, a number of evaluations; None for no end.
+        The patience is `policy.eval.evaluator.patience`, a number of evaluations; None for no limit.
         """
         patience = self.cfg.policy.eval.evaluator.get("patience")
         return self.stop or (patience is not None and self.idle_evaluations >= patience)
 
     def resume(self) -> None:
-        """Go on from what the learner's checkpoint says of the rest, if it has loaded one."""
+        """Set up the workers from the learner's checkpoint, if it has loaded one."""
         if self.cfg.policy.learn.get("resume_training", False):
             self.collector.envstep = self.learner.collector_envstep
             self._keep_best()
@@ -101,7 +101,7 @@ class SerialRun:
             self.collector_env.load_normalization(state)
 
     def _keep_best(self) -> None:
-        """Have the best checkpoint that is in the folder replaced by a better one only."""
+        """Make sure that only a better checkpoint replaces the best one in the folder."""
         best = os.path.join(self.cfg.exp_name, "ckpt", BEST)
         if get_rank() == 0 and os.path.exists(best) and hasattr(self.evaluator, "note_best"):
             returns = [line["returns"] for line in RunFolder(self.cfg.exp_name).evaluations() if line["returns"]]
@@ -109,9 +109,9 @@ class SerialRun:
                 self.evaluator.note_best(float(np.mean(evaluated)))
 
     def sync_normalization(self) -> None:
-        """Give all collector envs the statistics of all of them, and put these into the next checkpoint.
+        """Share the normalization statistics among the collector envs, and add them to the next checkpoint.
 
-        Each rank has its own, and the checkpoint those of rank 0.
+        Each rank has its own statistics; the checkpoint has those of rank 0.
         """
         env = self.collector_env
         if hasattr(env, "sync_normalization"):
@@ -121,7 +121,7 @@ class SerialRun:
                 self.learner.ckpt_extra[NORMALIZATION] = state
 
     def collect_randomly(self) -> None:
-        """Fill the buffer, if any, with `policy.random_collect_size` (0 by default) samples of a random policy."""
+        """Push `policy.random_collect_size` (default 0) samples of a random policy to the buffer, if any."""
         if self.buffer is not None and self.cfg.policy.get("random_collect_size", 0) > 0:
             workers = self.policy, self.collector, self.collector_env, self.commander, self.buffer
             random_collect(self.cfg.policy, *workers, self.label)
@@ -149,18 +149,18 @@ class SerialRun:
         return self.is_decided
 
     def _learned(self) -> dict[str, float]:
-        """The averages of what the learner has logged lately, as its own log has them; {} before the first."""
+        """Returns the current averages of the learner; {} before the first iteration."""
         learner = self.learner
         if not learner.is_monitor or learner.train_iter == 0:
             return {}
         return {name: learner.monitor.avg[name]() for name in learner.policy.monitor_vars()}
 
     def push(self, data: Any) -> None:
-        """Store what a round has collected.
+        """Push the data of a round to the buffer.
 
         Raises:
-            RuntimeError: the buffer took nothing of a round whose items are no dicts, as samples are; or nothing in
-                `MAX_IDLE_ROUNDS` rounds in a row, without any training between them.
+            RuntimeError: the buffer accepts nothing of a round whose items are not dicts, or nothing in
+                `MAX_IDLE_ROUNDS` consecutive rounds without training.
         """
         buffer, train_iter = self.buffer, self.learner.train_iter
         if self.label is not None:
@@ -175,20 +175,20 @@ class SerialRun:
         if are_foreign or self.idle_rounds >= MAX_IDLE_ROUNDS:
             kinds = ", ".join(sorted({type(item).__name__ for item in items}))
             raise RuntimeError(
-                f"the replay buffer ({type(buffer).__name__}) takes nothing of what is collected: the last round "
-                f"brought {len(items)} item(s){f' of type {kinds}' if kinds else ''}, and samples are dicts; look at "
+                f"the replay buffer ({type(buffer).__name__}) accepts none of the collected data: the last round "
+                f"returned {len(items)} item(s){f' of type {kinds}' if kinds else ''}, and samples are dicts; look at "
                 "policy.collect.collector (type, get_train_sample), at what the policy's _get_train_sample returns, "
                 "and at the limits in policy.other.replay_buffer"
             )
 
     def warn_starved(self, batch_size: int) -> None:
-        """Say, once in a run, that the buffer could not give a batch."""
+        """Print, once per run, that the buffer cannot provide a batch."""
         if not self.is_starved:
             self.is_starved = True
             self.progress.say(f"Collecting until the replay buffer can give a batch of {batch_size}.")
 
     def save_result(self) -> None:
-        """Write the result, and tell it."""
+        """Write the result and print it."""
         if get_rank() == 0:
             cfg, train_iter, reached = self.cfg, self.learner.train_iter, mean_return(self.eval_info)
             write_result(cfg.exp_name, self.stop, self.envstep, train_iter, self.eval_info)
@@ -206,14 +206,14 @@ def build_run(
     states: RunStates | None = None,
     max_train_iter: int = UNLIMITED,
 ) -> SerialRun:
-    """Build everything a compiled config asks for, the buffer only if it is wanted; `stack` closes it.
+    """Build the workers of a compiled config; `stack` closes them.
 
     Args:
-        states: saves the state of the run; None for none.
+        states: saves the state of the run; None for no states.
 
     Raises:
-        ConfigError: the policy's kind of actions, or the model shapes in the config, do not fit the env (the latter is
-            not checked with a `model` of one's own).
+        ConfigError: the policy's action type or the model's shapes do not fit the env. The shapes are not checked if a
+            `model` is given.
     """
     found: Sequence[Any] = get_vec_env_setting(cfg.env) if env_setting is None else env_setting
     env_fn, collector_cfgs, evaluator_cfgs = found
@@ -252,7 +252,7 @@ def build_offline_run(
     states: RunStates,
     max_train_iter: int = UNLIMITED,
 ) -> SerialRun:
-    """Build what a compiled config asks for, less what collects; `stack` closes it.
+    """Build the workers of a compiled config without those that collect; `stack` closes them.
 
     Raises:
         ConfigError: as `build_run`.
@@ -278,21 +278,21 @@ def _policy_name(cfg: EasyDict) -> str:
 
 
 def env_name(env_cfg: Mapping[str, Any], env: Any = None) -> str:
-    """What to call the env of a config."""
+    """Returns the display name of the env of a config."""
     return str(env_cfg.get("env_id") or env or env_cfg.get("type", "an env"))
 
 
 def build_policy(cfg: EasyDict, model: Any, fields: list[str]) -> Any:
-    """Seed the package for this rank, and make the policy that a compiled config asks for."""
+    """Seed the package for this rank, and build the policy of a compiled config."""
     set_pkg_seed(rank_seed(cfg.seed, get_rank()), use_cuda=cfg.policy.cuda)
     return create_policy(cfg.policy, model=model, enable_field=fields)
 
 
 def check_fits_env(policy: Policy, env: Any, model: Any) -> None:
-    """Refuse a policy, or a model that its config describes, that does not fit a launched env manager.
+    """Check that the policy and the configured model fit a launched env manager.
 
     Raises:
-        ConfigError: they contradict.
+        ConfigError: they do not fit.
     """
     check_policy_fits_env(policy, env)
     if model is None:
@@ -300,15 +300,15 @@ def check_fits_env(policy: Policy, env: Any, model: Any) -> None:
 
 
 def normalize_as_trained(env: Any, state: Any) -> None:
-    """Let the envs of a manager normalize with the statistics `state` of a training, if any; they gather no more."""
+    """Have the envs of a manager normalize with the fixed statistics `state` of a training, if any."""
     if state and hasattr(env, "load_normalization") and not env.closed:
         env.load_normalization(state, is_frozen=True)
 
 
 def set_offline_stats(env_cfg: Mapping[str, Any], stats: Mapping[str, Any] | None) -> bool:
-    """Write `stats`, `mean` and `std` of a data set, to where `env.norm_obs` asks for them; whether it does.
+    """Write `stats`, the `mean` and `std` of a data set, to `env.norm_obs.offline_stats` if the env uses them.
 
-    Those that the config has stay where there are no others.
+    Statistics in the config stay if `stats` has none. Returns whether the env uses them.
     """
     norm = env_cfg.get("norm_obs") or {}
     section = norm.get("offline_stats") or {}
@@ -319,28 +319,28 @@ def set_offline_stats(env_cfg: Mapping[str, Any], stats: Mapping[str, Any] | Non
 
 
 def evaluation_seed(seed: int) -> int:
-    """The seed of the evaluation envs of a run with `seed`: fixed, and none that its collector envs use."""
+    """Returns the seed of the evaluation envs of a run with `seed`; collector envs never use it."""
     if seed < 0:
         raise ValueError(f"seed = {seed} is not allowed; it must be 0 or more")
     return derive_seed(seed, 1)
 
 
 def rank_seed(seed: int, rank: int) -> int:
-    """The seed of a rank of a run with `seed`, so that all ranks see different episodes; on rank 0 `seed` itself."""
+    """Returns the seed of a rank, so that all ranks play different episodes; on rank 0 it is `seed`."""
     return seed if rank == 0 else derive_seed(seed, 2, rank)
 
 
 def build_env(
     stack: ExitStack, cfg: EasyDict, env_fn: Any, env_cfgs: Sequence[Any], seed: int, dynamic_seed: bool | None
 ) -> Any:
-    """The manager, not launched, of an env for each of `env_cfgs`; `stack` closes it."""
+    """Returns a manager, not launched, with an env for each of `env_cfgs`; `stack` closes it."""
     manager = closing(stack, create_env_manager(cfg.env.manager, [partial(env_fn, cfg=c) for c in env_cfgs]))
     manager.seed(seed, dynamic_seed=dynamic_seed)
     return manager
 
 
 def build_evaluator_env(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> Any:
-    """The manager of the evaluator envs alone; see `build_env`."""
+    """Returns the manager of the evaluator envs; see `build_env`."""
     found: Sequence[Any] = get_vec_env_setting(cfg.env, collect=False) if env_setting is None else env_setting
     env_fn, _, env_cfgs = found
     return build_env(stack, cfg, env_fn, env_cfgs, evaluation_seed(cfg.seed), False)
@@ -349,7 +349,7 @@ def build_evaluator_env(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[A
 def build_collector_env(
     stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, seed: int, dynamic_seed: bool | None = None
 ) -> Any:
-    """The manager of the collector envs alone; see `build_env`."""
+    """Returns the manager of the collector envs; see `build_env`."""
     found: Sequence[Any] = get_vec_env_setting(cfg.env, eval_=False) if env_setting is None else env_setting
     env_fn, env_cfgs, _ = found
     return build_env(stack, cfg, env_fn, env_cfgs, seed, dynamic_seed)
@@ -364,7 +364,7 @@ def _build_writer(stack: ExitStack, cfg: EasyDict, axis: str) -> Any:
 
 
 def closing(stack: ExitStack, worker: Any) -> Any:
-    """`worker`, which `stack` will close; outside workers need not have a `close`."""
+    """Have `stack` close `worker` if it has a `close`; returns `worker`."""
     close = getattr(worker, "close", None)
     if close is not None:
         stack.callback(close)

@@ -18,7 +18,7 @@ _StateDict = Mapping[str, torch.Tensor]
 
 
 class CountVar:
-    """A counter that several components share.
+    """A counter that several objects share.
 
     Example:
         >>> last_iter = CountVar(0)
@@ -32,7 +32,7 @@ class CountVar:
 
     @property
     def val(self) -> int:
-        """The present count."""
+        """The current count."""
         return self._val
 
     def update(self, val: int) -> None:
@@ -45,14 +45,14 @@ class CountVar:
 
 
 def build_checkpoint_helper(cfg: Any) -> CheckpointHelper:
-    """A `CheckpointHelper`; nothing in `cfg` is read."""
+    """Returns a `CheckpointHelper`; `cfg` is ignored."""
     return CheckpointHelper()
 
 
 class CheckpointHelper:
-    """Writes a model and the state of what trains it to one file, and reads it back.
+    """Saves a model and the state of its training to one file, and loads it.
 
-    Files appear whole or not at all, and are read without running code that they hold.
+    Writes are atomic; loading runs no code from the file.
 
     Example:
         >>> import os, tempfile
@@ -81,15 +81,15 @@ class CheckpointHelper:
         prefix_op: str | None = None,
         prefix: str | None = None,
     ) -> None:
-        """Write the state of all that is given to `path`, each under the name of its argument.
+        """Write the state of each argument to `path`, under the name of the argument.
 
         Args:
-            dataset: anything with a `state_dict`, as are `optimizer` and `collector_info`.
-            prefix_op: 'add' `prefix` to the names in the model's state, or 'remove' it from their beginning.
+            optimizer, dataset, collector_info: objects with a `state_dict`.
+            prefix_op: 'add' `prefix` to the names in the model's state, or 'remove' it.
 
         Raises:
-            KeyError: another `prefix_op`.
-            FloatingPointError: the model or the optimizer holds NaN; then nothing is written.
+            KeyError: `prefix_op` is unknown.
+            FloatingPointError: the model or the optimizer contains a NaN; nothing is written.
         """
         checkpoint: dict[str, Any] = {"model": _apply_prefix(model.state_dict(), prefix_op, prefix)}
         stateful = {"optimizer": optimizer, "dataset": dataset, "collector_info": collector_info}
@@ -119,23 +119,23 @@ class CheckpointHelper:
         *,
         trust_pickle: bool = False,
     ) -> None:
-        """Restore all that is given from `load_path`. What the file does not hold is logged and left as it is.
+        """Restore each argument from `load_path`; an argument that is not in the file is logged and stays unchanged.
 
         Args:
-            prefix_op: 'add' `prefix` to the names in the file, or 'remove' it from their beginning.
-            strict: demand that names and shapes in the file are those of the model; otherwise only those parameters are
-                loaded that are in both with the same shape, and the others are logged.
-            logger_prefix: begins every logged line.
-            state_dict_mask: names that begin so are not loaded; one such makes the loading not strict.
-            trust_pickle: read files with objects of any class, which can run code that they hold.
+            prefix_op: 'add' `prefix` to the names in the file, or 'remove' it.
+            strict: whether names and shapes in the file must match the model; otherwise loads the matching parameters
+                and logs the others.
+            logger_prefix: the prefix of each log line.
+            state_dict_mask: prefixes of names that are not loaded; makes the loading not strict.
+            trust_pickle: whether to read files with objects of any class; loading such a file can run code.
 
         Raises:
-            RuntimeError: `strict`, and model and file do not match.
-            KeyError: another `prefix_op`, or `collector_info` is given and not in the file.
-            NotImplementedError: an `lr_schduler` is given.
+            RuntimeError: `strict` is True, and the model does not match the file.
+            KeyError: `prefix_op` is unknown, or the file has no `collector_info`.
+            NotImplementedError: `lr_schduler` is not None.
         """
         if lr_schduler is not None:
-            raise NotImplementedError("checkpoints hold no learning rate scheduler: load it on its own")
+            raise NotImplementedError("checkpoints have no learning rate scheduler; load it separately")
         checkpoint = read_file(load_path, trust_pickle=trust_pickle)
         state = _apply_prefix(checkpoint["model"], prefix_op, prefix)
         if state_dict_mask:
@@ -151,14 +151,14 @@ class CheckpointHelper:
             if part is None:
                 continue
             if name not in checkpoint:
-                self._logger.warning("%s%s holds no %s, which stays as it is", logger_prefix, load_path, name)
+                self._logger.warning("%s%s has no %s, which stays unchanged", logger_prefix, load_path, name)
             elif name in counters:
                 part.update(checkpoint[name])
             else:
                 part.load_state_dict(checkpoint[name])
         if collector_info is not None:
             if "collector_info" not in checkpoint:
-                raise KeyError(f"{load_path} holds no collector_info, only {sorted(checkpoint)}")
+                raise KeyError(f"{load_path} has no collector_info, only {sorted(checkpoint)}")
             collector_info.load_state_dict(checkpoint["collector_info"])
         self._logger.info("%sloaded checkpoint %s", logger_prefix, load_path)
 
@@ -170,7 +170,7 @@ class CheckpointHelper:
             reason = f"the shape is {tuple(state[name].shape)}" if name in state else "it is missing"
             self._logger.warning("%sparameter %s is not loaded: %s in the file", logger_prefix, name, reason)
         for name in state.keys() - own.keys():
-            self._logger.warning("%sparameter %s in the file is none of the model's", logger_prefix, name)
+            self._logger.warning("%sparameter %s in the file is not in the model", logger_prefix, name)
 
 
 def _apply_prefix(state: _StateDict, operation: str | None, prefix: str | None) -> _StateDict:

@@ -1,4 +1,4 @@
-"""Copy a stream of batches to a GPU ahead of need."""
+"""Prefetch batches to a GPU."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ding.utils.data.prefetch import Prefetcher, StreamCopier
 
 
 class CudaFetcher:
-    """Takes batches from an iterator and moves them to a device, in a background thread and on a stream of its own.
+    """Moves batches from an iterator to a device, in a background thread and on its own CUDA stream.
 
-    `run` starts the thread, `next(fetcher)` or `fetcher.next()` takes the next batch, `close` ends it. An exception of
-    the source, StopIteration too, is raised where the batch is taken; after `close`, None is returned.
+    `run` starts the thread, `next(fetcher)` or `fetcher.next()` returns the next batch, `close` ends the thread.
+    Exceptions of the source, including StopIteration, are raised by `next`; after `close`, it returns None.
 
     Args:
-        source: what batches are taken from.
-        device: where they are moved, 'cuda' for instance.
-        queue_size: how many moved batches may wait.
-        sleep: accepted for compatibility; nothing polls.
+        source: the iterator of batches.
+        device: the target device, such as 'cuda'.
+        queue_size: the number of batches to prefetch.
+        sleep: ignored; for compatibility.
 
     Example:
         >>> import torch
@@ -37,13 +37,13 @@ class CudaFetcher:
         self._prefetcher: Prefetcher | None = None
 
     def run(self) -> None:
-        """Start fetching. Does nothing when it runs already."""
+        """Start fetching. Idempotent."""
         if self._prefetcher is None:
             source, copier = self._source, self._copier
             self._prefetcher = Prefetcher(lambda: copier.move(next(source)), self._queue_size, "cuda_fetcher")
 
     def close(self) -> None:
-        """Stop fetching and wait for the thread to end. May be called any number of times."""
+        """Stop fetching and wait for the thread. Idempotent."""
         if self._prefetcher is not None:
             self._prefetcher.close()
 
@@ -52,13 +52,13 @@ class CudaFetcher:
 
     def __next__(self) -> Any:
         if self._prefetcher is None:
-            raise RuntimeError("the fetcher does not run: call run() before next()")
+            raise RuntimeError("the fetcher is not running; call run() before next()")
         return self._copier.hand_over(self._prefetcher.get())
 
     def next(self) -> Any:
-        """The next batch on the device, see the class.
+        """Returns the next batch on the device, see the class.
 
         Raises:
-            RuntimeError: `run` was not called.
+            RuntimeError: `run` has not been called.
         """
         return self.__next__()

@@ -1,4 +1,4 @@
-"""Convert nested data between tensors, arrays and python values."""
+"""Convert nested data between tensors, arrays and Python values."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ _NUMBERS = (numbers.Number, np.generic)
 def to_tensor(
     item: Any, dtype: torch.dtype | None = None, ignore_keys: list[str] = [], transform_scalar: bool = True
 ) -> Any:
-    """Turn arrays and numbers in nested data into tensors.
+    """Convert arrays and numbers in nested data to tensors.
 
-    An array of float64 becomes a float32 tensor; another array shares its memory with the tensor if it is writable. A
-    list that begins with a number becomes one tensor, other sequences become lists, `[]` stays. Namedtuples keep their
-    type, and all their numbers become tensors. Bools, text and None stay as they are.
+    An array of float64 becomes a float32 tensor; other writable arrays share memory with the tensor. A list that starts
+    with a number becomes one tensor, other sequences become lists, `[]` stays. Namedtuples keep their type, and all
+    their numbers become tensors. Bools, text and None stay unchanged.
 
     Args:
-        dtype: of all resulting tensors; None keeps each array's own, but for float64.
-        ignore_keys: keys of the outermost dicts whose values stay as they are.
-        transform_scalar: make 0-dimensional tensors of single numbers; numpy scalars keep their dtype.
+        dtype: the dtype of all tensors; None keeps the dtype of each array, except float64.
+        ignore_keys: keys of the outermost dict whose values stay unchanged.
+        transform_scalar: whether single numbers become 0-dimensional tensors; numpy scalars keep their dtype.
 
     Raises:
-        TypeError: a part is of a foreign type, an array of strings or objects for instance.
+        TypeError: a part has an unsupported type, such as an array of strings.
 
     Example:
         >>> to_tensor({"obs": np.zeros(2), "done": False})
@@ -73,7 +73,7 @@ def to_tensor(
 def _array_to_tensor(item: np.ndarray, dtype: torch.dtype | None, ignore_keys: Any, transform_scalar: bool) -> Any:
     if dtype is None and item.dtype == np.float64:
         return torch.from_numpy(item.astype(np.float32))
-    # torch can share neither read-only memory nor memory that it would have to walk backwards.
+    # torch supports neither read-only memory nor negative strides.
     if not item.flags.writeable or (item.strides and min(item.strides) < 0):
         item = item.copy()
     tensor = torch.from_numpy(item)
@@ -122,13 +122,13 @@ _TO_TENSOR: ByType = ByType(
 
 
 def to_ndarray(item: Any, dtype: Any = None) -> Any:
-    """Turn tensors and numbers in nested data into arrays, the reverse of `to_tensor`.
+    """Convert tensors and numbers in nested data to arrays; the inverse of `to_tensor`.
 
-    A CPU tensor shares its memory with the array. Numbers become 0-dimensional arrays, a list that begins with a number
-    one array, an empty sequence None. Namedtuples keep their type. Bools, text and None stay as they are.
+    A CPU tensor shares memory with the array. Numbers become 0-dimensional arrays, a list that starts with a number
+    becomes one array, and an empty sequence None. Namedtuples keep their type. Bools, text and None stay unchanged.
 
     Raises:
-        TypeError: a part is of a foreign type.
+        TypeError: a part has an unsupported type.
         RuntimeError: a tensor requires grad.
     """
     return _TO_NDARRAY[type(item)](item, dtype)
@@ -160,19 +160,19 @@ _TO_NDARRAY: ByType = ByType(
 
 
 def to_list(item: Any) -> Any:
-    """Turn nested data into python dicts, lists and scalars; text and None stay as they are.
+    """Convert nested data to Python dicts, lists and scalars; text and None stay unchanged.
 
     Raises:
-        TypeError: a part is of a foreign type.
+        TypeError: a part has an unsupported type.
     """
     return _TO_LIST[type(item)](item)
 
 
 def tensor_to_list(item: Any) -> Any:
-    """Like `to_list`, for data of tensors only.
+    """Like `to_list`, but for tensors only.
 
     Raises:
-        TypeError: a part is an array or of a foreign type.
+        TypeError: a part is an array or has an unsupported type.
     """
     return _TENSOR_TO_LIST[type(item)](item)
 
@@ -195,16 +195,16 @@ _TENSOR_TO_LIST: ByType = ByType(
 
 
 def to_item(data: Any, ignore_error: bool = True) -> Any:
-    """Turn arrays and tensors of one element in nested data into python scalars; sequences become lists.
+    """Convert arrays and tensors with one element in nested data to Python scalars; sequences become lists.
 
-    The entries of EasyDicts and tree tensors stay attributes: both become EasyDicts, other mappings dicts.
+    EasyDicts and tree tensors become EasyDicts, other mappings dicts.
 
     Args:
-        ignore_error: leave out dict entries that hold an array or tensor of several elements.
+        ignore_error: whether to leave out dict entries that contain an array or tensor with several elements.
 
     Raises:
-        ValueError: an array or tensor has several elements, and is in no dict or `ignore_error` is off.
-        TypeError: a part is of a foreign type.
+        ValueError: an array or tensor has several elements, and is not in a dict or `ignore_error` is False.
+        TypeError: a part has an unsupported type.
     """
     return _TO_ITEM[type(data)](data, ignore_error)
 
@@ -212,7 +212,7 @@ def to_item(data: Any, ignore_error: bool = True) -> Any:
 def _single_to_item(data: Any, ignore_error: bool) -> Any:
     size = data.numel() if isinstance(data, torch.Tensor) else data.size
     if size != 1:
-        raise ValueError(f"only one element makes a scalar, got shape {tuple(data.shape)}")
+        raise ValueError(f"expected one element, got shape {tuple(data.shape)}")
     return data.item()
 
 
@@ -242,7 +242,7 @@ def _without_tensor(value: Any) -> Any:
 
 
 class LogDict(dict[Any, Any]):
-    """A dict that holds no tensors: they become lists, 0-dimensional ones scalars, when they are put in.
+    """A dict that converts tensors to lists, and 0-dimensional tensors to scalars, on assignment.
 
     Example:
         >>> logs = LogDict()
@@ -256,10 +256,10 @@ class LogDict(dict[Any, Any]):
         super().__setitem__(key, _without_tensor(value))
 
     def update(self, data: Mapping[Any, Any]) -> None:  # type: ignore[override]
-        """Put in each entry of `data`."""
+        """Set each entry of `data`."""
         super().update({key: _without_tensor(value) for key, value in data.items()})
 
 
 def build_log_buffer() -> LogDict:
-    """A new, empty `LogDict`."""
+    """Returns a new `LogDict`."""
     return LogDict()

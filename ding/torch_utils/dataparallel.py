@@ -8,10 +8,10 @@ from torch import nn
 
 
 class DataParallel(nn.DataParallel[nn.Module]):
-    """torch's `DataParallel` under which the attributes and methods of the model can still be asked for.
+    """torch's `DataParallel` with access to the attributes and methods of the model.
 
-    A batch is cut along its first axis, one part for each GPU; without a GPU the model runs as it is. Names in the
-    state dict begin with `module.`, as torch has them.
+    A batch is split along its first axis, one part for each GPU; without a GPU, the model runs unchanged. Names in the
+    state dict start with `module.`.
 
     Example:
         >>> model = DataParallel(nn.Linear(4, 2))
@@ -23,7 +23,7 @@ class DataParallel(nn.DataParallel[nn.Module]):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            # `module` itself is missing while an object is being made or copied.
+            # `module` is missing while the object is created or copied.
             if name == "module" or name.startswith("__"):
                 raise
             return getattr(self.module, name)

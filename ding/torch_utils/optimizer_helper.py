@@ -1,4 +1,4 @@
-"""Adam and RMSprop that can clip or ignore gradients inside `step`, and the norms of gradients."""
+"""Adam and RMSprop that clip or ignore gradients in `step`, and gradient norms."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ IGNORE_TYPES = (None, "ignore_momentum", "ignore_value", "ignore_norm", "ignore_
 
 @dataclass(frozen=True)
 class GradientGuard:
-    """What an optimizer does to the gradients before each step: first ignore, then clip.
+    """Ignores and then clips gradients before each step of an optimizer.
 
-    To ignore a gradient is to set it to zero, of all parameters (for the 'momentum' types: of the group). The limits:
+    To ignore gradients is to set those of all parameters (for the 'momentum' types: of the group) to zero. The limits:
 
     - 'value': no element may be larger than `clip_value` (`ignore_value`).
     - 'norm': the norm of all gradients together may not be larger than it.
     - 'momentum': no element may be larger than `coef` times the running root mean square of its past gradients.
     - 'momentum_norm': the norm of a group may not be larger than `coef` times the norm of those root mean squares.
 
-    The 'momentum' types begin once `momentum_timestep` steps are taken.
+    The 'momentum' types take effect after `momentum_timestep` steps.
 
     Raises:
-        ConfigError: an unknown type, or a type without its value.
+        ConfigError: a type is unknown or lacks its value.
     """
 
     clip_type: str | None
@@ -65,12 +65,12 @@ class GradientGuard:
 
     @property
     def is_active(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether gradients are ignored or clipped."""
         return self.clip_type is not None or self.ignore_type is not None
 
     @torch.no_grad()
     def apply(self, optimizer: torch.optim.Optimizer) -> None:
-        """Change the gradients of all parameters of `optimizer` in place."""
+        """Ignore or clip the gradients of `optimizer` in place."""
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if self.ignore_type == "ignore_value":
             grad_ignore_value(parameters, _given(self.ignore_value))
@@ -120,7 +120,7 @@ def _given(value: float | None) -> float:
 
 
 def _momenta(optimizer: torch.optim.Optimizer, min_step: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-    """For each group the gradients, and the root mean square of the past ones, of parameters with `min_step` steps."""
+    """Yields for each group the gradients and their running RMS, for parameters with `min_step` steps."""
     for group in optimizer.param_groups:
         decay = group["betas"][1] if "betas" in group else group["alpha"]
         has_bias_correction = "betas" in group
@@ -138,7 +138,7 @@ def _momenta(optimizer: torch.optim.Optimizer, min_step: int) -> Iterator[tuple[
 
 
 def total_norm(tensors: Iterable[Tensor], norm_type: float) -> float:
-    """The norm of all elements of `tensors` as of one vector; `norm_type` may be infinity."""
+    """Returns the norm of all elements of `tensors` as one vector; `norm_type` may be infinity."""
     norms = [float(torch.linalg.vector_norm(tensor, norm_type)) for tensor in tensors]
     if norm_type == math.inf:
         return max(norms, default=0.0)
@@ -146,33 +146,33 @@ def total_norm(tensors: Iterable[Tensor], norm_type: float) -> float:
 
 
 def grad_ignore_norm(parameters: Iterable[Tensor], max_norm: float, norm_type: float = 2) -> None:
-    """Set all gradients to zero when their total norm is larger than `max_norm`."""
+    """Set all gradients to zero if their total norm is larger than `max_norm`."""
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if grads and total_norm(grads, norm_type) > max_norm:
         _zero(grads)
 
 
 def grad_ignore_value(parameters: Iterable[Tensor], clip_value: float) -> None:
-    """Set all gradients to zero when the absolute value of any element is larger than `clip_value`."""
+    """Set all gradients to zero if the absolute value of an element is larger than `clip_value`."""
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if grads and total_norm(grads, math.inf) > clip_value:
         _zero(grads)
 
 
 def calculate_grad_norm(model: nn.Module, norm_type: float | str = 2) -> float:
-    """The norm of all gradients of `model` as of one vector; 'inf' is the largest absolute value."""
+    """Returns the norm of all gradients of `model` as one vector; 'inf' is the largest absolute value."""
     grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     return total_norm(grads, float(norm_type))
 
 
 def calculate_grad_norm_without_bias_two_norm(model: nn.Module) -> float:
-    """The 2-norm of the gradients of all parameters of `model` whose name does not contain 'bias'."""
+    """Returns the 2-norm of the gradients of the parameters of `model` whose name does not contain 'bias'."""
     grads = [p.grad for name, p in model.named_parameters() if "bias" not in name and p.grad is not None]
     return total_norm(grads, 2)
 
 
 def _is_uniform_float(parameters: list[Tensor]) -> bool:
-    """Whether fused and foreach implementations take `parameters`: floating point tensors of one type and device."""
+    """Whether fused and foreach implementations support `parameters`: float tensors of one dtype and device."""
     kinds = {(type(p) in (Tensor, torch.nn.Parameter), p.is_floating_point(), p.dtype, p.device) for p in parameters}
     return (
         len(kinds) == 1
@@ -182,15 +182,15 @@ def _is_uniform_float(parameters: list[Tensor]) -> bool:
 
 
 class _GuardedOptimizer(torch.optim.Optimizer):
-    """What both optimizers share: the gradient guard, and the choice of the fast implementation.
+    """Base of both optimizers: the gradient guard and the choice of the fast implementation.
 
-    `step` is torch's. The guard is a hook of it, the first one: hooks that are registered later see the gradients
-    that are left. After a closure, it guards the gradients that the closure has computed.
+    `step` is torch's. The guard is its first pre-hook: later hooks get the guarded gradients. With a closure, the guard
+    runs after the closure.
     """
 
     _guard: GradientGuard
     _grad_norm_type: float | None
-    # The option of a parameter group that selects the fast implementation.
+    # The option of parameter groups for the fast implementation.
     _fast_option: str
 
     def _set_guard(self, guard: GradientGuard, grad_norm_type: float | None) -> None:
@@ -200,13 +200,13 @@ class _GuardedOptimizer(torch.optim.Optimizer):
             self.register_step_pre_hook(_guard_step)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group; a fast implementation is chosen for it where its parameters allow one."""
+        """Add a group; uses the fast implementation if its parameters support it."""
         super().add_param_group(param_group)
         if param_group[self._fast_option] is None and _is_uniform_float(param_group["params"]):
             param_group[self._fast_option] = True
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` of this or of torch's optimizer returned; how the step is computed stays as it is."""
+        """Load the state of this or of torch's optimizer; the implementation of the step does not change."""
         own = [group[self._fast_option] for group in self.param_groups]
         saved = state_dict["param_groups"]
         if len(saved) == len(own):
@@ -215,7 +215,7 @@ class _GuardedOptimizer(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
 
     def get_grad(self) -> float:
-        """The sum over all gradients of their norm to the power of its type (`grad_norm_type`, 2 when None)."""
+        """Returns the sum over all gradients of norm ** `grad_norm_type`; the type is 2 if None."""
         norm_type = 2.0 if self._grad_norm_type is None else self._grad_norm_type
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -226,12 +226,12 @@ class _GuardedOptimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "_guard" in state:  # not where a state dict is loaded
+        if "_guard" in state:  # not when a state dict is loaded
             self._set_guard(state["_guard"], state["_grad_norm_type"])
 
 
 def _guard_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A hook before `step`: guards the gradients, or has a closure in its arguments do so after computing them."""
+    """A pre-hook of `step` that guards the gradients, after the closure if there is one."""
     closure = kwargs.get("closure") if len(args) == 1 else args[1]
     if closure is None:
         optimizer._guard.apply(optimizer)
@@ -246,17 +246,17 @@ def _guard_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 class Adam(_GuardedOptimizer, torch.optim.Adam):
-    """Adam that can clip or ignore gradients inside `step`; see `GradientGuard` for how.
+    """Adam that can clip or ignore gradients in `step`, see `GradientGuard`.
 
-    The fused implementation is used for floating point parameters of one type on one device. The state dict is that of
+    Uses the fused implementation for float parameters of one dtype on one device. The state dict is that of
     `torch.optim.Adam`.
 
     Args:
         optim_type: 'adam', or 'adamw' for decoupled weight decay.
-        grad_norm_type: the norm that `get_grad` reports.
+        grad_norm_type: the norm type of `get_grad`.
 
     Raises:
-        ConfigError: an unknown `optim_type` or clipping or ignoring type, or a type without its value.
+        ConfigError: `optim_type`, the clipping or the ignoring type is unknown, or a type lacks its value.
 
     Example:
         >>> net = torch.nn.Linear(2, 1)
@@ -315,15 +315,15 @@ class Adam(_GuardedOptimizer, torch.optim.Adam):
 
 
 class RMSprop(_GuardedOptimizer, torch.optim.RMSprop):
-    """RMSprop that can clip or ignore gradients inside `step`; see `GradientGuard` for how.
+    """RMSprop that can clip or ignore gradients in `step`, see `GradientGuard`.
 
     The state dict is that of `torch.optim.RMSprop`.
 
     Args:
-        grad_norm_type: the norm that `get_grad` reports.
+        grad_norm_type: the norm type of `get_grad`.
 
     Raises:
-        ConfigError: an unknown clipping or ignoring type, or a type without its value.
+        ConfigError: the clipping or the ignoring type is unknown, or lacks its value.
 
     Example:
         >>> net = torch.nn.Linear(2, 1)

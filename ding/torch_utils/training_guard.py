@@ -1,4 +1,4 @@
-"""Save a checkpoint when training ends by an exception or by a signal, but none that a NaN has ruined."""
+"""Save a checkpoint if training ends with an exception or a signal, but never one with NaN."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPT_STATUS = 130
 
 
-# A signal that is put off takes effect after so many seconds at the latest.
+# Seconds after which a deferred signal takes effect.
 _PATIENCE_S = 15.0
 
 
 class _SignalReceived(SystemExit):
-    """Unwinds the guarded block on a signal: saving within the handler could wait for a lock that the block holds."""
+    """Unwinds the guarded block on a signal: saving in the handler could wait for a lock that the block holds."""
 
     def __init__(self, name: str) -> None:
         super().__init__(_INTERRUPT_STATUS)
@@ -38,13 +38,13 @@ def _raise_signal_received(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 class Interruption:
-    """Puts a signal off until the training is where it can be left: between two rounds.
+    """Defers a signal until the training can stop, between two rounds.
 
-    Given to `guard_training`, the first signal only sets `signal_name`. `leave_if_asked` leaves the block. A second
-    signal leaves it at once, and so does the first one after 15 seconds.
+    With an `Interruption`, the first signal in `guard_training` only sets `signal_name`; `leave_if_asked` then leaves
+    the block. A second signal leaves it at once; so does the first one after 15 seconds.
 
     Attributes:
-        signal_name: of the signal that was received, None before.
+        signal_name: the name of the received signal, None before.
 
     Example:
         >>> interruption = Interruption()
@@ -64,7 +64,7 @@ class Interruption:
         self._timer = threading.Timer(self._patience_s, os.kill, (os.getpid(), signum))
         self._timer.daemon = True
         self._timer.start()
-        # No log line here: the block may hold the lock of a handler of the log.
+        # No logging here: the block may hold the lock of a log handler.
 
     def leave_if_asked(self) -> None:
         """Leave the guarded block if a signal was received."""
@@ -72,7 +72,7 @@ class Interruption:
             raise _SignalReceived(self.signal_name)
 
     def close(self) -> None:
-        """Forget a signal that was put off."""
+        """Cancel the timer of a deferred signal."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -81,13 +81,12 @@ class Interruption:
 def guard_training(
     save_checkpoint: Callable[[str], Any] | None, interruption: Interruption | None = None
 ) -> Iterator[None]:
-    """Save a checkpoint, if there is one to save, when the block ends by an exception or, in the main thread, by SIGINT
-    or SIGTERM.
+    """Save a checkpoint if the block raises an exception or, in the main thread, receives SIGINT or SIGTERM.
 
-    An exception saves 'ckpt_exception.pth.tar' and goes on. A signal leaves the block, saves 'ckpt_interrupt.pth.tar'
-    and raises SystemExit(130). The signal handlers of before are back before anything is saved, so a second signal cuts
-    the saving short. A save that fails is logged, and never hides why training ended; nor does one that refuses to
-    write NaN (`refuse_nan`). An `interruption` puts the signal off.
+    An exception saves 'ckpt_exception.pth.tar' and is re-raised. A signal leaves the block, saves
+    'ckpt_interrupt.pth.tar' and raises SystemExit(130). The previous signal handlers are restored before saving, so a
+    second signal interrupts it. A failed save, also one refused because of NaN (`refuse_nan`), is logged and never
+    hides why training ended. An `interruption` defers the signal.
 
     Example:
         >>> with contextlib.suppress(ZeroDivisionError), guard_training(print):
@@ -122,7 +121,7 @@ def auto_checkpoint(function: _Function) -> _Function:
     """Decorate a method so that it runs under `guard_training(self.save_checkpoint)`.
 
     Raises:
-        AssertionError: on a call, when the object has no method `save_checkpoint`.
+        AssertionError: when called, if the object has no method `save_checkpoint`.
     """
 
     @functools.wraps(function)
@@ -137,13 +136,13 @@ def auto_checkpoint(function: _Function) -> _Function:
 
 
 def refuse_nan(state: Any, when: str) -> None:
-    """Look through the tensors and arrays in nested `state`, such as a policy's, which is to be written.
+    """Check the tensors and arrays in the nested `state` for NaN before it is written.
 
     Args:
-        when: completes "the parameters hold NaN", as in "at train_iter 7".
+        when: completes the message "the parameters hold NaN", as in "at train_iter 7".
 
     Raises:
-        FloatingPointError: one holds a NaN; the message names it.
+        FloatingPointError: a tensor or array contains a NaN; the message names it.
     """
     path = next(_nan_paths(state, ""), None)
     if path is not None:
@@ -173,12 +172,12 @@ def _nan_paths(state: Any, path: str) -> Iterator[str]:
 
 
 def _install_handlers(previous: dict[signal.Signals, Any], handle: Callable[[int, FrameType | None], None]) -> None:
-    """Handle the signals; put the handlers of before into `previous`. Python allows it in the main thread only."""
+    """Install handlers and store the old ones in `previous`; Python allows it only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return
     for signum in _SIGNALS:
         handler = signal.getsignal(signum)
-        if handler is not None:  # None was not installed by Python and could not be put back
+        if handler is not None:  # None was not installed from Python and cannot be restored
             previous[signum] = handler
             signal.signal(signum, handle)
 
@@ -193,7 +192,7 @@ def _save(save_checkpoint: Callable[[str], Any] | None, name: str) -> None:
         return
     try:
         save_checkpoint(name)
-    except (FloatingPointError, OSError) as e:  # they say all there is to say
+    except (FloatingPointError, OSError) as e:  # their messages need no traceback
         logging.getLogger("ding").error("%s is not written: %s", name, e)
     except Exception:
         logging.getLogger("ding").exception("could not save %s", name)

@@ -82,4 +82,4 @@ class Roles:
 def wait_until_serving(processes, timeout_s):
     """Wait until each of these workers takes tasks."""
     for process in processes:
-        assert "takes tasks at port" in first_line(process, timeout_s)
+        assert "accepts tasks at port" in first_line(process, timeout_s)

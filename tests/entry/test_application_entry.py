@@ -76,9 +76,9 @@ def test_eval_plays_the_evaluations_of_a_training_with_the_seed_next_to_its_file
 
 
 def test_a_policy_that_has_learned_nothing_is_not_evaluated_and_leaves_nothing_behind():
-    with pytest.raises(ConfigError, match="nothing says what the policy has learned"):
+    with pytest.raises(ConfigError, match="the policy has no weights"):
         eval(config(), env_setting=setting())
-    with pytest.raises(ConfigError, match="nothing says what the policy has learned"):
+    with pytest.raises(ConfigError, match="the policy has no weights"):
         collect_demo_data(config(), 0, 3, "demos.pkl", env_setting=setting())
     assert os.listdir(".") == []
 

@@ -324,7 +324,7 @@ def test_a_worker_serves_until_its_coordinator_has_gone(monkeypatch, module, opt
     output = run("-m", "dist", "-M", module, "-c", "config.py", "-s", 5, *options)
     assert launch.only == (("config.py", *given[1:]), {})
     assert worker.log == ["wait", "close"]
-    assert output == "worker0 takes tasks at port 4711.\nworker0 ends: its coordinator has gone.\n"
+    assert output == "worker0 accepts tasks at port 4711.\nworker0 ends: its coordinator is gone.\n"
 
 
 def test_an_aggregator_needs_no_config(monkeypatch):
@@ -387,7 +387,7 @@ def test_a_signal_ends_a_worker_with_130():
         text=True,
     )
     try:
-        assert first_line(process, 120) == f"learner0 takes tasks at port {port}.\n"
+        assert first_line(process, 120) == f"learner0 accepts tasks at port {port}.\n"
         process.send_signal(signal.SIGTERM)
         assert process.communicate(timeout=120)[0] == ""
         assert process.returncode == 130

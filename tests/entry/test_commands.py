@@ -167,7 +167,7 @@ def test_checkpoints_are_found_by_name_iteration_and_path(exp):
 
 
 def test_a_folder_without_a_training_is_named(tmp_path):
-    assert ding("eval", tmp_path, status=1).startswith(f"Error: the folder {str(tmp_path)!r} holds no training")
+    assert ding("eval", tmp_path, status=1).startswith(f"Error: the folder {str(tmp_path)!r} contains no training")
 
 
 def test_a_last_line_that_was_cut_off_is_left_out_and_a_damaged_one_named(tmp_path):

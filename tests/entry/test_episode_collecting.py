@@ -135,7 +135,7 @@ def test_rounds_that_bring_nothing_end_the_run(monkeypatch):
     rounds = []
     monkeypatch.setattr(Changing, "change", staticmethod(lambda samples: rounds.append(len(samples)) or []))
     with pytest.raises(
-        RuntimeError, match=r"takes nothing of what is collected: the last round brought 0 item\(s\), and"
+        RuntimeError, match=r"accepts none of the collected data: the last round returned 0 item\(s\), and"
     ):
         run_serial(changing_pair())
     assert rounds == [8] * 100

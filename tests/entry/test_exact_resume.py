@@ -15,7 +15,7 @@ import pytest
 from easydict import EasyDict
 
 import ding.entry
-from ding.entry.run_state import put_states, told_states
+from ding.entry.run_state import gather_states, restore_states
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.example.goofspiel import GoofspielEnv
 from ding.example.goofspiel_selfplay import policy_config
@@ -282,7 +282,7 @@ def test_a_run_whose_envs_cannot_be_gone_on_with_says_so_and_goes_on(env: type[T
     assert {f"collector_env: env {i}" for i in range(2)} <= {reason[:20] for reason in reasons}
     assert outcome(tmp_path).evaluations[-1]["train_iter"] == 18
     warnings = (tmp_path / "warnings").read_text()
-    assert "exp: the run does not go on exactly as it would have done: collector_env: env 0" in warnings
+    assert "exp: the run does not resume exactly: collector_env: env 0" in warnings
 
 
 # a loop of one's own
@@ -308,17 +308,17 @@ def self_play(resume: bool) -> None:
         found = folder.read() if resume else None
         if found is not None:
             state, about = found
-            assert put_states(parts, state["parts"]) == []
+            assert restore_states(parts, state["parts"]) == []
             load_global_generators_state(state["generators"])
             first = about["rounds"]
         for k in range(first, 7):
             data, _ = collector.collect(n_sample=20, train_iter=learner.train_iter)
             learner.train([sample for samples in data for sample in samples], collector.envstep)
             if k % 2:
-                states, reasons = told_states(parts)
+                states, reasons = gather_states(parts)
                 assert reasons == []
                 folder.write({"parts": states, "generators": global_generators_state()}, {"rounds": k + 1})
-        Path("outcome").write_bytes(pack(told_states({**parts, "env": 0})[0]))
+        Path("outcome").write_bytes(pack(gather_states({**parts, "env": 0})[0]))
 
 
 _TWO_MOMENTS = [Moment("collect", 37), Moment("save", 2)]

@@ -128,7 +128,7 @@ def test_priorities_go_to_the_buffer_that_a_sample_came_from(monkeypatch):
 
 
 def test_what_an_expert_needs_is_asked_for_before_anything_starts(tmp_path):
-    with pytest.raises(ConfigError, match="nothing says what the policy has learned"):
+    with pytest.raises(ConfigError, match="the policy has no weights"):
         serial_pipeline_sqil(student(), expert(), 0, setting())
     with pytest.raises(FileNotFoundError):
         serial_pipeline_sqil(student(), expert(model_path="nowhere.pth.tar"), 0, setting())

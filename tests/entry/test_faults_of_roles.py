@@ -99,7 +99,7 @@ def test_workers_whose_coordinator_was_killed_and_stays_away_end_their_tasks_and
     killed = monotonic()
     for name, process in workers.items():
         output = process.communicate(timeout=DEADLINE_S)[0]
-        assert process.returncode == 0 and output.endswith(f"{name} ends: its coordinator has gone.\n")
+        assert process.returncode == 0 and output.endswith(f"{name} ends: its coordinator is gone.\n")
         assert LOST_S < monotonic() - killed < LOST_S + 2 * NOTICED_S
     # The learner has ended its task as it should.
     assert (

@@ -133,10 +133,10 @@ def test_an_exception_before_the_first_state_saves_one_that_is_not_exact(caplog:
     rows, notes = show_states("exp")
     (row,) = rows
     assert row[2] == "exception" and row[-1] == "no"
-    assert "Not exact: an exception broke the run off in the middle of a round" in notes
+    assert "Not exact: an exception ended the run in the middle of a round" in notes
     again = run(resume=True, iterations=30)
     assert again.learner.train_iter == 30 and again.envstep > int(row[4]) > 0 and again.buffer is not None
-    assert "does not go on exactly as it would have done: an exception broke the run off" in caplog.text
+    assert "does not resume exactly: an exception ended the run" in caplog.text
     lines = [json.loads(line)["train_iter"] for line in Path("exp/eval.jsonl").read_text().splitlines()]
     assert lines == sorted(set(lines)) and lines[0] == 0
 
@@ -197,7 +197,7 @@ def test_without_a_state_a_run_begins_anew_and_sets_aside_what_was_there(caplog:
     with caplog.at_level(logging.WARNING, "ding"):
         run(resume=True, iterations=3)
     (aside,) = set(os.listdir()) - {"exp"}
-    assert f"exp: no state to go on from, so it begins anew; what was there is in {aside} now" in caplog.text
+    assert f"no state to resume from, so the run starts afresh; the former folder is renamed to {aside}" in caplog.text
     assert len(Path("exp/eval.jsonl").read_text().splitlines()) == 1
     assert len(Path(aside, "eval.jsonl").read_text().splitlines()) == 2
 
@@ -210,7 +210,7 @@ def test_a_folder_in_which_another_process_runs_is_refused(tmp_path: Path) -> No
             status.append(play(resume_in_vain, tmp_path))
 
     def resume_in_vain(_: bool) -> None:
-        with pytest.raises(StateError, match="another process runs in exp .*end it first, or choose another exp_name"):
+        with pytest.raises(StateError, match="another process uses exp .*end it first, or choose another exp_name"):
             run(resume=True)
 
     run(collector={"on_step": on_step})
@@ -262,7 +262,7 @@ def test_a_state_of_another_pipeline_is_refused() -> None:
     state, about = StateFolder("exp/run_state").read() or pytest.fail("no state")
     state["parts"]["expert"] = {}
     StateFolder("exp/run_state").write(state, about)
-    with pytest.raises(StateError, match="tells of expert, which this run has not"):
+    with pytest.raises(StateError, match="has expert, which this run does not have"):
         run(resume=True)
 
 

@@ -168,7 +168,7 @@ def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_p
             "collector1": machines.start_on(other, "collector", "--module-name", "collector1", token=token),
         }
         for name, process in workers.items():
-            assert first_line(process, DEADLINE_S) == f"{name} takes tasks at port {PORTS[name]}.\n"
+            assert first_line(process, DEADLINE_S) == f"{name} accepts tasks at port {PORTS[name]}.\n"
 
         status, output = machines.run_on(one, "coordinator", token="another")
         assert status == 1 and "The token of the run is missing or wrong" in output
@@ -177,7 +177,7 @@ def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_p
         assert status == 0, output
         for name, process in workers.items():
             output = process.communicate(timeout=DEADLINE_S)[0]
-            assert (process.returncode, output) == (0, f"{name} ends: its coordinator has gone.\n")
+            assert (process.returncode, output) == (0, f"{name} ends: its coordinator is gone.\n")
 
     with open(tmp_path / f"host_{one.address}" / "two_hosts" / "result.pkl", "rb") as f:
         result = pickle.load(f)

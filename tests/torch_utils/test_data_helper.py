@@ -202,9 +202,9 @@ def test_to_item_keeps_attribute_access():
 
 def test_to_item_raises_for_several_elements_outside_a_dict_or_when_told_so():
     for item in (torch.ones(2), [np.ones(2)], np.ones(0)):
-        with pytest.raises(ValueError, match="only one element"):
+        with pytest.raises(ValueError, match="expected one element"):
             to_item(item)
-    with pytest.raises(ValueError, match="only one element"):
+    with pytest.raises(ValueError, match="expected one element"):
         to_item({"a": torch.ones(2)}, ignore_error=False)
 
 
