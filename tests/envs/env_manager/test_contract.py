@@ -22,7 +22,7 @@ from ding.envs import (
     SyncSubprocessEnvManager,
 )
 from ding.worker import InteractionSerialEvaluator, SampleSerialCollector
-from tests.envs.env_manager.scripted_env import Die, Make, Raise, ScriptedEnv, Wait, be_abnormal
+from tests.envs.env_manager.scripted_env import Die, Make, Raise, ScriptedEnv, Wait, be_abnormal, needs_reset_masks
 from tests.fakes import FakeWriter, ScriptedPolicy
 
 BASE = {"base": BaseEnvManager, "base_v2": BaseEnvManagerV2}
@@ -32,8 +32,15 @@ PROCESSES = {
     "subprocess_v2": SubprocessEnvManagerV2,
     "gym_vector": GymVectorEnvManager,
 }
+MARKS = {"gym_vector": [needs_reset_masks]}
 CONTEXTS = ("fork", "forkserver", "spawn")
 LENGTHS = (2, 3, 5)
+
+OBSERVING = [
+    SyncSubprocessEnvManager,
+    AsyncSubprocessEnvManager,
+    pytest.param(GymVectorEnvManager, marks=needs_reset_masks),
+]
 
 
 def combinations(*, base=True, v2=True, spawn=False):
@@ -47,7 +54,7 @@ def combinations(*, base=True, v2=True, spawn=False):
                     cls,
                     {"context": context, "shared_memory": shared, "retry_waiting_time": 0},
                     id=f"{name}-{context}-{'shared' if shared else 'piped'}",
-                    marks=[pytest.mark.slow] if is_slow else [],
+                    marks=[*([pytest.mark.slow] if is_slow else []), *MARKS.get(name, [])],
                 )
             )
     return found
@@ -123,7 +130,7 @@ def test_a_collector_gets_every_transition_once_and_none_across_episodes(cls, cf
         assert found[env_id] == [divmod(k, length) for k in range(len(found[env_id]))]
 
 
-@pytest.mark.parametrize("cls", [SyncSubprocessEnvManager, AsyncSubprocessEnvManager, GymVectorEnvManager])
+@pytest.mark.parametrize("cls", OBSERVING)
 def test_what_a_collector_stores_is_its_own_although_observations_are_shared_memory(cls, monkeypatch, tmp_path):
     envs = [Make(i, length=length, reuse=True) for i, length in enumerate(LENGTHS)]
     manager = cls(envs, {"context": "fork", "shared_memory": True, "copy_on_get": False, "step_wait_timeout": None})
@@ -277,7 +284,9 @@ class FourValues(ScriptedEnv):
         return tuple(super().step(action))
 
 
-@pytest.mark.parametrize("cls", [*BASE.values(), *PROCESSES.values()])
+@pytest.mark.parametrize(
+    "cls", [pytest.param(cls, marks=MARKS.get(name, [])) for name, cls in {**BASE, **PROCESSES}.items()]
+)
 def test_envs_of_gym_and_gymnasium_that_nothing_adapts_are_refused(cls):
     with pytest.raises(TypeError, match="made <.*CartPole.*>, which is no BaseEnv: .*reward_space.* DingEnvWrapper"):
         cls([lambda: gymnasium.make("CartPole-v1")], {})

@@ -17,7 +17,9 @@ from ding.entry import serial_pipeline
 from ding.envs import GymnasiumEnv, GymVectorEnvManager, create_env_manager
 from ding.envs.env_manager import gym_vector_env_manager
 from ding.example.cartpole_dqn import cartpole_dqn_config, cartpole_dqn_create_config
-from tests.envs.env_manager.scripted_env import Make, Once, Raise, ScriptedEnv, Wait, hang_for_good
+from tests.envs.env_manager.scripted_env import Make, Once, Raise, ScriptedEnv, Wait, hang_for_good, needs_reset_masks
+
+pytestmark = needs_reset_masks
 
 
 def launched(*envs, **cfg):

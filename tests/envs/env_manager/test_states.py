@@ -25,7 +25,7 @@ from ding.envs import (
 )
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper
 from ding.envs.env_wrappers.episode_wrappers import EpisodicLifeWrapper, TimeLimitWrapper
-from tests.envs.env_manager.scripted_env import Make, ScriptedEnv, be_abnormal
+from tests.envs.env_manager.scripted_env import Make, ScriptedEnv, be_abnormal, needs_reset_masks
 from tests.envs.toys import Toy
 from tests.envs.walks import Endless, TellingWalk, Walk
 from tests.same_state import through_bytes
@@ -38,7 +38,13 @@ MANAGERS = {
     "gym_vector": GymVectorEnvManager,
     "async_subprocess": AsyncSubprocessEnvManager,
 }
-in_repeatable = pytest.mark.parametrize("cls", list(MANAGERS.values())[:5], ids=list(MANAGERS)[:5])
+in_repeatable = pytest.mark.parametrize(
+    "cls",
+    [
+        pytest.param(cls, id=name, marks=[needs_reset_masks] if name == "gym_vector" else [])
+        for name, cls in list(MANAGERS.items())[:5]
+    ],
+)
 in_both = pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager], ids=["base", "subprocess"])
 
 
