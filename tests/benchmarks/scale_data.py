@@ -33,6 +33,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -310,6 +311,7 @@ class ActorTransport(LocalTransport):
 @COMM_COLLECTOR_REGISTRY.register("bench_ray")
 class ActorCollector(CommCollector):
     transport = "bench_ray"
+    own_defaults = MappingProxyType({"data_interval_s": 1.0})  # as for RayCollector
 
 
 @COMM_LEARNER_REGISTRY.register("bench_ray")

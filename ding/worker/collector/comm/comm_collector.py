@@ -36,7 +36,7 @@ _DEFAULTS = {
     **WORKER_DEFAULTS,
     # Capacity of the queue of samples and infos for the coordinator.
     "queue_size": 4096,
-    # Seconds between two messages with samples.
+    # Least seconds between two messages with samples, or with their number.
     "data_interval_s": 0.2,
     # Limit of the bytes on their way to the shards of the replay buffer, if the transport has shards.
     "push_bytes": 16 * 2**20,
@@ -68,8 +68,11 @@ class CommCollector(Hosted, BaseCommCollector):
         ConfigError: a value is not allowed, or missing.
     """
 
+    # Defaults that differ in a subclass.
+    own_defaults: Mapping[str, Any] = {}
+
     def __init__(self, cfg: EasyDict) -> None:
-        cfg = EasyDict({**_DEFAULTS, **cfg})
+        cfg = EasyDict({**_DEFAULTS, **self.own_defaults, **cfg})
         check_config(cfg, type(self).__name__, _RULES, required=WORKER_REQUIRED)
         super().__init__(cfg)
         transport = self._transport = get_transport(self.transport)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from easydict import EasyDict
 
 from ding.config import compile_config_parallel
 from ding.utils.config_helper import ConfigError
@@ -71,3 +72,12 @@ def test_workers_of_ray_are_actors_that_need_no_addresses():
     transport = get_transport("ray")
     assert transport.launch is Launch.ACTOR
     assert not (transport.needs_addresses or transport.workers_return or transport.has_weight_files)
+
+
+@pytest.mark.parametrize(("given", "interval_s"), [({}, 1.0), ({"data_interval_s": 0.3}, 0.3)])
+def test_collectors_report_once_a_second_by_default(given, interval_s):
+    from ding.worker.collector.comm.ray_collector import RayCollector
+
+    collector = RayCollector(EasyDict(path_data="data", path_policy="policy", **given))
+    assert collector._cfg.data_interval_s == interval_s
+    collector.close()
