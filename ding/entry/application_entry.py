@@ -46,24 +46,25 @@ def eval(
     load_path: Path | None = None,
     replay_path: Path | None = None,
 ) -> float:
-    """The mean return of a trained policy over `env.n_evaluator_episode` episodes.
+    """Returns the mean return of a trained policy over `env.n_evaluator_episode` episodes.
 
-    With the seed of a training these are the episodes that its evaluations play. Logs and `eval_config.py` go to the
-    folder `exp_name`, which may be that of the training.
+    With the seed of the training, these are the episodes of its evaluations. Logs and `eval_config.py` are written to
+    the folder `exp_name`, which may be the folder of the training.
 
     Args:
-        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
+        input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
         seed: of the package and the envs.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
             second is not used.
-        model: the network, instead of the policy's default one.
+        model: the network; None for the policy's default.
         state_dict: the state of the policy, a dict with `model`.
-        load_path: the checkpoint to take it from otherwise; by default `policy.learn.learner.load_path` of the config.
-        replay_path: a folder for videos of the episodes; by default `env.replay_path` of the config, else none are
-            made.
+        load_path: the checkpoint to load if `state_dict` is None; by default `policy.learn.learner.load_path` of the
+            config.
+        replay_path: a folder for videos of the episodes; by default `env.replay_path` of the config. None for no
+            videos.
 
     Raises:
-        ConfigError: neither a state nor a model is given, or the config contradicts itself.
+        ConfigError: state, checkpoint and model are all missing, or the config is inconsistent.
     """
     return float(np.mean(evaluate(input_cfg, seed, env_setting, model, state_dict, load_path, replay_path).returns))
 
@@ -78,11 +79,10 @@ def evaluate(
     replay_path: Path | None = None,
     n_episode: int | None = None,
 ) -> EvalRecord:
-    """As `eval`, with the return and the length of each episode.
+    """Like `eval`, but returns the return and the length of each episode.
 
     Args:
-        n_episode: the number of episodes; None for `env.n_evaluator_episode`. Below `env.evaluator_env_num`, as many
-            envs play.
+        n_episode: the number of episodes; None for `env.n_evaluator_episode`. At most that many envs are used.
     """
     with ExitStack() as stack:
         cfg = _compile(stack, _with_episodes(input_cfg, n_episode), seed, env_setting, "eval_config.py")
@@ -127,34 +127,33 @@ def collect_demo_data(
     state_dict: dict[str, Any] | None = None,
     state_dict_path: Path | None = None,
 ) -> None:
-    """Collect train samples with a trained policy, and save them as `policy.collect.data_type` ('naive') says.
+    """Collect train samples with a trained policy, and save them in the format `policy.collect.data_type` ('naive').
 
-    The policy acts in its collect mode; one that explores epsilon-greedily does so with epsilon 0.
+    The policy acts in its collect mode, with epsilon 0 if it explores epsilon-greedily.
 
     Args:
-        input_cfg: path of a config file, or the pair `(main_config, create_config)`; neither is changed.
+        input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
         seed: of the package and the envs.
         collect_count: number of samples.
-        expert_data_path: where to save; see `ding.utils.data.offline_data_save_type` for what becomes of that name.
-            None for `policy.collect.save_path` of the config.
+        expert_data_path: the output path, see `ding.utils.data.offline_data_save_type`; None for
+            `policy.collect.save_path` of the config.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
             third is not used.
-        model: the network, instead of the policy's default one.
+        model: the network; None for the policy's default.
         state_dict: the state of the policy, a dict with `model`.
-        state_dict_path: the checkpoint to take it from otherwise.
+        state_dict_path: the checkpoint to load if `state_dict` is None.
 
     Raises:
-        ConfigError: neither a state nor a model is given, no path, or the config contradicts itself.
-        KeyError: an unknown `data_type`.
+        ConfigError: state, checkpoint and model are all missing, there is no output path, or the config is
+            inconsistent.
+        KeyError: the `data_type` is unknown.
     """
     state = state_dict, state_dict_path
     with ExitStack() as stack:
         cfg, collector = _build_collector(stack, SampleSerialCollector, input_cfg, seed, env_setting, model, *state)
         path = expert_data_path or cfg.policy.collect.get("save_path")
         if not path:
-            raise ConfigError(
-                "give expert_data_path, or set policy.collect.save_path: where to save the demonstrations"
-            )
+            raise ConfigError("there is no output path: pass expert_data_path, or set policy.collect.save_path")
         samples = list(collector.collect(n_sample=collect_count, policy_kwargs=_greedy(cfg)))
     offline_data_save_type(samples, os.fspath(path), cfg.policy.collect.get("data_type", "naive"))
 

@@ -217,5 +217,5 @@ def _is_shape(shape: Any) -> bool:
 def _ends_with(env_shape: Sequence[int], shape: Any) -> bool:
     if not _is_shape(shape):
         return True
-    wanted = (shape,) if isinstance(shape, int) else tuple(shape)
-    return tuple(env_shape)[-len(wanted) :] == wanted if wanted else True
+    end = (shape,) if isinstance(shape, int) else tuple(shape)
+    return tuple(env_shape)[-len(end) :] == end if end else True

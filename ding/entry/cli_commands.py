@@ -83,16 +83,14 @@ def _show_episodes(result: Any) -> None:
     "-o", "--out", type=click.Path(dir_okay=False), default="curves.png",
     help="The file: .png, .svg, .pdf, or .html for a page; curves.png by default.",
 )  # fmt: skip
-@click.option(
-    "-x", "--axis", type=click.Choice(["env_step", "train_iter"]), default="env_step", help="What to plot by."
-)
-@click.option("--title", help="Of the plot.")
-@click.option("--metric", help="What to plot, such as learner/total_loss_avg: a worker and a name in metrics.jsonl.")
+@click.option("-x", "--axis", type=click.Choice(["env_step", "train_iter"]), default="env_step", help="The x axis.")
+@click.option("--title", help="The title of the plot.")
+@click.option("--metric", help="A metric in metrics.jsonl, such as learner/total_loss_avg; by default the returns.")
 def plot(exp: tuple[str, ...], out: str, axis: Any, title: str | None, metric: str | None) -> None:
     """Draw learning curves.
 
-    EXP are folders of trainings, or folders that hold some. Trainings that differ in their seeds only make one curve:
-    the interquartile mean, with a 95 % bootstrap interval.
+    EXP are folders of trainings, or folders that contain them. Trainings that differ only in their seeds make one
+    curve: the interquartile mean with a 95 % bootstrap interval.
     """
     from ding.entry.curves import draw, read_curves, table
 
@@ -107,7 +105,7 @@ def plot(exp: tuple[str, ...], out: str, axis: Any, title: str | None, metric: s
 def list_registries(registry: tuple[str, ...]) -> None:
     """List policies, envs, buffers, ...
 
-    REGISTRY is a registry, such as policy, env or buffer; by default all are listed, with file and line.
+    REGISTRY is the name of a registry, such as policy, env or buffer; by default all are listed, with file and line.
     """
     from ding.entry.cli_registry import show_registries
 
@@ -119,7 +117,7 @@ def list_registries(registry: tuple[str, ...]) -> None:
 @click.argument("prefix", default="")
 @click.option("--changed", is_flag=True, help="Only values that the config file sets.")
 def show(config: str, prefix: str, changed: bool) -> None:
-    """Show a whole config, and where values are from.
+    """Show a compiled config and the origin of its values.
 
     CONFIG is compiled with all defaults; PREFIX, such as policy.learn, shows a part of it.
     """
@@ -140,13 +138,13 @@ def show(config: str, prefix: str, changed: bool) -> None:
 @click.command(name="check-env")
 @click.argument("env")
 def check_env(env: str) -> None:
-    """Check an env against what workers need.
+    """Check an env against the contract of BaseEnv.
 
     ENV is the id of a gymnasium env, or module:Class.
     """
     import sys
 
-    sys.path.insert(0, os.getcwd())  # a script's modules, as for `python -m`
+    sys.path.insert(0, os.getcwd())  # find modules of the current folder, like `python -m`
     from ding.entry.describe import check_env as run_checks
 
     problems = 0
@@ -160,7 +158,7 @@ def check_env(env: str) -> None:
 @click.command()
 @click.argument("exp", type=_EXP)
 def state(exp: str) -> None:
-    """Show the states that a training can go on from.
+    """Show the states that a training can resume from.
 
     EXP is the folder of the training.
     """

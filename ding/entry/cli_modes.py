@@ -1,4 +1,4 @@
-"""What the command `ding` does, by mode."""
+"""The modes of the command `ding`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Options = Mapping[str, Any]
 
 
 def run(action: str, options: Options) -> None:
-    """Do what the mode, or for `dist` the module, says."""
+    """Run a mode, or for `dist` a module."""
     with contextlib.ExitStack() as stack:
         if options["profile"] is not None:
             from ding.utils.profiler_helper import Profiler

@@ -1,4 +1,4 @@
-"""What the registries hold, for the command `ding -q`."""
+"""The content of the registries, for `ding -q` and `ding list`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from pathlib import Path
 
 import click
 
-# Those whose modules register something.
+# Packages whose modules register classes.
 _PACKAGES = ("ding.model", "ding.envs", "ding.data", "ding.league", "ding.policy", "ding.worker")
 
 
 def show_registries(names: Sequence[str]) -> None:
-    """Print aliases and places of all that is registered in the registries called `names`, in all without any.
+    """Print the aliases in the registries called `names` with file and line; of all registries if `names` is empty.
 
-    Registrations are traced from here on only, where nobody has set `DIENGINEREGTRACE=ON` before; so it is to be called
-    before the rest of the package is imported.
+    Call it before the rest of the package is imported: it sets `DIENGINEREGTRACE=ON`, which traces later registrations.
 
     Raises:
-        UsageError: there is no such registry.
-        AssertionError: the registries were imported before, untraced.
+        UsageError: a registry is unknown.
+        AssertionError: the registries were already imported without tracing.
     """
     os.environ.setdefault("DIENGINEREGTRACE", "ON")
     from tabulate import tabulate
@@ -45,7 +44,7 @@ def show_registries(names: Sequence[str]) -> None:
 
 
 def _import_registrations(package: str) -> None:
-    """Import the modules of a package that register something."""
+    """Import the modules of a package that register classes."""
     found = importlib.import_module(package)
     for module in pkgutil.walk_packages(found.__path__, f"{package}."):
         if not _registers(module.name):

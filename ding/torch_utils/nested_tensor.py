@@ -33,7 +33,7 @@ def to_dtype(item: Any, dtype: torch.dtype) -> Any:
     """Convert each tensor to `dtype`.
 
     Raises:
-        TypeError: a part is no tensor, dict or sequence.
+        TypeError: a part is not a tensor, dict or sequence.
     """
     return _map_tensors(item, f"convert to {dtype}", lambda tensor: tensor.to(dtype))
 
@@ -42,7 +42,7 @@ def unsqueeze(data: Any, dim: int = 0) -> Any:
     """Insert a dimension of size 1 at `dim` into each tensor.
 
     Raises:
-        TypeError: a part is no tensor, dict or sequence.
+        TypeError: a part is not a tensor, dict or sequence.
     """
     return _map_tensors(data, "unsqueeze", lambda tensor: tensor.unsqueeze(dim))
 
@@ -51,25 +51,25 @@ def squeeze(data: Any, dim: int = 0) -> Any:
     """Remove the dimension `dim` from each tensor in which it has size 1.
 
     Raises:
-        TypeError: a part is no tensor, dict or sequence.
+        TypeError: a part is not a tensor, dict or sequence.
     """
     return _map_tensors(data, "squeeze", lambda tensor: tensor.squeeze(dim))
 
 
 def zeros_like(h: Any) -> Any:
-    """Zeros of the shape, dtype and device of each tensor.
+    """Returns zeros of the shape, dtype and device of each tensor.
 
     Raises:
-        TypeError: a part is no tensor, dict or sequence.
+        TypeError: a part is not a tensor, dict or sequence.
     """
     return _map_tensors(h, "make zeros like", torch.zeros_like)
 
 
 def get_tensor_data(data: Any) -> Any:
-    """Copies of the tensors, without gradient history; None stays.
+    """Returns copies of the tensors without gradient history; None stays.
 
     Raises:
-        TypeError: a part is no tensor, None, dict or sequence.
+        TypeError: a part is not a tensor, None, dict or sequence.
     """
     if data is None:
         return None
@@ -84,7 +84,7 @@ def same_shape(data: Sequence[Any]) -> bool:
     """Whether all tensors of a list have the same shape.
 
     Raises:
-        AssertionError: `data` is no list or tuple.
+        AssertionError: `data` is not a list or tuple.
     """
     if not isinstance(data, (list, tuple)):
         raise AssertionError(f"same_shape compares the tensors of a list or tuple, got {type(data).__name__}")
@@ -92,7 +92,7 @@ def same_shape(data: Sequence[Any]) -> bool:
 
 
 def get_null_data(template: Any, num: int) -> list[Any]:
-    """`num` copies of a transition that mean "no transition": null and done, with reward zero."""
+    """Returns `num` copies of a transition as padding: `null` and `done` are True, the reward is zero."""
     result = []
     for _ in range(num):
         data = copy.deepcopy(template)
@@ -106,13 +106,13 @@ def get_null_data(template: Any, num: int) -> list[Any]:
 def to_device(item: Any, device: str | torch.device, ignore_keys: list[str] = []) -> Any:
     """Move tensors and modules in nested data to `device`.
 
-    Dicts become new dicts, any sequence a list; numbers, text, arrays, None and distributions stay as they are.
+    Dicts become new dicts and sequences lists; numbers, text, arrays, None and distributions stay unchanged.
 
     Args:
-        ignore_keys: keys of the outermost dict whose values stay where they are.
+        ignore_keys: keys of the outermost dict whose values are not moved.
 
     Raises:
-        TypeError: a part is of a foreign type.
+        TypeError: a part has an unsupported type.
     """
     return _TO_DEVICE[type(item)](item, device, ignore_keys)
 
@@ -126,7 +126,7 @@ def _sequence_to_device(item: Sequence[Any], device: Any, ignore_keys: Sequence[
 
 
 def _tree_to_device(item: Any, device: Any, ignore_keys: Sequence[str]) -> Any:
-    """Recurrent states in a tree of tensors are lists with None in them, which the tree itself cannot move."""
+    """Move a tree tensor; its recurrent states are lists with None, which tree tensors cannot move."""
     if "prev_state" not in item:
         return item.to(device)
     state = item.pop("prev_state")

@@ -12,11 +12,11 @@ from torch import nn
 def is_differentiable(loss: torch.Tensor, model: nn.Module | Iterable[nn.Module], print_instead: bool = False) -> None:
     """Run `loss.backward()` and check that every parameter of `model` gets a gradient.
 
-    The gradients stay, so a second call on the same model needs them cleared. With `print_instead`, parameters
-    without a gradient are logged as a warning instead.
+    Clear the gradients before a second call on the same model. With `print_instead`, parameters without a gradient are
+    logged as a warning.
 
     Raises:
-        AssertionError: `loss` is not a tensor, a parameter has a gradient before, or has none afterwards.
+        AssertionError: `loss` is not a tensor, or a parameter has a gradient before or none afterwards.
         TypeError: `model` is neither a module nor a list of modules.
 
     Example:

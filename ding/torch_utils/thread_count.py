@@ -1,4 +1,4 @@
-"""How a thread computes with torch: settings that hold for the calling thread."""
+"""Torch settings for the calling thread."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _at_import = torch.get_num_threads()
 
 @contextmanager
 def fitting_threads(model: nn.Module | None) -> Iterator[None]:
-    """Let torch compute with one thread where `model` is small; for the time of the block.
+    """Use one torch thread within the block if `model` is small.
 
-    On busy processors the threads of a small product wait for each other: a training of seconds takes a minute. Nothing
-    is changed where somebody has chosen: by `torch.set_num_threads`, `OMP_NUM_THREADS` or `MKL_NUM_THREADS`. The
-    environment variable `DING_TORCH_THREADS` is a number that holds for all models, or `auto`.
+    On busy processors the threads of a small product wait for each other, which can slow training down tenfold. A
+    number that the user has set with `torch.set_num_threads`, `OMP_NUM_THREADS` or `MKL_NUM_THREADS` stays. The
+    environment variable `DING_TORCH_THREADS` is a number for all models, or `auto`.
 
     Raises:
-        ValueError: the variable is something else.
+        ValueError: the variable has another value.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(_fitting_count(model, before))
@@ -38,11 +38,11 @@ def fitting_threads(model: nn.Module | None) -> Iterator[None]:
 
 
 def _fitting_count(model: nn.Module | None, current: int) -> int:
-    wanted = os.environ.get(_VARIABLE, "auto")
-    if wanted != "auto":
-        if not wanted.isdecimal() or int(wanted) < 1:
-            raise ValueError(f"{_VARIABLE} = {wanted!r} is not allowed; it must be 'auto' or a number of threads")
-        return int(wanted)
+    value = os.environ.get(_VARIABLE, "auto")
+    if value != "auto":
+        if not value.isdecimal() or int(value) < 1:
+            raise ValueError(f"{_VARIABLE} = {value!r} is not allowed; it must be 'auto' or a number of threads")
+        return int(value)
     is_chosen = current != _at_import or any(os.environ.get(name) for name in _OTHER_VARIABLES)
     return 1 if not is_chosen and _is_small(model) else current
 
@@ -54,21 +54,20 @@ def _is_small(model: nn.Module | None) -> bool:
 
 
 def keep_thread_count() -> None:
-    """Let what the calling thread computes be split among as many threads as `torch.get_num_threads()` says.
+    """Use `torch.get_num_threads()` threads for the computations of the calling thread.
 
-    To be called where a thread that computes begins. What `torch.set_num_threads` was told elsewhere does not reach the
-    matrix library in a new thread by itself: that takes one thread for each core. On busy cores these wait for each
-    other at each small product, which then takes many times as long.
+    Call it at the start of a thread that computes: the matrix library of a new thread ignores an earlier
+    `torch.set_num_threads` and uses one thread per core, which slows small products down on busy cores.
     """
     torch.set_num_threads(torch.get_num_threads())
 
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Compute with zeros in place of numbers too small for full precision (below 1e-38), in the calling thread.
+    """Flush denormal numbers (below 1e-38) to zero within the block, in the calling thread.
 
-    The moments that an optimizer keeps of a gradient that has become zero shrink to such numbers, with which a
-    processor computes 20 times slower: for a network with dead units a step of Adam took 328 us, and takes 121 us so.
+    The moments of a gradient that has become zero decay to denormals, with which processors compute 20 times slower:
+    for a network with dead units, a step of Adam takes 121 us instead of 328 us.
     """
     was_on = _SMALLEST_NORMAL * 0.5 == 0.0
     torch.set_flush_denormal(True)

@@ -121,7 +121,7 @@ def test_demonstrations_are_what_the_policy_does_without_exploring(how):
 
 
 def test_the_config_says_where_and_how_to_save():
-    with pytest.raises(ConfigError, match="give expert_data_path"):
+    with pytest.raises(ConfigError, match="pass expert_data_path"):
         collect_demo_data(config(), 0, 5, env_setting=setting(), model=always(1))
     main, create = config()
     main.policy.collect.update(data_type="npz", save_path="demos.pkl")
