@@ -116,14 +116,19 @@ METRIC_SINK_REGISTRY = Registry()
 class JsonLinesSink(MetricSink):
     """Appends a line of JSON for each record to `metrics.jsonl` in the run folder.
 
-    The keys are `worker`, the axes and the names of the values. NaN and infinity are null.
+    The keys are `worker`, the axes and the names of the values. NaN and infinity are null. A value that has the name of
+    another key is left out.
     """
 
     def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
         self._path = os.path.join(run.folder, "metrics.jsonl")
 
     def write(self, records: Sequence[MetricRecord]) -> None:
-        lines = [json.dumps({"worker": r.worker, **r.axes, **_finite(r.values)}) for r in records]
+        positions = [{"worker": record.worker, **record.axes} for record in records]
+        lines = [
+            json.dumps({**position, **_finite(record.values), **position})
+            for position, record in zip(positions, records, strict=True)
+        ]
         _append(self._path, lines)
 
     def state_dict(self) -> dict[str, Any]:
@@ -142,7 +147,8 @@ class JsonLinesSink(MetricSink):
 class CsvSink(MetricSink):
     """Appends a row for each record to `metrics/<worker>.csv` in the run folder.
 
-    The columns are the axes and the names of the values. A new name adds a column, which rewrites the file.
+    The columns are the axes and the names of the values, without line breaks. A new name adds a column, which rewrites
+    the file. A value that has the name of an axis is left out.
     """
 
     def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
@@ -154,11 +160,20 @@ class CsvSink(MetricSink):
         tables: dict[str, list[dict[str, Any]]] = {}
         for record in records:
             name = re.sub(r"[^\w.-]+", "_", record.worker).lstrip(".") or "run"
-            tables.setdefault(f"{name}.csv", []).append({**record.axes, **record.values})
-        for file, rows in tables.items():
-            self._write_rows(file, rows)
+            values = {" ".join(name.splitlines()): value for name, value in record.values.items()}
+            tables.setdefault(f"{name}.csv", []).append({**record.axes, **values, **record.axes})
+        with contextlib.ExitStack() as undo:
+            for file, rows in tables.items():
+                size = self._write_rows(file, rows)
+                undo.callback(self._remove_rows, file, size, len(rows))
+            undo.pop_all()  # all are written
 
-    def _write_rows(self, file: str, rows: list[dict[str, Any]]) -> None:
+    def _remove_rows(self, file: str, size: int, count: int) -> None:
+        os.truncate(os.path.join(self._folder, file), size)
+        self._rows[file] -= count
+
+    def _write_rows(self, file: str, rows: list[dict[str, Any]]) -> int:
+        """Append rows; return the size of the file without them."""
         path = os.path.join(self._folder, file)
         columns = self._known_columns(file)
         names = list(dict.fromkeys([*columns, *(name for row in rows for name in row)]))
@@ -173,6 +188,7 @@ class CsvSink(MetricSink):
             _replace(path, [_csv_line(names), *former, *lines])
         self._columns[file] = names
         self._rows[file] += len(rows)
+        return _size(path) - _size_of(lines)
 
     def _known_columns(self, file: str) -> list[str]:
         if file not in self._columns:
@@ -193,12 +209,13 @@ class CsvSink(MetricSink):
         for file in {*_csv_files(self._folder), *state["rows"]}:
             path, rows = os.path.join(self._folder, file), state["rows"].get(file, 0)
             lines = _lines(path)
-            if len(lines) - 1 < rows:
+            if not rows:
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(path)
+            elif len(lines) - 1 < rows:
                 missing.append(f"{path} is shorter than it was")
-            elif not rows:
-                os.remove(path)
-            elif len(lines) - 1 > rows:
-                _replace(path, lines[: rows + 1])
+            else:  # a process that was killed may have left half a line, too
+                os.truncate(path, _size_of(lines[: rows + 1]))
         return missing
 
 
@@ -422,8 +439,13 @@ def _size(path: str) -> int:
 def _lines(path: str) -> list[str]:
     if not os.path.exists(path):
         return []
-    with open(path, encoding="utf-8") as file:
-        return file.read().split("\n")[:-1]
+    with open(path, "rb") as file:
+        *lines, _ = file.read().split(b"\n")  # the rest is empty, or half a line
+    return [line.decode() for line in lines]
+
+
+def _size_of(lines: Iterable[str]) -> int:
+    return sum(len(line.encode()) + 1 for line in lines)
 
 
 def _append(path: str, lines: Sequence[str]) -> None:
@@ -441,5 +463,5 @@ def _append(path: str, lines: Sequence[str]) -> None:
 
 
 def _replace(path: str, lines: Sequence[str]) -> None:
-    with atomic_write(path, "w") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    with atomic_write(path) as file:
+        file.writelines(f"{line}\n".encode() for line in lines)

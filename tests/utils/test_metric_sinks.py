@@ -225,6 +225,67 @@ def test_the_file_of_a_worker_stays_in_its_folder(tmp_path: Path) -> None:
     assert read(tmp_path).keys() == {"metrics.jsonl", "_.._outside.csv", "run.csv"}
 
 
+def test_a_name_with_a_line_break_is_one_column(tmp_path: Path) -> None:
+    for step in range(2):
+        with files_of(tmp_path) as writer:
+            writer.add_scalars_of("learner", {"a\r\nb": 1, "c": 2}, step)
+    assert read(tmp_path)["learner.csv"] == "train_iter,a b,c\n0,1,2\n1,1,2\n"
+
+
+def test_a_value_does_not_replace_the_position_of_its_row(tmp_path: Path) -> None:
+    with files_of(tmp_path) as writer:
+        writer.add_scalars_of("learner", {"train_iter": 7, "worker": 8, "loss": 0.5}, 3)
+    assert read(tmp_path) == {
+        "metrics.jsonl": '{"worker": "learner", "train_iter": 3, "loss": 0.5}\n',
+        "learner.csv": "train_iter,worker,loss\n3,8,0.5\n",
+    }
+
+
+def test_half_a_line_of_a_killed_process_is_removed_when_a_state_is_loaded(tmp_path: Path) -> None:
+    with files_of(tmp_path) as writer:
+        writer.add_scalars_of("learner", {"loss": 1}, 0)
+        state = writer.state_dict()
+    wanted = read(tmp_path)
+    for path in (tmp_path / "metrics.jsonl", tmp_path / "metrics" / "learner.csv"):
+        with path.open("a") as file:
+            file.write("1,")
+    with files_of(tmp_path) as writer:
+        assert writer.load_state_dict(state) == []
+    assert read(tmp_path) == wanted
+
+
+def test_no_table_gets_rows_of_a_batch_of_which_another_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    append = metric_sinks._append
+
+    def append_or_fail(path: str, lines: Sequence[str]) -> None:
+        if path.endswith("evaluator.csv"):
+            raise OSError(errno.ENOSPC, "no space")
+        append(path, lines)
+
+    with writer_of(tmp_path, csv=CsvSink(RunInfo(str(tmp_path)), {})) as writer:
+        writer.add_scalars_of("learner", {"loss": 1}, 0)
+        writer.flush()
+        monkeypatch.setattr(metric_sinks, "_append", append_or_fail)
+        writer.add_scalars_of("learner", {"loss": 2, "late": 3}, 1)  # rewrites the file
+        writer.add_scalars_of("buffer", {"size": 4}, 1)
+        writer.add_scalars_of("evaluator", {"reward": 5}, 1)
+        state = writer.state_dict()
+        assert state["sinks"]["csv"] == {"rows": {"buffer.csv": 0, "evaluator.csv": 0, "learner.csv": 1}}
+        assert read(tmp_path) == {"buffer.csv": "train_iter,size\n", "learner.csv": "train_iter,loss,late\n0,1,\n"}
+        monkeypatch.setattr(metric_sinks, "_append", append)
+    assert read(tmp_path) == {
+        "buffer.csv": "train_iter,size\n1,4\n",
+        "evaluator.csv": "train_iter,reward\n1,5\n",
+        "learner.csv": "train_iter,loss,late\n0,1,\n1,2,3\n",
+    }
+    assert "metrics are not written to csv" in caplog.text
+    with writer_of(tmp_path, csv=CsvSink(RunInfo(str(tmp_path)), {})) as writer:
+        assert writer.load_state_dict(state) == []
+    assert read(tmp_path) == {"learner.csv": "train_iter,loss,late\n0,1,\n"}
+
+
 def test_rows_are_appended_to_files_that_are_there(tmp_path: Path) -> None:
     for step in range(2):
         with files_of(tmp_path) as writer:
