@@ -661,6 +661,25 @@ def test_replay_paths_are_applied_at_launch_and_spare_running_envs_a_reset(paths
     assert "env 1 is recorded and runs" in caplog.text
 
 
+def test_a_recorded_env_that_has_made_no_step_is_spared_a_reset_without_a_warning(caplog):
+    pool = Pool({"length": 2})
+    pool.manager.enable_save_replay("v")
+    pool.manager.launch()
+    with caplog.at_level(logging.WARNING):
+        pool.manager.reset()
+        assert caplog.text == ""
+        act(pool.manager)
+        act(pool.manager)  # the next episode has begun
+        pool.manager.reset()
+        assert caplog.text == ""
+        act(pool.manager)
+        pool.manager.reset()
+    assert [record.getMessage() for record in caplog.records] == [
+        "env 0 is recorded and runs: it is not reset before its episode ends"
+    ]
+    assert len(pool.envs[0].params) == 2
+
+
 def test_replay_paths_must_be_one_for_each_env():
     with pytest.raises(AssertionError, match="1 replay paths were given for 2 envs"):
         Pool({}, {}).manager.enable_save_replay(["v"])

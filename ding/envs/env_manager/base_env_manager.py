@@ -168,6 +168,7 @@ class BaseEnvManager:
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
         self._ready_obs: dict[int, Any] = {}
         self._env_replay_path: list[str] | None = None
+        self._first_obs: dict[int, Any] = {}  # of running episodes that are recorded
         self._reset_count = 0
         self._timesteps: dict[int, Any] = {}  # of the current or last step
         self._reset_counts = dict.fromkeys(range(self._env_num), 0)
@@ -582,7 +583,8 @@ class BaseEnvManager:
     def _reset_envs(self, env_ids: list[int]) -> None:
         for env_id in env_ids:
             if self._env_replay_path is not None and self._env_states[env_id] is EnvState.RUN:
-                _logger.warning("env %s is recorded and runs: it is not reset before its episode ends", env_id)
+                if self._ready_obs[env_id] is not self._first_obs.get(env_id):  # it has made a step
+                    _logger.warning("env %s is recorded and runs: it is not reset before its episode ends", env_id)
             else:
                 self._reset_counts[env_id] += 1
                 self._reset_env(env_id)
@@ -608,6 +610,8 @@ class BaseEnvManager:
             obs = self._reset_again(env_id, e)
         self._seeds.count_episode(env_id)
         self._ready_obs[env_id] = obs
+        if self._env_replay_path is not None:
+            self._first_obs[env_id] = obs
         self._env_states[env_id] = EnvState.RUN
 
     def _reset_again(self, env_id: int, error: Exception) -> Any:
