@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -59,9 +62,23 @@ def record(exp: str, out: str | None, episodes: int, checkpoint: str | None, see
     """
     from ding.entry.trained import record as record_run
 
-    files, result = record_run(exp, out, episodes, checkpoint, seed)
+    with _without_screen():
+        files, result = record_run(exp, out, episodes, checkpoint, seed)
     for file, episode_return in zip(files, result.returns, strict=False):
         click.echo(f"{file}: return {episode_return:.1f}")
+
+
+@contextlib.contextmanager
+def _without_screen() -> Iterator[None]:
+    """Let pygame draw in memory where it would look for a missing screen and print an error."""
+    if sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"} & os.environ.keys():
+        yield
+        return
+    os.environ["SDL_VIDEODRIVER"] = "dummy"
+    try:
+        yield
+    finally:
+        os.environ.pop("SDL_VIDEODRIVER", None)
 
 
 def _show_episodes(result: Any) -> None:

@@ -2,7 +2,9 @@
 
 import copy
 import json
+import os
 import sys
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -356,6 +358,25 @@ def test_without_the_packages_both_are_named_at_once(exp, monkeypatch):
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(ImportError, match="pip install moviepy pygame"):
         trained.record(exp)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there pygame looks for a screen")
+@pytest.mark.parametrize("given, wanted", [({}, "dummy"), ({"DISPLAY": ":0"}, None), ({"SDL_VIDEODRIVER": "x"}, "x")])
+def test_videos_are_drawn_without_a_screen_if_there_is_none(exp, monkeypatch, given, wanted):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    drivers = []
+
+    def record(*args):
+        drivers.append(os.environ.get("SDL_VIDEODRIVER"))
+        return ["video.mp4"], SimpleNamespace(returns=[9.0])
+
+    monkeypatch.setattr(trained, "record", record)
+    assert ding("record", exp) == "video.mp4: return 9.0\n"
+    assert drivers == [wanted]
+    assert os.environ.get("SDL_VIDEODRIVER") == given.get("SDL_VIDEODRIVER")
 
 
 def played(exp, episodes):

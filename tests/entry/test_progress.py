@@ -123,6 +123,8 @@ def test_a_folder_gets_a_readme_unless_it_has_one(tmp_path):
     line.begin("dqn", "CartPole-v1", 3, str(tmp_path))
     readme = tmp_path / "README.md"
     assert f"ding plot {tmp_path.name} " in readme.read_text()
+    rows = [row.split(" | ")[0] for row in readme.read_text().splitlines() if row.startswith("| `")]
+    assert {"| `metrics.jsonl`, `metrics/`", "| `run_state/`"} <= set(rows)
     readme.write_text("mine")
     line.begin("dqn", "CartPole-v1", 3, str(tmp_path))
     assert readme.read_text() == "mine"
