@@ -21,6 +21,10 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("ding")
 name_semaphores()
 
+# One thread for each process, read when torch is imported. Where a machine has more cores than this process may use,
+# torch starts as many threads as there are cores, and they wait for each other for minutes.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # What a launcher or a user of the machine has set is not meant for the tests.
 for _name in [*os.environ]:
     if _name.startswith(("DING_", "SLURM_", "TORCHELASTIC_")) or _name in _OF_LAUNCHERS:
