@@ -1,9 +1,11 @@
-"""What a coordinator can do with many workers: stubs that compute nothing, and answer at once or at a given rate.
+"""The load of a coordinator with many workers, which are stubs that answer at once or at a given rate.
 
 - Round trips of a learner a second while 50 collectors send 5 messages a second each, against 2 collectors.
 - Processor time of the coordinator for a message while 400 workers are connected, against 1.
 
-The last line says where the time goes. `python -m tests.benchmarks.scale --transport flask_fs|local`
+The last line shows where the time goes. For Ray, see `learn` in `scale_data`.
+
+`python -m tests.benchmarks.scale --transport flask_fs|local`
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from tests.benchmarks.report import Report
 FEW, MANY, MESSAGES_S = 2, 50, 5.0
 PEERS, PER_PROCESS = 400, 100
 SECONDS, ROUNDS, DEADLINE_S = 4.0, 3, 60.0
-# What a collector tells of a chunk of samples, and a learner of a batch.
+# What a collector reports of a chunk of samples, and a learner of a batch.
 CHUNK = {
     "data_id": "benchmark_0123456789abcdef_0123456789abcdef.chunk", "data_push_length": 64, "size": 64, "env_step": 64,
     "policy_iter": 1234, "priority": [1.0] * 64, "unroll_len": 1, "episodes": [{"return": 12.5, "length": 200}] * 2,
@@ -36,7 +38,7 @@ BATCH = {"info": {"learner_step": 1234, "priority": [1.0] * 32, "replay_buffer_i
 
 
 def serve(task: dict[str, Any]) -> dict[str, Any]:
-    """What a stub does: a collector's news take as long as its next samples would, everything else no time."""
+    """The answer of a stub: a collector's report takes as long as its next samples would, everything else no time."""
     if task.get("wait_s"):
         time.sleep(task["wait_s"])
         return {"samples": CHUNK, "task_id": "task"}
@@ -44,7 +46,7 @@ def serve(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def be_workers(name: str, count: int, connection: Any) -> None:
-    """Be so many workers until the connection ends."""
+    """Run `count` workers until the connection ends."""
     raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
         connection.send([start_station(get_transport(name), stack) for _ in range(count)])
@@ -66,7 +68,7 @@ def raise_descriptor_limit() -> None:
 
 @contextlib.contextmanager
 def ports_of_workers(transport: Transport, count: int) -> Iterator[list[int]]:
-    """`count` workers, in what the transport runs them in."""
+    """`count` workers, in processes or threads as the transport requires."""
     with contextlib.ExitStack() as stack:
         if transport.launch is Launch.THREAD:
             yield [start_station(transport, stack) for _ in range(count)]
@@ -118,7 +120,7 @@ class Measured:
 
 @contextlib.contextmanager
 def collecting(links: list[Any]) -> Iterator[None]:
-    """Have each of the workers tell its news, again and again."""
+    """Let each of the workers report again and again."""
     ended = threading.Event()
 
     def ask(link: Any) -> None:

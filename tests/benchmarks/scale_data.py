@@ -122,7 +122,7 @@ class StubCollector:
 
 @POLICY_REGISTRY.register("stub_learn")
 class StubPolicy:
-    """Takes batches."""
+    """Accepts batches."""
 
     def __init__(self, cfg: Any, enable_field: list[str]) -> None:
         self.learn_mode = self
@@ -145,7 +145,7 @@ class StubPolicy:
 
 
 class Side:
-    """What the messages of tasks are told to: the coordinator's replay buffers, and counters."""
+    """Receives the messages of tasks: the coordinator's replay buffers, and counters."""
 
     def __init__(self, buffers: Any) -> None:
         self.buffers = buffers
@@ -248,7 +248,7 @@ def links_in_process(kind: str, transport: str, folder: str, counts: list[int]) 
 
 
 class ActorLink:
-    """As much of a link to a worker in an actor as tasks need."""
+    """The part of a link to a worker in an actor that tasks need."""
 
     def __init__(self, host: Any, index: int) -> None:
         self._host, self._index = host, index
@@ -364,7 +364,7 @@ class Run:
         return self
 
     def add(self, kind: str, counts: list[int], task: Callable[[int], dict[str, Any]]) -> None:
-        """Workers in as many processes as there are `counts`, each with its task."""
+        """Start workers in as many processes as there are `counts`, each with its task."""
         links = self._opened.enter_context(LINKS[self.transport](kind, self.transport, self._folder, counts))
         where = self.side.buffers.where("buffer")
         for number, link in enumerate(links):
@@ -385,8 +385,8 @@ class Run:
         cores: dict[str, float] = {}
         for pid, (what, now) in processor_s().items():
             cores[what] = cores.get(what, 0.0) + (now - busy.get(pid, (what, 0.0))[1]) / took
-        told = ", ".join(f"{what} {share:.2f}" for what, share in cores.items() if share >= 0.01)
-        return Rate(gained / took, 1e6 * sum(cores.values()) * took / max(1, gained), told)
+        line = ", ".join(f"{what} {share:.2f}" for what, share in cores.items() if share >= 0.01)
+        return Rate(gained / took, 1e6 * sum(cores.values()) * took / max(1, gained), line)
 
     def __exit__(self, *args: Any) -> None:
         self._ending.set()
@@ -398,12 +398,12 @@ class Run:
 def processor_s() -> dict[int, tuple[str, float]]:
     """Processor time so far of this process and all that it has started, by id, with their names."""
     own = psutil.Process()
-    told = {own.pid: ("coordinator", sum(own.cpu_times()[:2]))}
+    used = {own.pid: ("coordinator", sum(own.cpu_times()[:2]))}
     for process in own.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             # Ray adds the method that runs to the name of an actor.
-            told[process.pid] = process.name().partition(".")[0], sum(process.cpu_times()[:2])
-    return told
+            used[process.pid] = process.name().partition(".")[0], sum(process.cpu_times()[:2])
+    return used
 
 
 def collector_task(rate: float, chunk: int, frames: bool) -> Callable[[int], dict[str, Any]]:
@@ -422,8 +422,8 @@ def measure_push(transport: str, chunk: int, frames: bool) -> Rate:
     with Run(transport, CAPACITY_OF_FRAMES if frames else CAPACITY) as run:
         run.add(COLLECTOR, [PUSHERS // 2, PUSHERS // 2], collector_task(0.0, chunk, frames))
         rate = run.rate("samples")
-        told = f"# push, {transport}: {rate.per_second:.0f} samples/s, {rate.cpu_us:.2f} CPU seconds for 1e6 samples"
-        print(f"{told}; busy cores: {rate.cores}", flush=True)
+        line = f"# push, {transport}: {rate.per_second:.0f} samples/s, {rate.cpu_us:.2f} CPU seconds for 1e6 samples"
+        print(f"{line}; busy cores: {rate.cores}", flush=True)
         return rate
 
 
@@ -432,8 +432,8 @@ def measure_learn(transport: str, collectors: int, chunk: int, frames: bool) -> 
         run.add(COLLECTOR, [collectors], collector_task(RATE, chunk, frames))
         run.add(LEARNER, [1], learner_task)
         rate = run.rate("batches")
-        told = f"# learn, {transport}, {collectors} collectors: {rate.per_second:.0f} batches/s"
-        print(f"{told}; {run.side.messages} messages; busy cores: {rate.cores}", flush=True)
+        line = f"# learn, {transport}, {collectors} collectors: {rate.per_second:.0f} batches/s"
+        print(f"{line}; {run.side.messages} messages; busy cores: {rate.cores}", flush=True)
         return rate
 
 
