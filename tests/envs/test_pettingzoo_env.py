@@ -125,6 +125,20 @@ def test_a_time_limit_truncates_those_that_are_left():
     assert (timestep.done, flags(timestep.info)) == (True, [(True, False), (False, True)])
 
 
+def test_an_episode_ends_with_its_last_player_if_the_environment_keeps_all_agents():
+    class Keeping(Lifespans):
+        def step(self, actions):
+            result = super().step(actions)
+            self.agents = list(self.possible_agents)
+            return result
+
+    env = PettingZooEnv({"env": partial(Keeping, (2, 9), limit=3)})
+    env.reset()
+    timesteps = [env.step((0, 0)) for _ in range(3)]
+    assert [timestep.done for timestep in timesteps] == [False, False, True]
+    assert [(info["terminated"], info["truncated"]) for info in timesteps[2].info] == [(True, False), (False, True)]
+
+
 def test_each_episode_has_a_seed_of_its_own_and_options_reach_the_environment():
     games = []
 

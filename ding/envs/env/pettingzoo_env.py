@@ -139,7 +139,9 @@ class _Game:
                 own_rewards[player] = one_float(rewards.get(agent, 0.0))
             ended, cut = self._ends[agent]
             own_infos.append({**infos.get(agent, {}), "terminated": ended, "truncated": cut})
-        return self._observations(), own_rewards, own_infos, not self._env.agents
+        # Some environments leave agents that have ended in `agents`.
+        is_over = not self._env.agents or all(ended or cut for ended, cut in self._ends.values())
+        return self._observations(), own_rewards, own_infos, is_over
 
     def _observations(self) -> tuple[Any, ...]:
         return tuple(self._obs[agent] for agent in self.agents)
