@@ -65,7 +65,10 @@ class WandbSink(MetricSink):
         if self._run is None:
             again = {} if self._run_id is None else {"id": self._run_id, "resume": "allow"}
             config = json.loads(json.dumps(self._info.config, default=str))
-            self._run = self._wandb.init(config=config, **self._settings, **again)
+            try:
+                self._run = self._wandb.init(config=config, **self._settings, **again)
+            except self._wandb.errors.CommError as e:
+                raise OSError(f"W&B: {e}") from e
             self._run_id = self._run.id
         return self._run
 

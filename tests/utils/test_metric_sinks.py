@@ -428,15 +428,24 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
 # Weights & Biases
 
 
+class CommError(Exception):
+    pass
+
+
 class FakeWandb(ModuleType):
     """Runs by id; like the real service, a run ignores values for a step that it is past."""
 
     def __init__(self) -> None:
         super().__init__("wandb")
+        self.errors = SimpleNamespace(CommError=CommError)
+        self.failures = 0  # of the next calls of `init`
         self.inits: list[dict[str, Any]] = []
         self.runs: dict[str, Any] = {}
 
     def init(self, **kwargs: Any) -> Any:
+        if self.failures:
+            self.failures -= 1
+            raise CommError("no answer")
         self.inits.append(kwargs)
         run_id = kwargs.get("id") or f"run{len(self.runs)}"
         return self.runs.setdefault(run_id, FakeWandbRun(run_id))
@@ -495,6 +504,18 @@ def test_wandb_gets_each_record_with_its_axes(tmp_path: Path, wandb: FakeWandb) 
         {"own/x": 1, "step": 5},
     ]
     assert run.finished == 1
+
+
+def test_the_training_goes_on_while_wandb_does_not_answer(
+    tmp_path: Path, wandb: FakeWandb, caplog: pytest.LogCaptureFixture
+) -> None:
+    wandb.failures = 1
+    with tracked(tmp_path, "wandb") as writer:
+        writer.add_scalars_of("learner", {"loss": 1}, 0)
+        writer.flush()
+        assert "metrics are not written to wandb: W&B: no answer" in caplog.text
+        writer.add_scalars_of("learner", {"loss": 2}, 1)
+    assert [row["learner/loss"] for row in wandb.runs["run0"].rows] == [1, 2]
 
 
 def test_a_resumed_run_goes_on_in_the_same_wandb_run_without_doubled_rows(tmp_path: Path, wandb: FakeWandb) -> None:
