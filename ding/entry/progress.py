@@ -127,7 +127,9 @@ def _table(sections: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns a table of values by section and name, without None values and empty sections."""
     rows: list[tuple[str, str]] = []
     for section, values in sections.items():
-        cells = [(f"   {name}", _cell(value)) for name, value in values.items() if value is not None]
+        cells = [
+            (f"   {' '.join(name.splitlines())}", _cell(value)) for name, value in values.items() if value is not None
+        ]
         rows += [(f"{section}/", ""), *cells] if cells else []
     left, right = (max(map(len, column)) for column in zip(*rows, strict=True))
     rule = "-" * (left + right + 7)
@@ -137,7 +139,7 @@ def _table(sections: Mapping[str, Mapping[str, Any]]) -> str:
 def _cell(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
-    return f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
+    return f"{value:.1f}" if 100 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
 # Written into the folder of every run.

@@ -118,6 +118,18 @@ Learning curve: ding plot 'a run'
     )
 
 
+def test_a_table_stays_a_table_whatever_the_learner_logs(capsys):
+    train = {"a\nb": -1e30, "c": math.nan, "d": -math.inf, "e": -12345.67}
+    ProgressLine().evaluated(-math.inf, 1, 0, None, train)
+    table = capsys.readouterr().err.partition("| train/")[2]
+    assert [line.split() for line in table.splitlines()[1:-1]] == [
+        ["|", "a", "b", "|", "-1e+30", "|"],
+        ["|", "c", "|", "nan", "|"],
+        ["|", "d", "|", "-inf", "|"],
+        ["|", "e", "|", "-12345.7", "|"],
+    ]
+
+
 def test_a_folder_gets_a_readme_unless_it_has_one(tmp_path):
     line = ProgressLine()
     line.begin("dqn", "CartPole-v1", 3, str(tmp_path))
