@@ -47,13 +47,13 @@ def test_an_address_without_ray_is_refused():
 def test_a_ray_that_the_run_has_started_ends_with_it_and_leaves_nothing(monkeypatch):
     before, children = settings(), set(psutil.Process().children(recursive=True))
     handler = signal.getsignal(signal.SIGTERM)
-    folders = set(Path("/tmp").glob("ding_ray_*"))
+    folders = set(Path("/tmp").glob(f"ding_ray_{os.getpid()}_*"))
     outcome = run_parallel(triple(), seed=0, max_train_iter=30, max_seconds=DEADLINE_S, platform="ray")
     assert outcome.progress.train_iter == 30 and outcome.cfg.system.coordinator.transport == "ray"
     assert not ray.is_initialized()
     psutil.wait_procs(set(psutil.Process().children(recursive=True)) - children, timeout=10)
     assert set(psutil.Process().children(recursive=True)) <= children
-    assert set(Path("/tmp").glob("ding_ray_*")) <= folders
+    assert set(Path("/tmp").glob(f"ding_ray_{os.getpid()}_*")) <= folders
     assert settings() == before and signal.getsignal(signal.SIGTERM) is handler
 
 
