@@ -184,7 +184,7 @@ def test_the_command_resumes_a_run_whose_driver_was_killed(tmp_path):
         second.communicate()
     assert second.returncode == 0, output
     log = (tmp_path / "exp" / "log" / "learner" / "learner_logger.txt").read_text()
-    [begin] = re.findall(r"the task goes on at iteration (\d+)", log)
+    [begin] = re.findall(r"the task resumes at iteration (\d+)", log)
     assert 0 < int(begin) < total
     result = json.loads(Path("exp/result.json").read_text())
     assert result["train_iter"] == total and result["env_step"] > kept["run"]["env_steps"]
