@@ -41,7 +41,7 @@ from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAY
 from tests.worker.coordinator.test_one_vs_one_training import MAIN as TWO_PLAYERS_MAIN
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 60
+DEADLINE_S = 120
 WORKER_START_AGAIN = WorkerProcess.start_again
 
 
@@ -60,6 +60,9 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 def _nothing_is_left():
     before = leftovers()
     yield
+    while _IN_BACKGROUND:
+        with _IN_BACKGROUND.pop() as run:  # a test that failed has not waited for it
+            run.kill()
     assert [left - known for left, known in zip(leftovers(), before, strict=True)] == [set()] * 3
 
 
@@ -378,13 +381,18 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_starts(monkeypa
 
 def in_background(code):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
+    run = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=env,
     )
+    _IN_BACKGROUND.append(run)
+    return run
+
+
+_IN_BACKGROUND = []
 
 
 ENDLESS = """

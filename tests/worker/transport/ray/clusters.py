@@ -10,7 +10,7 @@ from ding.worker.transport.local_transport import LocalStation
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.config import ray_section
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def started(**section):
