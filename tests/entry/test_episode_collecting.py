@@ -125,7 +125,7 @@ def test_items_that_are_no_samples_end_the_run_at_the_first_round(monkeypatch):
     monkeypatch.setattr(Changing, "change", staticmethod(as_tuples))
     with pytest.raises(
         RuntimeError,
-        match=r"replay buffer \(AdvancedReplayBuffer\) takes nothing .* 8 item\(s\) of type tuple, .*get_train_sample",
+        match=r"replay buffer \(AdvancedReplayBuffer\) accepts none .* 8 item\(s\) of type tuple, .*get_train_sample",
     ):
         run_serial(changing_pair())
     assert rounds == [8]

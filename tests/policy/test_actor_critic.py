@@ -419,6 +419,8 @@ def test_the_default_config_has_the_documented_values():
     assert (cfg.action_space, cfg.nstep_return, cfg.multi_agent) == ("discrete", False, False)
     assert cfg.learn == {
         "resume_training": False,
+        "autocast": None,
+        "compile": False,
         "epoch_per_collect": 10,
         "batch_size": 64,
         "learning_rate": 3e-4,

@@ -203,6 +203,8 @@ def test_the_default_configs_have_the_documented_values():
     }
     assert cfg.learn == {
         "resume_training": False,
+        "autocast": None,
+        "compile": False,
         "batch_size": 64,
         "learning_rate": 0.001,
         "entropy_weight": 0.01,
@@ -220,6 +222,8 @@ def test_the_default_configs_have_the_documented_values():
     }
     assert cfg.learn == {
         "resume_training": False,
+        "autocast": None,
+        "compile": False,
         "epoch_per_collect": 10,
         "batch_size": 64,
         "learning_rate": 3e-4,

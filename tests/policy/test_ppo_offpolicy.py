@@ -185,6 +185,8 @@ def test_the_default_config_has_the_documented_values():
     }
     assert cfg.learn == {
         "resume_training": False,
+        "autocast": None,
+        "compile": False,
         "update_per_collect": 5,
         "batch_size": 64,
         "learning_rate": 0.001,

@@ -453,6 +453,9 @@ def test_a_failure_after_the_end_is_none(make, workers):
     coordinator = make([], collectors)
     coordinator._commander.results.update(e1=True, e2=True)
     start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
+    for collector in collectors:  # both have begun: a task that comes after the end would not
+        for name in ("resource", "collector_start_task", "collector_data_task"):
+            collector.expect(name)
     collectors[0].reply(collected([], [info(True)]))
     assert coordinator.wait(PATIENCE_S)
     collectors[1].reply(TaskFail(result={"message": "too late"}))
