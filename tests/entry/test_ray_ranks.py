@@ -3,6 +3,8 @@
 import copy
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -17,6 +19,7 @@ from tests.entry.faults import DEADLINE_S, long_episodes, observing
 from tests.entry.parallel_fakes import triple
 
 RANKS = {"learner_gpu_num": 2}
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -73,11 +76,27 @@ def test_the_weights_of_all_ranks_are_equal_bit_by_bit(cluster):
     assert not psutil.wait_procs(actors(), timeout=10)[1]
 
 
+# In a process of its own: a Ray that other tests have started would be used.
+IN_A_RAY_OF_ITS_OWN = """
+from tests.entry.test_ray_ranks import DEADLINE_S, RANKS, run_parallel, triple
+
+configs = triple("ray", system=RANKS, policy__multi_gpu=True)
+outcome = run_parallel(configs, seed=0, max_train_iter=20, max_seconds=DEADLINE_S, platform="ray")
+print("reached", outcome.progress.train_iter, outcome.cfg.system.learner0.rank_host)
+"""
+
+
 @pytest.mark.slow
 def test_on_a_ray_of_the_run_ranks_meet_at_the_loopback_address():
-    configs = triple("ray", system=RANKS, policy__multi_gpu=True)
-    outcome = run_parallel(configs, seed=0, max_train_iter=20, max_seconds=DEADLINE_S, platform="ray")
-    assert outcome.progress.train_iter == 20 and outcome.cfg.system.learner0.rank_host == "127.0.0.1"
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_RAY_OF_ITS_OWN],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE_S,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1:] == ["reached 20 127.0.0.1"], done.stderr
 
 
 @pytest.mark.slow

@@ -236,6 +236,7 @@ def test_a_compiler_that_does_not_work_is_told_of_at_once(monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports what torch deprecates
 def test_a_model_is_compiled_with_the_default_backend() -> None:
     policy = create_policy(make_config(learn__compile=True), enable_field=["collect"])
     assert policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.0)[0]["logit"].shape == (2,)

@@ -207,7 +207,7 @@ def serve():
         cfg = local_cfg([], [], transport="http")
         cfg.system.coordinator.host, cfg.main.exp_name = "127.0.0.1", "exp"
         coordinator = Coordinator(cfg)
-        coordinator._status_reader._name = name
+        coordinator._cfg.main.exp_name = name  # of the status only: folders are made before
         made.append(coordinator)
         coordinator.start()
         return coordinator

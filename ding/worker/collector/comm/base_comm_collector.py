@@ -72,7 +72,9 @@ class BaseCommCollector(ABC):
         seed = self._next_seed(bool(cfg.get("eval_flag", False)), int(task_info.get("task_number", 0)))
         if seed is not None:
             cfg.seed = seed
-        cfg.log_name = check_plain_name(task_info.get("collector_id", self._collector_uid))
+        name = task_info.get("collector_id", self._collector_uid)
+        # A worker that an operator has added is named by its address.
+        cfg.log_name = check_plain_name(name.replace(":", "_") if isinstance(name, str) else name)
         collector = create_parallel_collector(cfg)
         collector.get_policy_update_info = self.get_policy_update_info
         collector.send_metadata, collector.send_stepdata = self.send_metadata, self.send_stepdata
