@@ -271,3 +271,14 @@ def speak_up(env: ScriptedEnv) -> None:
     sys.stderr.flush()
     logging.getLogger("ding").warning("logged by the env")
     warnings.warn("warned by the env", stacklevel=2)
+
+
+def act(manager: Any, *env_ids: int) -> dict[int, tuple[list[Any], bool]]:
+    """Step these envs, or all that are ready, each with its id; returns (observation, done) by env."""
+    timesteps = manager.step({env_id: np.array([env_id]) for env_id in env_ids or manager.ready_obs_id})
+    return {env_id: (timestep.obs.tolist(), timestep.done) for env_id, timestep in timesteps.items()}
+
+
+def shown(manager: Any) -> dict[int, list[Any]]:
+    """The ready observations as lists."""
+    return {env_id: obs.tolist() for env_id, obs in manager.ready_obs.items()}

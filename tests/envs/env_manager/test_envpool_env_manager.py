@@ -16,6 +16,7 @@ from ding.example.cartpole_dqn import cartpole_dqn_config, cartpole_dqn_create_c
 from ding.utils.config_helper import ConfigError
 from ding.worker import InteractionSerialEvaluator, SampleSerialCollector
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
+from tests.envs.env_manager.scripted_env import act, shown
 from tests.fakes import FakeWriter, ScriptedPolicy
 
 
@@ -31,15 +32,6 @@ def launched(env_num=3, **cfg):
     manager.seed(10)
     manager.launch()
     return manager
-
-
-def act(manager, *env_ids):
-    timesteps = manager.step({env_id: np.array([env_id]) for env_id in env_ids or manager.ready_obs_id})
-    return {env_id: (timestep.obs.tolist(), timestep.done) for env_id, timestep in timesteps.items()}
-
-
-def shown(manager):
-    return {env_id: obs.tolist() for env_id, obs in manager.ready_obs.items()}
 
 
 def test_the_config_alone_makes_a_manager_of_eight_envs(library):

@@ -17,7 +17,17 @@ from ding.entry import serial_pipeline
 from ding.envs import GymnasiumEnv, GymVectorEnvManager, create_env_manager
 from ding.envs.env_manager import gym_vector_env_manager
 from ding.example.cartpole_dqn import cartpole_dqn_config, cartpole_dqn_create_config
-from tests.envs.env_manager.scripted_env import Make, Once, Raise, ScriptedEnv, Wait, hang_for_good, needs_reset_masks
+from tests.envs.env_manager.scripted_env import (
+    Make,
+    Once,
+    Raise,
+    ScriptedEnv,
+    Wait,
+    act,
+    hang_for_good,
+    needs_reset_masks,
+    shown,
+)
 
 pytestmark = needs_reset_masks
 
@@ -26,15 +36,6 @@ def launched(*envs, **cfg):
     manager = GymVectorEnvManager([Make(i, **env) for i, env in enumerate(envs)], {"retry_waiting_time": 0, **cfg})
     manager.launch()
     return manager
-
-
-def act(manager, *env_ids):
-    timesteps = manager.step({env_id: np.array([env_id]) for env_id in env_ids or manager.ready_obs_id})
-    return {env_id: (timestep.obs.tolist(), timestep.done) for env_id, timestep in timesteps.items()}
-
-
-def shown(manager):
-    return {env_id: obs.tolist() for env_id, obs in manager.ready_obs.items()}
 
 
 def test_a_config_names_it_as_gym_vector():
