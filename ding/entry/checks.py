@@ -114,9 +114,8 @@ def warn_of_overruled_settings(user: Mapping[str, Any], compiled: Mapping[str, A
 
 def warn_of_serial_settings(main: Mapping[str, Any]) -> None:
     """Warn once of each setting in a main config that a parallel run does not read."""
-    for key in ("logger", "policy.eval.evaluator.patience"):
-        if value_at(main, key):
-            one_time_warning(f"{key} has no effect in a parallel run: only the serial pipelines read it; leave it out")
+    if value_at(main, "logger"):
+        one_time_warning("logger has no effect in a parallel run: only the serial pipelines read it; leave it out")
 
 
 def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:

@@ -59,12 +59,14 @@ class ParallelOutcome:
     Attributes:
         cfg: the compiled config: `main`, `system` and `seed`.
         stop: whether an evaluation reached the stop value.
+        reason: why the run has ended; "" if it was closed before, as when its time was over.
         returns: returns of the episodes of the last evaluation; [] without one.
         seconds: duration of the run, from the call to the end.
     """
 
     cfg: EasyDict
     stop: bool
+    reason: str
     progress: Progress
     returns: list[Any]
     seconds: float
@@ -219,9 +221,12 @@ class ParallelRun:
         info = {"eval_episode_return": self._returns}
         main = self._cfg.main
         write_result(main.exp_name, stop, progress.env_steps, progress.train_iter, info)
+        reason = self.coordinator.reason
+        if reason and not stop:
+            self._line.say(f"The training ends: {reason}.")
         totals = progress.train_iter, progress.env_steps
         self._line.finish(stop, main.env.stop_value, *totals, mean_return(info), main.exp_name)
-        return ParallelOutcome(self._cfg, stop, progress, self._returns, monotonic() - self._start)
+        return ParallelOutcome(self._cfg, stop, reason, progress, self._returns, monotonic() - self._start)
 
 
 def _flat(returns: list[Any]) -> list[Any]:

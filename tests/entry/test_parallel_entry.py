@@ -104,6 +104,17 @@ def test_a_run_ends_when_an_evaluation_reaches_the_stop_value(comm):
 
 
 @pytest.mark.parametrize("comm", ["flask_fs", "local"])
+def test_a_run_ends_when_its_patience_is_exhausted(comm, caplog):
+    changes = {"policy__eval__evaluator__patience": 2, "policy__other__commander__eval_interval": 0.01}
+    with caplog.at_level("INFO", "ding.progress"):
+        outcome = run_parallel(triple(comm, **changes), seed=0, max_seconds=DEADLINE_S)
+    assert (outcome.stop, outcome.reason) == (False, "no better mean return in 2 evaluations")
+    assert [sum(line["returns"]) for line in evaluations()] == [15.0] * 3  # whatever a policy does
+    assert "The training ends: no better mean return in 2 evaluations." in caplog.text
+    assert not os.path.exists("exp/coordinator_state.msgpack")  # as after a run that is solved
+
+
+@pytest.mark.parametrize("comm", ["flask_fs", "local"])
 def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(comm):
     outcome = run_parallel(triple(comm), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
     assert (outcome.stop, outcome.progress.train_iter, result()["train_iter"]) == (False, 30, 30)

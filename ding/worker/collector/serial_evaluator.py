@@ -35,7 +35,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
     # Settings that a config may leave out; a subclass adds its own.
     _rules: dict[str, Rule] = {
         "eval_freq": number(-1),
-        "patience": integer(1, optional=True),  # read by the serial pipelines
+        "patience": integer(1, optional=True),  # read by the pipelines
     }
     _defaults: dict[str, Any] = {"eval_freq": 50}
     _last_eval_iter: int

@@ -108,6 +108,8 @@ class BaseCommander(ABC):
 
     # Whether an evaluation has reached the goal of the run.
     is_solved = False
+    # Why the run ends when the commander ends it, unless it is solved.
+    end_reason = "the training is complete"
     # The env steps of the run's collecting tasks, which the coordinator counts.
     env_steps: EnvSteps
 

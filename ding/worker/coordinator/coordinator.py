@@ -187,6 +187,11 @@ class Coordinator:
         return self._commander.is_solved
 
     @property
+    def reason(self) -> str:
+        """Why the run has ended; "" until then, and if it has failed."""
+        return self._state.reason
+
+    @property
     def url(self) -> str | None:
         """The address of the status page for a browser after `start`; None if the coordinator does not listen."""
         return self._comm_coordinator.url
@@ -340,7 +345,8 @@ class Coordinator:
         self._scheduler.finish(task_id)
         if self.on_evaluation is not None and finished_task.get("eval_flag"):
             self.on_evaluation(finished_task)
-        reason = "an evaluation has reached the goal" if self._commander.is_solved else "the training is complete"
+        commander = self._commander
+        reason = "an evaluation has reached the goal" if commander.is_solved else commander.end_reason
         if is_over and self._state.end(reason=reason):  # latched: later results do not change it
             self.info("the commander ends the run")
         self._scheduler.notify()

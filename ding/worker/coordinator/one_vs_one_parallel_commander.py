@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -98,6 +99,8 @@ class OneVsOneCommander(TrainingCommander):
         has_won = _win_rate(finished_task) > _EVAL_WIN_RATE
         news = {"player_id": self._active_player.player_id, "eval_win": has_won}
         gets_harder = self._league.update_active_player(news)
+        if gets_harder:  # returns against easier opponents are not comparable
+            self._best_return, self._idle_evaluations = -math.inf, 0
         return has_won and not gets_harder and super()._reaches_goal(finished_task)
 
     def _train_iter_of(self, finished_task: Mapping[str, Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -10,12 +11,14 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
+from ding.utils.config_helper import check_config, integer
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.utils.system_helper import get_task_uid
 from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task, TaskConfigs
 
 _COLLECTOR, _EVALUATOR = "collector", "evaluator"
+_EVALUATOR_RULES = {"patience": integer(1, optional=True)}
 # Key in a finished task -> key in the logs.
 _REPORTED = {
     "real_episode_count": "episode_count",
@@ -41,14 +44,16 @@ class TrainingCommander(BaseCommander):
 
     The first collector task is an evaluation, and so is the next one whenever `eval_interval` seconds have passed since
     the last evaluation began, unless it still runs. When the learner has trained all its iterations, its last weights
-    are evaluated; then the run ends. A subclass defines the policies of a task (`_collector_cfg`), and may add
+    are evaluated; then the run ends. It also ends when `policy.eval.evaluator.patience` evaluations in a row had no
+    better mean return than the best one. A subclass defines the policies of a task (`_collector_cfg`), and may add
     conditions for the end of the run (`_reaches_goal`).
 
     Args:
         cfg: the compiled main config.
 
     Raises:
-        ConfigError: a value in the commander section is not allowed, or a number of episodes is missing in `env`.
+        ConfigError: a value in the commander section or the patience is not allowed, or a number of episodes is missing
+            in `env`.
     """
 
     # The prefix of the ids of evaluation tasks.
@@ -61,6 +66,9 @@ class TrainingCommander(BaseCommander):
         own = self._open_spaces(self._cfg.policy.other.commander)
         self._eval_interval = own.eval_interval
         self._stop_value = self._cfg.env.get("stop_value")
+        patience = self._cfg.policy.get("eval", {}).get("evaluator", {}).get("patience")
+        check_config({"patience": patience}, "the section policy.eval.evaluator", _EVALUATOR_RULES)
+        self._patience: float = math.inf if patience is None else patience
         self._task_configs = TaskConfigs(cfg)
         from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
 
@@ -75,6 +83,8 @@ class TrainingCommander(BaseCommander):
         self._is_trained = False
         self._learner_info: list[dict[str, Any]] = [{"learner_step": 0}]  # the newest report
         self._evaluator_info: list[dict[str, Any]] = []
+        self._best_return = -math.inf
+        self._idle_evaluations = 0  # since the best mean return
         self._last_eval_time: float | None = None
         self._evaluating: set[str] = set()
         self._last_evaluation: str | None = None  # the task for the final weights
@@ -135,7 +145,8 @@ class TrainingCommander(BaseCommander):
         """Take the result of a collector task.
 
         Returns:
-            whether the run may end: an evaluation has reached the goal, or the learner is done.
+            whether the run may end: an evaluation has reached the goal, the patience is exhausted, or the learner is
+            done.
         """
         self._collector_task_space.release_space()
         self._collecting.pop(task_id, None)
@@ -146,10 +157,24 @@ class TrainingCommander(BaseCommander):
             return False
         self._report(_EVALUATOR, finished_task)
         self._evaluator_info.append(dict(finished_task))
-        is_solved = bool(finished_task["real_episode_count"]) and self._reaches_goal(finished_task)
+        is_solved = is_idle = False
+        if finished_task["real_episode_count"]:
+            self._compare(finished_task["reward_mean"])
+            is_solved = self._reaches_goal(finished_task)
+            is_idle = self._idle_evaluations >= self._patience
         self.is_solved = self.is_solved or is_solved
-        self._end_flag = self._end_flag or is_solved or task_id == self._last_evaluation
+        if is_idle and not is_solved and not self._end_flag:
+            self.end_reason = f"no better mean return in {self._idle_evaluations} evaluations"
+            self._texts[_EVALUATOR].info("%s: the run ends", self.end_reason)
+        self._end_flag = self._end_flag or is_solved or is_idle or task_id == self._last_evaluation
         return self._end_flag
+
+    def _compare(self, mean_return: float) -> None:
+        """Count an evaluation for the patience."""
+        if mean_return > self._best_return:
+            self._best_return, self._idle_evaluations = float(mean_return), 0
+        elif not math.isnan(mean_return):
+            self._idle_evaluations += 1
 
     def _reaches_goal(self, finished_task: Mapping[str, Any]) -> bool:
         """Whether the mean return of an evaluation has reached `env.stop_value`; if so, it is logged."""
@@ -223,6 +248,8 @@ class TrainingCommander(BaseCommander):
             "is_trained": self._is_trained,
             "learner_info": list(self._learner_info),
             "evaluations": list(self._evaluator_info),
+            "best_return": self._best_return,
+            "idle_evaluations": self._idle_evaluations,
             "seconds_since_evaluation": None if is_due else since,
         }
 
@@ -235,6 +262,8 @@ class TrainingCommander(BaseCommander):
             self._learner_task_space.acquire_space()
         self._learner_info = list(state_dict["learner_info"])
         self._evaluator_info = list(state_dict["evaluations"])
+        self._best_return = state_dict.get("best_return", -math.inf)  # missing in older files
+        self._idle_evaluations = state_dict.get("idle_evaluations", 0)
         self._last_eval_time = None if since is None else monotonic() - since
 
     def close(self) -> None:

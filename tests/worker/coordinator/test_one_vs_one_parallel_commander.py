@@ -241,6 +241,15 @@ def test_an_evaluation_that_is_won_goes_on_against_the_next_difficulty(duel, clo
     assert opponents == ["EASY", "HARD"]
 
 
+def test_the_patience_begins_anew_when_the_opponents_get_harder(duel, clock):
+    duel._patience, duel._active_player._eval_opponent_difficulty = 2, ["EASY", "HARD"]
+    ends = []
+    for results, reward in ((LOST, 10.0), (WON, 9.0), (LOST, 1.0), (LOST, 1.0), (LOST, 1.0)):
+        clock.now += 6
+        ends.append(finish(duel, duel.get_collector_task(), results, reward_mean=reward))
+    assert ends == [False] * 4 + [True] and not duel.is_solved
+
+
 def test_games_go_into_the_record_of_those_who_played_them(make):
     commander = make(league={"naive_sp_player": {"branch_probs": {"pfsp": 1, "sp": 0}}})
     commander.get_learner_task()

@@ -1,5 +1,6 @@
 """The solo commander: what it gives when, what it makes of results, and how it ends."""
 
+import math
 import pathlib
 
 import pytest
@@ -14,9 +15,10 @@ from tests.worker.coordinator.fakes import finish_info, main_cfg
 def make(clock):
     made = []
 
-    def make(stop_value=9, **cfg):
+    def make(stop_value=9, patience=None, **cfg):
         main = main_cfg("solo", **{"eval_interval": 10, "collector_task_space": 2, **cfg})
         main.env.stop_value = stop_value
+        main.policy.eval = {"evaluator": {"patience": patience}}
         made.append(SoloCommander(main))
         return made[-1]
 
@@ -125,6 +127,46 @@ def test_an_evaluation_that_reaches_the_stop_value_ends_the_run(solo, clock):
     assert solo.get_collector_task() is None and solo.get_learner_task() is None
     assert "has reached stop_value 9" in pathlib.Path("exp/log/commander/commander_evaluator_logger.txt").read_text()
     assert [result["reward_mean"] for result in solo.evaluations] == [0.0, 8.9, 9.0]
+
+
+def with_patience(make, patience):
+    commander = make(stop_value=None, patience=patience)
+    commander.get_learner_task()
+    return commander
+
+
+def evaluate(commander, clock, *returns, **result):
+    """What the commander says to each evaluation."""
+    said = []
+    for value in returns:
+        clock.now += 11
+        said.append(finish(commander, commander.get_collector_task(), reward_mean=value, **result))
+    return said
+
+
+def test_evaluations_in_a_row_without_a_better_return_end_the_run(make, clock):
+    commander = with_patience(make, 2)
+    assert evaluate(commander, clock, 1.0, 0.5, 2.0, 2.0, 1.9) == [False] * 4 + [True]
+    assert not commander.is_solved and commander.end_reason == "no better mean return in 2 evaluations"
+    assert commander.get_collector_task() is None and commander.get_learner_task() is None
+    log = pathlib.Path("exp/log/commander/commander_evaluator_logger.txt").read_text()
+    assert "no better mean return in 2 evaluations: the run ends" in log
+
+
+def test_evaluations_without_an_episode_or_a_number_do_not_use_up_the_patience(make, clock):
+    commander = with_patience(make, 1)
+    assert evaluate(commander, clock, 1.0, math.nan) == [False, False]
+    assert evaluate(commander, clock, 0.0, real_episode_count=0) == [False]
+    assert evaluate(commander, clock, 0.0) == [True]
+
+
+def test_without_patience_evaluations_never_end_the_run(make, clock):
+    assert evaluate(with_patience(make, None), clock, *[0.0] * 20) == [False] * 20
+
+
+def test_a_patience_of_no_evaluations_is_refused(make):
+    with pytest.raises(ConfigError, match="patience = 0 is not allowed"):
+        with_patience(make, 0)
 
 
 def test_without_a_stop_value_no_evaluation_ends_the_run(make):
