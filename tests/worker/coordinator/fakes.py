@@ -12,7 +12,9 @@ from easydict import EasyDict
 
 from ding.interaction.exception import TaskFail
 from ding.utils.registry_factory import COMMANDER_REGISTRY
+from ding.worker import Coordinator
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
+from ding.worker.coordinator.scheduler import TaskState
 from ding.worker.transport.chunk import to_text, unpack_batches
 from ding.worker.transport.local_transport import LocalStation
 
@@ -45,12 +47,15 @@ class FakeWorker:
     Args:
         answers: task name -> function of the task that returns the result, or raises. A task that has none is answered
             with what the next `reply` gives.
+
+    Attributes:
+        answers: the same; the test may change them.
     """
 
     def __init__(self, **answers: Callable[[Row], Any]) -> None:
         self.messages: queue.SimpleQueue[Row] = queue.SimpleQueue()
         self.log: list[str] = []
-        self._answers = answers
+        self.answers = answers
         self._replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.station = LocalStation(self._serve)
         self.station.start()
@@ -63,7 +68,7 @@ class FakeWorker:
         name = task["name"]
         self.log.append(name)
         self.messages.put(task)
-        answer = self._answers.get(name)
+        answer = self.answers.get(name)
         result = self._replies.get(timeout=PATIENCE_S) if answer is None else answer(task)
         if isinstance(result, BaseException):
             raise result
@@ -115,7 +120,7 @@ class AutoLearner:
         own: dict[str, Any] = {
             "resource": lambda task: {"gpu": 1, "batched": True},
             "learner_start_task": self._start,
-            "learner_get_data_task": self._get_data,
+            "learner_get_data_task": self.get_data,
             "learner_learn_task": self._learn,
             "learner_close_task": self._close,
         }
@@ -126,7 +131,7 @@ class AutoLearner:
         self.trained, self.has_told_end = 0, False
         return {"message": "learner task has started"}
 
-    def _get_data(self, task: Row) -> Row:
+    def get_data(self, task: Row) -> Row:
         infos: list[Row] = []
         if self.trained >= self.iterations and not self.has_told_end:
             self.has_told_end = True
@@ -226,6 +231,24 @@ def collector_task(task_id: str, buffer_id: str = "buffer", is_eval: bool = Fals
 def learner_task(task_id: str, buffer_id: str = "buffer", **buffer_cfg: Any) -> Row:
     cfg = {"type": "advanced", "replay_buffer_size": 64, **buffer_cfg}
     return {"task_id": task_id, "policy_id": "policy", "buffer_id": buffer_id, "replay_buffer_cfg": cfg}
+
+
+def open_buffer(coordinator: Coordinator, buffer_id: str, **cfg: Any) -> None:
+    """Open a buffer without a learner task."""
+    coordinator._buffers.open(buffer_id, cfg)
+
+
+def end_run(coordinator: Coordinator) -> None:
+    """End the run by the result of an evaluation, the next that the `ScriptedCommander` is told."""
+    coordinator._task_state["last"] = TaskState("last")
+    coordinator._commander.results["last"] = True
+    coordinator.deal_with_collector_finish_task("last", finish_info(True))
+    coordinator._commander.expect("finish_collector_task", "last")
+
+
+def states_of(coordinator: Coordinator, kind: str) -> list[str]:
+    """The states of the workers of this kind, in the order of their names."""
+    return [worker.state for worker in coordinator.status().workers if worker.kind == kind]
 
 
 def main_cfg(commander: str = "scripted", **commander_cfg: Any) -> EasyDict:

@@ -64,8 +64,9 @@ def make():
             [worker if isinstance(worker, int) else worker.port for worker in kind] for kind in (learners, collectors)
         ]
         own = local_cfg(*ports, task_timeout=PATIENCE_S, **cfg).system.coordinator
-        made.append(CommCoordinator(own, Side(), LOGGER))
-        made[-1].side = made[-1]._callback_fn
+        side = Side()
+        made.append(CommCoordinator(own, side, LOGGER))
+        made[-1].side = side
         return made[-1]
 
     yield make
@@ -134,7 +135,7 @@ def test_a_finished_task_is_told_and_its_worker_is_free_again(make, collector):
     assert comm.workers.free_count("collector") == 1
     assert collector.log == ["resource", "collector_start_task", "collector_data_task", "collector_close_task"]
     _join_tasks()
-    assert comm._running == {}
+    assert comm.running() == []
 
 
 def test_a_task_that_begins_slowly_holds_up_no_other(make, collector):
@@ -261,18 +262,15 @@ def test_closing_ends_running_tasks_without_telling_of_them(make, collector):
         learner_get_data_task=lambda task: {"batch_size": 2, "cur_learner_iter": 0, "batch_num": 0, "infos": []},
         learner_close_task=lambda task: TaskFail(result={"message": "it is not needed any more"}),
     )
+    collector.answers["collector_data_task"] = lambda task: collected()
     comm = make([learner], [collector])
     comm.start()
     comm.send_learner_task(learner_task("l"))
     comm.send_collector_task(collector_task("c"))
     for name in ("resource", "collector_start_task", "collector_data_task"):
         collector.expect(name)
-    closing = threading.Thread(target=comm.close)
-    closing.start()
-    assert comm._ending.wait(PATIENCE_S)
-    collector.reply(collected())
-    closing.join(PATIENCE_S)
-    assert not closing.is_alive() and task_threads() == []
+    comm.close()
+    assert task_threads() == []
     assert collector.log[-1] == "collector_close_task" and learner.log[-1] == "learner_close_task"
     told = [comm.side.told.get() for _ in range(comm.side.told.qsize())]
     assert not [name for name, *_ in told if "finish_task" in name or "error" in name or "lost" in name]
@@ -364,11 +362,11 @@ def test_a_task_is_known_before_its_first_data_can_come(collector, monkeypatch):
     """Here sending a task returns only when what its worker asks for, or brings, first has been dealt with."""
     learner = AutoLearner(iterations=2, batch_size=2)
     coordinator = Coordinator(local_cfg([learner.worker.port], [collector.port], task_timeout=PATIENCE_S))
-    comm, commander, sent = coordinator._comm_coordinator, coordinator._commander, []
+    commander, sent = coordinator._commander, []
 
     def hold(send, callback):
         dealt_with = threading.Event()
-        original_send, original_callback = getattr(comm, send), getattr(coordinator, callback)
+        original_send, original_callback = getattr(CommCoordinator, send), getattr(coordinator, callback)
 
         def deal_with(*arguments):
             try:
@@ -376,13 +374,13 @@ def test_a_task_is_known_before_its_first_data_can_come(collector, monkeypatch):
             finally:
                 dealt_with.set()
 
-        def send_and_wait(task):
-            is_sent = original_send(task)
+        def send_and_wait(comm, task):
+            is_sent = original_send(comm, task)
             sent.append((task["task_id"], dealt_with.wait(PATIENCE_S)))
             return is_sent
 
         monkeypatch.setattr(coordinator, callback, deal_with)
-        monkeypatch.setattr(comm, send, send_and_wait)
+        monkeypatch.setattr(CommCoordinator, send, send_and_wait)
 
     hold("send_learner_task", "deal_with_learner_get_data")
     hold("send_collector_task", "deal_with_collector_send_data")

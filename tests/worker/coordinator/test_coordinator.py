@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from functools import partialmethod
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
+from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.coordinator import TaskState, failure_text
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
@@ -20,11 +22,14 @@ from tests.worker.coordinator.fakes import (
     batched_collector,
     collected,
     collector_task,
+    end_run,
     finish_info,
     info,
     learner_task,
     local_cfg,
+    open_buffer,
     rows,
+    states_of,
 )
 
 
@@ -35,7 +40,7 @@ def _nothing_is_found_out_by_looking_again(monkeypatch):
 
 
 def own_threads():
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("coordinator_")]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("coordinator_")]
 
 
 @pytest.fixture
@@ -168,7 +173,7 @@ def test_collectors_wait_for_their_buffer_and_evaluations_do_not(make, workers):
     collector.expect("collector_close_task")
     coordinator._commander.expect("finish_collector_task", "e")
     coordinator._commander.learner_tasks.append(learner_task("l"))
-    coordinator._scheduler.notify()
+    coordinator.deal_with_worker_free("learner", "learner0")
     assert collector.expect("collector_start_task")["task_info"]["task_id"] == "c"
 
 
@@ -235,7 +240,7 @@ def test_the_commander_reads_the_env_steps_that_the_coordinator_counts(make, wor
     start(coordinator, [learner_task("l")], tasks)
     collector.reply(collected(rows("a", 1, cur_step=4), [info(True, cur_step=9)]))  # its report says 10
     commander.expect("finish_collector_task", "c")
-    collector._answers["collector_close_task"] = lambda task: finish_info(True, step_count=1000)
+    collector.answers["collector_close_task"] = lambda task: finish_info(True, step_count=1000)
     collector.reply(collected([], [info(True, eval_flag=True, cur_step=1000)]))
     commander.expect("finish_collector_task", "e")
     collector.reply({**collected(), "progress": {"eval_flag": False, "cur_step": 5}})
@@ -270,24 +275,13 @@ def test_the_commander_ends_the_run_and_nothing_takes_that_back(make, workers):
     assert "the commander ends the run" in text_log()
 
 
-def test_no_task_begins_after_the_end(make, workers):
-    collector = workers(batched_collector())
-    coordinator = make([], [collector])
-    coordinator.start()
-    assert coordinator._scheduler.free_count("collector") == 1
-    coordinator._state.end()
-    coordinator._commander.collector_tasks.append(collector_task("e", is_eval=True))
-    coordinator._scheduler._assign("collector")
-    assert coordinator._scheduler.free_count("collector") == 0 and len(coordinator._commander.collector_tasks) == 1
-
-
 @pytest.mark.parametrize("told_by", ["samples", "info", "result"])
 def test_enough_env_steps_end_the_run(make, workers, told_by):
     learner, collector = workers(AutoLearner(iterations=99)), workers(batched_collector())
     coordinator = make([learner], [collector], max_env_step=100)
     start(coordinator, [learner_task("l")], [collector_task("c")])
     if told_by == "result":
-        collector._answers["collector_close_task"] = lambda task: finish_info(step_count=100)
+        collector.answers["collector_close_task"] = lambda task: finish_info(step_count=100)
     collector.reply(
         {
             "samples": collected(rows("a", 1, cur_step=100)),
@@ -381,7 +375,7 @@ def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
     assert isinstance(coordinator.failure, WorkerLost) and failure_text(coordinator.failure) == str(coordinator.failure)
     coordinator._commander.expect("notify_fail_collector_task", "e")
     assert "collector0 is lost" in text_log()
-    assert coordinator._scheduler.free_count("collector") == 0
+    assert states_of(coordinator, "collector") == ["lost"]
 
 
 @pytest.mark.parametrize("method", ["get_collector_task", "get_learner_task"])
@@ -510,7 +504,8 @@ def test_a_commander_that_hangs_does_not_keep_it_from_closing(make, workers, mon
     coordinator.close()
     assert not coordinator._commander.is_closed
     release.set()
-    coordinator._scheduler.join(PATIENCE_S)
+    for thread in own_threads():
+        thread.join(PATIENCE_S)
 
 
 def test_a_coordinator_that_nobody_needs_closes_itself(make):
@@ -533,8 +528,7 @@ def test_closing_is_bounded_when_workers_hang(make, workers, monkeypatch):
     hang = {"collector_data_task": lambda task: release.wait(PATIENCE_S)}
     collector = workers(batched_collector(**hang))
     coordinator = make([], [collector])
-    close = coordinator._comm_coordinator.close
-    monkeypatch.setattr(coordinator._comm_coordinator, "close", lambda: close(timeout_s=0.05))
+    monkeypatch.setattr(CommCoordinator, "close", partialmethod(CommCoordinator.close, timeout_s=0.05))
     start(coordinator, [], [collector_task("e", is_eval=True)])
     for name in ("resource", "collector_start_task", "collector_data_task"):
         collector.expect(name)
@@ -618,7 +612,7 @@ def test_losses_of_a_learner_are_told_each_time_there_is_twice_as_much(make, kin
 def test_samples_that_come_after_the_end_are_no_error(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
-    coordinator._state.end()
+    end_run(coordinator)
     coordinator.deal_with_collector_send_data("t", "b", "d", [{"data_id": "d"}])
     assert "1 samples for the unknown buffer b" in text_log() and coordinator.status().errors == ()
 
@@ -626,7 +620,7 @@ def test_samples_that_come_after_the_end_are_no_error(make):
 def test_a_refused_push_counts_as_no_samples(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
-    coordinator._buffers.open("b", {"type": "advanced", "thruput_controller": {"push_sample_rate_limit": {"max": 1}}})
+    open_buffer(coordinator, "b", type="advanced", thruput_controller={"push_sample_rate_limit": {"max": 1}})
     coordinator.deal_with_collector_send_data("t", "b", "d", rows("a", 2))
     coordinator.deal_with_learner_get_data("t", "b", 1, 0)
     coordinator.deal_with_collector_send_data("t", "b", "d", rows("b", 2, cur_step=4))
@@ -638,7 +632,7 @@ def test_a_refused_push_counts_as_no_samples(make):
 def test_samples_may_come_one_by_one(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
-    coordinator._buffers.open("b", {"type": "naive"})
+    open_buffer(coordinator, "b", type="naive")
     coordinator.deal_with_collector_send_data("t", "b", "d", {"data_id": "d"})
     assert coordinator._replay_buffer["b"].count() == 1
 
@@ -652,37 +646,11 @@ def test_collectors_that_come_and_go_change_the_commanders_space(make):
     assert space.max_val == 2
 
 
-def test_a_task_that_could_not_begin_in_time_is_told_to_the_commander(make):
-    coordinator = make()
-    coordinator._scheduler.drop_task("collector", collector_task("c"))
-    coordinator._scheduler.drop_task("learner", learner_task("l"))
+def test_a_task_that_could_not_begin_in_time_is_told_to_the_commander(make, workers):
+    coordinator = make([], [workers(batched_collector())], collector_task_timeout=0)
+    start(coordinator, [], [collector_task("c")])  # there is no buffer for it
     coordinator._commander.expect("notify_fail_collector_task", "c")
-    coordinator._commander.expect("notify_fail_learner_task", "l")
-    assert "collector task c could not begin in time" in text_log()
-
-
-def test_a_learner_task_that_never_began_leaves_no_buffer(make):
-    coordinator = make()
-    task = learner_task("l", replay_buffer_size=4)
-    assert coordinator._scheduler.begin_task("learner", task) is False and list(coordinator._replay_buffer) == [
-        "buffer"
-    ]
-    coordinator._scheduler.drop_task("learner", task)
-    coordinator._commander.expect("notify_fail_learner_task", "l")
-    assert list(coordinator._replay_buffer) == [] and coordinator.failure is None
-
-
-def test_a_training_that_no_learner_goes_on_with_ends_the_run(make):
-    coordinator = make()
-    coordinator._scheduler.drop_task("learner", {**learner_task("l"), "resume": True})
-    assert isinstance(coordinator.failure, TimeoutError)
-    assert str(coordinator.failure) == "no learner was free in time to resume the task l"
-
-
-def test_a_task_that_no_worker_takes_is_not_known(make):
-    coordinator = make()
-    assert coordinator._scheduler.begin_task("collector", collector_task("c")) is False
-    assert coordinator._task_state == {}
+    assert "collector task c could not begin in time" in text_log() and coordinator.failure is None
 
 
 def test_an_empty_state_is_of_no_run(make):

@@ -21,12 +21,14 @@ from tests.worker.coordinator.fakes import (
     batched_collector,
     collected,
     collector_task,
+    end_run,
     finish_info,
     info,
     learner_task,
     local_cfg,
     main_cfg,
     rows,
+    states_of,
 )
 
 
@@ -94,7 +96,7 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     until_gone(coordinator, "collector", "collector0")
     coordinator._commander.expect("notify_fail_collector_task", "c")
     assert keeper.asked == [("collector", "collector0", WorkerReleased)]
-    assert (coordinator._scheduler.free_count("collector"), "c" in coordinator._task_state) == (0, False)
+    assert states_of(coordinator, "collector") == ["lost"] and "c" not in coordinator._task_state
     coordinator._commander.collector_tasks.append(collector_task("d"))
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
     second.expect("resource")
@@ -233,10 +235,10 @@ def test_a_collector_that_hangs_takes_another_task_where_nobody_can_restart_it()
 
 
 def test_the_steps_of_a_long_episode_count_before_it_ends(make, workers):
+    learner = workers(AutoLearner(99))
     collector = workers(batched_collector(collector_close_task=lambda task: finish_info(True)))
-    coordinator = make([], [collector], max_env_step=100)
-    coordinator._buffers.open("buffer", {"type": "naive"})
-    start(coordinator, [], [collector_task("e", is_eval=True), collector_task("c")])
+    coordinator = make([learner], [collector], max_env_step=100)
+    start(coordinator, [learner_task("l")], [collector_task("e", is_eval=True), collector_task("c")])
     collector.reply(silent(0.0, progress={"eval_flag": True, "cur_step": 1000}))
     collector.reply(collected([], [info(True)]))
     coordinator._commander.expect("finish_collector_task", "e")
@@ -257,7 +259,7 @@ def test_a_collector_that_cannot_end_a_failed_task_is_replaced(is_over, make, wo
     for name in ("resource", "collector_start_task", "collector_data_task"):
         first.expect(name)
     if is_over:
-        coordinator._state.end()
+        end_run(coordinator)
     first.reply(TaskFail(result=FULL))
     coordinator._commander.expect("notify_fail_collector_task", "c")
     assert asked.wait(PATIENCE_S)
@@ -281,9 +283,9 @@ def test_a_spare_collector_takes_over_at_once(make, workers):
     commander = coordinator._commander
     assert commander.collector_task_places == 1
     start(coordinator, [], [collector_task("e", is_eval=True)])
-    while not (running := coordinator._comm_coordinator.running()):
+    while not (running := coordinator.status().tasks):
         coordinator.wait(0.01)
-    busy = running[0].worker.worker_id
+    busy = running[0].worker
     [spare] = collectors.keys() - {busy}
     collectors[spare].expect("resource")
     until_gone(coordinator, "collector", busy)
@@ -390,9 +392,9 @@ def test_a_worker_that_is_free_may_be_lost_too(make, workers):
     coordinator.start()
     until_gone(coordinator, "collector", "collector0")
     until_gone(coordinator, "collector", "collector0")
-    assert coordinator._scheduler.free_count("collector") == 0 and keeper.asked == []
+    assert states_of(coordinator, "collector") == ["lost"] and keeper.asked == []
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
-    assert coordinator._scheduler.free_count("collector") == 1
+    assert states_of(coordinator, "collector") == ["free"]
 
 
 def test_a_worker_that_takes_the_place_of_one_of_its_name_is_not_one_more(make, workers):
@@ -402,7 +404,7 @@ def test_a_worker_that_takes_the_place_of_one_of_its_name_is_not_one_more(make, 
     first.expect("resource"), first.expect("collector_start_task"), first.expect("collector_data_task")
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)  # its loss was not told
     coordinator._commander.expect("notify_fail_collector_task", "c")
-    assert coordinator._commander.collector_task_places == coordinator._scheduler.free_count("collector") == 1
+    assert coordinator._commander.collector_task_places == 1
     assert [(worker.state, worker.restarts) for worker in coordinator.status().workers] == [("free", 1)]
     assert coordinator.failure is None
     first.reply(collected())
@@ -424,7 +426,7 @@ def test_nobody_is_brought_back_after_the_end(make, workers):
     coordinator = make([], [collector], keeper)
     start(coordinator, [], [collector_task("e", is_eval=True)])
     collector.expect("resource"), collector.expect("collector_start_task"), collector.expect("collector_data_task")
-    coordinator._state.end()
+    end_run(coordinator)
     until_gone(coordinator, "collector", "collector0")
     coordinator._commander.expect("notify_fail_collector_task", "e")
     coordinator.deal_with_worker_back("collector", "collector0", "local", 999)
@@ -534,7 +536,7 @@ def test_a_run_goes_on_without_a_worker_if_there_are_others(others, make, worker
     collectors = [workers(batched_collector()) for _ in range(others)]
     coordinator, error = make([], collectors), WorkerLost("gone")
     coordinator.start()
-    coordinator._deal_with_no_return("collector", "collector9", error)
+    coordinator.deal_with_worker_lost("collector", "collector9", None, error)
     assert coordinator.failure is (None if others else error)
 
 
@@ -553,7 +555,7 @@ def test_a_worker_that_is_started_again_at_its_port_goes_on_over_http():
         second = NaiveLearner("127.0.0.1", first.port, prefix="l")
         second.start()
         try:
-            assert is_back.wait(PATIENCE_S) and coordinator._scheduler.free_count("learner") == 1
+            assert is_back.wait(PATIENCE_S) and states_of(coordinator, "learner") == ["free"]
         finally:
             coordinator.close()
             second.close()
@@ -578,7 +580,7 @@ def test_a_worker_that_is_lost_without_a_task_is_noticed(return_s, monkeypatch):
     try:
         coordinator.start()
         first.close()
-        assert is_lost.wait(PATIENCE_S) and coordinator._scheduler.free_count("learner") == 0
+        assert is_lost.wait(PATIENCE_S) and "lost" in states_of(coordinator, "learner")
         if return_s:
             second.start()
             assert is_back.wait(PATIENCE_S) and coordinator.failure is None

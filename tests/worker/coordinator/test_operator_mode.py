@@ -60,8 +60,9 @@ def make(operator):
 
     def make(**changes):
         cfg = local_cfg([], [], task_timeout=PATIENCE_S, operator_server=section(operator, **changes))
-        made.append(CommCoordinator(cfg.system.coordinator, Side(), LOGGER))
-        made[-1].side = made[-1]._callback_fn
+        side = Side()
+        made.append(CommCoordinator(cfg.system.coordinator, side, LOGGER))
+        made[-1].side = side
         return made[-1]
 
     yield make
@@ -146,9 +147,9 @@ def test_a_worker_whose_task_ends_as_it_vanishes_is_not_free_again(operator, col
     operator.listed = {}
     comm.side.expect("decrease_collector")
     gate.set()
-    threads = list(comm._running)
-    for thread in threads:
-        thread.join(PATIENCE_S)
+    for thread in threading.enumerate():
+        if thread.name == "coordinator_collector_task":
+            thread.join(PATIENCE_S)
     assert comm.workers.free_count("collector") == 0 and comm.side.told.empty()
 
 
@@ -226,14 +227,11 @@ def coordinator(operator):
 
 
 def close(coordinator, *collectors):
-    """Close it, and answer what collectors were asked last."""
-    closing = threading.Thread(target=coordinator.close)
-    closing.start()
-    assert coordinator._comm_coordinator._ending.wait(PATIENCE_S)
+    """Close it while the collectors answer that they have nothing."""
     for worker in collectors:
-        worker.reply(collected())
-    closing.join(PATIENCE_S)
-    assert not closing.is_alive()
+        worker.answers["collector_data_task"] = lambda task: collected()
+        worker.reply(collected())  # to what it was asked before
+    coordinator.close()
 
 
 def test_workers_that_come_later_are_given_the_tasks_that_wait(operator, collectors, coordinator, monkeypatch):

@@ -10,6 +10,7 @@ from ding.interaction.exception import TaskFail
 from ding.utils.msgpack_helper import pack
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.worker import Coordinator
+from ding.worker.coordinator.buffers import BufferSet
 from ding.worker.coordinator.saved_run import RunIdentity, StateError, read_state, write_state
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import (
@@ -19,6 +20,7 @@ from tests.worker.coordinator.fakes import (
     batched_collector,
     collected,
     collector_task,
+    end_run,
     info,
     learner_task,
     local_cfg,
@@ -52,9 +54,9 @@ class IdleLearner(AutoLearner):
         super().__init__(0)
         self._closing = threading.Event()
 
-    def _get_data(self, task):
+    def get_data(self, task):
         self._closing.wait(0.02)
-        return {**super()._get_data(task), "infos": [], "batch_num": 0}
+        return {**super().get_data(task), "infos": [], "batch_num": 0}
 
     def close(self):
         self._closing.set()
@@ -72,11 +74,12 @@ def chunks():
 def make(chunks, workers):
     made = []
 
-    def make(learners=(), collectors=(), commander="scripted_with_state", seed=0, **cfg):
+    def make(learners=(), collectors=(), commander="scripted_with_state", seed=0, replay_buffer=None, **cfg):
         ports = [[getattr(worker, "worker", worker).port for worker in kind] for kind in (learners, collectors)]
         own = {"task_timeout": PATIENCE_S, "path_data": chunks.root, **KEEPS, **cfg}
         whole = local_cfg(*ports, commander=commander, **own)
         whole.seed = seed
+        whole.main.policy.other.replay_buffer.update(replay_buffer or {})
         made.append(Coordinator(whole))
         return made[-1]
 
@@ -91,14 +94,19 @@ def start(coordinator, learner_tasks=(), collector_tasks=()):
     coordinator.start()
 
 
+def save(coordinator):
+    write_state(PATH, RUN, coordinator.state_dict())
+
+
 def kill(coordinator):
     """Leave it as a coordinator is that was killed: it does nothing any more, and has closed nothing."""
-    coordinator._scheduler.end()
+    scheduler, comm, saved = coordinator._scheduler, coordinator._comm_coordinator, coordinator._saved
+    scheduler.end()
     coordinator.supervisor.close()
-    coordinator._comm_coordinator._ending.set()
-    coordinator._comm_coordinator._hub.close()
-    coordinator._saved._writer.stop(PATIENCE_S)
-    coordinator._saved._writer.is_active = coordinator._buffers.is_deleting = False
+    comm._ending.set()
+    comm._hub.close()
+    saved._writer.stop(PATIENCE_S)
+    saved._writer.is_active = coordinator._buffers.is_deleting = False
 
 
 def push(store, collector, name, count, **more):
@@ -130,7 +138,7 @@ def killed(make, workers, chunks):
     for index in range(3):
         push(chunks, collector, f"env_c_{index}", 2, cur_step=10 * index)
     first.deal_with_learner_send_info("l", "buffer", {"learner_step": 7})
-    first._saved._writer.write()
+    save(first)
     push(chunks, collector, "env_c_3", 2, cur_step=30)
     first.deal_with_learner_send_info("l", "buffer", {"learner_step": 9})
     assert chunks.names() == {"env_c_1", "env_c_2", "env_c_3"}
@@ -152,19 +160,21 @@ def test_the_run_goes_on_with_the_samples_that_are_there_and_its_learner_task(ma
     assert learner.tasks == [{**ids, **own, "resume": True}] and told == [0, 1, 2]
     drawn = {row["data_id"] for batch in learner.batches for row in batch}
     assert drawn <= {"env_c_1", "env_c_2"}
-    assert second.failure is None and second._scheduler.learner_tasks == {}
+    assert second.failure is None and second.state_dict()["learner_tasks"] == []
     progress = second.progress()
     assert (progress.samples, progress.env_steps, progress.train_iter) == (6, 20, 8)
 
 
-def test_a_resumed_learner_task_has_the_budget_of_the_present_config(make):
-    first, second = make([], []), make([], [])  # whose config says 6
-    task = {**learner_task("l"), "learner_cfg": {"train_iterations": 3, "hook": {}}}
-    first._commander.learner_tasks.append(task)
-    assert first._scheduler.next_task("learner") == task
-    second.load_state_dict(first.state_dict())
-    resumed = second._scheduler.next_task("learner")
-    assert resumed["learner_cfg"] == {"train_iterations": 6, "hook": {}} and resumed["resume"] is True
+def test_a_resumed_learner_task_has_the_budget_of_the_present_config(make, workers, killed):
+    state = read_state(PATH, RUN)
+    state["learner_tasks"][0]["learner_cfg"] = {"train_iterations": 3, "hook": {}}
+    learner = workers(AutoLearner(1))
+    second = make([learner], resume=False)  # whose config says 6
+    second.load_state_dict(state)
+    second.start()
+    learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
+    assert learner.tasks[0]["learner_cfg"] == {"train_iterations": 6, "hook": {}}
+    assert learner.tasks[0]["task_id"] == "l" and learner.tasks[0]["resume"] is True
 
 
 def test_rows_without_chunks_are_dropped_and_chunks_without_rows_deleted(make, chunks, killed):
@@ -191,7 +201,7 @@ def test_collector_tasks_that_ran_are_forgotten(make, workers, killed):
 def test_a_run_may_go_on_several_times(make, workers, killed):
     second = make()
     second.start()
-    second._saved._writer.write()
+    save(second)
     before = second.state_dict()
     kill(second)
     third = make()
@@ -202,27 +212,36 @@ def test_a_run_may_go_on_several_times(make, workers, killed):
     assert {**after["run"], "history": None} == {**before["run"], "history": None}
 
 
-def test_a_learner_task_that_was_still_to_begin_is_given_again(make, workers):
-    first = make()
+def test_a_learner_task_that_was_still_to_begin_is_given_again(make, workers, monkeypatch):
+    states, open_buffer = [], BufferSet.open
+
+    def noting(buffers, buffer_id, cfg):  # the task was taken from the commander, but has not begun
+        states.append(first.state_dict())
+        open_buffer(buffers, buffer_id, cfg)
+
+    monkeypatch.setattr(BufferSet, "open", noting)
+    one = workers(AutoLearner(1))
+    first = make([one])
     start(first, [learner_task("l", type="elastic", set_buffer_size=lambda envstep: 3)])
-    assert first._scheduler.next_task("learner")["task_id"] == "l"
-    first._saved._writer.write()
-    kill(first)
+    one.worker.expect("resource"), one.worker.expect("learner_start_task")
+    first.close()
+    monkeypatch.undo()
+    write_state(PATH, RUN, states[0])
     learner = workers(AutoLearner(1))
-    second = make([learner])
-    second._saved._present_buffer_cfg = {"type": "advanced", "set_buffer_size": lambda envstep: 4}
+    second = make([learner], replay_buffer={"type": "advanced", "set_buffer_size": lambda envstep: 4})
     second.start()
     learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
     assert learner.tasks[0]["task_id"] == "l"
     buffer = second._replay_buffer["buffer"]
-    assert buffer.count() == 0 and buffer._set_buffer_size(0) == 4 and buffer.replay_buffer_size == 64
+    assert buffer.count() == 0 and buffer.replay_buffer_size == 64
+    buffer.push([{"data_id": "a", "data_index": index} for index in range(9)], 0)
+    assert {row["data_index"] for _ in range(20) for row in buffer.sample(4, 0)} == {5, 6, 7, 8}
 
 
-def test_a_task_that_failed_or_was_dropped_is_not_kept(make):
-    first = make()
-    start(first, [learner_task("l"), learner_task("m")])
-    for _ in range(2):
-        first._scheduler.drop_task("learner", first._scheduler.next_task("learner"))
+def test_a_task_that_failed_is_not_kept(make, workers):
+    first = make([workers(AutoLearner(1, learner_start_task=lambda task: TaskFail(result={"message": "it broke"})))])
+    start(first, [learner_task("l")])
+    first._commander.expect("notify_fail_learner_task", "l")
     assert first.state_dict()["learner_tasks"] == [] and first.state_dict()["buffers"] == {}
 
 
@@ -246,7 +265,7 @@ def test_a_run_that_is_closed_before_its_end_can_go_on(make, workers, chunks):
 def test_a_run_that_has_ended_well_leaves_no_state_and_no_chunks(make, killed, chunks):
     second = make()
     second.start()
-    second._state.end()
+    end_run(second)
     second.close()
     assert not os.path.exists(PATH) and chunks.names() == set()
 
@@ -257,10 +276,9 @@ def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, worker
     start(first, [learner_task("l")], [collector_task("c")])
     until_asked(collector)
     push(chunks, collector, "env_c_0", 2)
-    first._saved._writer.write()
+    save(first)
     collector.reply(TaskFail(result={"message": "it broke"}))
     assert first.wait(PATIENCE_S)
-    first._saved._writer.write()
     first.close()
     assert read_state(PATH, RUN)["learner_tasks"][0]["task_id"] == "l"
     second = make()
@@ -268,11 +286,24 @@ def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, worker
     assert content(second) == [("env_c_0", 0), ("env_c_0", 1)] and second.failure is None
 
 
+def test_no_state_is_written_once_the_run_has_failed(make):
+    coordinator = make(state_interval_s=0.001)
+
+    def state_dict():
+        coordinator.deal_with_error(RuntimeError("it failed while its state was taken"))
+        return {"states": 1}
+
+    coordinator._commander.state_dict = state_dict
+    coordinator.start()
+    assert coordinator.wait(PATIENCE_S)
+    coordinator.close()  # which waits for the writer
+    assert not os.path.exists(PATH)
+
+
 def test_a_run_that_keeps_no_state_leaves_nothing(make, workers, chunks):
-    collector = workers(batched_collector())
-    first = make([], [collector], state_interval_s=0)
-    first._buffers.open("buffer", {"type": "naive", "replay_buffer_size": 5})
-    start(first, [], [collector_task("c")])
+    learner, collector = workers(IdleLearner()), workers(batched_collector())
+    first = make([learner], [collector], state_interval_s=0)
+    start(first, [learner_task("l")], [collector_task("c")])
     until_asked(collector)
     push(chunks, collector, "env_c_0", 2)
     collector.reply(collected())
@@ -371,7 +402,7 @@ def test_with_a_commander_that_keeps_no_state_only_the_counters_go_on(make, kill
     state = read_state(PATH, RUN)
     second.load_state_dict({**state, "commander": {}})
     second.start()
-    assert second.progress().samples == 6 and second._replay_buffer == {} and not second._scheduler._again
+    assert second.progress().samples == 6 and second._replay_buffer == {} and second.state_dict()["learner_tasks"] == []
     assert chunks.names() == set()
 
 
@@ -379,12 +410,12 @@ def test_a_commander_that_hangs_does_not_hold_up_for_ever(make, monkeypatch):
     monkeypatch.setattr("ding.worker.coordinator.scheduler.COMMANDER_TIMEOUT_S", 0.01)
     coordinator, has_it, let_go = make(), threading.Event(), threading.Event()
 
-    def hang():
-        with coordinator._scheduler.lock:
-            has_it.set()
-            let_go.wait(PATIENCE_S)
+    def hang(task_id):
+        has_it.set()
+        let_go.wait(PATIENCE_S)
 
-    thread = threading.Thread(target=hang)
+    coordinator._commander.is_collector_task_useless = hang
+    thread = threading.Thread(target=coordinator.is_collector_task_useless, args=("c",))
     thread.start()
     assert has_it.wait(PATIENCE_S)
     with pytest.raises(TimeoutError, match=r"the commander has been busy for 0.01 s"):
@@ -401,7 +432,7 @@ def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
     first = trainer.begin(MAIN, CREATE, **changes)
     while first.progress().train_iter < 20 or not first._commander.evaluations:
         assert not first.wait(0.001), first.failure
-    first._saved._writer.write()
+    save(first)
     kill(first)
     for worker in trainer.workers:  # as over HTTP, where they notice it themselves
         worker.deal_with_lost_coordinator()
@@ -411,7 +442,9 @@ def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
     second = Coordinator(cfg)
     try:
         second.start()
-        assert second._commander._training.task_id == state["learner_tasks"][0]["task_id"]
+        assert [task["task_id"] for task in second.state_dict()["learner_tasks"]] == [
+            task["task_id"] for task in state["learner_tasks"]
+        ]
         assert second.wait(PATIENCE_S)
     finally:
         second.close()

@@ -2,11 +2,14 @@
 
 import queue
 import threading
+from types import SimpleNamespace
 
 import pytest
 
+from ding.worker.coordinator.buffers import BufferSet
+from ding.worker.coordinator.run_state import RunState
 from ding.worker.coordinator.scheduler import TaskScheduler
-from tests.worker.coordinator.fakes import PATIENCE_S
+from tests.worker.coordinator.fakes import LOGGER, PATIENCE_S, ScriptedCommander, collector_task, learner_task
 
 NEVER = {"learner": 1e9, "collector": 1e9}
 SOON = {"learner": 1e9, "collector": 0.05}
@@ -70,7 +73,12 @@ def start():
     for scheduler in made:
         scheduler.end()
         scheduler.join(PATIENCE_S)
-        assert not scheduler._thread.is_alive()
+        assert assigning() == []
+
+
+def assigning():
+    """The threads of schedulers."""
+    return [thread for thread in threading.enumerate() if thread.name == "coordinator_assign"]
 
 
 def test_learners_come_first_and_each_free_worker_gets_a_task(start):
@@ -227,7 +235,7 @@ def test_it_may_end_before_it_starts_and_twice():
     scheduler.end()
     scheduler.start()
     scheduler.join(0.0)
-    assert scheduler._thread.ident is None
+    assert assigning() == []
 
 
 def test_its_own_thread_may_join_it():
@@ -241,4 +249,49 @@ def test_its_own_thread_may_join_it():
     scheduler.start()
     scheduler.expect("joined")
     scheduler.join(PATIENCE_S)
-    assert not scheduler._thread.is_alive()
+    assert assigning() == []
+
+
+# What becomes of one task. No worker takes it: the last free one was lost.
+
+
+@pytest.fixture
+def alone():
+    """A scheduler with a commander, buffers and a run, but without workers."""
+    workers = SimpleNamespace(free_count={"learner": 1, "collector": 2}.get)
+    comm = SimpleNamespace(
+        workers=workers, send_learner_task=lambda task: False, send_collector_task=lambda task: False
+    )
+    buffers, side = BufferSet("exp", None, LOGGER), SimpleNamespace(error=lambda text: None)
+    commander, run = ScriptedCommander({}), RunState()
+    scheduler = TaskScheduler(commander, buffers, run, comm, side, NEVER)
+    yield SimpleNamespace(scheduler=scheduler, commander=commander, buffers=buffers.buffers, run=run)
+    buffers.close()
+
+
+def test_no_worker_counts_as_free_when_the_run_is_over(alone):
+    assert [alone.scheduler.free_count(kind) for kind in ("learner", "collector")] == [1, 2]
+    alone.run.end()
+    assert [alone.scheduler.free_count(kind) for kind in ("learner", "collector")] == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["learner", "collector"])
+def test_a_task_that_no_worker_takes_is_not_known(alone, kind):
+    task = learner_task("t") if kind == "learner" else collector_task("t")
+    assert alone.scheduler.begin_task(kind, task) is False and alone.scheduler.running == {}
+
+
+def test_a_learner_task_that_never_began_leaves_no_buffer_and_is_not_kept(alone):
+    alone.commander.learner_tasks.append(learner_task("l", replay_buffer_size=4))
+    task = alone.scheduler.next_task("learner")
+    assert alone.scheduler.begin_task("learner", task) is False
+    assert list(alone.buffers) == ["buffer"] and alone.scheduler.learner_tasks == {"l": task}
+    alone.scheduler.drop_task("learner", task)
+    alone.commander.expect("notify_fail_learner_task", "l")
+    assert (alone.buffers, alone.scheduler.learner_tasks) == ({}, {}) and not alone.run.is_over
+
+
+def test_a_training_that_no_learner_goes_on_with_ends_the_run(alone):
+    alone.scheduler.drop_task("learner", {**learner_task("l"), "resume": True})
+    assert isinstance(alone.run.failure, TimeoutError)
+    assert str(alone.run.failure) == "no learner was free in time to resume the task l"

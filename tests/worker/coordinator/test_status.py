@@ -25,6 +25,7 @@ from tests.worker.coordinator.fakes import (
     info,
     learner_task,
     local_cfg,
+    open_buffer,
     rows,
 )
 from tests.worker.coordinator.test_training import CREATE, MAIN
@@ -217,11 +218,11 @@ def test_whether_and_why_a_run_is_over(run, end, is_over, is_failed, reason):
 def make():
     made = []
 
-    def make(learners=(), collectors=(), **cfg):
+    def make(learners=(), collectors=(), host="127.0.0.1", **cfg):
         ports = [[getattr(worker, "worker", worker).port for worker in kind] for kind in (learners, collectors)]
         cfg = local_cfg(*ports, task_timeout=PATIENCE_S, **cfg)
         if cfg.system.coordinator.transport == "http":
-            cfg.system.coordinator.host = "127.0.0.1"
+            cfg.system.coordinator.host = host
         made.append(Coordinator(cfg))
         return made[-1]
 
@@ -242,7 +243,7 @@ def test_a_coordinator_tells_of_its_workers_and_tasks(make):
         ]  # fmt: skip
         coordinator._commander.learner_tasks.append(learner_task("train"))
         coordinator._commander.collector_tasks.append(collector_task("collect"))
-        coordinator._scheduler.notify()
+        coordinator.deal_with_worker_free("learner", "learner0")
         collector.reply(collected(rows("chunk", 5), [info(cur_step=5)]))
         coordinator._commander.expect("update_learner_info", "train")
         status = coordinator.status()
@@ -271,9 +272,9 @@ def test_a_worker_that_left_is_lost_and_one_that_came_back_was_restarted(make):
     try:
         coordinator = make([], [collector])
         coordinator.start()
-        coordinator._comm_coordinator.leave("collector", "collector0")
+        coordinator.deal_with_worker_gone("collector", "collector0", RuntimeError("it was ended by SIGKILL"))
         assert coordinator.status().workers[0].state == "lost"
-        coordinator._comm_coordinator.join("collector", "collector0", "local", collector.port, PATIENCE_S)
+        coordinator.deal_with_worker_back("collector", "collector0", "local", collector.port)
         assert [(w.state, w.restarts) for w in coordinator.status().workers] == [("free", 1)]
     finally:
         collector.close()
@@ -304,7 +305,7 @@ def test_a_training_that_reached_its_goal_says_so(trainer):
 def test_a_run_that_has_all_its_steps_says_so(make):
     coordinator = make(max_env_step=5)
     coordinator._task_state["collect"] = TaskState("collect")
-    coordinator._buffers.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
+    open_buffer(coordinator, "buffer", type="advanced", replay_buffer_size=8)
     coordinator.deal_with_collector_send_data("collect", "buffer", "chunk", rows("chunk", 1, cur_step=5))
     assert coordinator.status().reason == "max_env_step is reached"
 
@@ -346,8 +347,7 @@ def test_foreign_hosts_and_other_web_pages_get_neither_status_nor_page(make):
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_with_a_token_the_page_is_for_everybody_and_the_status_is_not(make, monkeypatch, host):
     monkeypatch.setenv("DING_TOKEN", SECRET)
-    coordinator = make(transport="http")
-    coordinator._comm_coordinator._hub._master._Role__host = host
+    coordinator = make(transport="http", host=host)
     coordinator.start()
     page = get(coordinator.url)
     assert page.status_code == 200 and page.text.startswith("<!doctype html>")

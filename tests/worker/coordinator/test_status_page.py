@@ -13,7 +13,7 @@ import requests
 from ding.worker import Coordinator
 from ding.worker.coordinator.status import page_policy, page_text, status_pages
 from ding.worker.coordinator.worker_table import Worker
-from tests.worker.coordinator.fakes import PATIENCE_S, local_cfg, rows
+from tests.worker.coordinator.fakes import PATIENCE_S, end_run, local_cfg, open_buffer, rows
 from tests.worker.coordinator.test_training import CREATE, MAIN
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -228,8 +228,8 @@ def fill(coordinator):
     workers.join(Worker("collector", INJECTION, ScriptedLink(), {}, INJECTION))
     workers.join(learner := Worker("learner", "learner0", ScriptedLink(), {}, "10.0.0.1:1234"))
     workers.leave(learner)
-    coordinator._buffers.open("buffer", {"type": "advanced", "replay_buffer_size": 1600})
-    coordinator._buffers.push("buffer", rows("chunk", 1200))
+    open_buffer(coordinator, "buffer", type="advanced", replay_buffer_size=1600)
+    coordinator._replay_buffer["buffer"].push(rows("chunk", 1200), 0)
     for step, reward in enumerate((-12.5, 3.25, 1234.125)):
         history.add_evaluation(1000 * step, 10 * step**2, reward)
     history.add_evaluation(5000, 50, float("nan"))
@@ -270,7 +270,8 @@ def test_the_page_follows_the_run(browser, serve):
     coordinator._state.history.add_evaluation(6000, 60, 7.0)
     follow(browser, "s.buffers.length === 0 && s.evaluations.length === 5")
     check_shown(browser)
-    coordinator._state.end(reason="an evaluation has reached the goal")
+    coordinator._commander.is_solved = True
+    end_run(coordinator)
     follow(browser, "s.is_over")
     check_shown(browser)
     assert browser.find_element("id", "state").text.endswith("Over: an evaluation has reached the goal")
@@ -354,7 +355,7 @@ def test_with_a_token_the_page_asks_for_it(browser, serve, monkeypatch):
     browser.refresh()  # the tab remembers it
     follow(browser, "true")
     assert SECRET not in browser.page_source and browser.get_cookies() == []
-    coordinator._state.end(reason="done")
+    end_run(coordinator)
     follow(browser, "s.is_over")
     wait_for(browser, "sessionStorage.length === 0")
     assert messages(browser) == []
