@@ -328,7 +328,7 @@ def _exported(package: Any) -> Iterator[str]:
             yield f"{value.__module__}.{value.__qualname__}"
 
 
-BENCHMARKS = ("buffer", "collect", "serial", "sac", "imports", "managers", "parallel", "scale")
+BENCHMARKS = ("buffer", "collect", "serial", "sac", "imports", "managers", "parallel", "scale", "scale_data")
 
 
 def measure() -> None:
