@@ -1,5 +1,6 @@
 """Configs, trajectories and models for the tests of on-policy policies."""
 
+import math
 from collections import namedtuple
 
 import torch
@@ -112,6 +113,11 @@ def batched(logit):
     if isinstance(logit, dict):
         return {key: batched(value) for key, value in logit.items()}
     return [batched(value) for value in logit] if isinstance(logit, tuple) else logit[None]
+
+
+def scale_of(mode):
+    """The running deviation of the returns, from the state of a mode."""
+    return math.sqrt(mode.state_dict()["value_norm"]["var"].item() + 1e-8)
 
 
 def parameters_of(policy):

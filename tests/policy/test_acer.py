@@ -12,6 +12,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Samples
 from tests.benchmarks.learning_tasks import acer as task
+from tests.policy.learning import set_target, target_of
 from tests.policy.outside_program import pair_of
 from tests.policy.test_impala import make_episode
 
@@ -47,10 +48,11 @@ def parameters_of(policy):
 @pytest.mark.parametrize("end", [{}, {"done": True}])
 def test_a_learning_step_is_retrace_and_a_policy_gradient_in_a_trust_region(trust_region, end):
     policy = make_policy("learn", learn__trust_region=trust_region, learn__trust_region_value=0.1)
+    model, average_net = copy.deepcopy(policy._model), target_of(policy)
     with torch.no_grad():
-        for parameter in policy._target_net.parameters():
+        for parameter in average_net.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    model, average_net = copy.deepcopy(policy._model), copy.deepcopy(policy._target_net)
+    set_target(policy, average_net)
     adams = [torch.optim.Adam(part.parameters(), lr=0.0005) for part in (model.actor, model.critic)]
     samples = make_sequences(policy, 3, last={**end, "reward": torch.tensor([-50.0])})
 
@@ -93,7 +95,7 @@ def test_a_learning_step_is_retrace_and_a_policy_gradient_in_a_trust_region(trus
     assert list(result.values()) == pytest.approx([0.0005, 0.0005, *expected], rel=1e-3, abs=1e-5)
     parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
     assert torch.allclose(parameters_of(policy), parameters, atol=2e-6)
-    pairs = zip(policy._target_net.parameters(), average_net.parameters(), model.parameters(), strict=True)
+    pairs = zip(target_of(policy).parameters(), average_net.parameters(), model.parameters(), strict=True)
     assert all(torch.allclose(own, 0.99 * old + 0.01 * new, atol=1e-6) for own, old, new in pairs)
 
 

@@ -27,6 +27,7 @@ from tests.policy.on_policy_samples import (
     make_pieces,
     make_policy,
     parameters_of,
+    scale_of,
 )
 
 OBS = {3: torch.zeros(4), 0: torch.ones(4)}
@@ -312,7 +313,7 @@ def test_a_resumed_policy_goes_on_bit_for_bit(tmp_path):
         results.append(one.learn_mode.forward([dict(sample) for sample in data]))
     assert results[0] == results[1]
     assert torch.equal(parameters_of(policy), parameters_of(resumed))
-    assert policy._value_scale() == resumed._value_scale() != 1.0
+    assert scale_of(policy.learn_mode) == scale_of(resumed.learn_mode) != 1.0
 
 
 def test_a_state_without_the_newer_keys_loads():
@@ -320,7 +321,7 @@ def test_a_state_without_the_newer_keys_loads():
     state = make_policy(seed=3, learn__value_norm=False).learn_mode.state_dict()
     policy.learn_mode.load_state_dict(state)
     policy.collect_mode.load_state_dict({"model": state["model"]})
-    assert policy._value_scale() == pytest.approx(1.0, rel=1e-6)
+    assert scale_of(policy.learn_mode) == pytest.approx(1.0, rel=1e-6)
 
 
 def test_a_collecting_process_takes_weights_and_scale_from_the_learner():
@@ -328,7 +329,7 @@ def test_a_collecting_process_takes_weights_and_scale_from_the_learner():
     learner.learn_mode.forward(make_pieces(learner))
     collector.collect_mode.load_state_dict(learner.learn_mode.state_dict())
     assert torch.equal(parameters_of(learner), parameters_of(collector))
-    assert collector._value_scale() == learner._value_scale()
+    assert scale_of(collector.collect_mode) == scale_of(learner.learn_mode) != 1.0
     make_policy("eval").eval_mode.load_state_dict(learner.learn_mode.state_dict())
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
+from torch import nn
 from torch.nn import functional as F
 
 from ding.entry import collect_demo_data, serial_pipeline, serial_pipeline_bc
@@ -90,13 +91,24 @@ def test_real_valued_actions_are_learned_by_their_distance(space, loss_type):
 
 
 def test_saturated_actions_may_be_left_out():
-    policy = make_policy("learn", continuous=True, learn__tanh_mask=True)
+    class Fixed(nn.Module):
+        def __init__(self, predicted):
+            super().__init__()
+            self.predicted = nn.Parameter(predicted)
+
+        def forward(self, obs):
+            return {"action": self.predicted}
+
+    def loss_of(predicted, action):
+        cfg = make_config(continuous=True, learn__tanh_mask=True)
+        policy = BehaviourCloningPolicy(cfg, model=Fixed(predicted), enable_field=["learn"])
+        return policy.learn_mode.forward([{"obs": torch.zeros(3), "action": row} for row in action])["total_loss"]
+
     predicted = torch.tensor([[0.1, 0.9], [-0.99, 0.2]])
-    action = torch.tensor([[0.2, 5.0], [7.0, 0.4]])
-    assert policy._distance(predicted, action).item() == pytest.approx(0.15)
+    assert loss_of(predicted, torch.tensor([[0.2, 5.0], [7.0, 0.4]])) == pytest.approx(0.15)
     saturated = torch.full((10, 1), 0.99)
     saturated[0] = 0.0
-    assert policy._distance(saturated, torch.zeros(10, 1)).item() == pytest.approx(0.99 * 0.9)
+    assert loss_of(saturated, torch.zeros(10, 1)) == pytest.approx(0.99 * 0.9)
 
 
 def test_output_and_monitored_variables_are_the_documented_ones():

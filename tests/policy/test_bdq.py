@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.policy.learning import target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import OBS, make_policy
 
@@ -16,7 +17,7 @@ def test_all_branches_learn_the_mean_of_the_next_values():
     for sample in data:
         with torch.no_grad():
             q, best = (policy._model(sample[key][None])["logit"][0] for key in ("obs", "next_obs"))
-            following = policy._target_net(sample["next_obs"][None])["logit"][0]
+            following = target_of(policy)(sample["next_obs"][None])["logit"][0]
         next_value = sum(following[d, best[d].argmax()].item() for d in range(3)) / 3
         target = sample["reward"].item() + 0.97 * (not sample["done"]) * next_value
         expected.append(sum((q[d, sample["action"][d]].item() - target) ** 2 for d in range(3)) / 3)

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.policy.learning import target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy
 
@@ -14,7 +15,7 @@ def naive_error(policy, sample):
     cfg = policy.cfg.model
     with torch.no_grad():
         output, next_output = (policy._model(sample[key][None]) for key in ("obs", "next_obs"))
-        following = policy._target_net(sample["next_obs"][None])["distribution"]
+        following = target_of(policy)(sample["next_obs"][None])["distribution"]
     atoms = [cfg.v_min + i * (cfg.v_max - cfg.v_min) / (cfg.n_atom - 1) for i in range(cfg.n_atom)]
     best = int(next_output["logit"][0].argmax())
     target = [0.0] * cfg.n_atom
@@ -41,10 +42,10 @@ def test_the_error_is_the_cross_entropy_to_the_projected_target():
 
 def test_the_target_may_follow_by_a_moving_average():
     policy = make_policy("c51", "learn", learn__target_update_freq=None, learn__target_theta=0.25)
-    before = {name: tensor.clone() for name, tensor in policy._target_net.state_dict().items()}
+    before = target_of(policy).state_dict()
     policy.learn_mode.forward(make_batch(4))
     online = policy._model.state_dict()
-    for name, tensor in policy._target_net.state_dict().items():
+    for name, tensor in target_of(policy).state_dict().items():
         assert torch.allclose(tensor, 0.75 * before[name] + 0.25 * online[name], atol=1e-6)
 
 

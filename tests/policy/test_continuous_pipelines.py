@@ -17,6 +17,7 @@ from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Samples
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeWriter
+from tests.policy.learning import watch_syncs, watched_steps
 from tests.policy.outside_envs import OutsideCartPole, OutsideHybrid, OutsidePendulum
 
 REGRESSION = {
@@ -242,20 +243,18 @@ def test_the_gradients_of_every_step_are_averaged_over_the_ranks(name, bp_update
     data = batch_of(name)
     expected = make_policy(name, "learn")
     policy = make_policy(name, "learn", multi_gpu=True, bp_update_sync=bp_update_sync)
-    synced, sent = [], []
-    sync, begin_sum = policy._synchronizer.sync, grad_sync.begin_sum
-    monkeypatch.setattr(policy._synchronizer, "sync", lambda given: (synced.append(list(given)), sync(given)))
+    syncs, sent = watch_syncs(monkeypatch), []
+    begin_sum = grad_sync.begin_sum
     monkeypatch.setattr(grad_sync, "begin_sum", lambda what, x: (sent.append(x), begin_sum(what, x))[1])
-    steps = []
+    outputs = []
     for one in (expected, policy):
-        torch.manual_seed(6)
-        one.learn_mode.forward(data)
-        torch.manual_seed(7)
-        steps.append(one.learn_mode.forward(data))
-    assert steps[1] == {key: pytest.approx(value) for key, value in steps[0].items()}
-    optimizers = policy._optimizers().values()
-    parameters = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
-    assert {id(p) for given in synced for p in given} == parameters
+        with watched_steps() as stepped:
+            torch.manual_seed(6)
+            one.learn_mode.forward(data)
+            torch.manual_seed(7)
+            outputs.append(one.learn_mode.forward(data))
+    assert outputs[1] == {key: pytest.approx(value) for key, value in outputs[0].items()}
+    assert {id(p) for given in syncs for p in given} == {id(p) for given in stepped for p in given}
     of_model = len(list(policy._model.parameters()))
     actor_steps = 1 if name == "td3" else 2
     of_actor = len(list(policy._model.actor.parameters()))

@@ -12,6 +12,7 @@ from ding.policy import CQLCommandModePolicy, CQLPolicy, SACPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
+from tests.policy.learning import set_target
 from tests.policy.test_td3_bc import pendulum_config, pendulum_data
 
 
@@ -52,20 +53,12 @@ def gaps_by_hand(policy, data, number):
     return [torch.stack(values).mean().item() for values in results]
 
 
-def test_critics_are_pushed_down_everywhere_and_up_at_the_data(monkeypatch):
-    policy, data = make_policy("learn", learn__num_actions=3), make_batch(5)
-    fixed_draws(monkeypatch, policy)
-    expected = gaps_by_hand(policy, data, 3)
-    gaps = policy._conservative_gaps(policy._prepare(data))
-    assert [gap.item() for gap in gaps] == pytest.approx(expected, rel=1e-4)
-
-
 def test_the_gap_is_added_to_the_loss_of_soft_actor_critic(monkeypatch):
     data = make_batch(5)
     settings = {"learn__num_actions": 2, "learn__with_q_entropy": True}
     policy, sac = make_policy("learn", learn__min_q_weight=3.0, **settings), make_policy("learn", cls=SACPolicy)
     sac._model.load_state_dict(policy._model.state_dict())
-    sac._target_net.load_state_dict(policy._model.state_dict())
+    set_target(sac, policy._model)
     fixed_draws(monkeypatch, policy)
     gaps = gaps_by_hand(policy, data, 2)
     output, plain = policy.learn_mode.forward(data), sac.learn_mode.forward(data)
@@ -149,13 +142,13 @@ def test_the_example_config_runs(tmp_path, monkeypatch):
 
 
 def test_the_logits_of_a_model_of_ones_own_may_be_a_dict(monkeypatch):
-    policy, data = make_policy("learn", learn__num_actions=2), make_batch(4)
-    fixed_draws(monkeypatch, policy)
-    expected = policy._conservative_gaps(policy._prepare(data))
+    data = make_batch(4)
+    expected = learn(make_policy("learn", learn__num_actions=2), data)
+    policy = make_policy("learn", learn__num_actions=2)
     compute_actor = policy._model.compute_actor
     monkeypatch.setattr(
         policy._model,
         "compute_actor",
         lambda obs: {"logit": dict(zip(("mu", "sigma"), compute_actor(obs)["logit"], strict=True))},
     )
-    assert policy._conservative_gaps(policy._prepare(data)) == expected
+    assert learn(policy, data) == expected

@@ -13,6 +13,7 @@ from ding.rl_utils import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
 from tests.policy.continuous_samples import assert_states_equal
+from tests.policy.learning import target_of
 from tests.policy.test_bc import Balance
 
 
@@ -53,7 +54,7 @@ def make_batch(size=6, **extra):
 
 def expected_errors(policy, data, lambda1=1.0, lambda2=1.0, margin=0.8):
     """The error of each sample, in plain loops."""
-    net, target, gamma = copy.deepcopy(policy._model), policy._target_net, 0.99
+    net, target, gamma = copy.deepcopy(policy._model), target_of(policy), 0.99
     errors = []
     for row in data:
         q = net(row["obs"][None])["logit"][0]

@@ -14,6 +14,7 @@ from ding.policy.dqn import DQNPolicy
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.utils.data.env_batch import EnvBatch
 from ding.utils.default_helper import one_time_warning
+from tests.policy.learning import target_of
 from tests.policy.samples import make_batch, make_config, make_sample
 
 OBS = {3: torch.zeros(4), 0: torch.ones(4)}
@@ -175,24 +176,23 @@ def test_priorities_are_calculated_in_evaluation_mode():
 
     policy = make_policy("learn", model=Dropping(4, 2))
     data = make_batch(8)
-    policy._model.train()
-    policy._target_model.train()
+    policy.learn_mode.forward(data)  # now both networks are in training mode
     assert policy.calculate_priority(data) == policy.calculate_priority(data)
 
 
 def test_calculating_priorities_may_count_for_the_target():
     policy = make_policy("learn", learn__target_update_freq=2)
     policy.learn_mode.forward(make_batch(8))
-    target_before = copy.deepcopy(policy._target_model.state_dict())
+    target_before = target_of(policy).state_dict()
     policy.calculate_priority(make_batch(8), update_target_model=True)
     model = policy._model.state_dict()
     assert any(not torch.equal(target_before[key], model[key]) for key in model)
-    assert all(torch.equal(value, model[key]) for key, value in policy._target_model.state_dict().items())
+    assert is_target_equal(policy)
 
 
 def is_target_equal(policy):
     model = policy._model.state_dict()
-    return all(torch.equal(value, model[key]) for key, value in policy._target_model.state_dict().items())
+    return all(torch.equal(value, model[key]) for key, value in target_of(policy).state_dict().items())
 
 
 def test_the_learning_rate_in_use_is_told():
@@ -213,18 +213,18 @@ def test_the_target_is_copied_every_so_many_iterations():
 @pytest.mark.parametrize("settings", [{"learn__target_update_freq": None}, {}])
 def test_a_users_theta_takes_effect(settings):
     policy = make_policy("learn", learn__target_theta=0.25, **settings)
-    before = {key: value.clone() for key, value in policy._target_model.state_dict().items()}
+    before = target_of(policy).state_dict()
     policy.learn_mode.forward(make_batch(8))
     model = policy._model.state_dict()
-    for key, value in policy._target_model.state_dict().items():
+    for key, value in target_of(policy).state_dict().items():
         assert torch.allclose(value, 0.75 * before[key] + 0.25 * model[key], atol=1e-6)
 
 
 def test_the_default_theta_counts_once_the_frequency_is_none():
     policy = make_policy("learn", learn__target_update_freq=None)
-    before = policy._target_model.state_dict()["head.A.0.0.weight"].clone()
+    before = target_of(policy).state_dict()["head.A.0.0.weight"]
     policy.learn_mode.forward(make_batch(8))
-    new, model = policy._target_model.state_dict(), policy._model.state_dict()
+    new, model = target_of(policy).state_dict(), policy._model.state_dict()
     expected = 0.995 * before + 0.005 * model["head.A.0.0.weight"]
     assert torch.allclose(new["head.A.0.0.weight"], expected, atol=1e-7)
 
@@ -317,8 +317,9 @@ def test_a_model_that_is_wrapped_later_learns_as_before(update, wrap):
         assert wrapped.calculate_priority(data, update_target_model=True) == plain.calculate_priority(
             data, update_target_model=True
         )
-    for key, tensor in plain._target_net.state_dict().items():
-        assert torch.equal(wrapped._target_net.state_dict()[key], tensor)
+    targets = [policy.learn_mode.state_dict()["target_model"] for policy in (plain, wrapped)]
+    assert list(targets[0]) == list(targets[1])
+    assert all(torch.equal(*pair) for pair in zip(*(target.values() for target in targets), strict=True))
 
 
 def test_modules_are_switched_to_training_and_back():

@@ -11,6 +11,7 @@ from torch import nn
 from ding.policy import steps
 from ding.policy.dqn import DQNPolicy
 from ding.policy.grad_sync import GradientSynchronizer
+from tests.policy.learning import watch_syncs
 from tests.policy.samples import make_batch, make_config
 
 
@@ -65,8 +66,7 @@ def test_tensors_that_are_no_part_of_the_model_are_averaged_too(other_rank):
 def test_an_optimizer_step_averages_the_parameters_of_its_optimizer(lone_group, monkeypatch):
     policy = DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
     log_alpha = torch.zeros(1, requires_grad=True)
-    synced = []
-    monkeypatch.setattr(policy._synchronizer, "sync", synced.append)
+    synced = watch_syncs(monkeypatch)
     policy._backward_and_step((log_alpha * 2).sum(), torch.optim.SGD([log_alpha], lr=0.1))
     assert synced == [[log_alpha]] and log_alpha.item() == pytest.approx(-0.2)
 
@@ -138,10 +138,9 @@ def test_a_policy_of_one_rank_learns_as_one_without_ranks(lone_group, bp_update_
 
 def test_every_learner_step_synchronises(lone_group, monkeypatch):
     policy = DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
-    synced = []
-    monkeypatch.setattr(policy._synchronizer, "sync", synced.append)
+    synced = watch_syncs(monkeypatch)
     policy.learn_mode.forward(make_batch(8))
-    assert synced == [policy._model]
+    assert [list(map(id, given)) for given in synced] == [list(map(id, policy._model.parameters()))]
 
 
 def _train_as_rank(rank, folder):

@@ -1,6 +1,7 @@
 """IQL: what it learns, what it keeps, and how it is trained."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from ding.rl_utils.log_prob import squashed_gaussian_log_prob
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
+from tests.policy.learning import before_each_step
 from tests.policy.test_td3_bc import pendulum_config, pendulum_data
 
 OBS = {3: torch.zeros(3), 0: torch.ones(3)}
@@ -60,23 +62,19 @@ def test_importance_weights_count_for_the_critics():
 
 def test_each_step_moves_its_own_part_alone():
     policy, data = make_policy("learn"), make_batch(8)
-    parts = {}
+    states = []
 
-    def watch(name):
-        original = getattr(policy, name)
+    def keep(optimizer=None):
+        states.append({key: value.clone() for key, value in policy._model.state_dict().items()})
 
-        def step(loss, optimizer):
-            before = {key: value.clone() for key, value in policy._model.state_dict().items()}
-            original(loss, optimizer)
-            after = policy._model.state_dict()
-            parts[name] = {key.split(".")[0] for key in after if not torch.equal(after[key], before[key])}
-
-        setattr(policy, name, step)
-
-    watch("_step_critic")
-    watch("_step_actor")
-    policy.learn_mode.forward(data)
-    assert parts == {"_step_critic": {"critic", "critic_head", "value_head"}, "_step_actor": {"actor", "actor_head"}}
+    with before_each_step(keep):
+        policy.learn_mode.forward(data)
+    keep()
+    moved = [
+        {key.split(".")[0] for key in after if not torch.equal(after[key], before[key])}
+        for before, after in itertools.pairwise(states)
+    ]
+    assert moved == [{"critic", "critic_head", "value_head"}, {"actor", "actor_head"}]
 
 
 def test_the_expectile_is_where_the_loss_is_least():

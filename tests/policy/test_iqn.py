@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.policy.learning import target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy, stack
 
@@ -28,7 +29,7 @@ def test_the_error_is_quantile_regression_to_the_double_q_target():
     obs, next_obs = stack(data, "obs"), stack(data, "next_obs")
     torch.manual_seed(7)  # the fractions are drawn in this order
     with torch.no_grad():
-        output, following, chooser = policy._model(obs), policy._target_net(next_obs), policy._model(next_obs)
+        output, following, chooser = policy._model(obs), target_of(policy)(next_obs), policy._model(next_obs)
     best = chooser["logit"].argmax(-1).tolist()
     expected = [naive_error(output, following, best[b], sample, b, 0.97, 0.5) for b, sample in enumerate(data)]
     torch.manual_seed(7)

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from easydict import EasyDict
-from torch import nn
 
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.policy import create_policy, get_policy_cls
@@ -12,6 +11,7 @@ from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Samples
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeWriter
+from tests.policy.learning import watch_syncs, watched_steps
 from tests.policy.outside_envs import OutsideCartPole, OutsidePendulum
 
 DISCRETE = ["bc", "dqfd", "discrete_cql"]
@@ -71,20 +71,9 @@ def lone_group(tmp_path):
 def test_the_gradients_of_every_step_are_averaged_over_the_ranks(name, lone_group, monkeypatch):
     data = collected(name)
     policy = make_policy(name, "learn", multi_gpu=True)
-    synced, stepped, sync = set(), set(), policy._synchronizer.sync
-
-    def watched_sync(given):
-        given = list(given.parameters() if isinstance(given, nn.Module) else given)
-        synced.update(map(id, given))
-        sync(given)
-
-    def watched_step(optimizer, args, kwargs):
-        stepped.update(id(p) for group in optimizer.param_groups for p in group["params"])
-
-    monkeypatch.setattr(policy._synchronizer, "sync", watched_sync)
-    for optimizer in vars(policy).values():
-        if isinstance(optimizer, torch.optim.Optimizer):
-            optimizer.register_step_pre_hook(watched_step)
-    for _ in range(2):
-        policy.learn_mode.forward(data)
+    syncs = watch_syncs(monkeypatch)
+    with watched_steps() as steps:
+        for _ in range(2):
+            policy.learn_mode.forward(data)
+    synced, stepped = ({id(p) for given in calls for p in given} for calls in (syncs, steps))
     assert stepped <= synced and {id(p) for p in policy._model.parameters()} <= synced

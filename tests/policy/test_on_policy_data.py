@@ -37,17 +37,23 @@ def data_of(samples, **kwargs):
     return OnPolicyData(samples, **{"ignore_done": False, "with_next": True, **kwargs})
 
 
+def next_values(data, values):
+    """The values after each sample, as returns of one step have them."""
+    data.estimate(values, scale=1.0, gamma=1.0, gae_lambda=0.0)
+    return (data.columns["unscaled_return"] - data.columns["reward"]).tolist()
+
+
 def test_an_observation_within_a_trajectory_is_there_once():
-    data = data_of(two_pieces())
+    data = data_of(two_pieces(), ignore_done=True)
     assert data.observations[:, 0].tolist() == [0, 1, 2, 10, 11, 3, 12]
     assert data.acted_on[:, 0].tolist() == [0, 1, 2, 10, 11]
-    assert data._next_rows.tolist() == [1, 2, 5, 4, 6]
+    assert next_values(data, torch.arange(7.0)) == [1, 2, 5, 4, 6]
 
 
 def test_copies_of_observations_are_rows_of_their_own():
     samples = [{**sample, "next_obs": sample["next_obs"].clone()} for sample in two_pieces()]
-    data = data_of(samples)
-    assert data.observations[data._next_rows][:, 0].tolist() == [1, 2, 3, 11, 12]
+    data = data_of(samples, ignore_done=True)
+    assert next_values(data, data.observations[:, 0]) == [1, 2, 3, 11, 12]
     assert len(data.observations) == 10
 
 

@@ -142,23 +142,6 @@ def test_n_step_transitions_keep_the_advantages_of_their_first_step():
         assert sample["reward"].tolist() == pytest.approx(rewards[:3])
 
 
-def test_the_bootstrap_value_gets_no_gradient():
-    policy = make(nstep_return=True, learn__entropy_weight=0.0, learn__value_norm=False)
-    data = make_pieces(policy)
-    model, values = policy._model, []
-    for critic_moves in (False, True):
-        sample = data[0]
-        next_value = model(sample["next_obs"][None], mode="compute_critic")["value"]
-        next_value = next_value if critic_moves else next_value.detach()
-        rewards = sum(0.99**k * reward for k, reward in enumerate(sample["reward"]))
-        loss = (model(sample["obs"][None], mode="compute_critic")["value"] - rewards - 0.99**3 * next_value).square()
-        values.append(torch.autograd.grad(loss.sum(), model.critic_head.last.weight)[0])
-    batch = policy._prepare(data[:1])
-    value = model(batch["obs"], mode="compute_critic")["value"]
-    ours = torch.autograd.grad(policy._value_loss(value, batch), model.critic_head.last.weight)[0]
-    assert torch.allclose(ours, values[0], rtol=1e-4) and not torch.allclose(ours, values[1], rtol=1e-2)
-
-
 def test_the_deviation_of_gaussian_actions_begins_small():
     assert (make("learn", space="continuous")._model.actor_head.log_sigma_param == -2.0).all()
 

@@ -19,6 +19,7 @@ from ding.utils.data.samples import Samples
 from ding.utils.default_helper import one_time_warning
 from ding.worker import create_buffer
 from tests.benchmarks.learning_tasks import r2d2 as task
+from tests.policy.learning import set_target, target_of
 from tests.policy.outside_program import pair_of
 
 Timestep = namedtuple("Timestep", ("obs", "reward", "done", "info"))
@@ -92,10 +93,11 @@ def q_step_by_step(model, sample, burnin):
 @pytest.mark.parametrize(("nstep", "burnin"), [(1, 0), (1, 2), (3, 0), (2, 2)])
 def test_a_learning_step_is_recurrent_double_dqn_within_the_sequence(nstep, burnin, rescale):
     policy = make_policy("learn", nstep=nstep, burnin_step=burnin, learn__value_rescale=rescale)
+    model, target = copy.deepcopy(policy._model), target_of(policy)
     with torch.no_grad():
-        for parameter in policy._target_net.parameters():
+        for parameter in target.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    model, target = copy.deepcopy(policy._model), copy.deepcopy(policy._target_net)
+    set_target(policy, target)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0001)
     samples = make_sequences(policy, 3, length=burnin + 5)
     weights = [0.5, 1.0, 0.25]
@@ -140,17 +142,17 @@ def test_a_learning_step_is_recurrent_double_dqn_within_the_sequence(nstep, burn
 
 def test_the_target_network_follows_and_is_copied_where_a_frequency_is_set():
     policy = make_policy("learn", learn__target_update_theta=0.25, learn__learning_rate=0.1, priority_IS_weight=False)
-    before = [p.clone() for p in policy._target_net.parameters()]
+    before = list(target_of(policy).parameters())
     policy.learn_mode.forward(make_sequences(policy, 2))
     online = list(policy._model.parameters())
-    for own, old, new in zip(policy._target_net.parameters(), before, online, strict=True):
+    for own, old, new in zip(target_of(policy).parameters(), before, online, strict=True):
         assert torch.allclose(own, 0.75 * old + 0.25 * new, atol=1e-6)
 
     policy = make_policy("learn", learn__target_update_freq=2, learn__learning_rate=0.1, priority_IS_weight=False)
     data = make_sequences(policy, 2)
     for is_copied in (False, True):
         policy.learn_mode.forward(data)
-        pairs = zip(policy._target_net.parameters(), policy._model.parameters(), strict=True)
+        pairs = zip(target_of(policy).parameters(), policy._model.parameters(), strict=True)
         assert all(torch.equal(*pair) for pair in pairs) is is_copied
 
 
@@ -244,8 +246,10 @@ def test_observations_of_one_entry_are_no_numbers(as_columns):
     policy = make_policy("learn", model__obs_shape=1, priority_IS_weight=False)
     episode = [{**step, "obs": step["obs"][:1]} for step in make_episode(7)]
     samples = policy._get_train_sample(Samples.of(episode) if as_columns else episode)
-    assert policy._prepare(samples)["obs"].shape == (7, 1, 1)
+    shapes = set()
+    policy._model.register_forward_pre_hook(lambda model, args: shapes.add(args[0]["obs"].shape))
     assert len(policy.learn_mode.forward(samples)["priority"]) == 1
+    assert shapes == {(2, 1, 1), (5, 1, 1)}  # the burn-in and what is learned
 
 
 def test_illegal_actions_are_not_bootstrapped_from():

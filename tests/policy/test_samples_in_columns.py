@@ -147,4 +147,5 @@ def test_observations_that_columns_share_are_there_once():
     data = OnPolicyData(Samples.joined(pieces), ignore_done=False, with_next=True)
     assert data.observations[:, 0].tolist() == [0, 1, 2, 10, 11, 3, 12]
     assert data.acted_on[:, 0].tolist() == [0, 1, 2, 10, 11]
-    assert data.observations[data._next_rows][:, 0].tolist() == [1, 2, 3, 11, 12]
+    data.estimate(data.observations[:, 0], scale=1.0, gamma=1.0, gae_lambda=0.0)  # returns are 1 and the next value
+    assert data.columns["unscaled_return"].tolist() == [2, 3, 4, 12, 13]

@@ -15,6 +15,7 @@ from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Samples
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeWriter
+from tests.policy.learning import watch_syncs
 from tests.policy.outside_program import OutsideCartPole, pair_of
 
 NAMES = ["r2d2", "impala", "acer", "ppg_offpolicy"]
@@ -87,17 +88,11 @@ def test_the_gradients_of_every_step_are_averaged_over_the_ranks(name, bp_update
     data = as_data(name, collect(name, make_policy(name, "collect")))
     alone = make_policy(name, "learn")
     policy = make_policy(name, "learn", multi_gpu=True, bp_update_sync=bp_update_sync)
-    synced, sent = [], []
-    sync, begin_sum = policy._synchronizer.sync, grad_sync.begin_sum
-
-    def note(given):
-        synced.extend(given.parameters() if isinstance(given, torch.nn.Module) else (given := list(given)))
-        sync(given)
-
-    monkeypatch.setattr(policy._synchronizer, "sync", note)
+    syncs, sent = watch_syncs(monkeypatch), []
+    begin_sum = grad_sync.begin_sum
     monkeypatch.setattr(grad_sync, "begin_sum", lambda what, x: (sent.append(x), begin_sum(what, x))[1])
     for _ in range(2):
         assert policy.learn_mode.forward(data) == alone.learn_mode.forward(data)
     parameters = {id(parameter) for parameter in policy._model.parameters()}
-    assert {id(parameter) for parameter in synced} == parameters
+    assert {id(parameter) for given in syncs for parameter in given} == parameters
     assert (len(sent) > 0) is not bp_update_sync

@@ -12,6 +12,7 @@ from ding.policy import TD3BCCommandModePolicy, TD3BCPolicy
 from ding.utils.data.dataset import npz_save
 from ding.utils.data.samples import Samples
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
+from tests.policy.learning import assert_actor_leaves_the_critic_alone, gradients_of
 
 
 def make_policy(*fields, **settings):
@@ -20,51 +21,56 @@ def make_policy(*fields, **settings):
     return TD3BCPolicy(cfg, enable_field=list(fields) or None)
 
 
+def policies_with_and_without_an_actors_step(**settings):
+    """Two policies alike in whose first step only one moves its actor, after the same step of the critic."""
+    return [make_policy("learn", learn__noise=False, learn__actor_update_freq=freq, **settings) for freq in (1, 2)]
+
+
 @pytest.mark.parametrize("alpha", [2.5, 0.1])
 def test_the_actor_weighs_values_of_mean_size_one_against_the_distance_to_the_data(alpha):
-    policy = make_policy("learn", learn__alpha=alpha, learn__actor_update_freq=1, learn__noise=False)
+    policy, twin = policies_with_and_without_an_actors_step(learn__alpha=alpha)
     data = make_batch(8)
     obs, _, action, *_ = columns(data)
-    output = policy.learn_mode.forward(data)
-    fresh = make_policy("learn", learn__noise=False, learn__actor_update_freq=2)  # the same net and critic step
-    fresh.learn_mode.forward(data)
-    mu = fresh._model(obs, mode="compute_actor")["action"]
-    q = fresh._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
+    output, _ = (one.learn_mode.forward(data) for one in (policy, twin))
+    mu = twin._model(obs, mode="compute_actor")["action"]
+    q = twin._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
     expected = (mu - action).square().mean() - alpha * q.mean() / q.abs().mean()
     assert output["actor_loss"] == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_the_scale_of_values_has_no_gradient():
-    policy = make_policy("learn", learn__alpha=1.0)
-    obs, _, action, *_ = columns(make_batch(8))
-    loss = policy._actor_loss({"obs": obs, "action": action})
-    gradient = torch.autograd.grad(loss, policy._actor_parameters)
-    mu = policy._model(obs, mode="compute_actor")["action"]
-    q = policy._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
-    expected = (mu - action).square().mean() - q.mean() / float(q.detach().abs().mean())
-    for own, other in zip(gradient, torch.autograd.grad(expected, policy._actor_parameters), strict=True):
+    policy, twin = policies_with_and_without_an_actors_step(learn__alpha=1.0)
+    data = make_batch(8)
+    obs, _, action, *_ = columns(data)
+    for one in (policy, twin):
+        one.learn_mode.forward(data)
+    mu = twin._model(obs, mode="compute_actor")["action"]
+    q = twin._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
+    loss = (mu - action).square().mean() - q.mean() / float(q.detach().abs().mean())
+    expected = torch.autograd.grad(loss, list(twin._model.actor.parameters()))
+    for own, other in zip(gradients_of(policy._model.actor), expected, strict=True):
         assert torch.allclose(own, other, atol=1e-6)
 
 
 def test_the_actors_step_comes_every_second_time_and_leaves_the_critic():
-    policy = make_policy("learn")
-    outputs = [policy.learn_mode.forward(make_batch(8)) for _ in range(4)]
+    policy, data = make_policy("learn"), make_batch(8)
+    outputs = [policy.learn_mode.forward(data) for _ in range(4)]
     assert ["actor_loss" in output for output in outputs] == [False, True, False, True]
-    before = copy.deepcopy(policy._model.critic.state_dict())
-    policy._step_actor(policy._actor_loss(policy._prepare(make_batch(8))), policy._optimizer_actor)
-    assert_states_equal(before, policy._model.critic.state_dict())
+    policy, twin = policies_with_and_without_an_actors_step()
+    assert_actor_leaves_the_critic_alone(policy, lambda: policy.learn_mode.forward(data))
+    twin.learn_mode.forward(data)
+    assert_states_equal(twin._model.critic.state_dict(), policy._model.critic.state_dict())
 
 
 def test_an_action_of_one_dimension_is_compared_with_itself():
-    cfg = make_config(TD3BCPolicy, "regression")
-    cfg.model.action_shape = 1
-    policy = TD3BCPolicy(cfg, enable_field=["learn"])
-    obs, action = torch.rand(5, 3), torch.rand(5, 1)
-    loss = policy._actor_loss({"obs": obs, "action": action})
-    mu = policy._model(obs, mode="compute_actor")["action"]
-    q = policy._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
+    policy, twin = policies_with_and_without_an_actors_step(model__action_shape=1)
+    data = [{**sample, "action": sample["action"][:1]} for sample in make_batch(5)]
+    obs, _, action, *_ = columns(data)
+    output, _ = (one.learn_mode.forward(data) for one in (policy, twin))
+    mu = twin._model(obs, mode="compute_actor")["action"]
+    q = twin._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
     expected = (mu - action[:, 0]).square().mean() - 2.5 * q.mean() / q.abs().mean()
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert output["actor_loss"] == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_columns_are_learned_from_like_dicts_and_a_state_goes_on_to_the_bit():

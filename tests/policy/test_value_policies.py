@@ -15,6 +15,7 @@ from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import ENV_REGISTRY, POLICY_REGISTRY
+from tests.policy.learning import watch_syncs
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import MODEL, MODELS, OBS, assert_same, collect, make_policy, plain, state_of
 
@@ -414,9 +415,8 @@ def test_gradients_sent_during_backward_make_the_same_steps(name, lone_group):
 @pytest.mark.parametrize("name", NAMES)
 def test_all_steps_are_averaged_over_the_ranks(name, lone_group, monkeypatch):
     policy = make_policy(name, "learn", multi_gpu=True, **plain(name))
-    synced = []
-    monkeypatch.setattr(policy._synchronizer, "sync", synced.append)
+    synced = watch_syncs(monkeypatch)
     policy.learn_mode.forward(make_batch(8))
-    parameters = [p for item in synced for p in (item.parameters() if isinstance(item, torch.nn.Module) else item)]
+    parameters = [p for given in synced for p in given]
     expected = [*policy._model.parameters(), *([policy._log_alpha] if name == "sqn" else [])]
     assert sorted(map(id, parameters)) == sorted(map(id, expected))

@@ -1,0 +1,72 @@
+"""What tests see of a policy that learns: its target network, the gradients that ranks share, each optimizer step."""
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ding.policy.grad_sync import GradientSynchronizer
+
+
+def target_of(policy: Any) -> nn.Module:
+    """A copy of the policy's target network as it is now."""
+    target = copy.deepcopy(policy._model)
+    target.load_state_dict(policy.learn_mode.state_dict()["target_model"])
+    return target
+
+
+def set_target(policy: Any, target: nn.Module) -> None:
+    """Give the policy's target network the weights of `target`."""
+    policy.learn_mode.load_state_dict({**policy.learn_mode.state_dict(), "target_model": target.state_dict()})
+
+
+def watch_syncs(monkeypatch: Any) -> list[list[Tensor]]:
+    """A list that gets the parameters of each call of `GradientSynchronizer.sync`, which works as ever."""
+    calls: list[list[Tensor]] = []
+    sync = GradientSynchronizer.sync
+
+    def note(self: GradientSynchronizer, parameters: Any) -> None:
+        given = list(parameters.parameters() if isinstance(parameters, nn.Module) else parameters)
+        calls.append(given)
+        sync(self, given)
+
+    monkeypatch.setattr(GradientSynchronizer, "sync", note)
+    return calls
+
+
+@contextlib.contextmanager
+def before_each_step(act: Callable[[Optimizer], object]) -> Iterator[None]:
+    """Call `act(optimizer)` before each step of any optimizer."""
+    handle = register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: act(optimizer))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
+def watched_steps() -> Iterator[list[list[Tensor]]]:
+    """A list that gets the parameters of each step of any optimizer."""
+    steps: list[list[Tensor]] = []
+    with before_each_step(lambda optimizer: steps.append([p for g in optimizer.param_groups for p in g["params"]])):
+        yield steps
+
+
+def gradients_of(module: nn.Module) -> list[Tensor]:
+    """Copies of the gradients of the parameters of `module`."""
+    return [parameter.grad.clone() for parameter in module.parameters() if parameter.grad is not None]
+
+
+def assert_actor_leaves_the_critic_alone(policy: Any, learn: Callable[[], object]) -> None:
+    """Assert that the critic's gradients at the first step of `learn()` are those after its last one."""
+    found: list[list[Tensor]] = []
+    with before_each_step(lambda optimizer: found.append(gradients_of(policy._model.critic))):
+        learn()
+    assert len(found) > 1
+    assert all(torch.equal(a, b) for a, b in zip(found[0], gradients_of(policy._model.critic), strict=True))
+    assert all(p.grad.abs().sum() > 0 for p in policy._model.actor.parameters())
