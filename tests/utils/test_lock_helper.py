@@ -2,7 +2,6 @@ import errno
 import multiprocessing
 import os
 import threading
-from collections import deque
 
 import pytest
 
@@ -14,14 +13,17 @@ DEADLINE_S = 10
 
 @pytest.mark.parametrize("lock_type", list(LockContextType))
 def test_lock_context_excludes_by_with_and_by_acquire(lock_type):
+    def is_free():
+        inner = lock._lock
+        return inner.acquire(False) and inner.release() is None
+
     lock = LockContext(lock_type)
     with lock as entered:
-        assert entered is None and not lock._lock.acquire(False)
+        assert entered is None and not is_free()
     lock.acquire()
-    assert not lock._lock.acquire(False)
+    assert not is_free()
     lock.release()
-    assert lock._lock.acquire(False)
-    lock._lock.release()
+    assert is_free()
 
 
 def test_lock_context_refuses_another_type():
@@ -55,20 +57,36 @@ def started(target):
     return thread
 
 
-class WatchedQueue(deque):
-    """The queue of a lock, whose arrivals can be waited for from outside."""
+class WatchedLocks:
+    """Makes locks that tell when a thread begins to wait for one of them."""
 
-    def __init__(self, lock):
-        super().__init__()
-        self.lock = lock
+    def __init__(self):
+        self._arrivals = threading.Semaphore(0)
 
-    def append(self, ticket):
-        super().append(ticket)
-        self.lock._condition.notify_all()
+    def make(self, make_lock, *args):
+        arrivals = self._arrivals
 
-    def wait_for_length(self, length):
-        with self.lock._condition:
-            assert self.lock._condition.wait_for(lambda: len(self) == length, timeout=DEADLINE_S)
+        class Watched(threading.Condition):
+            def wait(self, timeout=None):
+                arrivals.release()
+                return super().wait(timeout)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lock_helper.threading, "Condition", Watched)
+            return make_lock(*args)
+
+    def wait_for_arrival(self):
+        assert self._arrivals.acquire(timeout=DEADLINE_S)
+
+
+def assert_free(lock):
+    def write():
+        with lock.write():
+            pass
+
+    thread = started(write)
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
 
 
 def test_readers_share_the_lock():
@@ -82,13 +100,13 @@ def test_readers_share_the_lock():
     threads = [started(read) for _ in range(2)]
     for thread in threads:
         thread.join(DEADLINE_S)
-    assert not together.broken and lock._readers == 0
+    assert not together.broken
+    assert_free(lock)
 
 
 def test_whoever_comes_first_is_served_first_so_a_writer_is_not_starved():
-    lock = FairRWLock()
-    order = []
-    lock._queue = WatchedQueue(lock)
+    locks, order = WatchedLocks(), []
+    lock = locks.make(FairRWLock)
 
     def write():
         with lock.write():
@@ -100,9 +118,9 @@ def test_whoever_comes_first_is_served_first_so_a_writer_is_not_starved():
 
     with lock.read():
         writer = started(write)
-        lock._queue.wait_for_length(1)
+        locks.wait_for_arrival()
         reader = started(read)
-        lock._queue.wait_for_length(2)
+        locks.wait_for_arrival()
         assert order == []
     writer.join(DEADLINE_S)
     reader.join(DEADLINE_S)
@@ -132,18 +150,34 @@ def test_an_exception_inside_gives_the_lock_back():
     for side in (lock.read, lock.write):
         with pytest.raises(KeyError), side():
             raise KeyError
-    with lock.write():
-        assert lock._readers == 0
+        assert_free(lock)
+
+
+def assert_one_lock(locks, writer, reader):
+    """Assert that whoever reads waits for whoever writes."""
+    order = []
+
+    def read():
+        with reader:
+            order.append("read")
+
+    with writer:
+        thread = started(read)
+        locks.wait_for_arrival()
+        order.append("write")
+    thread.join(DEADLINE_S)
+    assert order == ["write", "read"]
 
 
 def test_rw_file_locks_of_one_name_are_one_lock():
-    one, two = get_rw_file_lock("name", "write"), get_rw_file_lock("name", "read")
-    assert one._lock is two._lock and one._lock is not get_rw_file_lock("other", "read")._lock
-    one.acquire()
-    assert one._lock._has_writer
-    one.release()
-    with two:
-        assert two._lock._readers == 1
+    locks = WatchedLocks()
+    writer = locks.make(get_rw_file_lock, "name", "write")
+    assert_one_lock(locks, writer, get_rw_file_lock("name", "read"))
+    with writer, get_rw_file_lock("other", "read"):
+        pass
+    reader = get_rw_file_lock("name", "read")
+    with reader, get_rw_file_lock("name", "read"):
+        pass
 
 
 def test_releasing_a_lock_that_is_not_held_raises():
@@ -168,9 +202,8 @@ def test_a_file_lock_excludes_other_open_files_and_leaves_its_file(tmp_path):
 
 def test_a_file_lock_is_a_lock_within_the_process_where_flock_is_missing(monkeypatch, tmp_path):
     monkeypatch.setattr(lock_helper, "fcntl", None)
-    lock = get_file_lock(str(tmp_path / "data"), "write")
-    with lock:
-        assert isinstance(lock._lock, FairRWLock)
+    locks, name = WatchedLocks(), str(tmp_path / "data")
+    assert_one_lock(locks, locks.make(get_file_lock, name, "write"), get_file_lock(name, "read"))
     assert list(tmp_path.iterdir()) == []
 
 

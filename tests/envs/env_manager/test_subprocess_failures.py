@@ -472,9 +472,9 @@ def test_the_connect_timeout_counts_for_calls_from_when_the_env_can_begin():
     )
     manager.launch()
     assert list(act(manager)) == [1]
-    assert manager._call_env(0, "render", "human") == "human 0 0 1"
+    assert manager.render[0]("human") == "human 0 0 1"
     with pytest.raises(TimeoutError, match="env 0: render did not end within connect_timeout = 1.5 s"):
-        manager._call_env(0, "render", "human")
+        manager.render[0]("human")
     assert manager.closed
 
 
@@ -600,7 +600,7 @@ def test_a_call_waits_for_an_env_that_gets_a_new_process(tmp_path):
     with asynchronous({"length": 1, "deeds": deeds}, max_retry=2, retry_waiting_time=0.3) as manager:
         manager.launch()
         assert act(manager)[0].done
-        assert manager._call_env(0, "render", "human") == "human 0 0 0"
+        assert manager.render[0]("human") == "human 0 0 0"
 
 
 @pytest.mark.parametrize("max_retry", [1, 2])
@@ -611,9 +611,9 @@ def test_a_call_behind_a_reset_that_hangs_is_answered(max_retry, tmp_path):
     assert list(act(manager)) == [1]
     if max_retry == 1:
         with pytest.raises(RuntimeError, match="Env 0 reset has exceeded"):
-            manager._call_env(0, "render", "human")
+            manager.render[0]("human")
     else:
-        assert manager._call_env(0, "render", "human") == "human 0 0 0"
+        assert manager.render[0]("human") == "human 0 0 0"
     assert manager.closed is (max_retry == 1)
     manager.close()
 
@@ -623,7 +623,7 @@ def test_a_call_waits_for_an_env_that_is_replaced(tmp_path):
     with asynchronous({"length": 1, "deeds": deeds}, {}, max_retry=2, retry_type="renew") as manager:
         manager.launch()
         assert list(act(manager)) == [1]
-        assert manager._call_env(0, "render", "human") == "human 0 0 0"
+        assert manager.render[0]("human") == "human 0 0 0"
         assert manager.ready_obs_id == [1]
         assert manager.step({})[0].done
         assert manager.ready_obs_id == [0, 1]

@@ -142,11 +142,12 @@ def test_close_wakes_a_next_that_waits():
     taker = threading.Thread(target=lambda: taken.append(next(loader)))
     taker.start()
     assert asked.wait(10)
-    loader._prefetcher.stop()
+    closer = threading.Thread(target=loader.close)
+    closer.start()
     taker.join(10)
     assert taken == [None]
     release.set()
-    loader.close()
+    closer.join(10)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
