@@ -6,6 +6,9 @@ run its samples, updates, restarts and entries in /dev/shm. The exit status is 0
 passes this process), no task was lost, and no process at the end takes what it did not take at minute 5 (or in the
 middle of a shorter run): memory that differs by more than 10 %, more than a few further open files or threads, or
 anything in /dev/shm.
+
+The coordinator's memory includes what this module records: a few bytes for each of the last million samples, and the
+tasks that run.
 """
 
 from __future__ import annotations
@@ -19,18 +22,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
+from collections import OrderedDict
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ding.config import compile_config_parallel
 from ding.entry.pipeline import with_command_mode
 from ding.entry.worker_pool import make_workers
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
+from ding.utils.data.samples import Samples, node_items
 from ding.worker import Coordinator
+from ding.worker.transport.chunk_reader import DATA_INDEX
+from ding.worker.transport.ledger import DATA_ID
 
 REFERENCE_MINUTE, MOST_GROWTH = 5, 0.1
 MOST_MORE = 8  # files or threads: connections come and go
-LONG_AGO = 10**6  # samples after which the name of a chunk is forgotten
+LONG_AGO = 10**6  # samples after which a chunk is forgotten
 
 
 class Use(NamedTuple):
@@ -47,16 +54,53 @@ def use_of(pid: int) -> Use:
     return Use(int(fields["VmRSS"].split()[0]) / 1024, len(os.listdir(f"/proc/{pid}/fd")), int(fields["Threads"]))
 
 
+class SeenSamples:
+    """Counts samples that come twice. Keeps one int for each chunk, with a bit for each of its samples. Thread-safe.
+
+    Args:
+        long_ago: number of samples after which a chunk is forgotten.
+
+    Attributes:
+        doubled: samples that have come again.
+    """
+
+    def __init__(self, long_ago: int) -> None:
+        self.doubled = 0
+        self._long_ago = long_ago
+        self._count = 0  # samples in the chunks
+        self._chunks: OrderedDict[str, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, rows: list[Any]) -> None:
+        """Count the samples with these metadata; those in columns stay so."""
+        pairs = zip(_values(rows, DATA_ID), _values(rows, DATA_INDEX), strict=True)
+        with self._lock:
+            for chunk, group in itertools.groupby(pairs, key=itemgetter(0)):
+                self._add(chunk, [index for _, index in group])
+            while self._count > self._long_ago:
+                self._count -= self._chunks.popitem(last=False)[1].bit_count()
+
+    def _add(self, chunk: str, indices: list[int]) -> None:
+        before = seen = self._chunks.get(chunk, 0)
+        for index in indices:
+            seen |= 1 << index
+        new = (seen ^ before).bit_count()
+        self._chunks[chunk] = seen
+        self._count += new
+        self.doubled += len(indices) - new
+
+
+def _values(rows: list[Any], key: str) -> list[Any]:
+    columns = rows.columns if isinstance(rows, Samples) else None
+    return [row[key] for row in rows] if columns is None else node_items(columns[key])
+
+
 class Watched(Coordinator):
     """Counts tasks, and samples that come twice."""
 
     def __init__(self, cfg: Any) -> None:
-        self.begun: set[str] = set()
-        self.ended: set[str] = set()
-        self.doubled = 0
-        self._seen: set[tuple[str, int]] = set()
-        self._order: deque[tuple[str, int]] = deque()
-        self._seen_lock = threading.Lock()
+        self.seen = SeenSamples(LONG_AGO)
+        self._open: set[str] = set()  # tasks that have begun and not ended
         super().__init__(cfg)
         self._watch(self._scheduler)
 
@@ -64,35 +108,29 @@ class Watched(Coordinator):
         begin, forget = scheduler.begin_task, scheduler.forget
 
         def begin_task(kind: str, task: Any) -> bool:
+            self._open.add(task["task_id"])  # it may end before `begin` returns
             has_begun: bool = begin(kind, task)
-            if has_begun:
-                self.begun.add(task["task_id"])
+            if not has_begun:
+                self._open.discard(task["task_id"])
             return has_begun
 
         def forget_task(kind: str, task: Any) -> None:
             forget(kind, task)
-            self.ended.add(task["task_id"])
+            self._open.discard(task["task_id"])
 
         scheduler.begin_task, scheduler.forget = begin_task, forget_task
 
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
-        with self._seen_lock:
-            for row in data:
-                key = (row["data_id"], row["data_index"])
-                self.doubled += key in self._seen
-                self._seen.add(key)
-                self._order.append(key)
-            while len(self._order) > LONG_AGO:
-                self._seen.discard(self._order.popleft())
+        self.seen.add(data if isinstance(data, list) else [data])
         super().deal_with_collector_send_data(task_id, buffer_id, data_id, data)
 
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Any) -> None:
         super().deal_with_collector_finish_task(task_id, finished_task)
-        self.ended.add(task_id)
+        self._open.discard(task_id)
 
     def lost_tasks(self) -> set[str]:
         """Those that have begun, and neither run nor have ended."""
-        return self.begun - self.ended - set(self._task_state)
+        return self._open.copy() - set(self._task_state)
 
 
 class Soak:
@@ -156,7 +194,7 @@ class Soak:
         cells = "  ".join(f"{use.rss_mib:6.1f} {use.files:3d} {use.threads:3d}" for use in uses.values())
         restarts = sum(getattr(coordinator.supervisor, "restarts", {}).values())
         numbers = progress.samples, progress.train_iter, progress.last_return, restarts
-        found = coordinator.doubled, len(coordinator.lost_tasks()), self._shared[-1]
+        found = coordinator.seen.doubled, len(coordinator.lost_tasks()), self._shared[-1]
         print(f"{minute:6d} | {cells} | " + " | ".join(str(number) for number in (*numbers, *found)), flush=True)
 
     def _verdict(self, coordinator: Watched) -> int:
@@ -166,14 +204,13 @@ class Soak:
         pairs = {name: (use, last[name]) for name, use in reference.items() if name in last}
         growth = {name: now.rss_mib / then.rss_mib - 1 for name, (then, now) in pairs.items()}
         more = {name: max(now.files - then.files, now.threads - then.threads) for name, (then, now) in pairs.items()}
-        lost, shared = coordinator.lost_tasks(), self._shared[-1] - self._shared[at]
+        doubled, lost = coordinator.seen.doubled, len(coordinator.lost_tasks())
+        shared = self._shared[-1] - self._shared[at]
         is_flat = max(map(abs, growth.values())) <= MOST_GROWTH and max(more.values()) <= MOST_MORE and shared <= 0
-        is_good = is_flat and not (coordinator.doubled or lost or missing)
+        is_good = is_flat and not (doubled or lost or missing)
         print("memory against the reference: " + ", ".join(f"{name} {value:+.1%}" for name, value in growth.items()))
         print("files or threads against it: " + ", ".join(f"{name} {value:+d}" for name, value in more.items()))
-        print(
-            f"samples doubled: {coordinator.doubled}; tasks lost: {len(lost)}; missing: {missing}; shared: {shared:+d}"
-        )
+        print(f"samples doubled: {doubled}; tasks lost: {lost}; missing: {missing}; shared: {shared:+d}")
         print("good" if is_good else "NOT good")
         return 0 if is_good else 1
 

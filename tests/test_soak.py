@@ -1,8 +1,59 @@
-"""The soak command, for a few seconds: it counts what it is to count."""
+"""The soak command: it counts what it is to count, and takes little memory for it."""
 
+import itertools
+import tracemalloc
+
+import numpy as np
 import pytest
 
-from tests.soak import Soak
+from ding.utils.data.samples import Column, Kind, Samples
+from tests.soak import SeenSamples, Soak
+
+
+def metadata(chunk, indices):
+    columns = {"data_id": Column(Kind.OBJECT, [chunk] * len(indices)), "data_index": Column(Kind.INT, indices)}
+    return Samples(columns)
+
+
+def test_samples_that_come_again_are_doubled():
+    seen = SeenSamples(100)
+    seen.add([{"data_id": "a", "data_index": 0}, {"data_id": "a", "data_index": 2}, {"data_id": "b", "data_index": 0}])
+    assert seen.doubled == 0
+    seen.add([{"data_id": "a", "data_index": 1}, {"data_id": "b", "data_index": 0}])
+    assert seen.doubled == 1
+    seen.add(metadata("a", np.array([0, 1, 2, 3, 3])))
+    assert seen.doubled == 5
+
+
+def test_the_oldest_chunks_are_forgotten():
+    seen = SeenSamples(6)
+    for chunk in ("a", "b", "c"):
+        seen.add(metadata(chunk, np.arange(3)))
+    seen.add(metadata("b", np.arange(3)))
+    assert seen.doubled == 3
+    seen.add(metadata("a", np.arange(3)))
+    assert seen.doubled == 3
+
+
+def test_metadata_stay_in_columns():
+    samples = metadata("a", np.arange(3))
+    SeenSamples(6).add(samples)
+    assert samples.columns is not None
+
+
+def test_the_samples_that_were_seen_take_little_memory():
+    seen, numbers = SeenSamples(100_000), itertools.count()
+    sizes = []
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            for _ in range(1250):
+                seen.add(metadata(f"env_1ed4e899-bfa6-4443-bbf1-b26d89874888_{next(numbers)}", np.arange(80)))
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert seen.doubled == 0
+    assert max(sizes) < 8 * 100_000  # bytes; a set of pairs takes 13 MB
 
 
 @pytest.mark.slow
