@@ -37,23 +37,23 @@ class CountingEnv:
         self.env_id, self.length, self.reuse, self.mark = env_id, length, reuse, mark
         self.episode, self.count = -1, 0
         self.actions: list[Any] = []
-        self._obs, self._reward = np.zeros(3, np.float32), np.zeros(1, np.float32)
+        self.obs, self.reward = np.zeros(3, np.float32), np.zeros(1, np.float32)
 
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         if not self.reuse:
-            self._obs, self._reward = np.zeros(3, np.float32), np.zeros(1, np.float32)
-        self._obs[:] = self.env_id, self.episode, self.count
-        self._reward[:] = 1.0
-        return self._obs, self._reward
+            self.obs, self.reward = np.zeros(3, np.float32), np.zeros(1, np.float32)
+        self.obs[:] = self.env_id, self.episode, self.count
+        self.reward[:] = 1.0
+        return self.obs, self.reward
 
     def reset(self) -> np.ndarray:
         self.episode, self.count = self.episode + 1, 0
-        return self._arrays()[0]
+        return self.arrays()[0]
 
     def step(self, action: Any) -> Timestep:
         self.actions.append(action)
         self.count += 1
-        obs, reward = self._arrays()
+        obs, reward = self.arrays()
         done = self.count >= self.length
         info: dict[str, Any] = {"eval_episode_return": float(self.count)} if done else {}
         if self.mark is not None:
@@ -82,32 +82,32 @@ class FakeManager:
         self.closed = True
         self.calls: list[Any] = []
         self._episode_num = episode_num
-        self._after_step = after_step
-        self._obs: dict[int, Any] = {}
-        self._played = dict.fromkeys(range(self.env_num), 0)
+        self.after_step = after_step
+        self.obs: dict[int, Any] = {}
+        self.played = dict.fromkeys(range(self.env_num), 0)
 
     @property
     def ready_obs(self) -> dict[int, Any]:
-        return dict(self._obs)
+        return dict(self.obs)
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
-        return {i: np.full((2, 4, 3), env.count, np.uint8) for i, env in enumerate(self.envs) if i in self._obs}
+        return {i: np.full((2, 4, 3), env.count, np.uint8) for i, env in enumerate(self.envs) if i in self.obs}
 
     @property
     def done(self) -> bool:
-        return not self._obs
+        return not self.obs
 
     def launch(self) -> None:
         assert self.closed, "launched twice"
         self.closed = False
         self.calls.append("launch")
-        self._obs = {i: env.reset() for i, env in enumerate(self.envs)}
+        self.obs = {i: env.reset() for i, env in enumerate(self.envs)}
 
     def reset(self, reset_param: dict[int, Any] | None = None) -> None:
         self.calls.append(("reset", reset_param))
         for i in range(self.env_num) if reset_param is None else reset_param:
-            self._obs[i] = self.envs[i].reset()
+            self.obs[i] = self.envs[i].reset()
 
     def step(self, actions: dict[int, Any]) -> dict[int, Timestep]:
         timesteps = {i: self.envs[i].step(action) for i, action in actions.items()}
@@ -115,17 +115,17 @@ class FakeManager:
             if timestep.done:  # the env's next reset may write into the arrays of its last step
                 timesteps[i] = timestep._replace(obs=timestep.obs.copy(), reward=timestep.reward.copy())
         copies = timesteps
-        if self._after_step is not None:
-            copies = self._after_step(timesteps)
+        if self.after_step is not None:
+            copies = self.after_step(timesteps)
         for i, timestep in timesteps.items():
             if not timestep.done:
-                self._obs[i] = timestep.obs
+                self.obs[i] = timestep.obs
                 continue
-            self._played[i] += 1
-            if self._played[i] < self._episode_num:
-                self._obs[i] = self.envs[i].reset()
+            self.played[i] += 1
+            if self.played[i] < self._episode_num:
+                self.obs[i] = self.envs[i].reset()
             else:
-                self._obs.pop(i, None)
+                self.obs.pop(i, None)
         return copies
 
     def enable_save_figure(self, env_id: int, path: str) -> None:

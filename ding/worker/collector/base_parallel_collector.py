@@ -93,6 +93,11 @@ class BaseParallelCollector(ABC):
         self._log_buffer: Any = build_log_buffer()
         self._monitor: Any = CollectorMonitor(TickTime(), expire=2 * self._cfg.print_freq)
 
+    @property
+    def collector_uid(self) -> str:
+        """The unique id of the collector, after which its log and its chunks of samples are named."""
+        return self._collector_uid
+
     def info(self, s: str) -> None:
         """Log a line."""
         self._logger.info("[%s(%s)]: %s", self._prefix, self._collector_uid, s)

@@ -41,11 +41,11 @@ class BattleEnv:
         self.form, self.reuse, self.done, self.mark = form, reuse, done, mark
         self.episode, self.count = -1, 0
         self.actions: list[Any] = []
-        self._rows = np.zeros((players, 4), np.float32)
+        self.rows = np.zeros((players, 4), np.float32)
 
     def _obs(self):
-        self._rows[:] = [[self.env_id, player, self.episode, self.count] for player in range(self.players)]
-        return self._rows if self.reuse else FORMATS[self.form](self._rows)
+        self.rows[:] = [[self.env_id, player, self.episode, self.count] for player in range(self.players)]
+        return self.rows if self.reuse else FORMATS[self.form](self.rows)
 
     def reset(self):
         self.episode, self.count = self.episode + 1, 0
@@ -80,16 +80,16 @@ class BattleManager(FakeManager):
         timesteps = {i: self.envs[i].step(action) for i, action in actions.items()}
         for i, timestep in timesteps.items():
             if not np.all(timestep.done):
-                self._obs[i] = timestep.obs
+                self.obs[i] = timestep.obs
                 continue
-            self._played[i] += 1
+            self.played[i] += 1
             # The env's next reset may write into the arrays of its last step.
             timesteps[i] = timestep._replace(obs=FORMATS["array"](timestep.obs) if self.envs[i].reuse else timestep.obs)
-            if self._played[i] < self._episode_num:
-                self._obs[i] = self.envs[i].reset()
+            if self.played[i] < self._episode_num:
+                self.obs[i] = self.envs[i].reset()
             else:
-                self._obs.pop(i, None)
-        return timesteps if self._after_step is None else self._after_step(timesteps)
+                self.obs.pop(i, None)
+        return timesteps if self.after_step is None else self.after_step(timesteps)
 
 
 class Player(ScriptedPolicy):

@@ -10,7 +10,7 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.registry_factory import ENV_REGISTRY, POLICY_REGISTRY
-from ding.worker.collector import ZerglingParallelCollector
+from ding.worker.collector import ZerglingParallelCollector, task_collector
 from ding.worker.transport.chunk import decode_chunk
 from tests.fakes import CountingEnv, ScriptedPolicy
 
@@ -196,6 +196,19 @@ def in_thread(act: Callable[..., Any], *args: Any) -> Callable[[], Any]:
         return outcome[0]
 
     return join
+
+
+def join_threads(name: str) -> None:
+    """Wait for the threads of this name to end."""
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+
+
+def use_watches(monkeypatch: Any, **watches: Any) -> None:
+    """Have the collectors that are made from now on ask these for their weights, by path."""
+    monkeypatch.setattr(task_collector, "PolicyWatch", lambda fetch, interval_s: watches[fetch.args[0]])
 
 
 def make(sent: Sent | None = None, collector_type: Any = ZerglingParallelCollector, **cfg: Any) -> Any:

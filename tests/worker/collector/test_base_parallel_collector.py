@@ -216,7 +216,7 @@ def test_log_lines_name_the_kind_and_the_uid(own_folder):
     collector.info("hello")
     collector.debug("unheard")
     collector.error("oh")
-    uid = collector._collector_uid
+    uid = collector.collector_uid
     lines = (own_folder / "exp" / "log" / "collector" / f"{uid}_logger.txt").read_text().splitlines()
     assert [line.split("]", 1)[1] for line in lines[-2:]] == [
         f"[INFO] [COLLECTOR({uid})]: hello",

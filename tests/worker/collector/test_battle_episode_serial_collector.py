@@ -141,7 +141,7 @@ def test_an_env_may_write_into_the_arrays_it_returned(deepcopy_obs):
     collector, env, _ = build(cfg={"deepcopy_obs": deepcopy_obs}, reuse=True)
     (first, second), _ = collector.collect(2)
     for one in env.envs:
-        one._rows[:] = -1.0
+        one.rows[:] = -1.0
     assert [which(episode)[3] for episode in (*first, *second)] == [3, 5, 3, 5]
 
 

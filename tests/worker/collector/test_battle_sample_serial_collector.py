@@ -40,7 +40,7 @@ class OneSide(CountingEnv):
 
     player = 0
 
-    def _arrays(self):
+    def arrays(self):
         obs = np.array([self.env_id, self.player, self.episode, self.count], np.float32)
         return obs, np.array([self.player + 1], np.float32)
 

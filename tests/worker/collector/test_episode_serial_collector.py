@@ -173,7 +173,7 @@ def test_an_env_may_write_into_the_arrays_it_returned(reuse, deepcopy_obs):
     collector, env, _ = build(lengths=(3, 4), cfg={"deepcopy_obs": deepcopy_obs}, reuse=reuse)
     episodes = collector.collect(4)
     for one in env.envs:
-        one._obs[:], one._reward[:] = -1.0, -1.0
+        one.obs[:], one.reward[:] = -1.0, -1.0
     assert [which(episode) for episode in episodes] == [(0, 0, 3), (1, 0, 4), (0, 1, 3), (1, 1, 4)]
     assert all(row["reward"].tolist() == [1.0] for episode in episodes for row in episode)
 
@@ -413,7 +413,7 @@ def test_an_episode_goes_on_where_its_env_shows_another_observation_than_it_retu
 
         @property
         def ready_obs(self):
-            return {i: obs + 100 if self.envs[i].count == 3 else obs.copy() for i, obs in self._obs.items()}
+            return {i: obs + 100 if self.envs[i].count == 3 else obs.copy() for i, obs in self.obs.items()}
 
     collector, _, policy = build(env=Renormalising([5]))
     (episode,) = collector.collect(1)

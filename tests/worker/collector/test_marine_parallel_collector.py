@@ -13,9 +13,10 @@ from ding.example.goofspiel_selfplay import policy_config
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector import MarineParallelCollector, create_parallel_collector, get_parallel_collector_cls
 from ding.worker.collector.marine_parallel_collector import joint_actions, left_return, result_of, seen_by
+from ding.worker.collector.policy_watch import PolicyWatch
 from tests.worker.collector.battles import LateBattleManager, whole
 from tests.worker.collector.marine_fakes import SentByPath, battle_cfg, make, play
-from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS, GATES, POLICIES, weights
+from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS, GATES, POLICIES, use_watches, weights
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def samples_of(sent):
 @pytest.mark.parametrize("info", ["shared", "each"])
 def test_each_player_sends_what_it_saw_and_did(sent, info):
     collector = play(sent, lengths=(3, 2), env={"info": info})
-    name = f"env_{collector._collector_uid}_0"
+    name = f"env_{collector.collector_uid}_0"
     assert {chunk: [listed(sample) for sample in samples] for chunk, samples in sent.chunks.items()} == {
         name: [
             step_of(0, 0, 0, 0, action=1),
@@ -106,7 +107,7 @@ def test_the_metadata_tell_of_each_sample(sent):
     times = [row.pop("get_data_time") for row in sent.rows]
     common = {
         "eval_flag": False,
-        "data_id": f"env_{collector._collector_uid}_0",
+        "data_id": f"env_{collector.collector_uid}_0",
         "player": 1,
         "policy_iter": [7, 3],
         "collect_iter": 3,
@@ -194,7 +195,7 @@ def test_samples_hold_the_observations_in_the_form_of_the_env(sent):
 
 
 class Late(LateBattleManager):
-    done = property(lambda self: not self._obs and not self.answers)
+    done = property(lambda self: not self.obs and not self.answers)
 
 
 def test_envs_that_answer_late_mix_no_players(sent):
@@ -441,11 +442,11 @@ class ScriptedWatch:
         self.calls.append("close")
 
 
-def test_each_policy_that_learns_takes_up_its_new_weights_between_two_rounds():
+def test_each_policy_that_learns_takes_up_its_new_weights_between_two_rounds(monkeypatch):
+    left, right = ScriptedWatch(1, None, weights(5)), ScriptedWatch(2, weights(6))
+    use_watches(monkeypatch, left=left, right=right)
     sent = SentByPath()
     collector = make(sent, lengths=(3,), n_sample=1, first_policy_timeout_s=9)
-    left, right = ScriptedWatch(1, None, weights(5)), ScriptedWatch(2, weights(6))
-    collector._watches = {"left": left, "right": right}
     collector.start()
     assert [policy.log for policy in collector.policy] == [
         ["load 1", "forward", "forward", "load 5", "forward"],
@@ -465,19 +466,19 @@ def test_each_policy_that_learns_takes_up_its_new_weights_between_two_rounds():
     assert collector.get_finish_info()["train_iter"] == 5
 
 
-def test_a_policy_that_does_not_learn_keeps_the_weights_it_began_with():
-    collector = make(lengths=(3,), flags=(True, False))
+def test_a_policy_that_does_not_learn_keeps_the_weights_it_began_with(monkeypatch):
     left, right = ScriptedWatch(1), ScriptedWatch(2)
-    collector._watches = {"left": left, "right": right}
+    use_watches(monkeypatch, left=left, right=right)
+    collector = make(lengths=(3,), flags=(True, False))
     collector.start()
     assert left.calls == [("first", 120), "start", "close"]
     assert right.calls == [("first", 120), "close"]
     assert collector.policy[1].log == ["load 2"] + ["forward"] * 3
 
 
-def test_of_two_policies_with_one_path_only_the_one_that_learns_gets_newer_weights():
+def test_of_two_policies_with_one_path_only_the_one_that_learns_gets_newer_weights(monkeypatch):
+    use_watches(monkeypatch, same=ScriptedWatch(1, weights(2)))
     collector = make(lengths=(2,), flags=(True, False), paths=("same", "same"))
-    collector._watches = {"same": ScriptedWatch(1, weights(2))}
     collector.start()
     assert [policy.log for policy in collector.policy] == [
         ["load 1", "forward", "load 2", "forward"],
@@ -518,17 +519,17 @@ def test_closing_ends_the_wait_for_the_weights_of_either_policy():
     assert not playing.is_alive() and collector.policy[0].seen == [] and collector.env_manager.closed
 
 
-def test_a_failure_to_fetch_later_weights_of_either_policy_ends_the_collector():
+def test_a_failure_to_fetch_later_weights_of_either_policy_ends_the_collector(monkeypatch):
     sent = SentByPath(right=[weights(0), PermissionError("not for you")])
     collector = make(sent, lengths=(2,), update_policy_second=0)
-    watch = collector._watches["right"]
-    take = watch.take
+    take = PolicyWatch.take
 
-    def take_after_the_failure():
-        watch._thread.join(DEADLINE_S)
-        return take()
+    def take_after_the_failure(watch):
+        while [thread.name for thread in threading.enumerate()].count("update_policy") > 1:
+            threading.Event().wait(0.001)  # that of the left one goes on
+        return take(watch)
 
-    watch.take = take_after_the_failure
+    monkeypatch.setattr(PolicyWatch, "take", take_after_the_failure)
     with pytest.raises(PermissionError, match="not for you"):
         collector.start()
     assert "update_policy" not in [thread.name for thread in threading.enumerate()]

@@ -149,7 +149,7 @@ def test_observations_of_any_dtype_and_shape_become_the_same_tensors(dtype, shap
     def run(policy_cls):
         env = FakeManager([3, 5], reuse=True)
         for one in env.envs:
-            one._obs = np.zeros(shape, dtype)
+            one.obs = np.zeros(shape, dtype)
         return collect(policy_cls(n_sample=12), env)[0]
 
     ours, theirs = run(PlainPolicy), run(ScriptedPolicy)

@@ -6,7 +6,7 @@ import pytest
 
 from ding.worker.collector import policy_watch
 from ding.worker.collector.policy_watch import PolicyWatch
-from tests.worker.collector.parallel_fakes import DEADLINE_S
+from tests.worker.collector.parallel_fakes import DEADLINE_S, join_threads
 
 
 class Answers:
@@ -28,6 +28,11 @@ class Answers:
 @pytest.fixture(autouse=True)
 def look_at_once(monkeypatch):
     monkeypatch.setattr(policy_watch, "_FIRST_LOOK_S", 0.0)
+
+
+def fetches():
+    """The threads that look for weights."""
+    return [thread for thread in threading.enumerate() if thread.name == "update_policy"]
 
 
 def test_the_first_weights_are_waited_for():
@@ -71,7 +76,7 @@ def test_only_the_newest_of_later_weights_is_taken_and_once():
 def test_what_goes_wrong_later_is_raised_where_the_weights_are_taken():
     watch = PolicyWatch(Answers(PermissionError("not for you")), 0)
     watch.start()
-    watch._thread.join(DEADLINE_S)
+    join_threads("update_policy")
     for _ in range(2):
         with pytest.raises(PermissionError, match="not for you"):
             watch.take()
@@ -82,7 +87,7 @@ def test_a_closed_watch_starts_no_thread():
     watch = PolicyWatch(Answers(None), 0)
     watch.close()
     watch.start()
-    assert watch._thread is None
+    assert fetches() == []
     watch.close()
 
 
@@ -91,4 +96,4 @@ def test_the_thread_looks_in_intervals_and_ends_at_once():
     watch = PolicyWatch(fetch, 1000)
     watch.start()
     watch.close()
-    assert not watch._thread.is_alive() and watch.take() is None
+    assert fetches() == [] and watch.take() is None

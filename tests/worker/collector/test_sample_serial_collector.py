@@ -75,7 +75,7 @@ def test_an_env_may_write_into_the_arrays_it_returned(deepcopy_obs):
     reusing, env, _ = build(lengths=(3, 4), cfg={"deepcopy_obs": deepcopy_obs}, reuse=True)
     rows = reusing.collect(24)
     for one in env.envs:
-        one._obs[:], one._reward[:] = -1.0, -1.0
+        one.obs[:], one.reward[:] = -1.0, -1.0
     for ours, theirs in zip(rows, clean.collect(24), strict=True):
         assert key(ours) == key(theirs) and ours["reward"].tolist() == [1.0]
 
@@ -689,7 +689,7 @@ def test_a_reset_that_shows_the_same_observation_again_is_one_all_the_same():
         def __init__(self, lengths):
             super().__init__(lengths)
             for one in self.envs:
-                one._arrays = lambda: (np.zeros(3, np.float32), np.ones(1, np.float32))
+                one.arrays = lambda: (np.zeros(3, np.float32), np.ones(1, np.float32))
 
     policy = ScriptedPolicy(n_sample=4)
     collector, env, _ = build(policy=policy, env=Blind([10, 10]))
@@ -729,7 +729,7 @@ def test_a_piece_ends_where_an_env_shows_another_observation_than_it_returned():
 
         @property
         def ready_obs(self):
-            return {i: obs + 100 if self.envs[i].count == 3 else obs.copy() for i, obs in self._obs.items()}
+            return {i: obs + 100 if self.envs[i].count == 3 else obs.copy() for i, obs in self.obs.items()}
 
     policy, tb = ScriptedPolicy(n_sample=10), FakeWriter()
     collector, _, _ = build(policy=policy, tb=tb, env=Renormalising([5]))
@@ -793,7 +793,7 @@ def test_a_sample_of_many_envs_holds_and_pickles_its_own_bytes(asked, unroll_len
     def make():
         envs = FakeManager([50] * 16)
         for one in envs.envs:
-            one._arrays = partial(observed, one)
+            one.arrays = partial(observed, one)
         cfg = DQNPolicy.default_config()
         cfg.model = EasyDict(obs_shape=1, action_shape=2, encoder_hidden_size_list=[8])
         cfg.collect.update(n_sample=64, unroll_len=unroll_len)

@@ -18,6 +18,7 @@ from ding.worker.collector import (
     create_parallel_collector,
     get_parallel_collector_cls,
 )
+from ding.worker.collector.policy_watch import PolicyWatch
 from ding.worker.collector.task_collector import trajectory_length
 from tests.fakes import FakeManager, ScriptedPolicy
 from tests.worker.collector import parallel_fakes
@@ -30,8 +31,10 @@ from tests.worker.collector.parallel_fakes import (
     Sent,
     collector_cfg,
     in_thread,
+    join_threads,
     make,
     play,
+    use_watches,
     weights,
 )
 
@@ -68,7 +71,7 @@ def step_of(env_id, episode, step, action, done=False, collect_iter=7):
 
 def test_pieces_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at_the_end(sent):
     collector = play(sent, lengths=(3, 2), episodes=2, n_sample=2, chunk_size=4)
-    uid = collector._collector_uid
+    uid = collector.collector_uid
     assert {name: [listed(sample) for sample in chunk] for name, chunk in sent.chunks.items()} == {
         f"env_{uid}_0": [
             step_of(0, 0, 0, action=1),
@@ -89,7 +92,7 @@ def test_pieces_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at_th
 
 def test_the_metadata_tell_of_each_sample(sent):
     collector = play(sent, lengths=(1, 2), n_sample=2)
-    name = f"env_{collector._collector_uid}_0"
+    name = f"env_{collector.collector_uid}_0"
     common = {
         "eval_flag": False,
         "data_id": name,
@@ -298,10 +301,10 @@ class ScriptedWatch:
         self.calls.append("close")
 
 
-def test_new_weights_are_taken_up_between_two_rounds_and_noted_in_the_samples():
+def test_new_weights_are_taken_up_between_two_rounds_and_noted_in_the_samples(monkeypatch):
+    use_watches(monkeypatch, policy=(watch := ScriptedWatch(None, weights(5))))
     sent = Sent()
     collector = make(sent, lengths=(3,), n_sample=1, flush_interval_s=0, first_policy_timeout_s=9)
-    collector._watches["policy"] = watch = ScriptedWatch(None, weights(5))
     collector.start()
     assert collector.policy.log == ["load 1", "forward", "forward", "load 5", "forward"]
     assert [row["policy_iter"] for row in sent.rows] == [row["collect_iter"] for row in sent.rows] == [1, 1, 5]
@@ -309,17 +312,16 @@ def test_new_weights_are_taken_up_between_two_rounds_and_noted_in_the_samples():
     assert collector.get_finish_info()["train_iter"] == 5
 
 
-def test_a_failure_to_fetch_later_weights_ends_the_collector():
+def test_a_failure_to_fetch_later_weights_ends_the_collector(monkeypatch):
     sent = Sent(weights(0), PermissionError("not for you"))
     collector = make(sent, lengths=(2,), update_policy_second=0)
-    watch = collector._watches["policy"]
-    take = watch.take
+    take = PolicyWatch.take
 
-    def take_after_the_failure():
-        watch._thread.join(DEADLINE_S)
-        return take()
+    def take_after_the_failure(watch):
+        join_threads("update_policy")
+        return take(watch)
 
-    watch.take = take_after_the_failure
+    monkeypatch.setattr(PolicyWatch, "take", take_after_the_failure)
     with pytest.raises(PermissionError, match="not for you"):
         collector.start()
 
@@ -395,7 +397,7 @@ def test_an_evaluation_with_nothing_to_play_says_that_it_is_over(sent):
 
 def test_it_logs_under_the_name_of_its_kind(sent, own_folder):
     collector = make(sent, lengths=(4,), is_eval=True, print_freq=3)
-    uid = collector._collector_uid
+    uid = collector.collector_uid
     logging.getLogger(f"{uid}_logger").setLevel(logging.DEBUG)
     collector.start()
     collector.error("hello")

@@ -19,12 +19,12 @@ class ImageEnv(CountingEnv):
 
     def __init__(self, env_id: int, length: int) -> None:
         super().__init__(env_id, length, reuse=True)
-        self._obs = np.zeros(SHAPE, np.uint8)
+        self.obs = np.zeros(SHAPE, np.uint8)
 
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        self._obs[:] = 200 + 10 * self.env_id + self.count
-        self._reward[:] = 1.0
-        return self._obs, self._reward
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        self.obs[:] = 200 + 10 * self.env_id + self.count
+        self.reward[:] = 1.0
+        return self.obs, self.reward
 
 
 def manager(*lengths: int) -> FakeManager:

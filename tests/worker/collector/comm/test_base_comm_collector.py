@@ -31,7 +31,7 @@ def test_a_class_of_ones_own_is_built_by_its_type_and_makes_collectors_that_send
     collector = comm._create_collector({"collector_cfg": collector_cfg(lengths=(1,), update_policy_second=1000)})
     collector.start()
     collector.close()
-    assert comm.sent[0] == f"env_{collector._collector_uid}_0" and comm.sent[2]["collector_done"]
+    assert comm.sent[0] == f"env_{collector.collector_uid}_0" and comm.sent[2]["collector_done"]
 
 
 def test_starting_and_closing_flip_the_flag():

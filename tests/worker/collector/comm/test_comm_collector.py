@@ -16,7 +16,16 @@ from ding.worker.transport import stores, task_slot
 from ding.worker.transport.chunk import from_text
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from tests.worker.collector.comm.workers import Driver
-from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS, GATES, Gate, collector_cfg, in_thread, weights
+from tests.worker.collector.parallel_fakes import (
+    DEADLINE_S,
+    ENVS,
+    GATES,
+    Gate,
+    collector_cfg,
+    in_thread,
+    join_threads,
+    weights,
+)
 
 
 def threads(*names):
@@ -38,7 +47,7 @@ def test_all_samples_come_whole_and_before_the_end(site):
     assert driver.start(lengths=(3, 2), episodes=2, n_sample=2, chunk_size=4) == {
         "message": "collector task has started"
     }
-    uid = worker._collector._collector_uid
+    uid = worker._collector.collector_uid
     rows, infos = driver.all()
     assert [(row["data_id"], row["data_index"], row["env_id"]) for row in rows] == [
         (f"env_{uid}_{chunk}", index, env_id)
@@ -136,7 +145,6 @@ def test_an_info_that_does_not_say_the_end_waits_for_samples(site):
     worker, driver = site.pair(data_wait_s=1000)
     driver.start(lengths=(1, 1, 2), n_sample=9, env={"wait_at": [2, 0, 2], "gate": "g"})
     assert gate.reached.wait(DEADLINE_S)  # two episodes have ended by now
-    assert len(worker._channel.exchange._entries) == 1
     reply = in_thread(driver.data)
     gate.open()
     reply = reply()
@@ -158,7 +166,7 @@ def test_one_task_follows_another_and_nothing_is_mixed(site):
     old.send_stepdata("env_old", b"data")
     assert old.get_policy_update_info("policy") is None
     rows, _ = driver.all()
-    assert [row["data_id"] for row in rows] == [f"env_{worker._collector._collector_uid}_0"]
+    assert [row["data_id"] for row in rows] == [f"env_{worker._collector.collector_uid}_0"]
     with pytest.raises(FileNotFoundError):
         site.samples.read("env_old")
     assert driver.close()["sample_count"] == 1
@@ -297,30 +305,30 @@ def test_a_collector_that_cannot_be_built_fails_its_start_and_leaves_the_worker_
     assert len(driver.all()[0]) == 1
 
 
-def test_samples_that_cannot_be_stored_fail_the_task(site):
+def test_samples_that_cannot_be_stored_fail_the_task(site, monkeypatch):
     site.write_weights()
-    worker, driver = site.pair()
+    _, driver = site.pair()
 
-    def write(name, data):
+    def write(store, name, data):
         raise PermissionError(13, "read-only file system", name)
 
-    worker._sample_store.write = write
+    monkeypatch.setattr(type(site.samples), "write", write)
     driver.start(lengths=(1,))
     result = driver.failure(driver.all)
     assert result["exception"] == "PermissionError" and "read-only file system" in result["message"]
 
 
-def test_a_disk_that_is_full_for_a_moment_is_waited_for(site):
+def test_a_disk_that_is_full_for_a_moment_is_waited_for(site, monkeypatch):
     site.write_weights()
-    worker, driver = site.pair()
-    write, errors = worker._sample_store.write, [errno.ENOSPC, errno.ESTALE]
+    _, driver = site.pair()
+    write, errors = type(site.samples).write, [errno.ENOSPC, errno.ESTALE]
 
-    def fail_at_first(name, data):
+    def fail_at_first(store, name, data):
         if errors:
             raise OSError(errors.pop(0), "told to fail", name)
-        write(name, data)
+        write(store, name, data)
 
-    worker._sample_store.write = fail_at_first
+    monkeypatch.setattr(type(site.samples), "write", fail_at_first)
     driver.start(lengths=(1,))
     assert len(driver.all()[0]) == 1 and errors == []
 
@@ -328,18 +336,17 @@ def test_a_disk_that_is_full_for_a_moment_is_waited_for(site):
 def test_a_disk_that_stays_full_fails_the_task_and_the_next_one_may_go_well(site, monkeypatch):
     monkeypatch.setattr(stores, "_WRITE_PATIENCE_S", 0.1)
     site.write_weights()
-    worker, driver = site.pair()
-    write = worker._sample_store.write
+    _, driver = site.pair()
 
-    def full(name, data):
+    def full(store, name, data):
         raise OSError(errno.ENOSPC, "No space left on device", name)
 
-    worker._sample_store.write = full
-    driver.start(lengths=(1,))
-    result = driver.failure(driver.all)
-    assert result["exception"] == "StorageError" and "No space left on device" in result["message"]
-    driver.close()
-    worker._sample_store.write = write
+    with monkeypatch.context() as patch:
+        patch.setattr(type(site.samples), "write", full)
+        driver.start(lengths=(1,))
+        result = driver.failure(driver.all)
+        assert result["exception"] == "StorageError" and "No space left on device" in result["message"]
+        driver.close()
     driver.start("next", lengths=(1,))
     assert len(driver.all()[0]) == 1
 
@@ -369,9 +376,9 @@ def test_no_weights_in_time_fail_the_task(site):
 
 def test_a_coordinator_that_takes_nothing_ends_the_collecting(site):
     site.write_weights()
-    worker, driver = site.pair(queue_size=1, data_timeout_s=0.01)
+    _, driver = site.pair(queue_size=1, data_timeout_s=0.01)
     driver.start(lengths=(9,), n_sample=1, flush_interval_s=0)
-    worker._slot.run.thread.join(DEADLINE_S)
+    join_threads("collector_start")
     assert "has taken nothing for 0.01 s, and 1 samples" in driver.failure(driver.data)["message"]
 
 
@@ -405,10 +412,10 @@ def test_progress_and_silence_are_told_in_the_middle_of_an_episode(site):
 
 def test_a_collector_that_ends_without_a_word_is_an_error(site):
     site.write_weights()
-    worker, driver = site.pair(data_wait_s=1000)
+    _, driver = site.pair(data_wait_s=1000)
     driver.start(lengths=(1,))
     driver.all()
-    worker._slot.run.thread.join(DEADLINE_S)
+    join_threads("collector_start")
     for act in (driver.data, driver.one):
         assert driver.failure(act)["message"] == "the collector has ended, and all its reports were taken"
 
@@ -457,11 +464,10 @@ def test_a_task_that_waits_for_its_first_weights_can_be_closed(site):
 
 def test_a_task_whose_collector_waits_for_room_can_be_closed(site):
     site.write_weights()
-    worker, driver = site.pair(queue_size=1)
+    _, driver = site.pair(queue_size=1)
     driver.start(lengths=(10**6,), n_sample=1, flush_interval_s=0)
-    exchange = worker._channel.exchange
-    with exchange._changed:
-        assert exchange._changed.wait_for(lambda: len(exchange._entries) == 1, DEADLINE_S)
+    while len(site.samples.names()) < 2:  # the first is in the queue
+        threading.Event().wait(0.001)
     report = driver.close()
     assert 1 <= report["sample_count"] <= 3 and report["collector_done"] is False
     assert threads("collector_start", "update_policy") == []
@@ -536,14 +542,14 @@ def test_a_worker_that_is_stuck_in_building_a_collector_can_be_closed(site):
 
 def test_an_error_in_closing_the_envs_fails_the_close_and_frees_the_worker(site):
     site.write_weights()
-    worker, driver = site.pair()
+    _, driver = site.pair()
     driver.start(lengths=(1,))
     driver.all()
 
     def close():
         raise OSError("a window is stuck")
 
-    worker._collector._env_manager.close = close
+    ENVS[-1].close = close
     assert "a window is stuck" in driver.failure(driver.close)["message"]
     assert driver.start(lengths=(1,))["message"]
 
