@@ -159,6 +159,13 @@ class Stage:
         aggregator.start()
         return aggregator, Driver(self.link(aggregator))
 
+    def join(self, aggregator: LearnerAggregator, learner: Learner) -> None:
+        """Connect a learner to an aggregator that runs, as an operator does."""
+        aggregator._group.join(*learner.address, DEADLINE_S)
+
+    def leave(self, aggregator: LearnerAggregator, name: str) -> None:
+        aggregator._group.leave(name)
+
     def close(self) -> None:
         for aggregator in self.aggregators:
             aggregator.close()

@@ -1,5 +1,6 @@
 """One coordinator, several learners, an aggregator in between."""
 
+import logging
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ from ding.interaction import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import LearnerAggregator
 from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave
+from ding.worker.adapter.learner_group import LearnerGroup, LearnerSeat, ask_all
 from ding.worker.transport.chunk import pack_batches
 from ding.worker.transport.link import TaskFailed, WorkerLost
 from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Learner, Stage, own_threads
@@ -301,11 +303,11 @@ FAIL = TaskFail(result={"message": "no", "exception": "Bad", "traceback": "Trace
 def test_a_learner_that_cannot_begin_fails_the_task_with_its_text_and_the_others_are_closed(stage):
     good, bad = learners = [stage.learner(), stage.learner()]
     bad.answers["learner_start_task"] = FAIL
-    aggregator, driver = stage.pair(*learners)
+    _, driver = stage.pair(*learners)
     result = failure(driver.start)
     assert result["message"] == "one of learner can't start_task" and result["exception"] == "Bad"
     assert "worker L1 failed the task learner_start_task" in result["traceback"] and "Bad: no" in result["traceback"]
-    assert good.log[-1] == "learner_close_task" and aggregator._slot.run is None
+    assert good.log[-1] == "learner_close_task"
     assert driver.close() == {}
     del bad.answers["learner_start_task"]
     driver.start()
@@ -367,10 +369,11 @@ def test_a_learner_that_does_not_answer_in_time_is_named_and_lost(stage, monkeyp
 
 @local
 def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch):
-    for module in ("learner_group", "group_run"):
-        monkeypatch.setattr(f"ding.worker.adapter.{module}._GRACE_S", 0.05)
+    monkeypatch.setattr("ding.worker.adapter.learner_group._GRACE_S", 0.05)
     slow = stage.learner()
-    aggregator, driver = stage.pair(slow)
+    link = stage.hub.link(*slow.address)
+    link.connect(DEADLINE_S)
+    seat = LearnerSeat("L0", link, {})
     release, begun = threading.Event(), threading.Event()
 
     def wait(task):
@@ -379,14 +382,14 @@ def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch)
         return {}
 
     slow.answers["resource"] = wait
-    seat = aggregator._group.seats[0]
     earlier = seat.run({"name": "resource"}, DEADLINE_S)
     assert begun.wait(DEADLINE_S)
-    aggregator._cfg.task_timeout = 0.05
-    result = failure(driver.start)
-    assert "has not answered the task learner_start_task within 0.05 s" in result["traceback"]
+    with pytest.raises(TaskFail) as failed:
+        ask_all([(seat, {"name": "learner_start_task"})], timeout_s=0.05)
+    assert "has not answered the task learner_start_task within 0.05 s" in failed.value.result["traceback"]
     release.set()
     assert earlier.result(DEADLINE_S) == {}
+    seat.close()
 
 
 def test_a_learner_that_goes_away_fails_the_task_and_must_be_back_for_the_next(stage, monkeypatch):
@@ -451,7 +454,7 @@ def test_what_a_learner_says_at_the_end_reaches_whoever_closes_and_the_rest_is_c
         aggregator.close()
     with pytest.raises(WorkerLost):
         driver.run("resource")
-    assert aggregator._group.seats == []
+    assert aggregator.deal_with_get_resource() == {"gpu": 0}
 
 
 def test_learners_that_cannot_be_reached_are_all_named_and_nothing_stays_open(stage):
@@ -462,7 +465,9 @@ def test_learners_that_cannot_be_reached_are_all_named_and_nothing_stays_open(st
     with pytest.raises(ConnectionError, match=r"no connection within 0.2 s to L0: .*; L1: ") as error:
         aggregator.start()
     assert "L2" not in str(error.value)
-    assert aggregator._is_closed and aggregator._group.seats == []
+    assert aggregator.deal_with_get_resource() == {"gpu": 0}
+    with pytest.raises(RuntimeError, match="the worker is closed"):
+        aggregator.deal_with_learner_start({"task_info": {}})
 
 
 @local
@@ -475,28 +480,26 @@ def test_a_learner_that_cannot_say_what_it_has_is_named(stage):
 
 @local
 def test_a_learner_that_joins_an_aggregator_that_is_closed_is_let_go(stage):
-    learner = stage.learner()
-    aggregator = stage.make()
-    aggregator._group.close()
-    aggregator._group.join(*learner.address, DEADLINE_S)
-    assert aggregator._group.seats == []
+    group = LearnerGroup(stage.hub, logging.getLogger("test_group"))
+    group.close()
+    group.join(*stage.learner().address, DEADLINE_S)
+    assert group.seats == []
 
 
 @local
 def test_learners_that_join_take_part_in_the_next_task_and_those_that_left_do_not(stage):
     first, second = stage.learner(), stage.learner()
     aggregator, driver = stage.pair()
-    group = aggregator._group
-    group.join(*first.address, DEADLINE_S)
+    stage.join(aggregator, first)
     driver.start()
-    group.join(*second.address, DEADLINE_S)
+    stage.join(aggregator, second)
     assert driver.run("resource") == {"gpu": 2}
     assert driver.run("learner_get_data_task")["batch_size"] == 2
     driver.close()
     driver.start()
     assert driver.run("learner_get_data_task")["batch_size"] == 4
-    group.leave("L0")
-    group.leave("nobody")
+    stage.leave(aggregator, "L0")
+    stage.leave(aggregator, "nobody")
     result = failure(driver.run, "learner_get_data_task")
     assert "L0 is disconnected" in result["message"]
     driver.close()
@@ -507,10 +510,13 @@ def test_learners_that_join_take_part_in_the_next_task_and_those_that_left_do_no
 @local
 def test_a_learner_that_joins_again_under_its_name_replaces_the_old_one(stage):
     learner = stage.learner()
-    aggregator, _ = stage.pair(learner)
-    before = aggregator._group.seats
-    aggregator._group.join(*learner.address, DEADLINE_S)
-    assert before[0].is_lost and len(aggregator._group.seats) == 1
+    group = LearnerGroup(stage.hub, logging.getLogger("test_group"))
+    group.join(*learner.address, DEADLINE_S)
+    (before,) = group.seats
+    group.join(*learner.address, DEADLINE_S)
+    (after,) = group.seats
+    assert before.is_lost and after is not before
+    group.close()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Stage, own_threads
+from tests.worker.adapter.doubles import BatchedLearner, Stage, own_threads
 from tests.worker.coordinator.operators import FakeOperator
 
 
@@ -43,16 +43,16 @@ def test_learners_join_and_leave_as_the_operator_lists_them(operator, stage):
     assert driver.demand()["batch_size"] == 4
     driver.close()
     operator.listed = {"learners": [name_of(other)]}
-    operator.see(3)
-    aggregator._sync.wait_for(lambda: len(aggregator._group.seats) == 1, "one", DEADLINE_S)
-    assert driver.run("resource") == {"gpu": 1}
+    while driver.run("resource") != {"gpu": 1}:
+        operator.see()
 
 
 def test_an_aggregator_that_is_brought_no_learner_in_time_does_not_start(operator, stage):
     aggregator = stage.make(sync_period_s=0.01, connect_timeout_s=0.05)
     with pytest.raises(ConnectionError, match="has not brought a learner within 0.05 s"):
         aggregator.start()
-    assert aggregator._is_closed
+    with pytest.raises(RuntimeError, match="the worker is closed"):
+        aggregator.deal_with_learner_start({"task_info": {}})
 
 
 def test_a_learner_that_cannot_be_reached_is_tried_again_and_not_reported(operator, stage):

@@ -44,7 +44,7 @@ def leading(monkeypatch, tmp_path):
         cfg = {**paths, "multi_gpu": True, "gpu_num": 1 + len(others), "rank_timeout_s": rank_timeout_s}
         learner = RayLearner(EasyDict(cfg))
         made.append(learner)
-        learner._peers = [Peer(answer) for answer in others]
+        leading.peers = learner._peers = [Peer(answer) for answer in others]
 
         def serve(self, task):
             if isinstance(own, Exception):
@@ -76,13 +76,13 @@ ENDED = TaskFailed("learner0.rank1", "learner_get_data_task", {"message": "ended
 def test_what_rank_0_answers_counts_and_all_are_asked(leading):
     learner = leading({"infos": [1]}, {"infos": [2]}, ENDED)
     assert learner.serve(DATA) == {"infos": [1]}
-    assert [peer.tasks for peer in learner._peers] == [[LEARNER_GET_DATA]] * 2
+    assert [peer.tasks for peer in leading.peers] == [[LEARNER_GET_DATA]] * 2
 
 
 def test_only_tasks_of_the_training_are_passed_on(leading):
     learner = leading({"gpu": 2}, {"gpu": 2})
     assert learner.serve({"name": RESOURCE}) == {"gpu": 2}
-    assert learner._peers[0].tasks == []
+    assert leading.peers[0].tasks == []
 
 
 def test_an_error_of_one_rank_is_told_rather_than_what_follows_from_it(leading):
@@ -119,10 +119,10 @@ def test_rank_0_ends_the_task_whatever_the_others_say(leading):
 
 
 def test_the_others_are_disconnected_when_the_coordinator_is_lost(leading):
-    learner = leading({}, {})
-    (peer,) = learner._peers
+    learner = leading({"infos": []}, {})
     learner.deal_with_lost_coordinator()
-    assert peer.is_closed and learner._peers == ()
+    assert learner.serve(DATA) == {"infos": []}
+    assert leading.peers[0].is_closed and leading.peers[0].tasks == []
 
 
 def test_ranks_on_one_machine_meet_at_its_loopback_address(leading):
