@@ -3,6 +3,7 @@ import os
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_the_git_state_is_written_beside_the_experiment(tmp_path, monkeypatch):
 
 
 def test_outside_a_working_tree_nothing_is_written(monkeypatch):
-    monkeypatch.setattr(experiment, "_in_working_tree", lambda folder: False)
+    monkeypatch.setattr(Path, "exists", lambda path: False)
     os.mkdir("exp")
     save_project_state("exp")
     assert os.listdir("exp") == []
@@ -116,7 +117,7 @@ def test_without_git_or_with_a_slow_one_the_run_goes_on(monkeypatch, caplog, err
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(experiment, "_in_working_tree", lambda folder: True)
+    os.mkdir(".git")
     monkeypatch.setattr(subprocess, "run", fail)
     os.mkdir("exp")
     with caplog.at_level(logging.WARNING, "ding"):

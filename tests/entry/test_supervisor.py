@@ -49,9 +49,10 @@ def supervise():
             worker.start()
         wait_until_up(workers, PATIENCE_S)
         places = dict.fromkeys(names, ("collector", "host"))
-        made.append(Supervisor(workers, places, Run(), RestartLimit(max_restarts, window_s), **limits))
+        run_ = Run()
+        made.append(Supervisor(workers, places, run_, RestartLimit(max_restarts, window_s), **limits))
         made[-1].start()
-        return made[-1], made[-1]._run, workers
+        return made[-1], run_, workers
 
     yield supervise
     for supervisor in made:

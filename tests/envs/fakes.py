@@ -11,6 +11,11 @@ import numpy as np
 from ding.envs import BaseEnv, BaseEnvTimestep
 
 
+def states(manager: Any) -> list[str]:
+    """The names of the states of the envs of a manager."""
+    return [state.name for state in manager._env_states.values()]
+
+
 class CountingEnv(BaseEnv):
     """Observations are [episode, step]; an episode has `length` steps.
 

@@ -8,6 +8,7 @@ import math
 import pickle
 import threading
 
+import gymnasium
 import numpy as np
 import pytest
 from easydict import EasyDict
@@ -17,7 +18,7 @@ from ding.envs import BaseEnvManager, EnvState, GymnasiumEnv, create_env_manager
 from ding.envs.env_manager import ManagerStateError, UnknownEnvError
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
-from tests.envs.fakes import CountingEnv, Failing, Hanging
+from tests.envs.fakes import CountingEnv, Failing, Hanging, states
 
 FAST = {"retry_waiting_time": 0}
 
@@ -38,10 +39,6 @@ class Pool:
     @property
     def envs(self):
         return self.made[1:]
-
-
-def states(manager):
-    return list(manager._env_states.values())
 
 
 def lists(obs):
@@ -157,20 +154,20 @@ def test_an_env_without_spaces_before_its_reset_is_reset_for_them():
 
 def test_states_from_launch_to_close():
     manager = Pool({"length": 1}, {"length": 2}, episode_num=1).manager
-    assert states(manager) == [EnvState.VOID] * 2
+    assert states(manager) == ["VOID"] * 2
     assert (manager.ready_obs, manager.ready_obs_id) == ({}, [])
     manager.launch()
-    assert states(manager) == [EnvState.RUN] * 2
+    assert states(manager) == ["RUN"] * 2
     assert lists(manager.ready_obs) == {0: [0, 0], 1: [0, 0]}
     act(manager)
-    assert states(manager) == [EnvState.DONE, EnvState.RUN]
+    assert states(manager) == ["DONE", "RUN"]
     assert lists(manager.ready_obs) == {1: [0, 1]}
     assert (manager.env_state_done(0), manager.env_state_done(1), manager.done) == (True, False, False)
     act(manager)
     assert manager.done
     assert (manager.ready_obs, manager.ready_obs_id) == ({}, [])
     manager.close()
-    assert states(manager) == [EnvState.VOID] * 2
+    assert states(manager) == ["VOID"] * 2
     assert manager.closed
 
 
@@ -215,7 +212,7 @@ def test_without_auto_reset_an_env_waits_for_its_reset():
     manager = Pool({"length": 1}, {"length": 5}, auto_reset=False).manager
     manager.launch()
     act(manager)
-    assert states(manager) == [EnvState.NEED_RESET, EnvState.RUN]
+    assert states(manager) == ["NEED_RESET", "RUN"]
     assert manager.ready_obs_id == [1]
     manager.reset({0: None})
     assert lists(manager.ready_obs) == {0: [1, 0], 1: [0, 1]}
@@ -245,9 +242,9 @@ def test_done_may_be_an_array_with_a_flag_for_each_player():
     manager = BaseEnvManager([lambda: Duel({})], {"episode_num": 1})
     manager.launch()
     act(manager)
-    assert states(manager) == [EnvState.RUN]
+    assert states(manager) == ["RUN"]
     act(manager)
-    assert states(manager) == [EnvState.DONE]
+    assert states(manager) == ["DONE"]
 
 
 def test_an_abnormal_timestep_is_returned_like_any_other():
@@ -370,7 +367,7 @@ def test_a_failed_step_is_told_with_its_origin_and_marks_the_env():
     assert "Traceback" in str(caught.value)
     assert "fakes.py" in str(caught.value)
     assert "ValueError: broken" in str(caught.value)
-    assert states(manager) == [EnvState.ERROR, EnvState.RUN]
+    assert states(manager) == ["ERROR", "RUN"]
     assert not manager.closed
     assert manager.ready_obs_id == [1]
     manager.reset({0: None})
@@ -401,7 +398,7 @@ def test_a_reset_that_fails_every_time_closes_the_manager():
     assert isinstance(caught.value.__cause__, ValueError)
     assert hook.count == 2
     assert pool.manager.closed
-    assert states(pool.manager) == [EnvState.VOID] * 2
+    assert states(pool.manager) == ["VOID"] * 2
     assert [env.close_count for env in pool.envs] == [1, 1]
 
 
@@ -451,17 +448,18 @@ def test_max_retry_zero_still_tries_once():
 
 
 def test_an_env_that_cannot_be_made_closes_those_that_were():
-    pool = Pool({}, {})
+    class Unlicensed(Pool):
+        def _make(self, cfg):
+            if len(self.made) == 2:
+                raise OSError("no licence")
+            return super()._make(cfg)
 
-    def fail():
-        raise OSError("no licence")
-
-    pool.manager._env_fn[1] = fail
+    pool = Unlicensed({}, {})
     with pytest.raises(OSError, match="no licence"):
         pool.manager.launch()
     assert pool.manager.closed
     assert pool.envs[0].close_count == 1
-    assert states(pool.manager) == [EnvState.VOID] * 2
+    assert states(pool.manager) == ["VOID"] * 2
 
 
 def test_a_failing_close_does_not_hide_the_failure_that_led_to_it(caplog):
@@ -595,11 +593,8 @@ def test_equal_seeds_give_equal_episodes_and_no_episode_is_played_twice():
 def test_episode_k_of_env_i_is_seeded_from_seed_i_and_k():
     expected = []
     for k in range(2):
-        env = GymnasiumEnv({"env_id": "CartPole-v1"})
-        env._open()
         seed = int(np.random.SeedSequence([9, 1, k]).generate_state(1)[0])
-        expected.append(env._env.reset(seed=seed)[0].tobytes())
-        env.close()
+        expected.append(gymnasium.make("CartPole-v1").reset(seed=seed)[0].tobytes())
     assert episodes(9)[1][:2] == expected
     assert episodes([5, 9])[1][:2] == expected
 
@@ -630,17 +625,26 @@ def test_static_seeds_do_not_repeat_an_episode():
 
 
 def test_an_env_made_anew_goes_on_with_its_episodes():
-    manager = BaseEnvManager(
-        [lambda: GymnasiumEnv({"env_id": "CartPole-v1"})], {"max_retry": 2, "retry_type": "renew", **FAST}
-    )
+    made = []
+
+    class LostAfterOneReset(GymnasiumEnv):
+        def reset(self, **param):
+            if len(made) == 2 and self.is_open:
+                raise OSError("lost")
+            self.is_open = True
+            return super().reset(**param)
+
+        is_open = False
+
+    def make():
+        made.append(LostAfterOneReset({"env_id": "CartPole-v1"}))
+        return made[-1]
+
+    manager = BaseEnvManager([make], {"max_retry": 2, "retry_type": "renew", **FAST})
     manager.seed(4)
     manager.launch()
-
-    def fail(**param):
-        raise OSError("lost")
-
-    manager._envs[0].reset = fail
     manager.reset()
+    assert len(made) == 3
     assert manager.ready_obs[0].tobytes() == episodes(4, env_num=1)[0][1]
     manager.close()
 

@@ -14,10 +14,11 @@ from ding.policy.dqn import DQNPolicy
 from ding.torch_utils import mixed_precision
 from ding.torch_utils.mixed_precision import MixedPrecision, compile_model
 from ding.utils.config_helper import ConfigError
+from tests.policy.learning import before_each_step
 from tests.policy.on_policy_samples import make_piece
 from tests.policy.on_policy_samples import make_policy as make_ppo
 from tests.policy.samples import make_batch, make_config
-from tests.same_state import through_bytes
+from tests.same_state import differences, through_bytes
 
 
 def make_dqn(**settings: Any) -> Any:
@@ -118,7 +119,6 @@ def test_a_device_that_cannot_compute_in_16_bits_is_refused(kind: str, monkeypat
 def test_by_default_nothing_is_wrapped() -> None:
     policy = make_dqn()
     assert policy.learn_mode.forward == policy._forward_learn
-    assert policy._mixed_precision is None
 
 
 @pytest.mark.parametrize("setting", ["bf16", "fp16"])
@@ -134,23 +134,23 @@ def test_a_policy_learns_alike_under_autocast(setting: str) -> None:
 
 
 @pytest.mark.parametrize("setting", ["bf16", "fp16"])
-def test_backward_and_step_run_without_autocast(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backward_and_step_run_without_autocast(setting: str) -> None:
     policy = make_dqn(learn__autocast=setting)
-    seen = []
-    forward, step = policy._forward_networks, policy._step
+    seen = {}
 
-    def noting_forward(*args: Any) -> Any:
-        seen.append(torch.is_autocast_enabled("cpu"))
-        return forward(*args)
+    def note(name: str) -> Any:
+        def noting(*args: Any) -> None:
+            seen.setdefault(name, set()).add(torch.is_autocast_enabled("cpu"))
 
-    def noting_step(*args: Any) -> Any:
-        seen.append(torch.is_autocast_enabled("cpu"))
-        return step(*args)
+        return noting
 
-    monkeypatch.setattr(policy, "_forward_networks", noting_forward)
-    monkeypatch.setattr(policy, "_step", noting_step)
-    policy.learn_mode.forward(batch())
-    assert seen == [True, False]
+    policy._model.register_forward_pre_hook(note("forward"))
+    for parameter in policy._model.parameters():
+        parameter.register_hook(note("backward"))
+    with before_each_step(note("step")):
+        for _ in range(20):  # in fp16, no step is taken until the scale of the loss fits
+            policy.learn_mode.forward(batch())
+    assert seen == {"forward": {True}, "backward": {False}, "step": {False}}
     assert not torch.is_autocast_enabled("cpu")
 
 
@@ -169,9 +169,10 @@ def test_gradients_of_ppo_are_clipped_at_their_true_norm(setting: str) -> None:
 
 def test_the_scale_of_the_loss_is_part_of_the_state_of_a_policy() -> None:
     one, other = (make_dqn(learn__autocast="fp16") for _ in range(2))
-    one._mixed_precision.load_state_dict({**one._mixed_precision.state_dict(), "scale": 128.0})
+    one.learn_mode.forward(batch())  # the first scale is too large
+    assert any("scale" in line for line in differences(one.state_dict(), other.state_dict()))
     other.load_state_dict(through_bytes(one.state_dict()))
-    assert other._mixed_precision.state_dict()["scale"] == 128.0
+    assert differences(one.state_dict(), other.state_dict()) == []
 
 
 @pytest.mark.parametrize(

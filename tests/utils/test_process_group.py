@@ -107,7 +107,7 @@ def test_nccl_comes_with_gloo_for_the_cpu(clean_environment):
     clean_environment.setattr(torch.cuda, "device_count", lambda: 4)
     clean_environment.setattr(torch.cuda, "set_device", lambda device: joined.append(device))
     clean_environment.setattr(dist, "init_process_group", lambda backend, **kwargs: joined.append(backend))
-    clean_environment.setattr(process_group, "_open_store", lambda *args: None)
+    clean_environment.setattr(dist, "rendezvous", lambda *args, **kwargs: iter([(dist.HashStore(), 6, 8)]))
     assert ddp.dist_init(rank=6, world_size=8) == (6, 8)
     assert joined == [2, "cpu:gloo,cuda:nccl"]
 
@@ -116,7 +116,7 @@ def test_ranks_that_do_not_meet_are_told_where_they_waited(clean_environment):
     def refuse(*args, **kwargs):
         raise RuntimeError("1/2 clients joined")
 
-    clean_environment.setattr(process_group, "_open_store", refuse)
+    clean_environment.setattr(dist, "rendezvous", refuse)
     with pytest.raises(
         RuntimeError, match="rank 0 could not join the other ranks of 2 at here:5 within 3 s: 1/2 clients"
     ):
@@ -143,26 +143,33 @@ def test_operations_that_nobody_waited_for_are_forgotten_with_the_group(clean_en
     assert pending == []
 
 
+@pytest.fixture
+def at_exit(monkeypatch):
+    """What is registered for the end of the process, as if the process had not joined a group yet."""
+    registered = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    process_group._leave_with_the_process.cache_clear()
+    return registered
+
+
 @pytest.mark.parametrize("attribute", ["last_exc", "last_value", None])
-def test_a_script_that_ends_in_the_group_leaves_it(clean_environment, attribute):
+def test_a_script_that_ends_in_the_group_leaves_it(clean_environment, at_exit, attribute):
     for name in ("last_exc", "last_value"):
         clean_environment.delattr(sys, name, raising=False)
     if attribute:
         clean_environment.setattr(sys, attribute, ValueError("x"), raising=False)
     ddp.dist_init("gloo", rank=0, world_size=1)
+    (leave,) = at_exit
     for _ in range(2):
-        process_group._leave_at_exit()
+        leave()
         assert not dist.is_initialized()
 
 
-def test_the_end_of_the_process_is_watched_once(clean_environment):
-    registered = []
-    clean_environment.setattr(atexit, "register", registered.append)
-    process_group._leave_with_the_process.cache_clear()
+def test_the_end_of_the_process_is_watched_once(clean_environment, at_exit):
     for _ in range(2):
         ddp.dist_init("gloo", rank=0, world_size=1)
         ddp.dist_finalize()
-    assert registered == [process_group._leave_at_exit]
+    assert len(at_exit) == 1
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

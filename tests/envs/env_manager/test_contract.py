@@ -23,6 +23,7 @@ from ding.envs import (
 )
 from ding.worker import InteractionSerialEvaluator, SampleSerialCollector
 from tests.envs.env_manager.scripted_env import Die, Make, Raise, ScriptedEnv, Wait, be_abnormal, needs_reset_masks
+from tests.envs.fakes import states
 from tests.fakes import FakeWriter, ScriptedPolicy
 
 BASE = {"base": BaseEnvManager, "base_v2": BaseEnvManagerV2}
@@ -234,7 +235,7 @@ def test_every_manager_offers_the_same(cls, cfg):
         assert manager.told == [[(5,), {"level": 1}], [(6,), {}]]
         assert list(manager.random_action()) == [0, 1]
         assert manager.ready_imgs == {0: "rgb_array 0 0 0", 1: "rgb_array 1 0 0"}
-        assert [state.name for state in manager._env_states.values()] == ["RUN", "RUN"]
+        assert states(manager) == ["RUN", "RUN"]
         act_all(manager)
         assert manager.episode == [1, 0]
         assert manager.reward_shaping(1, [{"reward": 3}]) == [{"reward": -3}]

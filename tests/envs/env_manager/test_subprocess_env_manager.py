@@ -39,6 +39,7 @@ from tests.envs.env_manager.scripted_env import (
     be_abnormal,
     speak_up,
 )
+from tests.envs.fakes import states
 
 FAST = {"retry_waiting_time": 0, "context": "fork"}
 
@@ -49,10 +50,6 @@ def sync(*envs, **cfg):
 
 def asynchronous(*envs, **cfg):
     return AsyncSubprocessEnvManager([Make(i, **env) for i, env in enumerate(envs)], {**FAST, **cfg})
-
-
-def states(manager):
-    return [state.name for state in manager._env_states.values()]
 
 
 def lists(obs):

@@ -24,6 +24,7 @@ from tests.envs.env_manager.scripted_env import (
     hang_for_good,
     raise_odd,
 )
+from tests.envs.fakes import states
 
 FAST = {"retry_waiting_time": 0, "context": "fork"}
 
@@ -57,7 +58,7 @@ def test_a_failing_step_raises_the_original_class_and_closes_the_manager():
     assert text.count("Traceback") == 1
     assert "scripted_env.py" in text and "ValueError: broken" in text
     assert manager.closed
-    assert set(manager._env_states.values()) == {0}
+    assert set(states(manager)) == {"VOID"}
     manager.launch()
     assert list(act(manager)) == [0, 1]
     manager.close()
