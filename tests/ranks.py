@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from multiprocessing import connection, forkserver
+from multiprocessing import connection
 from typing import Any
 
 import pytest
@@ -21,8 +21,8 @@ import torch
 import torch.distributed as dist
 
 from ding.utils.system_helper import find_free_port
+from tests.fork_server import start_fork_server
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 ACTORS = "tests.dist.actors"
 
 
@@ -97,19 +97,11 @@ def run_ranks(
 
 
 def _start(actor, args, env, folder, output):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([ACTORS])
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [before])])
-    try:
-        forkserver.ensure_running()
-        process = context.Process(target=_be_rank, args=(actor, args, env, folder, output))
-        process.start()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+    start_fork_server()
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_be_rank, args=(actor, args, env, folder, output)
+    )
+    process.start()
     return process
 
 

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from ding.utils.system_helper import find_free_port
-from tests.ranks import ROOT, run_ranks
+from tests.fork_server import ROOT
+from tests.ranks import run_ranks
 
 SOON_S = 20
 BROKEN = "ValueError: the env has broken"

@@ -14,7 +14,7 @@ from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.example import cartpole_dqn_ddp, runner
 from ding.utils.system_helper import find_free_port
-from tests.ranks import ROOT
+from tests.fork_server import ROOT
 
 NAME = "ding.example.cartpole_dqn_ddp"
 

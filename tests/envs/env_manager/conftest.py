@@ -6,7 +6,14 @@ import os
 import pytest
 
 from ding.envs.env_manager import env_process
+from tests.fork_server import start_fork_server
 from tests.leftovers import in_shared_memory
+
+
+@pytest.fixture(autouse=True, scope="session")
+def fork_server():
+    """Hundreds of envs are forked from it."""
+    start_fork_server()
 
 
 def exists(pid):
