@@ -88,7 +88,8 @@ def test_every_entry_of_an_observation_is_learned_from(policy_type, obs_shape):
     policy = {"random_collect_size": 0} if policy_type == "sac" else {}
     configs = pair(policy_type, obs_shape, continuous=policy_type == "sac", **policy)
     before = weights(pipeline(configs, seed=0, max_train_iter=1))
-    after = weights(pipeline(configs, seed=0, max_train_iter=21))  # a further round, at least
+    iterations = 21 if policy_type == "ppo" else 3  # a further round, at least
+    after = weights(pipeline(configs, seed=0, max_train_iter=iterations))
     encoders = [name for name in after if "encoders." in name and name.endswith("weight")]
     assert len({name.split("encoders.")[1].split(".")[0] for name in encoders}) == len(obs_shape)
     assert not any(torch.equal(before[name], after[name]) for name in encoders if "target" not in name)
