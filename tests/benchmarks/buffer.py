@@ -232,15 +232,22 @@ def measure_uniform(report: Report) -> None:
     deque.close()
 
 
+def in_new_process(function: Callable[..., float], *args: Any, **kwargs: Any) -> float:
+    """Return what `function` returns in a process of its own.
+
+    Memory that another call has given back could hide what a buffer takes.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(function, *args, **kwargs).result()
+
+
 def measure_bytes(report: Report) -> None:
-    # Each in a process of its own: memory that another one has given back could hide what a buffer takes.
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
-        for cls in (NaiveReplayBuffer, AdvancedReplayBuffer):
-            what = f"{cls.__name__}: resident bytes of a transition of 48"
-            each = processes.submit(resident_bytes_of, cls, 1_000_000).result()
-            report.line(what, "B", each, "allowed", 120.0, at_most=1.0)
-        columns = processes.submit(resident_bytes_of, DequeBufferWrapper, 200_000).result()
-        dicts = processes.submit(resident_bytes_of, DequeBufferWrapper, 200_000, as_dicts=True).result()
+    for cls in (NaiveReplayBuffer, AdvancedReplayBuffer):
+        what = f"{cls.__name__}: resident bytes of a transition of 48"
+        each = in_new_process(resident_bytes_of, cls, 1_000_000)
+        report.line(what, "B", each, "allowed", 120.0, at_most=1.0)
+    columns = in_new_process(resident_bytes_of, DequeBufferWrapper, 200_000)
+    dicts = in_new_process(resident_bytes_of, DequeBufferWrapper, 200_000, as_dicts=True)
     what = "DequeBufferWrapper: resident bytes of a transition of 48"
     report.line(what, "B", columns, "allowed", 120.0, at_most=1.0)
     report.line(what, "B", columns, "as dicts", dicts, at_most=0.25)

@@ -355,7 +355,8 @@ class Run:
     def __enter__(self) -> Run:
         opened = self._opened
         self._folder = opened.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        opened.enter_context(contextlib.chdir(self._folder))
+        opened.callback(os.chdir, os.getcwd())
+        os.chdir(self._folder)
         cfg = {"path_data": f"{self._folder}/data", "replay_shards": 2 if self.transport == "bench_ray" else 1}
         buffers = get_transport(self.transport).replay("exp", cfg, logging.getLogger("bench"))
         opened.callback(buffers.close)
