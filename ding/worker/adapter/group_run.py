@@ -53,7 +53,7 @@ def _merge_entry(key: str, values: list[Any]) -> Any:
 
 _DONE = "learner_done"
 # Seconds for the learners that started a task to end it if another learner could not start it.
-_GRACE_S = 2.0
+GRACE_S = 2.0
 
 
 class _Track:
@@ -117,7 +117,7 @@ class GroupRun:
         try:
             self._ask([task] * len(self._tracks), message="one of learner can't start_task")
         except TaskFail:  # some may have started
-            wait([track.seat.run({"name": LEARNER_CLOSE}, self._timeout_s) for track in self._tracks], _GRACE_S)
+            wait([track.seat.run({"name": LEARNER_CLOSE}, self._timeout_s) for track in self._tracks], GRACE_S)
             raise
 
     def demand(self, task: Task) -> dict[str, Any]:

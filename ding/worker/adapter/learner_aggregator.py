@@ -47,7 +47,7 @@ _DEFAULTS: dict[str, Any] = {
     "sync_period_s": 3.0,
 }
 # Seconds for a lost learner to reconnect when a task starts.
-_REJOIN_S = 5.0
+REJOIN_S = 5.0
 _CLOSE_S = 5.0
 
 
@@ -220,7 +220,7 @@ class LearnerAggregator:
 
     def _begin(self, task: dict[str, Any]) -> GroupRun:
         configured = {str(address[0]): address for address in self._cfg.learner.values()}
-        self._group.join_all([configured[name] for name in self._group.missing(list(configured))], _REJOIN_S)
+        self._group.join_all([configured[name] for name in self._group.missing(list(configured))], REJOIN_S)
         seats = self._group.seats
         if not seats:
             raise task_fail({"message": "no connected learner"})

@@ -16,7 +16,7 @@ from ding.worker.transport.link import Hub, Link, Task, TaskFailed, WorkerLost, 
 Address = tuple[str, str, int]
 
 # Seconds for the other learners to answer after one has failed; they may be waiting for it.
-_GRACE_S = 1.0
+GRACE_S = 1.0
 
 
 class LearnerSeat:
@@ -161,7 +161,7 @@ def ask_all(
     futures = [seat.run(task, timeout_s) for seat, task in calls]
     left = wait(futures, timeout_s, "ALL_COMPLETED" if to_the_end else FIRST_EXCEPTION).not_done
     if left:
-        wait(left, _GRACE_S)
+        wait(left, GRACE_S)
     failures: list[tuple[str, BaseException]] = []
     late: list[tuple[str, BaseException]] = []
     for (seat, task), future in zip(calls, futures, strict=True):

@@ -25,7 +25,7 @@ from ding.worker.collector.parallel_round import CollectorActor, CollectorMonito
 from ding.worker.collector.rollout import Listener, Rollout
 
 # How long `close` waits for a round that is under way.
-_ROUND_TIMEOUT_S = 10.0
+ROUND_TIMEOUT_S = 10.0
 
 
 _OWN = "ding.worker.collector.parallel_collectors"  # registers the collectors of this package
@@ -206,8 +206,8 @@ class BaseParallelCollector(ABC):
         self._end_flag = True
         self._stopping.set()
         self._join_thread()
-        if self._runner not in (None, threading.current_thread()) and not self._ended.wait(_ROUND_TIMEOUT_S):
-            self.error(f"the round under way has not ended within {_ROUND_TIMEOUT_S:g} s; it is left to itself")
+        if self._runner not in (None, threading.current_thread()) and not self._ended.wait(ROUND_TIMEOUT_S):
+            self.error(f"the round under way has not ended within {ROUND_TIMEOUT_S:g} s; it is left to itself")
 
     def __del__(self) -> None:
         # At interpreter exit the attributes may be gone already, and there is no caller to raise an error to.

@@ -68,9 +68,9 @@ _RULES = {
 # How long a restarted worker may take to be connected.
 _REJOIN_S = 20.0
 # How long `close` waits for threads that should end at once.
-_JOIN_S = 5.0
+JOIN_S = 5.0
 # How long a wait for samples may last before the learner is asked again whether it still needs them.
-_DATA_WAIT_S = 0.25
+DATA_WAIT_S = 0.25
 # The number of consecutive collecting tasks that may fail to write samples; each has retried for some seconds.
 _MAX_STORAGE_ERRORS = 5
 # The keys of what learners count, and the message about it.
@@ -242,7 +242,7 @@ class Coordinator:
         self.supervisor.close()
         self._buffers.wake()
         self._comm_coordinator.close()
-        self._scheduler.join(_JOIN_S)
+        self._scheduler.join(JOIN_S)
         self._saved.end()
         self._scheduler.close()
         self.info("coordinator is closed")
@@ -370,7 +370,7 @@ class Coordinator:
 
     def wait_for_data(self, task_id: str) -> None:
         """Wait a moment for samples, after there was no batch for a learner of this task."""
-        self._buffers.wait_for_push(task_id, _DATA_WAIT_S)
+        self._buffers.wait_for_push(task_id, DATA_WAIT_S)
 
     def deal_with_learner_batches_done(self, task_id: str, count: int) -> None:
         """The learner has read the oldest `count` batches."""

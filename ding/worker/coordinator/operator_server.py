@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 _WORKER_TYPES = ("coordinator", "aggregator")
 # Until the connection stands, and until the reply begins; it may have pods made first.
-_TIMEOUT = (5.0, 30.0)
+TIMEOUT = (5.0, 30.0)
 # Asking for the replicas is tried again after a transport error.
-_RETRIES, _RETRY_WAIT_S = 2, 0.2
+_RETRIES, RETRY_WAIT_S = 2, 0.2
 _SHOWN = 200  # characters of a reply in an error
 
 Reply = tuple[bool, int, str, Any]
@@ -92,7 +92,7 @@ class OperatorServer:
         params = {str(key): value for key, value in {"namespace": self._namespace, **whose}.items()}
         return self._values(
             lambda: self._engine.request(
-                "GET", "replicas", params=params, retries=_RETRIES, retry_waiting=_RETRY_WAIT_S, timeout=_TIMEOUT
+                "GET", "replicas", params=params, retries=_RETRIES, retry_waiting=RETRY_WAIT_S, timeout=TIMEOUT
             )
         )
 
@@ -115,7 +115,7 @@ class OperatorServer:
 
     def _change(self, method: str, path: str, data: Mapping[str, Any]) -> Reply:
         body = {**data, "namespace": self._namespace, "coordinator": self._name}
-        return self._values(lambda: self._engine.request_once(method, path, body, timeout=_TIMEOUT))
+        return self._values(lambda: self._engine.request_once(method, path, body, timeout=TIMEOUT))
 
     def _values(self, request: Callable[[], requests.Response]) -> Reply:
         import requests

@@ -15,8 +15,8 @@ from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER
 from ding.worker.coordinator.operator_server import OperatorServer, Reply, make_operator_server
 
 # From a failed request to the next one.
-_RETRY_S = 2.0
-_JOIN_S = 2.0
+RETRY_S = 2.0
+JOIN_S = 2.0
 
 
 class WorkerId(NamedTuple):
@@ -87,7 +87,7 @@ class OperatorSync:
         """
         deadline = monotonic() + timeout_s
         while not self._has_agreed(data):
-            if monotonic() + _RETRY_S > deadline or self._wait(_RETRY_S):
+            if monotonic() + RETRY_S > deadline or self._wait(RETRY_S):
                 raise ConnectionError(f"the operator has given no replicas within {timeout_s:g} s: {self._problem}")
 
     def _has_agreed(self, data: Mapping[str, Any]) -> bool:
@@ -142,7 +142,7 @@ class OperatorSync:
             self._changed.notify_all()
             threads = [self._thread, *self._helpers]
         self._operator.close()
-        deadline = monotonic() + _JOIN_S
+        deadline = monotonic() + JOIN_S
         for thread in threads:
             if thread.ident is not None and thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - monotonic()))

@@ -121,7 +121,7 @@ def remove_state(path: str) -> None:
 
 
 # How long a writer waits for an earlier one to finish.
-_FILE_TIMEOUT_S = 5.0
+FILE_TIMEOUT_S = 5.0
 _BUFFER_CFG = "replay_buffer_cfg"
 
 
@@ -195,8 +195,8 @@ class StateWriter:
     @contextlib.contextmanager
     def _having_file(self) -> Iterator[None]:
         """Hold the lock of the file; raises TimeoutError, an OSError, if the disk hangs."""
-        if not self._writing.acquire(timeout=_FILE_TIMEOUT_S):
-            raise TimeoutError(f"the last write has taken more than {_FILE_TIMEOUT_S:g} s and continues")
+        if not self._writing.acquire(timeout=FILE_TIMEOUT_S):
+            raise TimeoutError(f"the last write has taken more than {FILE_TIMEOUT_S:g} s and continues")
         try:
             yield
         finally:

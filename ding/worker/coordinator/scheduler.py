@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # How long the caller waits for a commander that is busy.
 COMMANDER_TIMEOUT_S = 5.0
 # A commander may go by the clock, so it is asked again after this time without any event.
-_IDLE_S = 1.0
+IDLE_S = 1.0
 
 
 @dataclass(slots=True)
@@ -161,7 +161,7 @@ class TaskScheduler:
     def _idle_s(self) -> float:
         now = monotonic()
         left = [since + self._timeouts_s[kind] - now for kind, tasks in self._waiting.items() for _, since in tasks]
-        return min([_IDLE_S, *(max(0.001, seconds) for seconds in left)])
+        return min([IDLE_S, *(max(0.001, seconds) for seconds in left)])
 
     def free_count(self, kind: str) -> int:
         """The number of free workers of this kind; 0 when the run is over."""

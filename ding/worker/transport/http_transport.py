@@ -78,10 +78,10 @@ _logger = logging.getLogger("ding")
 # The exception in the result of a task whose slave was closed.
 _CLOSED = "SlaveClosed"
 # How long a worker may send no heartbeat; it sends one every three seconds.
-_TOLERANCE_S = 15.0
+TOLERANCE_S = 15.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 # How long disconnecting may take; a worker that hangs notices later that its master has ended.
-_DISCONNECT_S = 3.0
+DISCONNECT_S = 3.0
 
 
 class HttpLink:
@@ -151,7 +151,7 @@ class HttpLink:
         if not self._connection.is_connected:
             return
         try:
-            self._connection.disconnect(_DISCONNECT_S)
+            self._connection.disconnect(DISCONNECT_S)
         except Exception as e:  # the worker may have ended; the connection is closed in any case
             _logger.info("worker %s at %s could not be disconnected: %s", self.name, self._where, e)
 
@@ -169,7 +169,7 @@ class HttpHub:
         self._master = Master(
             host,
             port,
-            heartbeat_tolerance=_TOLERANCE_S,
+            heartbeat_tolerance=TOLERANCE_S,
             request_retries=5,
             request_retry_waiting=0.1,
             run_token=run_token,
@@ -196,7 +196,7 @@ class HttpHub:
         threads = [threading.Thread(target=link.close, name="disconnect", daemon=True) for link in links]
         for thread in threads:
             thread.start()
-        deadline = monotonic() + _DISCONNECT_S
+        deadline = monotonic() + DISCONNECT_S
         for thread in threads:
             thread.join(max(0.0, deadline - monotonic()))
         if self._is_started:

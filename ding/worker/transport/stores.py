@@ -68,7 +68,7 @@ class StorageError(OSError):
 _PASSING = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY, errno.EINTR)
 )
-_WRITE_PATIENCE_S = 5.0
+WRITE_PATIENCE_S = 5.0
 _FIRST_WAIT_S = 0.05
 
 
@@ -88,7 +88,7 @@ def write_patiently(write: Callable[[], T], wait: Callable[[float], bool], patie
         StorageError: the error has persisted.
         OSError: `write` fails with an error that is not temporary.
     """
-    deadline, wait_s = monotonic() + (_WRITE_PATIENCE_S if patience_s is None else patience_s), _FIRST_WAIT_S
+    deadline, wait_s = monotonic() + (WRITE_PATIENCE_S if patience_s is None else patience_s), _FIRST_WAIT_S
     while True:
         try:
             return write()

@@ -340,7 +340,7 @@ def test_all_learners_that_fail_are_told_of(stage):
 
 @local
 def test_nobody_waits_long_for_a_learner_when_another_has_failed(stage, monkeypatch):
-    monkeypatch.setattr("ding.worker.adapter.learner_group._GRACE_S", 0.05)
+    monkeypatch.setattr("ding.worker.adapter.learner_group.GRACE_S", 0.05)
     bad, slow = learners = [stage.learner(), stage.learner()]
     _, driver = stage.pair(*learners)
     driver.start()
@@ -369,7 +369,7 @@ def test_a_learner_that_does_not_answer_in_time_is_named_and_lost(stage, monkeyp
 
 @local
 def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch):
-    monkeypatch.setattr("ding.worker.adapter.learner_group._GRACE_S", 0.05)
+    monkeypatch.setattr("ding.worker.adapter.learner_group.GRACE_S", 0.05)
     slow = stage.learner()
     link = stage.hub.link(*slow.address)
     link.connect(DEADLINE_S)
@@ -393,7 +393,7 @@ def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch)
 
 
 def test_a_learner_that_goes_away_fails_the_task_and_must_be_back_for_the_next(stage, monkeypatch):
-    monkeypatch.setattr("ding.worker.adapter.learner_aggregator._REJOIN_S", 0.1)
+    monkeypatch.setattr("ding.worker.adapter.learner_aggregator.REJOIN_S", 0.1)
     gone, stays = learners = [stage.learner(), stage.learner()]
     _, driver = stage.pair(*learners)
     driver.start()

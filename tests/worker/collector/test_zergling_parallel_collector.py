@@ -548,7 +548,7 @@ def test_closing_ends_the_collecting_after_the_round(sent):
 def test_closing_closes_the_envs_of_a_round_that_hangs(sent, monkeypatch):
     from ding.worker.collector import base_parallel_collector
 
-    monkeypatch.setattr(base_parallel_collector, "_ROUND_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(base_parallel_collector, "ROUND_TIMEOUT_S", 0.01)
     gate = GATES["g"] = Gate()
     collector = make(sent, lengths=(50,), env={"wait_at": [0, 0, 1], "gate": "g"})
     errors = []

@@ -338,7 +338,7 @@ def test_a_callback_may_close_it(make, collector):
 
 
 def test_closing_does_not_wait_for_a_worker_that_cannot_be_disconnected(monkeypatch):
-    monkeypatch.setattr("ding.worker.transport.http_transport._DISCONNECT_S", 0.05)
+    monkeypatch.setattr("ding.worker.transport.http_transport.DISCONNECT_S", 0.05)
     release, closed = threading.Event(), []
 
     class HangingLink:

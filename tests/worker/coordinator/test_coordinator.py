@@ -36,7 +36,7 @@ from tests.worker.coordinator.fakes import (
 @pytest.fixture(autouse=True)
 def _nothing_is_found_out_by_looking_again(monkeypatch):
     """Whatever happens next must have been told to whoever waits for it."""
-    monkeypatch.setattr("ding.worker.coordinator.scheduler._IDLE_S", 10 * PATIENCE_S)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.IDLE_S", 10 * PATIENCE_S)
 
 
 def own_threads():
@@ -489,7 +489,7 @@ def test_a_coordinator_starts_once(make):
 
 
 def test_a_commander_that_hangs_does_not_keep_it_from_closing(make, workers, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.coordinator._JOIN_S", 0.05)
+    monkeypatch.setattr("ding.worker.coordinator.coordinator.JOIN_S", 0.05)
     monkeypatch.setattr("ding.worker.coordinator.scheduler.COMMANDER_TIMEOUT_S", 0.05)
     hangs, release = threading.Event(), threading.Event()
 
@@ -538,7 +538,7 @@ def test_closing_is_bounded_when_workers_hang(make, workers, monkeypatch):
 
 
 def test_a_learner_that_waits_for_data_one_by_one_ends_with_the_coordinator(make, workers, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.coordinator._DATA_WAIT_S", 10 * PATIENCE_S)
+    monkeypatch.setattr("ding.worker.coordinator.coordinator.DATA_WAIT_S", 10 * PATIENCE_S)
     learner = workers(
         FakeWorker(
             resource=lambda task: {"gpu": "1"},

@@ -567,7 +567,7 @@ def test_a_worker_that_is_started_again_at_its_port_goes_on_over_http():
 
 @pytest.mark.parametrize("return_s", [PATIENCE_S, 0])
 def test_a_worker_that_is_lost_without_a_task_is_noticed(return_s, monkeypatch):
-    monkeypatch.setattr(http_transport, "_TOLERANCE_S", 0.3)
+    monkeypatch.setattr(http_transport, "TOLERANCE_S", 0.3)
     first = NaiveLearner("127.0.0.1", 0, prefix="l")
     first.start()
     own = {"host": "127.0.0.1", "port": 0, "learner": {"learner0": ["learner0", "127.0.0.1", first.port]}}

@@ -235,7 +235,7 @@ def close(coordinator, *collectors):
 
 
 def test_workers_that_come_later_are_given_the_tasks_that_wait(operator, collectors, coordinator, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.scheduler._IDLE_S", 10 * PATIENCE_S)  # so it must be told
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.IDLE_S", 10 * PATIENCE_S)  # so it must be told
     one = coordinator()
     one._commander.learner_tasks.append(learner_task("l"))
     one._commander.collector_tasks.append(collector_task("c"))

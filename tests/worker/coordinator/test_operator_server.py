@@ -79,7 +79,7 @@ def test_another_form_of_reply_is_told_with_the_url_and_the_reply(operator, serv
 
 
 def test_an_operator_that_cannot_be_reached_is_told_with_its_url(monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.operator_server._RETRY_WAIT_S", 0.01)
+    monkeypatch.setattr("ding.worker.coordinator.operator_server.RETRY_WAIT_S", 0.01)
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
         server = OperatorServer("127.0.0.1", taken.getsockname()[1])
@@ -91,8 +91,8 @@ def test_an_operator_that_cannot_be_reached_is_told_with_its_url(monkeypatch):
 
 
 def test_one_that_does_not_answer_in_time_is_asked_again_only_for_the_list(operator, server, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.operator_server._TIMEOUT", (5.0, 0.1))
-    monkeypatch.setattr("ding.worker.coordinator.operator_server._RETRY_WAIT_S", 0.01)
+    monkeypatch.setattr("ding.worker.coordinator.operator_server.TIMEOUT", (5.0, 0.1))
+    monkeypatch.setattr("ding.worker.coordinator.operator_server.RETRY_WAIT_S", 0.01)
     release = threading.Event()
 
     def wait():

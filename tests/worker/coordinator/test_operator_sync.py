@@ -249,7 +249,7 @@ def test_a_name_that_is_no_address_is_told_and_nobody_joins(operator, roster, ma
 
 @pytest.fixture
 def soon(monkeypatch):
-    monkeypatch.setattr(operator_sync, "_RETRY_S", 0.01)
+    monkeypatch.setattr(operator_sync, "RETRY_S", 0.01)
 
 
 def test_workers_are_asked_for_again_while_the_operator_is_not_ready(operator, make, soon):
@@ -286,7 +286,7 @@ def test_a_request_that_the_operator_does_not_understand_is_not_repeated(operato
 
 
 def test_a_request_whose_reply_does_not_come_is_not_repeated(operator, make, soon, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.operator_server._TIMEOUT", (5.0, 0.05))
+    monkeypatch.setattr("ding.worker.coordinator.operator_server.TIMEOUT", (5.0, 0.05))
     release = threading.Event()
     operator.answers["POST", "replicas"] = lambda: release.wait(PATIENCE_S) and (envelope(), 200)
     with pytest.raises(ConnectionError, match="does not answer"):
@@ -296,7 +296,7 @@ def test_a_request_whose_reply_does_not_come_is_not_repeated(operator, make, soo
 
 
 def test_closing_ends_the_wait_for_the_operator(operator, make, monkeypatch):
-    monkeypatch.setattr(operator_sync, "_RETRY_S", PATIENCE_S / 4)
+    monkeypatch.setattr(operator_sync, "RETRY_S", PATIENCE_S / 4)
     operator.answers["POST", "replicas"] = "busy", 503
     sync, errors = make(is_started=False), []
 
@@ -369,7 +369,7 @@ def test_an_error_that_ends_the_synchronisation_is_reported(operator, roster, ma
 
 
 def test_closing_does_not_wait_for_an_operator_that_hangs(operator, make, monkeypatch):
-    monkeypatch.setattr(operator_sync, "_JOIN_S", 0.05)
+    monkeypatch.setattr(operator_sync, "JOIN_S", 0.05)
     release, asked = threading.Event(), threading.Event()
     operator.answers["GET", "replicas"] = lambda: asked.set() or (release.wait(PATIENCE_S) and (envelope({}), 200))
     sync = make()
@@ -381,7 +381,7 @@ def test_closing_does_not_wait_for_an_operator_that_hangs(operator, make, monkey
 
 
 def test_a_worker_that_has_joined_after_the_close_is_let_go(operator, roster, make, monkeypatch):
-    monkeypatch.setattr(operator_sync, "_JOIN_S", 0.05)
+    monkeypatch.setattr(operator_sync, "JOIN_S", 0.05)
     gate, begun = threading.Event(), threading.Event()
     roster.acts["join"] = lambda name: begun.set() or gate.wait(PATIENCE_S)
     operator.listed = {"learners": ["l:1"]}

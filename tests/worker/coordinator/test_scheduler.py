@@ -182,7 +182,7 @@ def rests(monkeypatch):
 def test_it_rests_until_a_task_is_overdue_or_the_commander_is_to_be_asked(
     start, rests, monkeypatch, timeout_s, idle_s, shortest, longest
 ):
-    monkeypatch.setattr("ding.worker.coordinator.scheduler._IDLE_S", idle_s)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.IDLE_S", idle_s)
     timeouts_s = {"learner": 1e9, "collector": timeout_s}
     start(free=(0, 1), collector=["stuck"], blocked=["stuck"], timeouts_s=timeouts_s)
     assert shortest <= rests.get(timeout=PATIENCE_S) <= longest
@@ -205,7 +205,7 @@ def test_a_task_that_no_worker_takes_after_all_waits(start):
 
 
 def test_a_commander_that_goes_by_the_clock_is_asked_again(start, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.scheduler._IDLE_S", 0.01)
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.IDLE_S", 0.01)
     scheduler = start(free=(1, 0))
     for _ in range(3):
         scheduler.expect("nothing", "learner")

@@ -83,7 +83,7 @@ def test_the_file_of_a_run_that_is_over_is_removed(keep):
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting_for_long(keep, caplog, monkeypatch):
-    monkeypatch.setattr(saved_run, "_FILE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(saved_run, "FILE_TIMEOUT_S", 0.01)
     taken, go_on = threading.Event(), threading.Event()
 
     def take():

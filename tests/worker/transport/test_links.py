@@ -414,7 +414,7 @@ def test_a_peer_that_accepts_and_says_nothing_is_lost_in_time(hub):
 @pytest.mark.parametrize("kind", ["http"])
 @pytest.mark.parametrize("hook", ["_before_task", "_before_disconnection"])
 def test_a_worker_that_stops_to_reply_is_lost_in_time(hook, hub, worker, monkeypatch):
-    monkeypatch.setattr(http_transport, "_DISCONNECT_S", 0.3)
+    monkeypatch.setattr(http_transport, "DISCONNECT_S", 0.3)
     with HttpStation(worker.serve) as station:
         monkeypatch.setattr(station, hook, lambda data: worker.go.wait(DEADLINE_S))
         link = hub.link("w", "127.0.0.1", station.port)

@@ -19,7 +19,7 @@ from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER
 __all__ = ["FlaskFileSystemLearner", "LearnerSlave", "SendLearnInfoHook", "SendPolicyHook"]
 
 # How long `load_data_fn` waits for a late file.
-_READ_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 5.0
 
 
 class LearnerSlave(WorkerSlave):
@@ -101,4 +101,4 @@ class FlaskFileSystemLearner(CommLearner):
             chunk = data if decompressor is None else decompressor(data)
             return pick_sample(samples_of(unpack(chunk) if isinstance(chunk, bytes) else chunk), meta)
 
-        return read_patiently(read, repr(path), _READ_TIMEOUT_S, threading.Event().wait)
+        return read_patiently(read, repr(path), READ_TIMEOUT_S, threading.Event().wait)

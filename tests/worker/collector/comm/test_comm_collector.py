@@ -334,7 +334,7 @@ def test_a_disk_that_is_full_for_a_moment_is_waited_for(site, monkeypatch):
 
 
 def test_a_disk_that_stays_full_fails_the_task_and_the_next_one_may_go_well(site, monkeypatch):
-    monkeypatch.setattr(stores, "_WRITE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.1)
     site.write_weights()
     _, driver = site.pair()
 
@@ -516,7 +516,7 @@ def test_a_worker_that_never_started_can_be_closed(site):
 
 
 def test_a_collector_that_hangs_fails_its_close_and_the_worker_goes_on(site, monkeypatch):
-    monkeypatch.setattr(base_parallel_collector, "_ROUND_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(base_parallel_collector, "ROUND_TIMEOUT_S", 0.01)
     site.write_weights()
     gate = GATES["g"] = Gate()
     _, driver = site.pair(close_timeout_s=0.05)

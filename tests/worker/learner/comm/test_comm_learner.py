@@ -285,7 +285,7 @@ def full(*args, **kwargs):
 
 
 def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
-    monkeypatch.setattr(stores, "_WRITE_PATIENCE_S", 0.0)
+    monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
     monkeypatch.setattr(send_hooks, "_RETRY_S", 1000)
     written = recording(site, monkeypatch)
     _, driver = site.pair(send_policy_interval_s=0)
@@ -307,7 +307,7 @@ def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
 
 def test_the_first_weights_of_a_task_are_tried_longer_and_must_be_written(site, monkeypatch):
     monkeypatch.setattr(channel, "_FIRST_PATIENCE_S", 0.1)
-    monkeypatch.setattr(stores, "_WRITE_PATIENCE_S", 0.0)
+    monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
     _, driver = site.pair()
     with monkeypatch.context() as patch:
         patch.setattr(type(site.policies), "write", full)

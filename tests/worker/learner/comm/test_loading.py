@@ -100,14 +100,14 @@ def test_load_data_fn_reads_a_part_of_a_trajectory(tmp_path):
 
 
 def test_load_data_fn_gives_up_on_a_file_that_does_not_come(tmp_path, monkeypatch):
-    monkeypatch.setattr(flask_fs_learner, "_READ_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(flask_fs_learner, "READ_TIMEOUT_S", 0.02)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         FlaskFileSystemLearner.load_data_fn(str(tmp_path / "nowhere"), {}, None)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_load_data_fn_gives_up_on_a_sample_that_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(flask_fs_learner, "_READ_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(flask_fs_learner, "READ_TIMEOUT_S", 0.02)
     path = write(tmp_path / "chunk", [{"obs": 1}], "none")
     with pytest.raises(ValueError, match="it has no sample 4"):
         FlaskFileSystemLearner.load_data_fn(path, {"data_index": 4}, None)
