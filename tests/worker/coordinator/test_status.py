@@ -280,9 +280,8 @@ def test_a_worker_that_left_is_lost_and_one_that_came_back_was_restarted(make):
         collector.close()
 
 
-@pytest.mark.parametrize("transport", ["local", "http"])
-def test_a_training_is_told_of_in_full(trainer, transport):
-    coordinator = trainer.train(MAIN, CREATE, transport)
+def test_a_training_is_told_of_in_full(trainer):
+    coordinator = trainer.train(MAIN, CREATE)
     assert coordinator.failure is None
     status = coordinator.status()
     assert (status.name, status.is_over, status.is_failed) == ("exp", True, False)

@@ -317,7 +317,7 @@ def test_chunks_that_left_the_buffer_are_forgotten_long_before_the_budget_is_use
     live = [f"chunk{i}" for i in range(20)]
     for name in live:
         store.write(name, encode_chunk([{"x": name}], "none"))
-    for i in range(20, 400):  # every hundred draws a chunk comes and another goes
+    for i in range(20, 200):  # every hundred draws a chunk comes and another goes
         for name in rng.choice(live, 100):
             assert reader.sample({"data_id": name})["x"] == name
         store.delete(live.pop(0))
