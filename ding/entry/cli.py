@@ -102,7 +102,7 @@ class _Ding(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (FileNotFoundError, ImportError, KeyError, ValueError) as e:
+        except Exception as e:
             if ctx.params.get("traceback") or not _is_about_input(e):
                 raise
             raise click.ClickException(str(e.args[0] if isinstance(e, KeyError) else e)) from e
@@ -114,6 +114,9 @@ def _is_about_input(error: Exception) -> bool:
 
     if isinstance(error, ConfigError):
         return True
+    if not isinstance(error, (FileNotFoundError, ImportError, KeyError, ValueError)):
+        # Gymnasium's errors have a base of their own; an env with a missing package raises one as well.
+        return type(error).__name__ in _ENV_ERRORS and type(error).__module__ == "gymnasium.error"
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -121,6 +124,15 @@ def _is_about_input(error: Exception) -> bool:
     return raised_in in _INPUT_MODULES
 
 
+# Errors about the id of an env, or about packages that the env needs; the plain one is about a malformed id.
+_ENV_ERRORS = (
+    "DependencyNotInstalled",
+    "DeprecatedEnv",
+    "Error",
+    "NameNotFound",
+    "NamespaceNotFound",
+    "VersionNotFound",
+)
 # Modules that check the user's input; their messages need no traceback.
 _INPUT_MODULES = (
     "ding.config.read",

@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from easydict import EasyDict
+
 from ding.config.read import read_config, read_config_directly, read_config_with_system
 from ding.utils.config_helper import ConfigError
 
@@ -73,19 +75,19 @@ def pipeline_of(path: str) -> str:
 
 
 def change(cfg: Any, setting: str) -> None:
-    """Set one value in place, as in `policy.learn.batch_size=128`; the value is a Python literal, else a string.
+    """Set one value in place, as in `policy.learn.batch_size=128`; the value is a Python literal, `inf` or `-inf`, else a string.
 
     Raises:
         ConfigError: the setting is malformed, or a part of its path is not a section.
     """
     key, equals, text = setting.partition("=")
     names = key.strip().split(".")
-    if not equals or not all(name.isidentifier() for name in names):
+    if not equals or not all(name.isidentifier() and not hasattr(EasyDict, name) for name in names):
         raise ConfigError(f"--set {setting!r} is not allowed; it must be key=value, as policy.learn.batch_size=128")
     try:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):
-        value = text.strip()
+        value = float(text) if text.strip() in ("inf", "-inf") else text.strip()
     for depth, name in enumerate(names[:-1], 1):
         cfg = cfg.setdefault(name, {})
         if not hasattr(cfg, "setdefault"):

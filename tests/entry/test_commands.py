@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import sys
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from easydict import EasyDict
 
 from ding.config import read_config
 from ding.entry import cli_commands, curves, run_folder, serial_pipeline, trained, training_command
@@ -85,9 +87,30 @@ def test_the_pipeline_follows_from_the_config(example, pipeline):
     assert training_command.pipeline_of(path) == pipeline
 
 
-@pytest.mark.parametrize("setting", ["policy", "policy..x=1", "exp_name.x=1"])
+@pytest.mark.parametrize("setting", ["policy", "policy..x=1", "exp_name.x=1", "__class__.x=1", "policy.get=1"])
 def test_a_setting_that_is_none_is_refused(setting):
     assert f"--set {setting!r} is not allowed" in ding("train", CONFIG, "--set", setting, status=1)
+
+
+def test_a_setting_may_be_infinite():
+    cfg = EasyDict(env=dict(stop_value=195))
+    training_command.change(cfg, "env.stop_value=inf")
+    training_command.change(cfg, "env.least=-inf")
+    assert cfg == {"env": {"stop_value": math.inf, "least": -math.inf}}
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("NoSuchEnv-v1", "Environment `NoSuchEnv` doesn't exist."),
+        ("CartPole-v9", "Environment version `v9` for environment `CartPole` doesn't exist."),
+        ("no such env", "Malformed environment ID: no such env."),
+    ],
+)
+def test_training_in_an_unknown_env_ends_with_one_line(env_id, message):
+    output = ding("train", CONFIG, "--set", f"env.env_id={env_id}", status=1)
+    assert output.startswith(f"Error: {message}") and len(output.splitlines()) == 1
+    assert os.listdir() == []
 
 
 def test_a_misspelt_key_is_one_line_and_with_traceback_an_exception():
