@@ -75,7 +75,9 @@ def pipeline_of(path: str) -> str:
 
 
 def change(cfg: Any, setting: str) -> None:
-    """Set one value in place, as in `policy.learn.batch_size=128`; the value is a Python literal, `inf` or `-inf`, else a string.
+    """Set one value in place, as in `policy.learn.batch_size=128`.
+
+    The value is a Python literal, `inf` or `-inf`, else a string.
 
     Raises:
         ConfigError: the setting is malformed, or a part of its path is not a section.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     import ssl
@@ -22,7 +22,7 @@ def server_context() -> ssl.SSLContext | None:
     """Return the TLS context of servers, with the certificate of this machine; None if TLS is not configured.
 
     Raises:
-        ValueError: only one of the two variables is set.
+        ValueError: only one of the two variables is set, or the key is encrypted.
         OSError: a file cannot be read, or is not a certificate and its key.
     """
     if not is_tls_configured():
@@ -34,7 +34,13 @@ def server_context() -> ssl.SSLContext | None:
         missing = KEY_VARIABLE if cert else CERT_VARIABLE
         raise ValueError(f"{missing} is not set; set both {CERT_VARIABLE} and {KEY_VARIABLE} to PEM files, or neither")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
+    _require_readable(CERT_VARIABLE, cert)
+    _require_readable(KEY_VARIABLE, key)
+    try:
+        context.load_cert_chain(cert, key, _refuse_password)
+    except ssl.SSLError as e:
+        reason = f"{CERT_VARIABLE} = {cert!r} and {KEY_VARIABLE} = {key!r} are not a certificate and its key in PEM"
+        raise ssl.SSLError(e.errno, f"{reason}: {e.strerror}") from e
     return context
 
 
@@ -48,4 +54,25 @@ def client_context() -> ssl.SSLContext:
     """
     import ssl
 
-    return ssl.create_default_context(cafile=os.environ.get(CA_VARIABLE) or None)
+    authorities = os.environ.get(CA_VARIABLE)
+    if not authorities:
+        return ssl.create_default_context()
+    _require_readable(CA_VARIABLE, authorities)
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except ssl.SSLError as e:
+        reason = f"{CA_VARIABLE} = {authorities!r} holds no certificate in PEM"
+        raise ssl.SSLError(e.errno, f"{reason}: {e.strerror}") from e
+
+
+def _require_readable(variable: str, path: str) -> None:
+    # The module ssl does not say which file it cannot read.
+    try:
+        open(path, "rb").close()
+    except OSError as e:
+        raise type(e)(e.errno, f"{variable} = {path!r} cannot be read: {e.strerror}") from e
+
+
+def _refuse_password() -> NoReturn:
+    # Without a callback OpenSSL asks for the password on the terminal, and the server never starts.
+    raise ValueError(f"the key that {KEY_VARIABLE} names is encrypted; give one without a password")

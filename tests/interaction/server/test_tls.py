@@ -1,7 +1,9 @@
 """Masters and slaves that serve TLS with a certificate of the run's own authority."""
 
+import os
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from functools import partial
@@ -89,6 +91,42 @@ def test_half_of_a_certificate_and_its_key_is_an_error_at_start(monkeypatch, tmp
             patch.setenv("DING_TLS_CERT", str(path))
             patch.setenv("DING_TLS_KEY", str(path))
             Adder().start()
+
+
+@pytest.mark.parametrize("variable", ["DING_TLS_CERT", "DING_TLS_KEY"])
+def test_an_unusable_file_of_a_server_is_named_with_its_variable(certify, monkeypatch, tmp_path, variable):
+    certify()
+    for path, error, reason in (
+        (tmp_path / "none.pem", FileNotFoundError, "cannot be read: No such file"),
+        (tmp_path, IsADirectoryError, "cannot be read: Is a directory"),
+        (__file__, ssl.SSLError, ".*not a certificate and its key in PEM"),
+    ):
+        monkeypatch.setenv(variable, str(path))
+        with pytest.raises(error, match=f"{variable} = '{path}' .*{reason}"):
+            server_context()
+
+
+def test_an_encrypted_key_is_refused_instead_of_asking_for_its_password(certify, monkeypatch, tmp_path):
+    certify()
+    encrypted = str(tmp_path / "encrypted.key")
+    command = ["openssl", "ec", "-in", os.environ["DING_TLS_KEY"], "-aes256", "-passout", "pass:secret", "-out"]
+    subprocess.run([*command, encrypted], check=True, capture_output=True, timeout=DEADLINE_S)
+    monkeypatch.setenv("DING_TLS_KEY", encrypted)
+    with pytest.raises(ValueError, match="the key that DING_TLS_KEY names is encrypted"):
+        server_context()
+
+
+def test_an_unusable_file_of_authorities_is_named_by_the_client(certify, monkeypatch, tmp_path):
+    certify()
+    with Adder() as slave, Watcher() as master:
+        connection = master.new_connection("conn", "127.0.0.1", slave.port, https=True)
+        for path, reason in (
+            (tmp_path / "none.pem", "cannot be read: No such file"),
+            (__file__, "holds no certificate"),
+        ):
+            monkeypatch.setenv("DING_TLS_CA", str(path))
+            with pytest.raises(requests.ConnectionError, match=f"DING_TLS_CA = '{path}' {reason}"):
+                connection.connect()
 
 
 def test_without_a_certificate_servers_speak_plain_http():
