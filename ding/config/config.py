@@ -337,8 +337,10 @@ def _save(cfg: EasyDict, create: EasyDict | None, save_path: str, renew_dir: boo
     with StartFolder(cfg.exp_name) as folder:
         cfg.exp_name = folder.taken = claim_experiment(cfg.exp_name, renew_dir)
         if get_rank() == 0:
-            save_project_state(cfg.exp_name)
             path = os.path.join(cfg.exp_name, save_path)
+            has_state = os.path.exists(os.path.join(cfg.exp_name, "git_log.txt"))
+            if save_path == "total_config.py" or not has_state:  # an evaluation keeps the git state of the training
+                save_project_state(cfg.exp_name)
             save_config_py(cfg, path)
             save_config_formatted(cfg, formatted_path(path), create)
 

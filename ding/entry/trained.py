@@ -109,7 +109,16 @@ def evaluate_run(
     folder = RunFolder(exp)
     path = folder.checkpoint(checkpoint)
     seed = (folder.seed or 0) if seed is None else seed
-    return evaluate(folder.configs(), seed, load_path=path, n_episode=n_episode)
+    with ExitStack() as stack:
+        return evaluate(_configs(stack, folder), seed, load_path=path, n_episode=n_episode)
+
+
+def _configs(stack: ExitStack, folder: RunFolder) -> tuple[Any, Any]:
+    """Returns the configs of the run; the logs of an evaluation are not kept if the folder is read-only."""
+    main, create = folder.configs()
+    if not os.access(main.exp_name, os.W_OK | os.X_OK):
+        main.exp_name = stack.enter_context(tempfile.TemporaryDirectory())
+    return main, create
 
 
 def record(
@@ -134,11 +143,12 @@ def record(
         raise ValueError(f"{target!r} has the suffix {suffix!r}; it must be .mp4 or .gif")
     folder = RunFolder(exp)
     seed = (folder.seed or 0) if seed is None else seed
-    main, create = folder.configs()
-    main.env.evaluator_env_num = 1  # one env, so that the videos are in order
-    main.env.n_evaluator_episode = n_episode
     path = folder.checkpoint(checkpoint)
-    with tempfile.TemporaryDirectory() as videos:
+    with ExitStack() as stack:
+        main, create = _configs(stack, folder)
+        main.env.evaluator_env_num = 1  # one env, so that the videos are in order
+        main.env.n_evaluator_episode = n_episode
+        videos = stack.enter_context(tempfile.TemporaryDirectory())
         result = evaluate((main, create), seed, load_path=path, replay_path=videos)
         recorded = sorted(glob.glob(os.path.join(videos, "*.mp4")), key=os.path.getmtime)[:n_episode]
         files = [target if n_episode == 1 else f"{stem}_{i}{suffix}" for i in range(len(recorded))]

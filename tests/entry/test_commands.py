@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import os
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -150,6 +151,24 @@ def test_a_total_config_trains_again(exp):
 def test_an_evaluation_plays_the_episodes_that_the_training_played(exp):
     last = RunFolder(exp).evaluations()[-1]
     assert evaluate_run(exp, checkpoint=last["train_iter"] and str(last["train_iter"])).returns == last["returns"]
+
+
+def test_the_policy_of_a_read_only_folder_is_evaluated_without_writing_there(exp, tmp_path, monkeypatch):
+    access, before = os.access, sorted(exp.rglob("*"))
+    monkeypatch.setattr(os, "access", lambda path, mode: os.fspath(path) != os.fspath(exp) and access(path, mode))
+    assert len(evaluate_run(exp, 2).returns) == 2
+    assert sorted(exp.rglob("*")) == before
+
+
+def test_an_evaluation_keeps_the_git_state_of_the_training(exp, tmp_path, monkeypatch):
+    shutil.copytree(exp, "run")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "run" / "git_log.txt").write_text("the state of the training")
+    (tmp_path / "run" / "git_diff.txt").write_text("its changes")
+    monkeypatch.setattr("ding.config.experiment._git", lambda *args: b"a later state")
+    evaluate_run("run", 1)
+    assert (tmp_path / "run" / "git_log.txt").read_text() == "the state of the training"
+    assert (tmp_path / "run" / "git_diff.txt").read_text() == "its changes"
 
 
 def test_eval_prints_a_table_of_the_episodes(exp):
