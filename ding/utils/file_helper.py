@@ -47,7 +47,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
             yield file
         os.replace(temporary, os.path.join(folder, name))
     except BaseException as e:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # on a read-only disk it fails, too, and would hide the first error
             os.remove(temporary)
         full = _disk_full_error(e)
         if full is None:

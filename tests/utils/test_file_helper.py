@@ -147,6 +147,15 @@ def test_atomic_write_cleans_up_after_an_interrupt(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_temporary_file_that_cannot_be_removed_does_not_hide_the_error(tmp_path, monkeypatch):
+    def refuse(path):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "remove", refuse)
+    with pytest.raises(ValueError, match="the first error"), atomic_write(tmp_path / "file"):
+        raise ValueError("the first error")
+
+
 def test_atomic_write_works_relative_to_the_folder_at_its_start(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").mkdir()
