@@ -24,6 +24,7 @@ from ding.envs.env_manager.base_env_manager import call_with_timeout, is_done, n
 from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array, unpack_array
 from ding.envs.env_manager.env_seeds import EnvSeed
 from ding.envs.env_manager.env_state import EpisodeLog, Restored, restore_env, save_env
+from ding.envs.env_manager.messages import receive_message, send_message
 from ding.envs.env_manager.normalization import ENV_CALLS
 from ding.utils.child_helper import KILL, die_with, forget_secrets, reset_inherited, set_death_signal
 from ding.utils.object_state import global_generators_state, load_global_generators_state
@@ -382,7 +383,7 @@ class EnvServer:
             set_death_signal(0)
 
     def _serve_one(self) -> None:
-        data = self._source.recv_bytes()
+        data = receive_message(self._source)
         with self._at_work():
             self._work_on(data)
 
@@ -390,7 +391,7 @@ class EnvServer:
         try:
             method, args = pickle.loads(data)
         except Exception as e:  # its class cannot be imported here
-            self._sink.send_bytes(encode((False, Failure.of(e, "reading a request"), False)))
+            send_message(self._sink, encode((False, Failure.of(e, "reading a request"), False)))
             return
         self._answer(method, *args)
         if self._host.reset_follows:
@@ -405,7 +406,7 @@ class EnvServer:
         except BaseException as e:
             host.reset_follows = False
             data = encode((False, Failure.of(e, host.failed), False))
-        self._sink.send_bytes(data)
+        send_message(self._sink, data)
 
 
 def use_one_thread() -> None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, EnvProcessError, Failure, encode, run_child
+from ding.envs.env_manager.messages import Incoming, Outgoing
 from ding.utils.child_helper import ProcessEnd, from_lasting_thread, without_secrets
 
 _logger = logging.getLogger("ding")
@@ -82,18 +83,51 @@ class Reply(NamedTuple):
     reset_follows: bool = False
 
 
+class _Work:
+    """A request under way: what is left to send, and what has come of its reply.
+
+    Attributes:
+        deadline: when its time is over (monotonic), None for never.
+        outgoing: the request until it has been sent.
+        reply: the reply once it has come, or could not.
+        noted: see `EnvProcess.note`.
+    """
+
+    __slots__ = ("deadline", "incoming", "limit", "method", "noted", "outgoing", "reply", "request", "reset_limit")
+
+    def __init__(
+        self,
+        request: Request,
+        method: str,
+        limit: Limit | None,
+        reset_limit: Limit | None = None,
+        outgoing: Outgoing | None = None,
+    ) -> None:
+        self.request, self.method, self.reset_limit, self.outgoing = request, method, reset_limit, outgoing
+        self.set_limit(limit)
+        self.incoming = Incoming()
+        self.reply: Reply | None = None
+        self.noted: int | None = None
+
+    def set_limit(self, limit: Limit | None) -> None:
+        self.limit = limit
+        self.deadline = None if limit is None else time.monotonic() + limit.seconds
+
+
 class EnvProcess:
     """Starts the process of an env, which works on one request at a time, first on `Request.MAKE`.
 
     Each request has one reply. That is an error when the process ends, or when the time is over: then it is killed.
     `wait_for_replies` waits; only the start, the end and a large request to a process that does not read take time.
 
+    An exception in a signal handler may come at any point of this. It loses neither a request, whose rest is sent
+    before replies are waited for, nor a reply: `wait_for_replies` returns it again until `finish` is called.
+
     Args:
         limit: for the making of the env.
         others: processes whose connections a forked process must not hold open.
 
     Attributes:
-        request: the request the process works on, None for none.
         is_dead: whether the process is known to have ended.
         pid: its process id.
 
@@ -130,8 +164,13 @@ class EnvProcess:
             their_sink.close()
         self.pid: int = self._process.pid
         self._end = ProcessEnd(self._process)
-        self.request: Request | None = None
-        self._begin(Request.MAKE, "make", limit)
+        self._work: _Work | None = _Work(Request.MAKE, "make", limit)
+
+    @property
+    def request(self) -> Request | None:
+        """The request that the process works on, or whose reply is not finished; None for none."""
+        work = self._work
+        return None if work is None else work.request
 
     @property
     def is_inherited(self) -> bool:
@@ -151,32 +190,51 @@ class EnvProcess:
             EnvBusyError: the process works on another request.
             Exception: an argument cannot be pickled; nothing was sent.
         """
-        if self.request is not None:
-            raise EnvBusyError(f"env {self.env_id} cannot {method}: it has yet to answer to {self._method}")
-        data = encode((method, args))
-        self._begin(request, method, limit, reset_limit)
-        if self.is_dead:
+        if self._work is not None:
+            raise EnvBusyError(f"env {self.env_id} cannot {method}: it has yet to answer to {self._work.method}")
+        outgoing = Outgoing(encode((method, args)))
+        self._work = _Work(request, method, limit, reset_limit, outgoing)  # from here on it will be sent
+        self._send_rest()
+
+    def _send_rest(self) -> None:
+        """Send what is left of the request."""
+        work = self._work
+        if self.is_dead or work is None or work.outgoing is None:
             return
         killer = None
-        if limit is not None and len(data) > _PIPE_BYTES:
-            killer = threading.Timer(limit.seconds, self._process.kill)
         try:
-            if killer is not None:
+            if work.deadline is not None and work.outgoing.size > _PIPE_BYTES:
+                killer = threading.Timer(max(0.0, work.deadline - time.monotonic()), self._process.kill)
                 killer.start()
-            self._sink.send_bytes(data)
+            work.outgoing.send(self._sink)
         except OSError as e:  # the process has ended, which its reply will say
-            _logger.debug("the request %s cannot be sent to env %s: %r", method, self.env_id, e)
-        except BaseException:
-            self.end(at_once=True)  # a part of the request was sent
-            raise
+            _logger.debug("the request %s cannot be sent to env %s: %r", work.method, self.env_id, e)
         finally:
             if killer is not None:
                 killer.cancel()
+        work.outgoing = None
 
     def set_limit(self, limit: Limit) -> None:
         """Set a limit, counted from this call, for the request under way, if that has none."""
-        if self.request is not None and self._limit is None:
-            self._begin(self.request, self._method, limit, self._reset_limit)
+        if self._work is not None and self._work.limit is None:
+            self._work.set_limit(limit)
+
+    def note(self, number: int) -> int:
+        """The number that this was first called with since the request was sent.
+
+        For whoever handles a reply: if that is interrupted and done again, it counts the same as the first time.
+        """
+        work = self._work
+        assert work is not None, "only a reply is handled"
+        if work.noted is None:
+            work.noted = number
+        return work.noted
+
+    def finish(self) -> None:
+        """Note that the reply has been handled; then the process works on a reset, if that follows, or on nothing."""
+        work = self._work
+        assert work is not None and work.reply is not None, "only a reply is handled"
+        self._work = _Work(Request.RESET, "reset", work.reset_limit) if work.reply.reset_follows else None
 
     def __reduce__(self) -> Any:
         # A copy would close the connections of this one with its own.
@@ -193,41 +251,39 @@ class EnvProcess:
                 return
         self._kill("its process was killed after a request that failed or took too long")
 
-    def _begin(self, request: Request, method: str, limit: Limit | None, reset_limit: Limit | None = None) -> None:
-        self.request = request
-        self._method = method
-        self._limit = limit
-        self._reset_limit = reset_limit
-        self._deadline = None if limit is None else time.monotonic() + limit.seconds
-
     def _is_overdue(self) -> bool:
-        return self._deadline is not None and self._deadline <= time.monotonic()
+        deadline = None if self._work is None else self._work.deadline
+        return deadline is not None and deadline <= time.monotonic()
+
+    def _has_reply(self) -> bool:
+        """Whether at least a part of the reply was read before."""
+        work = self._work
+        return work is not None and (work.reply is not None or work.incoming.has_begun)
 
     def _receive(self) -> Reply:
         """The reply, of which at least the beginning has come, or the end of the process."""
-        try:
-            data = self._source.recv_bytes()
-        except (EOFError, OSError):
-            return self._handle_exit()
-        except BaseException:
-            self.end(at_once=True)  # a part of the reply was read
-            raise
-        request, method = self.request, self._method
-        assert request is not None, "a process answers only requests"
-        self.request = None
+        work = self._work
+        assert work is not None, "a process answers only requests"
+        if work.reply is None:
+            try:
+                data = work.incoming.receive(self._source)
+            except (EOFError, OSError):
+                return self._handle_exit()
+            work.reply = self._read(work, data)
+        return work.reply
+
+    def _read(self, work: _Work, data: bytes) -> Reply:
         try:
             is_good, value, reset_follows = pickle.loads(data)
         except Exception as e:
-            text = f"the answer of env {self.env_id} to {method} cannot be read: {e!r}"
-            error = EnvProcessError(text, self.env_id, method)
+            text = f"the answer of env {self.env_id} to {work.method} cannot be read: {e!r}"
+            error = EnvProcessError(text, self.env_id, work.method)
             error.__cause__ = e
-            return Reply(self.env_id, request, error=error, failed=method)
-        if reset_follows:
-            self._begin(Request.RESET, "reset", self._reset_limit)
+            return Reply(self.env_id, work.request, error=error, failed=work.method)
         if is_good:
-            return Reply(self.env_id, request, value, reset_follows=reset_follows)
+            return Reply(self.env_id, work.request, value, reset_follows=reset_follows)
         failure: Failure = value
-        return Reply(self.env_id, request, error=failure.to_exception(self.env_id), failed=failure.method)
+        return Reply(self.env_id, work.request, error=failure.to_exception(self.env_id), failed=failure.method)
 
     def _handle_exit(self) -> Reply:
         """The error reply of a process that has ended, or has closed its connection: then it is ended here."""
@@ -240,17 +296,20 @@ class EnvProcess:
         return self._reply_of_death()
 
     def _reply_of_death(self) -> Reply:
-        request, self.request = self.request, None
-        assert request is not None
-        error = EnvDiedError(f"env {self.env_id} died in {self._method}: {self._death}", self.env_id, self._method)
-        return Reply(self.env_id, request, error=error, failed=self._method)
+        work = self._work
+        assert work is not None
+        if work.reply is None:
+            error = EnvDiedError(f"env {self.env_id} died in {work.method}: {self._death}", self.env_id, work.method)
+            work.reply = Reply(self.env_id, work.request, error=error, failed=work.method)
+        return work.reply
 
     def _expire(self) -> Reply:
-        request, self.request = self.request, None
-        assert request is not None and self._limit is not None
+        work = self._work
+        assert work is not None and work.limit is not None
         self.end(at_once=True)
-        text = f"env {self.env_id}: {self._method} did not end within {self._limit.words}; its process was killed"
-        return Reply(self.env_id, request, error=TimeoutError(text), failed=self._method)
+        text = f"env {self.env_id}: {work.method} did not end within {work.limit.words}; its process was killed"
+        work.reply = Reply(self.env_id, work.request, error=TimeoutError(text), failed=work.method)
+        return work.reply
 
     def _exitcode(self) -> int | None:
         """The exit code, negative for a signal, of the ended process; None if the system does not report it."""
@@ -274,32 +333,42 @@ class EnvProcess:
             self._process.close()
 
 
-def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -> Iterator[Reply]:
+def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -> Iterator[tuple[EnvProcess, Reply]]:
     """The replies that have come; wait for the first up to `timeout_s` seconds.
 
-    There may be none, so a caller that needs one calls again; with None this function decides how long to wait.
+    There may be none, so a caller that needs one calls again; with None this function decides how long to wait. The
+    caller handles a reply and then calls `finish` of its process.
     """
-    busy = [process for process in processes if process.request is not None]
-    by_source: dict[Any, EnvProcess] = {process._source: process for process in busy if not process.is_dead}
+    busy = [process for process in processes if process._work is not None]
+    for process in busy:
+        process._send_rest()
+    living = [process for process in busy if not process.is_dead]
     wait_s = _TICK_S if timeout_s is None else min(timeout_s, _TICK_S)
-    deadlines = [process._deadline for process in busy if process._deadline is not None]
+    deadlines = [work.deadline for process in busy if (work := process._work) and work.deadline is not None]
     if deadlines:
         wait_s = min(wait_s, min(deadlines) - time.monotonic())
-    if len(by_source) < len(busy):
+    # After an interrupt there may be replies that were read, and not handled.
+    if len(living) < len(busy) or any(process._has_reply() for process in living):
         wait_s = 0
-    ready: list[Any] = connection.wait(list(by_source), max(0.0, wait_s))
+    sources: list[Any] = [process._source for process in living]
+    came = connection.wait(sources, max(0.0, wait_s))
     # One by one: an interrupt leaves the unread replies in their pipes.
-    for source in ready:
-        yield by_source[source]._receive()
+    ready = [process for process in living if process._source in came or process._has_reply()]
+    for process in ready:
+        yield process, process._receive()
     for process in busy:
         if process.is_dead and process.request is not None:
-            yield process._reply_of_death()
-        elif process._is_overdue() and process._source not in ready:
-            yield process._expire()
+            yield process, process._reply_of_death()
+        elif process not in ready and process._is_overdue():
+            yield process, process._expire()
     if not ready and wait_s >= _TICK_S:
-        # The connection of a process that has ended may be held open by processes that it has started.
-        for process in wait_for_end([process for process in busy if not process.is_dead], 0):
-            yield process._receive() if process._source.poll() else process._handle_exit()
+        yield from _replies_of_ended(living)
+
+
+def _replies_of_ended(processes: Iterable[EnvProcess]) -> Iterator[tuple[EnvProcess, Reply]]:
+    """The replies of those processes that have ended, while processes that they started hold their connections open."""
+    for process in wait_for_end(processes, 0):
+        yield process, process._receive() if process._source.poll() else process._handle_exit()
 
 
 def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
@@ -316,7 +385,8 @@ def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
         left = deadline - time.monotonic()
         if left <= 0 or all(process.request is None for process in running):
             break
-        for reply in wait_for_replies(running, left):
+        for process, reply in wait_for_replies(running, left):
+            process.finish()
             if isinstance(reply.error, EnvDiedError):
                 _logger.warning("%s", reply.error)
             elif reply.error is not None and reply.request is Request.CLOSE:

@@ -84,17 +84,28 @@ class EnvSeeds:
             self._seed_now(env_id).apply(env)
             self._pending.discard(env_id)
 
-    def take(self, env_id: int) -> EnvSeed | None:
-        """The seed that the caller must apply to env `env_id`; None if the env is seeded."""
-        if env_id not in self._pending:
-            return None
+    def pending(self, env_id: int) -> EnvSeed | None:
+        """The seed that the caller must apply to env `env_id` before `mark_seeded`; None if the env is seeded."""
+        return self._seed_now(env_id) if env_id in self._pending else None
+
+    def mark_seeded(self, env_id: int) -> None:
+        """Note that the env has the seed of `pending`."""
         self._pending.discard(env_id)
-        return self._seed_now(env_id)
+
+    def take(self, env_id: int) -> EnvSeed | None:
+        """As `pending`, and mark the env as seeded."""
+        seed = self.pending(env_id)
+        self.mark_seeded(env_id)
+        return seed
 
     def count_episode(self, env_id: int) -> None:
         """Note that an episode of the env has begun."""
+        self.set_episode(env_id, self._episodes.get(env_id, 0) + 1)
+
+    def set_episode(self, env_id: int, number: int) -> None:
+        """Set the number of the next episode of an env that has a seed."""
         if env_id in self._episodes:
-            self._episodes[env_id] += 1
+            self._episodes[env_id] = number
 
     def current(self, env_id: int) -> EnvSeed | None:
         """The seed in force of env `env_id`, with the number of its next episode; None if it was given none."""

@@ -226,11 +226,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
                 self._send_step(env_id, action)
             self._await_steps()
             self._check_open()  # another thread may have closed the manager
+            arrived, self._arrived = self._arrived, {}
+            return arrived
         except BaseException:
             self._ignore_steps(actions)
             raise
-        arrived, self._arrived = self._arrived, {}
-        return arrived
 
     @staticmethod
     def wait(rest_conn: Iterable[Any], wait_num: int, timeout: float | None = None) -> tuple[list[Any], list[Any]]:
@@ -332,29 +332,33 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             timeout_s = left if timeout_s is None else min(timeout_s, left)
         with self._lock:
             self._check_open()
-            for reply in wait_for_replies(self._processes.values(), timeout_s):
-                self._take_in(reply)
-            self._retry_resets()
+            for process, reply in wait_for_replies(self._processes.values(), timeout_s):
+                self._take_in(process, reply)
+            if self._attempts:
+                self._send_due_resets()
 
-    def _take_in(self, reply: Reply) -> None:
+    def _take_in(self, process: EnvProcess, reply: Reply) -> None:
+        """Update the state of an env from its reply.
+
+        A signal handler may raise at any point of this. Then the env stays busy, and the same reply comes again: it is
+        `finish` that ends this, in one assignment, and all before it has the same effect if it is done twice.
+        """
         env_id, request, error = reply.env_id, reply.request, reply.error
         if request is Request.STEP:
             if error is None:
-                self._end_step(reply)
+                self._end_step(process, reply)
             else:
                 self._fail_step(env_id, error)
         elif request is Request.RESET:
             if error is None:
-                self._end_reset(env_id, reply.value)
+                self._end_reset(process, reply.value)
             else:
-                self._fail_reset(env_id, error, reply.failed)
+                self._fail_reset(env_id, error, reply.failed, process.note(self._attempts.get(env_id, 1)))
         elif request is Request.CALL:
             self._answers[env_id] = reply
-        elif request is Request.MAKE:
-            if error is not None:
-                self._fail_make(env_id, error)
-            elif env_id in self._attempts:
-                self._send_reset(env_id)
+        elif request is Request.MAKE and error is not None:
+            self._fail_make(process, error)
+        process.finish()
 
     def _fail(self, env_id: int, error: Exception) -> None:
         """Close the manager, and raise the error of an env."""
@@ -366,18 +370,21 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     def _send_step(self, env_id: int, action: Any) -> None:
         is_last = self._env_episode_count[env_id] + 1 >= self._episode_num
+        seed = self._seeds.pending(env_id)
         self._processes[env_id].send(
             Request.STEP,
             "step",
             pack_array(action),
             self._auto_reset and not is_last,
-            self._seeds.take(env_id),
+            seed,
             limit=self._step_limit,
             reset_limit=self._reset_limit,
         )
         self._awaited.add(env_id)
+        if seed is not None:
+            self._seeds.mark_seeded(env_id)
 
-    def _end_step(self, reply: Reply) -> None:
+    def _end_step(self, process: EnvProcess, reply: Reply) -> None:
         env_id = reply.env_id
         message, fields = reply.value
         obs = self._read_obs(env_id, message)
@@ -391,7 +398,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         elif not is_done(timestep.done):
             self._ready_obs[env_id] = obs
         else:
-            self._env_episode_count[env_id] += 1
+            self._env_episode_count[env_id] = process.note(self._env_episode_count[env_id] + 1)
             if self._env_episode_count[env_id] >= self._episode_num:
                 self._env_states[env_id] = EnvState.DONE
             elif not reply.reset_follows:
@@ -406,17 +413,18 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     def _deliver(self, env_id: int, timestep: Any) -> None:
         if env_id in self._awaited:
-            self._awaited.discard(env_id)
             self._arrived[env_id] = timestep
+            self._awaited.discard(env_id)
 
     def _ignore_steps(self, env_ids: Iterable[int]) -> None:
         """Return no timesteps of these envs; the states of the envs still follow from them."""
         with self._lock:
             for env_id in env_ids:
                 self._arrived.pop(env_id, None)
-                if env_id in self._awaited:
-                    self._awaited.discard(env_id)
-                    self._processes[env_id].set_limit(self._connect_limit)
+                self._awaited.discard(env_id)
+                process = self._processes.get(env_id)
+                if process is not None:
+                    process.set_limit(self._connect_limit)
 
     def _fail_step(self, env_id: int, error: Exception) -> None:
         if env_id not in self._discarded:
@@ -443,8 +451,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             self._discarded = set()
         for env_id in env_ids:
             self._reset_counts[env_id] += 1
+            self._attempts[env_id] = 1  # from here on it will be reset
             self._env_states[env_id] = EnvState.RESET
-            self._attempts[env_id] = 1
             if not self._is_being_made(env_id):
                 self._send_reset(env_id)
         self._wait_while(lambda: any(env_id in self._attempts for env_id in env_ids))
@@ -453,48 +461,68 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return self._processes[env_id].request is Request.MAKE
 
     def _send_reset(self, env_id: int) -> None:
-        param, seed = self._reset_param[env_id], self._seeds.take(env_id)
+        param, seed = self._reset_param[env_id], self._seeds.pending(env_id)
         self._processes[env_id].send(Request.RESET, "reset", param, seed, limit=self._reset_limit)
+        self._seeds.mark_seeded(env_id)
 
-    def _end_reset(self, env_id: int, message: ObsMessage) -> None:
-        del self._attempts[env_id]
-        self._seeds.count_episode(env_id)
+    def _end_reset(self, process: EnvProcess, message: ObsMessage) -> None:
+        env_id = process.env_id
+        _, episode = self._seeds.in_force(env_id)
+        self._seeds.set_episode(env_id, process.note(episode + 1))
         self._ready_obs[env_id] = self._read_obs(env_id, message)
         self._env_states[env_id] = EnvState.RUN
-        if env_id in self._held:
-            self._deliver(env_id, self._held.pop(env_id))
+        self._deliver_held(env_id)
+        self._retry_at.pop(env_id, None)
+        self._attempts.pop(env_id, None)
 
-    def _fail_reset(self, env_id: int, error: Exception, failed: str) -> None:
-        attempts = self._attempts[env_id]
+    def _deliver_held(self, env_id: int) -> None:
+        if env_id in self._held:
+            self._deliver(env_id, self._held[env_id])
+            self._held.pop(env_id)
+
+    def _fail_reset(self, env_id: int, error: Exception, failed: str, attempts: int) -> None:
+        """Retry a reset later, or give up after `attempts` of them."""
         if failed == "seed" or attempts >= self._max_retry:
-            del self._attempts[env_id]
             self._env_states[env_id] = EnvState.ERROR
             self._failure = error if failed == "seed" else exhausted(env_id, "reset", attempts, error)
-            if env_id in self._held:
-                self._deliver(env_id, self._held.pop(env_id))
+            self._deliver_held(env_id)
+            self._retry_at.pop(env_id, None)
+            self._attempts.pop(env_id, None)
             return
         _logger.warning("attempt %s of %s to reset env %s failed: %s", attempts, self._max_retry, env_id, error)
         self._attempts[env_id] = attempts + 1
         self._retry_at[env_id] = time.monotonic() + self._retry_waiting_time
 
-    def _fail_make(self, env_id: int, error: Exception) -> None:
-        self._processes[env_id].end(at_once=True)
-        if self._attempts.get(env_id, 1) == 1:
+    def _fail_make(self, process: EnvProcess, error: Exception) -> None:
+        env_id = process.env_id
+        attempts = process.note(self._attempts.get(env_id, 1))
+        process.end(at_once=True)
+        if attempts == 1:
             self._fail(env_id, error)
-        self._fail_reset(env_id, error, "make")
+        self._fail_reset(env_id, error, "make", attempts)
 
-    def _retry_resets(self) -> None:
+    def _send_due_resets(self) -> None:
+        """Request the resets that are due; of an env without `_retry_at`, as soon as its process is free."""
         now = time.monotonic()
-        for env_id in [env_id for env_id, due in self._retry_at.items() if due <= now]:
-            del self._retry_at[env_id]
-            if self._retry_type == "reset" and not self._processes[env_id].is_dead:
-                self._send_reset(env_id)
+        for env_id in list(self._attempts):
+            due, request = self._retry_at.get(env_id, now), self._processes[env_id].request
+            if due > now:
                 continue
-            try:
-                self._processes[env_id].end()
-                self._start_process(env_id)
-            except Exception as e:
-                self._fail_reset(env_id, e, "make")
+            if request is None or (env_id in self._retry_at and request is Request.CLOSE):
+                try:
+                    self._begin_attempt(env_id)
+                except Exception as e:
+                    self._fail_reset(env_id, e, "make", self._attempts[env_id])
+                    continue
+            self._retry_at.pop(env_id, None)
+
+    def _begin_attempt(self, env_id: int) -> None:
+        process = self._processes[env_id]
+        if env_id not in self._retry_at or (self._retry_type == "reset" and not process.is_dead):
+            self._send_reset(env_id)
+        else:
+            process.end()
+            self._start_process(env_id)
 
     # Processes, and calls to single envs
 
@@ -524,9 +552,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             trust_pickle=self._trust_pickle,
         )
         self._starts[env_id] += 1
+        self._seeds.renew(env_id)
         context = multiprocessing.get_context(self._context)
         self._processes[env_id] = EnvProcess(plan, context, self._connect_limit, self._processes.values())
-        self._seeds.renew(env_id)
 
     def _close_envs(self) -> list[Exception]:
         with self._lock:  # a waiting thread releases it soon, and then finds the manager closed
@@ -547,7 +575,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._answers = {}
         for env_id in env_ids:
             self._processes[env_id].send(Request.CALL, method, *args[env_id], limit=limit)
-        self._wait_while(lambda: len(self._answers) < len(env_ids))
+        self._wait_while(lambda: not self._answers.keys() >= args.keys())
         answers, self._answers = self._answers, {}
         for env_id in env_ids:
             error = answers[env_id].error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import signal
 import sys
 import threading
@@ -15,9 +16,18 @@ import pytest
 from ding.envs.env_manager import env_child
 from ding.envs.env_manager.base_env_manager import call_with_timeout
 from ding.envs.env_manager.data_formats import NOT_SHARED, SharedObs, pack_array
-from ding.envs.env_manager.env_child import ChildPlan, EnvHost, EnvServer, run_child, seed_globals, use_one_thread
+from ding.envs.env_manager.env_child import (
+    ChildPlan,
+    EnvHost,
+    EnvServer,
+    encode,
+    run_child,
+    seed_globals,
+    use_one_thread,
+)
 from ding.envs.env_manager.env_process import portable, words_of_numpy
 from ding.envs.env_manager.env_seeds import EnvSeeds
+from ding.envs.env_manager.messages import receive_message, send_message
 from tests.envs.env_manager.scripted_env import Make, Raise, ScriptedEnv, be_abnormal
 
 
@@ -51,11 +61,11 @@ class Talk:
             self.their_sink.close()
 
     def hear(self):
-        return list(self.source.recv())
+        return list(pickle.loads(receive_message(self.source)))
 
     def ask(self, method, *args):
         if method != "make":
-            self.sink.send((method, args))
+            send_message(self.sink, encode((method, args)))
         return self.hear()
 
     def end(self):
@@ -149,7 +159,7 @@ def test_failures_are_answers_and_the_env_goes_on(talk):
     is_good, (_, (_, done, info)), more = child.ask(*step(auto_reset=True))
     assert (is_good, done, info["abnormal"], more) == (True, True, True, False)  # no reset follows
     assert child.ask("nothing_of_the_kind")[1].class_name == "AttributeError"
-    child.sink.send_bytes(b"no pickle")
+    send_message(child.sink, b"no pickle")
     is_good, failure, _ = child.hear()
     assert (is_good, failure.method) == (False, "reading a request")
 

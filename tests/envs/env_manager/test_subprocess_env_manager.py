@@ -753,7 +753,8 @@ def test_a_large_request_to_a_busy_env_is_sent_without_spinning(ends):
         assert time.process_time() - start < 0.2
 
 
-def test_after_an_interrupt_the_envs_go_on_and_their_timesteps_are_gone():
+@pytest.mark.parametrize("make", [sync, asynchronous])
+def test_after_an_interrupt_the_envs_go_on_and_their_timesteps_are_gone(make, tmp_path):
     class Interrupt(BaseException):
         pass
 
@@ -761,22 +762,22 @@ def test_after_an_interrupt_the_envs_go_on_and_their_timesteps_are_gone():
         raise Interrupt
 
     def interrupt(env):
-        time.sleep(0.2)  # the other env is through with its step
         os.kill(os.getppid(), signal.SIGALRM)
-        time.sleep(0.4)
+        WaitFor(tmp_path / "go")(env)
 
     previous = signal.signal(signal.SIGALRM, ring)
     try:
-        for make in (sync, asynchronous):
-            with make({"length": 9}, {"length": 9, "deeds": {("step", 0): interrupt}}, wait_num=2) as manager:
-                manager.launch()
-                with pytest.raises(Interrupt):
-                    act(manager)
-                if make is asynchronous:
-                    assert lists(manager.ready_obs) == {0: [0, 0, 1]}
-                    assert manager.wait_another()
-                assert lists(manager.ready_obs) == {0: [0, 0, 1], 1: [1, 0, 1]}
-                assert {env_id: t.obs.tolist() for env_id, t in act(manager).items()} == {0: [0, 0, 2], 1: [1, 0, 2]}
+        with make({"length": 9}, {"length": 9, "deeds": {("step", 0): interrupt}}, wait_num=2) as manager:
+            manager.launch()
+            with pytest.raises(Interrupt):
+                act(manager)
+            if make is asynchronous:
+                assert lists(manager.ready_obs) == {0: [0, 0, 1]}
+            (tmp_path / "go").touch()
+            if make is asynchronous:
+                assert manager.wait_another()
+            assert lists(manager.ready_obs) == {0: [0, 0, 1], 1: [1, 0, 1]}
+            assert {env_id: t.obs.tolist() for env_id, t in act(manager).items()} == {0: [0, 0, 2], 1: [1, 0, 2]}
     finally:
         signal.signal(signal.SIGALRM, previous)
 
