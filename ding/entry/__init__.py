@@ -1,7 +1,8 @@
 """Training pipelines, imported on first use, so that the command `ding` starts fast."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ding.utils.import_helper import lazy_names
 
 if TYPE_CHECKING:
     from ding.entry.application_entry import (
@@ -61,9 +62,4 @@ _MODULES = {
     "serial_pipeline_sqil": "serial_entry_sqil",
 }
 
-
-def __getattr__(name: str) -> Any:
-    # Not `lazy_names`: importing anything of `ding.utils` imports torch.
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"ding.entry.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, {name: f"ding.entry.{module}" for name, module in _MODULES.items()})

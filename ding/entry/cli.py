@@ -140,6 +140,7 @@ _INPUT_MODULES = (
     "ding.entry.curves",
     "ding.entry.run_folder",
     "ding.entry.run_state",
+    "ding.entry.saved_states",
     "ding.entry.trained",
     "ding.envs.env.gymnasium_source",
     "ding.utils.state_folder",

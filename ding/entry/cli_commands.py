@@ -181,7 +181,7 @@ def state(exp: str) -> None:
     """
     from tabulate import tabulate
 
-    from ding.entry.run_state import show_states
+    from ding.entry.saved_states import show_states
 
     rows, notes = show_states(exp)
     headers = ("state", "saved", "why", "iteration", "env steps", "return", "size", "exact")

@@ -1,61 +1,77 @@
-"""The content of the registries, for `ding -q` and `ding list`."""
+"""The content of the registries, for `ding -q` and `ding list`.
+
+It is read from the sources: importing all that registers something takes seconds, most of them for torch.
+"""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import os
-import pkgutil
-from collections.abc import Sequence
+import ast
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
-# Packages whose modules register classes.
-_PACKAGES = ("ding.model", "ding.envs", "ding.data", "ding.league", "ding.policy", "ding.worker")
+import ding
+
+_ROOT = Path(ding.__file__).parent
+# What examples register is known only to runs of their configs.
+_EXAMPLES = _ROOT / "example"
 
 
 def show_registries(names: Sequence[str]) -> None:
     """Print the aliases in the registries called `names` with file and line; of all registries if `names` is empty.
 
-    Call it before the rest of the package is imported: it sets `DIENGINEREGTRACE=ON`, which traces later registrations.
-
     Raises:
         UsageError: a registry is unknown.
-        AssertionError: the registries were already imported without tracing.
     """
-    os.environ.setdefault("DIENGINEREGTRACE", "ON")
     from tabulate import tabulate
 
-    from ding.utils.registry_factory import registries
+    from ding.utils import registry_factory
 
+    registries = registry_factory.registries
     unknown = [name for name in names if name not in registries]
     if unknown:
         raise click.UsageError(
             f"[ERROR]: not support registry name {', '.join(unknown)}; there are: {', '.join(registries)}"
         )
-    for package in _PACKAGES:
-        _import_registrations(package)
+    variables = {id(value): variable for variable, value in vars(registry_factory).items()}
+    found = registrations(_ROOT, _EXAMPLES)
     for name in names or registries:
-        places = registries[name].query_details()
+        places = found.get(variables[id(registries[name])], {})
         rows = [(alias, f"{file}#{line}") for alias, (file, line) in sorted(places.items())]
         click.echo(f"Available {name}: {len(rows)}")
         click.echo(tabulate(rows, headers=("alias", "file#line"), tablefmt="simple"))
 
 
-def _import_registrations(package: str) -> None:
-    """Import the modules of a package that register classes."""
-    found = importlib.import_module(package)
-    for module in pkgutil.walk_packages(found.__path__, f"{package}."):
-        if not _registers(module.name):
+def registrations(root: Path, *left_out: Path) -> dict[str, dict[str, tuple[str, int]]]:
+    """Returns what the decorators `@SOME_REGISTRY.register("alias")` in the files under `root` register.
+
+    Args:
+        left_out: folders that do not count.
+
+    Returns:
+        `{"SOME_REGISTRY": {alias: (file, line of the decorator)}}`
+    """
+    found: dict[str, dict[str, tuple[str, int]]] = {}
+    for path in sorted(root.rglob("*.py")):
+        if any(folder in path.parents for folder in left_out):
             continue
-        try:
-            importlib.import_module(module.name)
-        except ImportError as e:  # it needs a package that is not installed
-            click.echo(f"{module.name} is left out: {e}", err=True)
+        source = path.read_text(encoding="utf-8")
+        if "_REGISTRY.register(" in source:  # parsing takes most of the time
+            for registry, alias, line in _decorators(ast.parse(source)):
+                found.setdefault(registry, {})[alias] = str(path), line
+    return found
 
 
-def _registers(module: str) -> bool:
-    spec = importlib.util.find_spec(module)
-    source = None if spec is None or spec.origin is None else Path(spec.origin)
-    return source is None or ".register(" in source.read_text(encoding="utf-8")
+def _decorators(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
+    """Yields `(registry, alias, line)` for the classes and functions of a module."""
+    for node in tree.body:
+        if not isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            continue
+        for decorator in node.decorator_list:
+            match decorator:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id=registry), attr="register"),
+                    args=[ast.Constant(value=str(alias)), *_],
+                ):
+                    yield registry, alias, decorator.lineno

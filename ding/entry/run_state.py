@@ -18,6 +18,7 @@ from easydict import EasyDict
 
 from ding.config.checks import value_at
 from ding.entry.run_folder import plain_tree
+from ding.entry.saved_states import FOLDER
 from ding.torch_utils.training_guard import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, Rule, boolean, check_config, integer, number
 from ding.utils.file_helper import sweep_temporary
@@ -27,7 +28,6 @@ from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.base_serial_evaluator import as_plain
 
-FOLDER = "run_state"
 # The section `run_state` of the main config.
 DEFAULTS: dict[str, Any] = {
     # Iterations and seconds between two states; 0 for never.
@@ -482,30 +482,3 @@ def check_same_config(saved: Mapping[str, str], own: Mapping[str, str], path: st
             f"the state in {path} has another config: {shown}{more}; make them equal, or choose another exp_name to "
             "start afresh. Budgets (stop_value, train_iterations, train_epoch, max_env_step, max_train_iter) may differ"
         )
-
-
-def show_states(exp_name: str) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Returns a row for each state of a run, and notes on the newest state.
-
-    A row has file, time, reason, iteration, env steps, mean return, size, and whether the state is exact.
-
-    Raises:
-        StateError: there is no readable state.
-    """
-    path = os.path.join(exp_name, FOLDER)
-    states = list(StateFolder(path).states())
-    if not states:
-        raise StateError(f"there is no state in {path!r}")
-    rows: list[tuple[str, ...]] = []
-    for saved in states:
-        about = saved.about
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(about["time"]))
-        shown = "-" if about["last_return"] is None else f"{about['last_return']:.1f}"
-        counts = str(about["train_iter"]), str(about["env_step"])
-        exact = "yes" if about["is_exact"] else "no"
-        size = f"{saved.size_bytes / 1e6:.1f} MB"
-        rows.append((os.path.basename(saved.path), when, about["reason"], *counts, shown, size, exact))
-    newest = states[-1].about
-    versions = ", ".join(f"{name} {version}" for name, version in newest["versions"].items())
-    notes = [f"Written with {versions}.", *(f"Not exact: {reason}" for reason in newest["inexact"])]
-    return rows, notes

@@ -10,10 +10,9 @@ import threading
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 
 from ding.utils.dict_helper import (
     convert_easy_dict_to_dict,
@@ -25,7 +24,10 @@ from ding.utils.dict_helper import (
     make_key_as_identifier,
     remove_illegal_item,
 )
-from ding.utils.running_stats import RunningMeanStd, get_shape0, split_data_generator
+from ding.utils.import_helper import lazy_names
+
+if TYPE_CHECKING:
+    from ding.utils.running_stats import RunningMeanStd, get_shape0, split_data_generator
 
 __all__ = [
     "LimitedSpaceContainer",
@@ -51,6 +53,12 @@ __all__ = [
     "split_data_generator",
     "squeeze",
 ]
+
+# They need torch, which nothing else here does at import.
+__getattr__ = lazy_names(
+    __name__,
+    dict.fromkeys(("RunningMeanStd", "get_shape0", "split_data_generator"), "ding.utils.running_stats"),
+)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 SequenceType = TypeVar("SequenceType", list[Any], tuple[Any, ...], NamedTuple, Sequence[Any])
@@ -195,6 +203,8 @@ def derive_seed(*numbers: int) -> int:
 
 def set_pkg_seed(seed: int, use_cuda: bool = True) -> None:
     """Seed the global generators of Python, numpy and torch, and that of the current CUDA device."""
+    import torch
+
     seed = operator.index(seed)  # Python's generator does not take numpy's ints
     random.seed(seed)
     np.random.seed(seed)

@@ -20,7 +20,6 @@ from typing import IO, Any
 
 import numpy as np
 import psutil
-import torch
 
 from ding.utils.lock_helper import get_file_lock
 
@@ -117,6 +116,8 @@ def file_content(data: bytes, name: str, trust_pickle: bool = False) -> Any:
 
 
 def _load(source: Any, name: str, trust_pickle: bool) -> Any:
+    import torch
+
     if not trust_pickle:
         _allow_numpy_values()
     try:
@@ -137,6 +138,8 @@ def save_file(path: str | os.PathLike[str], data: Any, fs_type: str | None = Non
         AssertionError: If `fs_type` is unknown.
         NotImplementedError: If `path` starts with `s3://`, or `fs_type` names a remote store.
     """
+    import torch
+
     _require_local(path, fs_type)
     with _lock(path, "write", use_lock), atomic_write(path) as file:
         torch.save(data, file)
@@ -174,6 +177,8 @@ def _lock(path: str | os.PathLike[str], op: str, use_lock: bool) -> contextlib.A
 @functools.cache
 def _allow_numpy_values() -> None:
     """Let `weights_only` loading rebuild numpy scalars and arrays, which hold data and no code."""
+    import torch
+
     dtype_classes = [kind for _, kind in inspect.getmembers(np.dtypes, inspect.isclass)]
     # The two functions by which this version of numpy pickles them.
     reconstruct: Any = np.zeros(0).__reduce__()[0]

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-from ding.utils.default_helper import one_time_warning
-
 
 def import_module(modules: str | Iterable[str] | None) -> None:
     """Import each dotted name, to run its registrations. A string is a single name.
@@ -22,6 +20,8 @@ def import_module(modules: str | Iterable[str] | None) -> None:
 
 
 def _try_import(name: str, purpose: str) -> ModuleType | None:
+    from ding.utils.default_helper import one_time_warning
+
     try:
         return importlib.import_module(name)
     except ImportError:

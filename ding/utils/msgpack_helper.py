@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from easydict import EasyDict
+
+from ding.utils.tensor_check import is_tensor
+
+if TYPE_CHECKING:
+    import torch
 
 _NUMPY_KINDS = "biufcSUmM"
 # A nested tuple, set or EasyDict is a message inside a message, and unpacking one takes about 40 kB of C stack. Without
@@ -80,8 +85,33 @@ def unpack(data: bytes | bytearray | memoryview) -> Any:
     Raises:
         ValueError: If `data` is damaged, or not a result of `pack`.
     """
-    try:
+    with _damage_is_a_value_error():
         return _unpack(data, 0)
+
+
+def unpack_items(data: bytes, names: Collection[str]) -> dict[str, Any]:
+    """Returns the items `names` of the dict that was passed to `pack`. The other items are not decoded.
+
+    Raises:
+        ValueError: If `data` is damaged, or not a dict of `pack`.
+    """
+    with _damage_is_a_value_error():
+        reader = _msgpack().Unpacker(ext_hook=_decoders[0], strict_map_key=False, max_buffer_size=len(data))
+        reader.feed(data)
+        items = {}
+        for _ in range(reader.read_map_header()):
+            name = reader.unpack()
+            if name in names:
+                items[name] = reader.unpack()
+            else:
+                reader.skip()
+        return items
+
+
+@contextlib.contextmanager
+def _damage_is_a_value_error() -> Iterator[None]:
+    try:
+        yield
     except (_msgpack().UnpackException, ValueError, TypeError, struct.error, IndexError) as error:
         raise ValueError(f"the data is damaged or of another format: {type(error).__name__}: {error}") from error
 
@@ -99,7 +129,7 @@ def _unpack(data: bytes | bytearray | memoryview, depth: int) -> Any:
 def _encode(depth: int, obj: Any) -> Any:
     if isinstance(obj, np.ndarray):
         return _ext(_Ext.NDARRAY, _array_bytes(obj))
-    if isinstance(obj, torch.Tensor):
+    if is_tensor(obj):
         return _ext(_Ext.TENSOR, _tensor_bytes(obj))
     if isinstance(obj, np.generic):
         return _ext(_Ext.NUMPY_SCALAR, _array_bytes(np.asarray(obj)))
@@ -178,6 +208,8 @@ def _array_from(data: bytes) -> np.ndarray:
 
 
 def _tensor_bytes(tensor: torch.Tensor) -> bytes:
+    import torch
+
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         raise TypeError(f"a tensor of layout {tensor.layout} and dtype {tensor.dtype} cannot be packed; make it dense")
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
@@ -187,6 +219,8 @@ def _tensor_bytes(tensor: torch.Tensor) -> bytes:
 
 
 def _tensor_from(data: bytes) -> torch.Tensor:
+    import torch
+
     name, shape, body = _read_header(data)
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not name.isidentifier():

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from ding.utils.file_helper import atomic_write, sweep_temporary
-from ding.utils.msgpack_helper import pack, unpack
+from ding.utils.msgpack_helper import pack, unpack, unpack_items
+from ding.utils.tensor_check import is_tensor
 
 _FORMAT, _VERSION = "ding-run-state", 1
 _NAME = re.compile(r"state_(\d+)\.msgpack")
@@ -130,7 +130,7 @@ class StateFolder:
         """Yields the states with undamaged files, newest last."""
         for _, path in self._files():
             try:
-                body = _read_body(path)
+                body = _read_body(path, "about", "arrays")
             except (StateError, OSError):
                 continue
             chunks = {name: size for array in body["arrays"] for name, size in array["chunks"]}
@@ -155,7 +155,8 @@ class StateFolder:
             sweep_temporary(folder)
 
 
-def _read_body(path: str) -> dict[str, Any]:
+def _read_body(path: str, *names: str) -> dict[str, Any]:
+    """Returns a state and what belongs to it, or only the items `names`."""
     try:
         content: Any = unpack(Path(path).read_bytes())
     except ValueError as e:
@@ -167,13 +168,13 @@ def _read_body(path: str) -> dict[str, Any]:
     body = content.get("body")
     if not isinstance(body, bytes) or zlib.crc32(body) != content.get("checksum"):
         raise StateError(f"{path} is damaged: its checksum is wrong")
-    result: dict[str, Any] = unpack(body)
+    result: dict[str, Any] = unpack_items(body, names) if names else unpack(body)
     return result
 
 
 def _chunks_of(path: str) -> Iterator[str]:
     try:
-        arrays = _read_body(path)["arrays"]
+        arrays = _read_body(path, "arrays")["arrays"]
     except (StateError, OSError):
         return
     for array in arrays:
@@ -197,8 +198,8 @@ class _ArrayWriter:
 
     def replace(self, node: Any) -> Any:
         """Returns `node` with references instead of its large arrays and tensors."""
-        if isinstance(node, torch.Tensor):
-            is_large = node.layout is torch.strided and node.numel() * node.element_size() >= _LARGE_BYTES
+        if is_tensor(node):
+            is_large = str(node.layout) == "torch.strided" and node.numel() * node.element_size() >= _LARGE_BYTES
             return self._place(node) if is_large else node
         if isinstance(node, np.ndarray):
             return self._place(node) if node.nbytes >= _LARGE_BYTES and node.dtype.kind in "biufc" else node
@@ -211,10 +212,10 @@ class _ArrayWriter:
     def _place(self, array: Any) -> dict[str, int]:
         if id(array) not in self._places:
             self._places[id(array)] = {_PLACE: len(self.arrays)}
-            is_tensor = isinstance(array, torch.Tensor)
-            dtype = str(array.dtype).removeprefix("torch.") if is_tensor else array.dtype.str
+            of_torch = is_tensor(array)
+            dtype = str(array.dtype).removeprefix("torch.") if of_torch else array.dtype.str
             chunks = self._write(_bytes_of(array))
-            self.arrays.append({"tensor": is_tensor, "dtype": dtype, "shape": list(array.shape), "chunks": chunks})
+            self.arrays.append({"tensor": of_torch, "dtype": dtype, "shape": list(array.shape), "chunks": chunks})
         return self._places[id(array)]
 
     def _write(self, content: np.ndarray) -> list[list[Any]]:
@@ -234,7 +235,9 @@ class _ArrayWriter:
 
 def _bytes_of(array: Any) -> np.ndarray:
     """Returns the bytes of an array or tensor, without a copy if it is contiguous in CPU memory."""
-    if isinstance(array, torch.Tensor):
+    if is_tensor(array):
+        import torch
+
         dense = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
         return dense.reshape(-1).view(torch.uint8).numpy()
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -260,6 +263,8 @@ class _ArrayReader:
     def _read(self, array: dict[str, Any]) -> Any:
         shape = tuple(array["shape"])
         if array["tensor"]:
+            import torch
+
             tensor = torch.empty(shape, dtype=getattr(torch, array["dtype"]))
             self._fill(tensor.reshape(-1).view(torch.uint8).numpy(), array["chunks"])
             return tensor

@@ -1,5 +1,6 @@
 """The command `ding`: what it calls with what, what it refuses, and how it exits."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,13 +9,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import click
+import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 
 import ding
 from ding.entry import cli_modes, parallel_entry, parallel_run, serial_entry, serial_entry_onpolicy
 from ding.entry.cli import MODES, cli
+from ding.entry.cli_registry import registrations
 from ding.entry.dist_config import read_dist_config
+from ding.utils import registry_factory
+from ding.utils.state_folder import StateFolder
 from tests.entry.dist_fakes import first_line, free_ports, write_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +83,7 @@ def test_the_help_names_all_modes():
 
 
 def test_it_answers_without_loading_what_training_needs():
-    program = "import sys; from ding.entry.cli import cli; print({'torch', 'numpy', 'ding.utils'} & {*sys.modules})"
+    program = "import sys; from ding.entry.cli import cli; print({'torch', 'numpy'} & {*sys.modules})"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     output = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
@@ -85,44 +91,100 @@ def test_it_answers_without_loading_what_training_needs():
     assert output.stdout == "set()\n"
 
 
+def save_a_state(folder):
+    state = {"weights": torch.ones(100_000), "small": torch.ones(2), "rows": np.ones(9)}
+    about = {"time": 0.0, "last_return": None, "train_iter": 3, "env_step": 9, "reason": "end", "is_exact": True}
+    StateFolder(os.path.join(folder, "run_state")).write(state, {**about, "versions": {"torch": "2"}, "inexact": []})
+
+
+COMPLETION = {"_DING_COMPLETE": "bash_complete", "COMP_WORDS": "ding sta", "COMP_CWORD": "1"}
+
+
+@pytest.mark.parametrize(
+    ("args", "environment", "output"),
+    [
+        (["--help"], {}, "Train, evaluate, plot"),
+        (["train", "--help"], {}, "Train with a config file"),
+        (["--version"], {}, "ding-worker, version"),
+        (["list"], {}, "Available policy: "),
+        (["-q", "env_manager"], {}, "Available env_manager: "),
+        (["state", "exp"], {}, "Written with torch 2."),
+        ([], COMPLETION, "plain,state"),
+    ],
+    ids=["help", "help of a command", "version", "list", "query", "state", "completion"],
+)
+def test_what_trains_nothing_answers_without_torch(args, environment, output):
+    save_a_state("exp")
+    program = """
+import sys
+from ding.entry.cli import cli
+try:
+    cli(prog_name="ding")
+finally:
+    print("torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *args],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert output in done.stdout
+    assert done.stdout.endswith("\nFalse\n"), done.stdout + done.stderr
+
+
 def test_registries_are_listed_with_files_and_lines():
-    command = [sys.executable, "-m", "ding.entry.cli", "-q", "comm_learner"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("DIENGINEREGTRACE", None)
-    output = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120).stdout
-    lines = output.splitlines()
+    lines = run("-q", "comm_learner").splitlines()
     assert lines[0] == "Available comm_learner: 3"
-    places = dict(line.split() for line in lines[3:])
-    assert len(places) == 3 and list(places) == sorted(places)
-    file, _, line = places["flask_fs"].rpartition("#")
+    (entry,) = [line.split() for line in lines if line.startswith("flask_fs")]
+    file, _, number = entry[1].partition("#")
     assert file == f"{ROOT}/ding/worker/learner/comm/flask_fs_learner.py"
-    assert "@" in Path(file).read_text().splitlines()[int(line) - 1]  # where the class is registered
+    line = Path(file).read_text().splitlines()[int(number) - 1]
+    assert line == '@COMM_LEARNER_REGISTRY.register("flask_fs")'
 
 
-def test_an_unknown_registry_is_an_error_that_lists_those_there_are(monkeypatch):
-    monkeypatch.setenv("DIENGINEREGTRACE", "OFF")
+def test_listed_are_the_entries_that_there_are_after_importing_all_modules():
+    program = """
+import importlib, json, pkgutil, ding
+from pathlib import Path
+from ding.utils import registry_factory
+
+for module in pkgutil.walk_packages(ding.__path__, "ding."):
+    source = Path(module.module_finder.find_spec(module.name).origin).read_text()
+    if "_REGISTRY.register(" in source and not module.name.startswith("ding.example."):
+        importlib.import_module(module.name)
+registries = {name: value for name, value in vars(registry_factory).items() if name.endswith("_REGISTRY")}
+print(json.dumps({name: value.query_details() for name, value in registries.items() if value}))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DIENGINEREGTRACE": "ON"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = registrations(ROOT / "ding", ROOT / "ding" / "example")
+    of_command = {name: places for name, places in found.items() if hasattr(registry_factory, name)}
+    assert json.loads(done.stdout) == json.loads(json.dumps(of_command))
+    assert sum(map(len, of_command.values())) > 100
+
+
+def test_registrations_are_read_from_sources_and_run_nothing(tmp_path):
+    (tmp_path / "shelf" / "spare").mkdir(parents=True)
+    (tmp_path / "shelf" / "broken.py").write_text(
+        "import no_such_package\n\n\n"
+        "@BOOK_REGISTRY.register('novel')\n@other\nclass Novel: ...\n\n\n"
+        "@BOOK_REGISTRY.register('poem', force_overwrite=True)\ndef poem(): ...\n"
+    )
+    (tmp_path / "shelf" / "spare" / "more.py").write_text("@BOOK_REGISTRY.register('more')\ndef more(): ...\n")
+    (tmp_path / "shelf" / "other.py").write_text("@SONG_REGISTRY.register('song')\nclass Song: ...\n")
+    broken, other = str(tmp_path / "shelf" / "broken.py"), str(tmp_path / "shelf" / "other.py")
+    assert registrations(tmp_path, tmp_path / "shelf" / "spare") == {
+        "BOOK_REGISTRY": {"novel": (broken, 4), "poem": (broken, 9)},
+        "SONG_REGISTRY": {"song": (other, 1)},
+    }
+
+
+def test_an_unknown_registry_is_an_error_that_lists_those_there_are():
     message = refusal("-q", "nothing")
     assert "not support registry name nothing; there are: policy, env" in message
-
-
-def test_registries_that_were_imported_before_are_not_traced(monkeypatch):
-    monkeypatch.setattr("ding.entry.cli_registry._PACKAGES", ("ding.model",))
-    monkeypatch.setenv("DIENGINEREGTRACE", "OFF")  # which the command leaves as it is
-    result = ding_command("-q", "model")
-    assert isinstance(result.exception, AssertionError) and "DIENGINEREGTRACE=ON" in str(result.exception)
-
-
-def test_a_module_that_needs_what_is_not_installed_is_left_out_of_the_registries(tmp_path, monkeypatch, capsys):
-    from ding.entry import cli_registry
-
-    (tmp_path / "shelf").mkdir()
-    (tmp_path / "shelf" / "__init__.py").write_text("")
-    (tmp_path / "shelf" / "broken.py").write_text("import no_such_package\nREGISTRY.register(1)\n")
-    (tmp_path / "shelf" / "quiet.py").write_text("import no_other_package")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    cli_registry._import_registrations("shelf")
-    # The module that registers nothing, as that of the ratings, which need trueskill, is nobody's loss.
-    assert capsys.readouterr().err == "shelf.broken is left out: No module named 'no_such_package'\n"
 
 
 # What it refuses.

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 from torch.utils.data import DataLoader
 
 from ding.entry.cli import cli
-from ding.entry.run_state import flat_config, show_states
+from ding.entry.run_state import flat_config
+from ding.entry.saved_states import show_states
 from ding.entry.serial_entry import run_serial, serial_pipeline
 from ding.entry.serial_entry_offline import EpochBatches
 from ding.utils.config_helper import ConfigError

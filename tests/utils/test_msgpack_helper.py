@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ding.utils import msgpack_helper
-from ding.utils.msgpack_helper import pack, unpack
+from ding.utils.msgpack_helper import pack, unpack, unpack_items
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 keys = st.text() | st.integers() | st.tuples(st.integers(), st.text())
@@ -204,3 +204,20 @@ def test_a_missing_msgpack_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "msgpack", None)
     with pytest.raises(ImportError, match="pip install msgpack"):
         pack(1)
+
+
+def test_single_items_are_read_without_the_others():
+    data = pack({"about": (1, EasyDict(a=2)), "state": {"weights": torch.ones(3)}, "arrays": [np.ones(2)]})
+    assert unpack_items(data, ("about",)) == {"about": (1, EasyDict(a=2))}
+    items = unpack_items(data, ("arrays", "missing"))
+    assert list(items) == ["arrays"] and items["arrays"][0].tolist() == [1, 1]
+    undecodable = pack({"state": torch.ones(3), "about": 1}).replace(b"float32", b"float_2")
+    assert unpack_items(undecodable, ("about",)) == {"about": 1}
+    with pytest.raises(ValueError, match="damaged or of another format"):
+        unpack(undecodable)
+
+
+@pytest.mark.parametrize("data", [b"", pack([1]), pack({"a": 1, "b": "text"})[:-2], pack({"a": "text"})[:3]])
+def test_single_items_of_damaged_or_foreign_bytes_are_a_value_error(data):
+    with pytest.raises(ValueError, match="damaged or of another format"):
+        unpack_items(data, ("a",))
