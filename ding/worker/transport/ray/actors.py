@@ -66,7 +66,7 @@ class RayShard:
         if isinstance(error, _LOST):
             named: BaseException = ShardLost(f"the shard {self.name} of a replay buffer is lost: {_first_line(error)}")
         elif isinstance(error, ActorDiedError):
-            named = ShardClosed(f"the shard {self.name} of a replay buffer is closed: {_first_line(error)}")
+            named = ShardClosed(f"the shard {self.name} of a replay buffer is closed: {_death(error)}")
         elif isinstance(error, RayTaskError):
             named = error.cause
         else:
@@ -77,6 +77,11 @@ class RayShard:
 
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
+
+
+def _death(error: ActorDiedError) -> str:
+    """What Ray says of a dead actor, without its indented lines: they give ids. The first line is always the same."""
+    return " ".join(line for line in str(error).splitlines() if line and not line[0].isspace())
 
 
 def shard_opener(prefix: str, options: Mapping[str, Any] | None = None) -> OpenShard:

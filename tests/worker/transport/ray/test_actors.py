@@ -111,6 +111,16 @@ def test_shards_of_a_closed_buffer_are_closed(buffers, shards):
     assert [type(shard) for shard in find_shards(where)] == [ClosedShard] * 2
 
 
+def test_a_shard_that_never_starts_says_why(ray_cluster):
+    from ding.worker.transport.ray.actors import shard_opener
+
+    shard = shard_opener(f"test{os.getpid()}_{monotonic()}", {"num_cpus": 1000})("b", CFG, "exp", 0, 1)
+    answer = shard.call("open")
+    ray.kill(shard.actor, no_restart=True)
+    with pytest.raises(ShardClosed, match=r"it was killed by `ray\.kill`\. The actor never ran"):
+        answer.result(DEADLINE_S)
+
+
 @pytest.mark.slow
 def test_a_killed_shard_costs_its_samples_only(buffers, shards):
     replay = replay_of(buffers, shards)
