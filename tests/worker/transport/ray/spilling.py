@@ -66,6 +66,7 @@ def files(folder):
 def main():
     with tempfile.TemporaryDirectory(prefix="ding_spill_", ignore_cleanup_errors=True) as folder:
         os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_TMPDIR=folder)
+        os.environ.update(RAY_worker_niceness="0")  # as in the cluster of a run: workers yield to no other process
         spilled = f"{folder}/spilled"
         os.mkdir(spilled)
         ray.init(
