@@ -270,13 +270,17 @@ class NpzDataset(ColumnDataset):
 
     Raises:
         TypeError: If `cfg` is neither a path nor a config.
-        ValueError: If the config has no path, the file holds objects, or its arrays differ in length or lack `obs`.
+        ValueError: If the config has no path, the file holds objects or an array without a name, or its arrays differ
+            in length or lack `obs`.
     """
 
     def __init__(self, cfg: Any) -> None:
         path = data_path_of(cfg)
         try:
-            with np.load(path, allow_pickle=False) as file:
+            loaded = np.load(path, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise ValueError("it holds one array instead of named ones")
+            with loaded as file:
                 columns = {key: file[key] for key in file.files}
         except (TypeError, ValueError, zipfile.BadZipFile) as error:
             raise ValueError(f"{path} does not hold demonstrations: {error}") from error

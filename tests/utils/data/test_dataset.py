@@ -265,6 +265,8 @@ def test_an_npz_file_never_runs_code(tmp_path):
     for name in ("objects", "garbage", "plain", "array"):
         with pytest.raises(ValueError, match="does not hold demonstrations"):
             NpzDataset(tmp_path / f"{name}.npz")
+    with pytest.raises(ValueError, match="array.npz does not hold .*: it holds one array instead of named ones"):
+        NpzDataset(tmp_path / "array.npz")
     assert not (tmp_path / "ran").exists()
 
 
