@@ -285,6 +285,7 @@ class _Connection(asyncio.Protocol):
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.close()  # Python 3.10 warns of a TLS transport that only the peer has closed
         self.fileno = -1
         self._transport = None
         self._todo.clear()
