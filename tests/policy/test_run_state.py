@@ -68,6 +68,7 @@ def _data(name: str, tmp_path: Path) -> list[Any]:
         if not run.cfg.policy.get("on_policy"):
             while len(data) < 12:
                 data = list(data) + list(run.collector.collect(policy_kwargs=run.commander.step()))
+            data = data[:12]
         data = list(data)
     if name == "dqfd":
         mark(data, "is_expert", 0)
