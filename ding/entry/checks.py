@@ -112,12 +112,6 @@ def warn_of_overruled_settings(user: Mapping[str, Any], compiled: Mapping[str, A
             one_time_warning(f"{path} = {own!r} has no effect: {winner} takes its place ({used!r}); set that one")
 
 
-def warn_of_serial_settings(main: Mapping[str, Any]) -> None:
-    """Warn once of each setting in a main config that a parallel run does not read."""
-    if value_at(main, "logger"):
-        one_time_warning("logger has no effect in a parallel run: only the serial pipelines read it; leave it out")
-
-
 def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:
     """Warn once if only one of policy and replay buffer uses priorities."""
     buffer = cfg["policy"]["other"]["replay_buffer"]

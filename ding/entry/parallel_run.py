@@ -20,7 +20,7 @@ from ding.config.checks import value_at
 from ding.config.config import compile_config_parallel
 from ding.config.experiment import StartFolder
 from ding.config.read import read_config_with_system
-from ding.entry.checks import warn_of_serial_settings
+from ding.entry.parallel_metrics import ParallelMetrics
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import (
     UNLIMITED,
@@ -40,6 +40,7 @@ from ding.torch_utils.training_guard import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
 from ding.utils.file_helper import save_file
+from ding.utils.metric_sinks import check_logger
 from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.saved_run import STATE_FILE
 from ding.worker.transport.stores import EVALUATED
@@ -120,7 +121,7 @@ def drive(
 
 
 class ParallelRun:
-    """The coordinator of a run, with its output on the terminal and in the experiment's folder.
+    """The coordinator of a run, with its output on the terminal, in the experiment's folder and in the sinks.
 
     Args:
         start: start of the run, a time of the clock `time.monotonic`.
@@ -130,8 +131,14 @@ class ParallelRun:
         self._cfg, self._start = cfg, start
         self._returns: list[Any] = []
         self._best = self._best_so_far() if cfg.system.coordinator.get("resume") else -math.inf
-        self.coordinator = Coordinator(cfg)
+        with ExitStack() as stack:
+            self._metrics = ParallelMetrics(cfg.main, self._deal_with_sink_error)
+            stack.callback(self._metrics.close)
+            self.coordinator = Coordinator(cfg)
+            stack.pop_all()
         self.coordinator.on_evaluation = self._record
+        self.coordinator.on_averages = self._record_averages
+        self.coordinator.parts["metrics"] = self._metrics
         self._line = ParallelProgressLine()
         main = cfg.main
         self._line.begin(main.policy.type.removesuffix("_command"), env_name(main.env), cfg.seed, main.exp_name)
@@ -149,6 +156,7 @@ class ParallelRun:
     def start(self) -> None:
         """Start the coordinator; see `Coordinator.start`."""
         self.coordinator.start()
+        self._metrics.start()
         if self.coordinator.url is not None:
             self._line.say(f"Status page: {self.coordinator.url}")
 
@@ -173,19 +181,26 @@ class ParallelRun:
     def close(self) -> None:
         """End all tasks. Idempotent."""
         self.coordinator.close()
+        self._metrics.close()
         self._line.close()
+
+    def _deal_with_sink_error(self, error: Exception) -> None:
+        self.coordinator.deal_with_error(error)
+
+    def _record_averages(self, rows: list[dict[str, Any]]) -> None:
+        self._metrics.add_averages(rows, self.coordinator.progress().env_steps)
 
     def _record(self, finished_task: Mapping[str, Any]) -> None:
         episodes = finished_task["real_episode_count"]
         if not episodes:
             return  # aborted
         self._returns = _flat(finished_task["reward_raw"])
-        self._line.row(
-            finished_task.get("train_iter"), self.coordinator.progress().env_steps, float(np.mean(self._returns))
-        )
+        env_steps = self.coordinator.progress().env_steps
+        self._metrics.add_evaluation(finished_task, env_steps)
+        self._line.row(finished_task.get("train_iter"), env_steps, float(np.mean(self._returns)))
         record = {
             "train_iter": finished_task.get("train_iter"),
-            "env_step": self.coordinator.progress().env_steps,
+            "env_step": env_steps,
             "seed": self._cfg.seed,
             "returns": self._returns,
             "lengths": None,
@@ -277,7 +292,7 @@ def _compile(
     check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
     main, create, system = triple
     set_limits(main, system, max_train_iter, max_env_step)
-    warn_of_serial_settings(main)
+    check_logger(main.get("logger", {}))
     # Each worker listens at any free port and reports it: a port chosen in advance may be in use by then.
     ports: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     with StartFolder(main.get("exp_name", "default_experiment")) as folder:

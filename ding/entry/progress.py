@@ -151,7 +151,7 @@ This folder contains a training run.
 | `total_config.py` | the whole configuration, defaults included; `ding train total_config.py` trains it again |
 | `formatted_total_config.py` | the same as `main_config` and `create_config` |
 | `eval.jsonl` | the learning curve: one line of JSON for each evaluation |
-| `metrics.jsonl`, `metrics/` | the scalars of the workers, in serial runs |
+| `metrics.jsonl`, `metrics/` | the scalars of the workers; in parallel runs of the evaluations and the learner |
 | `result.json`, `result.pkl` | the outcome |
 | `run_state/` | the states from which a training resumes: `ding train ... --resume` |
 | `ckpt/` | checkpoints: `ckpt_best`, `iteration_<n>`; `ckpt_interrupt`, `ckpt_exception` |

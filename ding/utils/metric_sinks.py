@@ -389,12 +389,15 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return min(known, key=lambda other: edit_distance(name, other))
 
 
-def create_metric_writer(logdir: str, run: RunInfo, section: Mapping[str, Any]) -> MetricWriter:
+def create_metric_writer(
+    logdir: str, run: RunInfo, section: Mapping[str, Any], has_tensorboard: bool = True
+) -> MetricWriter:
     """Returns the writer of a run; `csv` and `jsonl` are always among its sinks.
 
     Args:
         logdir: the folder of the TensorBoard files.
         section: the section `logger` of the main config.
+        has_tensorboard: False for no TensorBoard files, also if `section` names them.
 
     Raises:
         ConfigError: a name or value in `section` is not allowed.
@@ -405,7 +408,7 @@ def create_metric_writer(logdir: str, run: RunInfo, section: Mapping[str, Any]) 
     sinks = {
         name: METRIC_SINK_REGISTRY.get(name)(run, settings.get(name, {})) for name in names if name != _TENSORBOARD
     }
-    return MetricWriter(logdir, sinks, has_tensorboard=_TENSORBOARD in names)
+    return MetricWriter(logdir, sinks, has_tensorboard=has_tensorboard and _TENSORBOARD in names)
 
 
 def _load_services() -> None:

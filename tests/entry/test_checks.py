@@ -12,7 +12,6 @@ from ding.entry.checks import (
     check_model_fits_env,
     check_policy_fits_env,
     warn_of_overruled_settings,
-    warn_of_serial_settings,
     warn_of_unused_priority,
 )
 from ding.utils.config_helper import ConfigError
@@ -169,11 +168,3 @@ def test_the_kind_of_actions_of_policy_and_env_must_agree(discrete, space, fits)
     else:
         with pytest.raises(ConfigError, match="actions, but the env's action_space is"):
             check_policy_fits_env(policy, env(action_space=space))
-
-
-def test_settings_that_a_parallel_run_does_not_read_are_warned_of(caplog):
-    one_time_warning.cache_clear()
-    warn_of_serial_settings({"logger": {"sinks": ["wandb"]}})
-    assert caplog.messages == [
-        "logger has no effect in a parallel run: only the serial pipelines read it; leave it out"
-    ]

@@ -148,12 +148,14 @@ def test_a_run_leaves_config_logs_checkpoints_and_results():
         "data",
         "eval.jsonl",
         "log",
+        "metrics",
+        "metrics.jsonl",
         "policy",
         "result.json",
         "result.pkl",
         "total_config.py",
     ]
-    assert os.listdir("exp/data") == []
+    assert os.listdir("exp/data") == [] and sorted(os.listdir("exp/metrics")) == ["evaluator.csv", "learner.csv"]
 
 
 def test_a_run_ends_at_max_env_step():

@@ -210,6 +210,10 @@ def cluster():
 def test_a_ray_that_runs_is_used_and_stays(cluster):
     outcome = run_parallel(triple("ray"), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
     assert outcome.progress.train_iter == 30 and ray.is_initialized()
+    with open("exp/metrics.jsonl") as file:
+        rows = [json.loads(line) for line in file]
+    assert [row["train_iter"] for row in rows if row["worker"] == "learner"] == [0]
+    assert [row["train_iter"] for row in rows if row["worker"] == "evaluator"] == [0, 30]
     assert os.path.exists(f"exp/policy/{os.listdir('exp/policy')[0]}")
     with pytest.raises(ConfigError, match="is already connected to the cluster at"):
         run_parallel(triple(exp_name="other"), platform="ray", address="10.0.0.1:6379")

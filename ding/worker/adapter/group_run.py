@@ -15,15 +15,15 @@ from ding.worker.transport.link import Task
 from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_LEARN
 
 # Keys whose values are equal for all learners of a task.
-_OF_THE_FIRST = ("learner_step", "buffer_id", "task_id", "learner_done")
+_OF_THE_FIRST = ("learner_step", "buffer_id", "task_id", "learner_done", "averages")
 
 
 def merge_info(infos: Sequence[Any]) -> Any:
     """Merge one info of each learner, in the order of the learners.
 
     Scalars (None, int, float, str) become a list; lists and tuples are concatenated; dicts are merged by key, including
-    keys that only some of them have. In a dict, `learner_step`, `buffer_id`, `task_id` and `learner_done` are taken
-    from the first learner.
+    keys that only some of them have. In a dict, `learner_step`, `buffer_id`, `task_id`, `learner_done` and `averages`
+    are taken from the first learner.
 
     Raises:
         TypeError: the infos have different or unsupported types.

@@ -101,6 +101,9 @@ class Coordinator:
     Attributes:
         supervisor: brings back lost workers.
         on_evaluation: if set, called with the result of each evaluation task.
+        on_averages: if set, called with averages of the learner, a list of dicts with `train_iter` and `values`.
+        parts: objects with `state_dict` and `load_state_dict` that are saved and resumed with the run, by name; set
+            them before `start`.
     """
 
     config: dict[str, Any] = {
@@ -164,6 +167,8 @@ class Coordinator:
             self._comm_coordinator.rejoin, self._deal_with_no_return, return_timeout_s
         )
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
+        self.on_averages: Callable[[list[dict[str, Any]]], Any] | None = None
+        self.parts: dict[str, Any] = {}
         self._storage_errors = 0  # since the last samples
         self._reported_losses: dict[tuple[str, str], int] = {}  # by task and kind: the last reported number
         for path, page in status_pages(self.status).items():
@@ -382,9 +387,13 @@ class Coordinator:
         if not self._buffers.update(buffer_id, info.get("priority_info") or {}):
             self.error(f"priorities for the unknown buffer {buffer_id} are dropped")
         self._report_losses(task_id, info)
+        if self.on_averages is not None and info.get("averages"):
+            self.on_averages(info["averages"])
         is_first = self._state.take_learner_info(info)
         with self._scheduler.lock:
-            self._commander.update_learner_info(task_id, info)
+            self._commander.update_learner_info(
+                task_id, {key: value for key, value in info.items() if key != "averages"}
+            )
         if is_first:  # a commander may have waited for it to give collector tasks
             self._scheduler.notify()
 

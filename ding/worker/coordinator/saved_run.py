@@ -206,7 +206,8 @@ class StateWriter:
 class SavedRun:
     """Saves what of a run outlives its coordinator's process, and resumes it.
 
-    Saved are the counters of the run, the commander's state, the learner tasks that run, and their buffers. Running
+    Saved are the counters of the run, the commander's state, the learner tasks that run, their buffers, and the
+    coordinator's `parts`. Running
     collector tasks are forgotten. Events after the last save are lost: the chunks of later samples are deleted, and a
     learner reports its own progress.
 
@@ -259,6 +260,7 @@ class SavedRun:
                 task["buffer_id"]: self._buffers.freeze(task["buffer_id"], task.get(_BUFFER_CFG, {})) for task in tasks
             },
             "run": self._state.state_dict(),
+            "parts": {name: part.state_dict() for name, part in self._coordinator.parts.items()},
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -274,6 +276,10 @@ class SavedRun:
         self._is_resumed = True
         self._buffers.is_deleting = False  # until the run has resumed
         self._state.load_state_dict(state_dict["run"])
+        for name, part_state in state_dict.get("parts", {}).items():  # missing in older files
+            if name in self._coordinator.parts:
+                for problem in self._coordinator.parts[name].load_state_dict(part_state):
+                    self._coordinator.error(problem)
         if not state_dict["commander"]:
             self._coordinator.error("the commander has no state: only the counters continue, the run begins anew")
             return

@@ -20,7 +20,7 @@ from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task,
 _COLLECTOR, _EVALUATOR = "collector", "evaluator"
 _EVALUATOR_RULES = {"patience": integer(1, optional=True)}
 # Key in a finished task -> key in the logs.
-_REPORTED = {
+REPORTED = {
     "real_episode_count": "episode_count",
     "step_count": "step_count",
     "avg_step_per_episode": "avg_step_per_episode",
@@ -190,7 +190,7 @@ class TrainingCommander(BaseCommander):
             return  # aborted early: there is nothing to average
         text = self._texts[kind]
         train_iter = self._train_iter_of(finished_task)
-        values = {shown: finished_task[key] for key, shown in _REPORTED.items()}
+        values = {shown: finished_task[key] for key, shown in REPORTED.items()}
         values.update(self._further_values(finished_task))
         text.info(text.get_tabulate_vars_hor({"train_iter": train_iter, **values}))
         for key, value in values.items():

@@ -102,6 +102,8 @@ class BaseLearner(LearnerView):
     _data_time: Mapping[str, float] = {}  # of the newest batch
     # Called with the error if a checkpoint cannot be written; None raises the error.
     on_unsaved: Callable[[OSError], Any] | None = None
+    # If set, called with the iteration and the averages of the monitored values whenever they are logged.
+    on_averages: Callable[[int, dict[str, float]], Any] | None = None
 
     @classmethod
     def default_config(cls) -> EasyDict:

@@ -145,6 +145,9 @@ class LogShowHook(PeriodicHook):
         engine.info(f"train iteration {engine.train_iter}, env step {engine.collector_envstep}")
         engine.logger.info(engine.logger.get_tabulate_vars_hor(averages))
         engine.worker_log.scalars(averages, engine.train_iter, engine.collector_envstep)
+        on_averages = getattr(engine, "on_averages", None)
+        if on_averages is not None:
+            on_averages(engine.train_iter, averages)
         if engine.tb_logger is None:
             return
         for key, values in engine.log_buffer["histogram"].items():

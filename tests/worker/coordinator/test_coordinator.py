@@ -582,6 +582,17 @@ def test_what_comes_from_unknown_learner_tasks_is_an_error(make, method, argumen
         getattr(make(), method)("x", *arguments)
 
 
+def test_averages_of_a_learner_are_passed_on_and_not_shown_to_the_commander(make):
+    coordinator, passed, infos = make(), [], []
+    coordinator.on_averages = passed.append
+    coordinator._commander.update_learner_info = lambda task_id, info: infos.append(info)
+    coordinator._task_state["t"] = TaskState("t")
+    rows = [{"train_iter": 3, "values": {"loss_avg": 0.5}}]
+    coordinator.deal_with_learner_send_info("t", "b", {"learner_step": 3, "averages": rows})
+    coordinator.deal_with_learner_send_info("t", "b", {"learner_step": 4})
+    assert passed == [rows] and infos == [{"learner_step": 3}, {"learner_step": 4}]
+
+
 def test_unknown_buffers_are_told_and_give_nothing(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")

@@ -177,6 +177,31 @@ def test_a_resumed_learner_task_has_the_budget_of_the_present_config(make, worke
     assert learner.tasks[0]["task_id"] == "l" and learner.tasks[0]["resume"] is True
 
 
+class Part:
+    def __init__(self):
+        self.value = 0
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+        return ["a file is missing"]
+
+
+def test_parts_of_a_run_go_on_with_it(make):
+    first, second, other = make([], []), make([], []), make([], [])
+    first.parts["counter"], second.parts["counter"] = Part(), Part()
+    first.parts["counter"].value = 7
+    second.load_state_dict(first.state_dict())
+    assert second.parts["counter"].value == 7
+    assert [error.text for error in second.status().errors] == ["a file is missing"]
+    old = {key: value for key, value in first.state_dict().items() if key != "parts"}
+    other.parts["counter"] = Part()
+    other.load_state_dict(old)
+    assert other.parts["counter"].value == 0
+
+
 def test_rows_without_chunks_are_dropped_and_chunks_without_rows_deleted(make, chunks, killed):
     second = make()
     second.start()

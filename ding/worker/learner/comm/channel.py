@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ class SendingChannel(ABC):
         self._policies = policies
         self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # of the last version written
         self._is_closed = False
+        self._averages: list[dict[str, Any]] = []  # since the last info
         self._unwritten = {"unwritten_weights": 0, "unwritten_checkpoints": 0}
 
     @abstractmethod
@@ -91,9 +93,16 @@ class SendingChannel(ABC):
         """The counts `unwritten_weights` and `unwritten_checkpoints` so far, without zeros."""
         return {key: count for key, count in self._unwritten.items() if count}
 
+    def add_averages(self, train_iter: int, averages: Mapping[str, Any]) -> None:
+        """Add averages of monitored values to the next info. Called by the thread that sends the infos."""
+        values = {name: float(value) for name, value in averages.items()}
+        self._averages.append({"train_iter": train_iter, "values": values})
+
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """Queue an info for the coordinator, with `losses` and `unwritten` added."""
-        self.exchange.report({**plain(learn_info), **self.losses, **self.unwritten})
+        """Queue an info for the coordinator, with `losses`, `unwritten` and, if there are any, `averages` added."""
+        averages = {"averages": self._averages} if self._averages else {}
+        self.exchange.report({**plain(learn_info), **self.losses, **self.unwritten, **averages})
+        self._averages = []
 
     @abstractmethod
     def stop(self) -> None:

@@ -254,6 +254,7 @@ class CommLearner(Hosted, BaseCommLearner):
         learner.get_data, learner.send_policy = channel.get_data, channel.send_policy  # type: ignore[attr-defined]
         learner.send_learn_info = channel.send_learn_info  # type: ignore[attr-defined]
         learner.on_unsaved = channel.pass_over_checkpoint
+        learner.on_averages = channel.add_averages
 
     def deal_with_get_data(self) -> dict[str, Any]:
         """Wait until the learner wants a batch; returns `batch_size` and `cur_learner_iter`."""
