@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ def run_pipeline(
     with_command_mode(create)
     env_fn = None if env_setting is None else env_setting[0]
     compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
-    start = choose_start(main, lambda: compile_config(main, **compiling, save_cfg=False), resume)
+    start = choose_start(main, create, partial(compile_config, **compiling, save_cfg=False), resume)
     with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
         closing(stack, start.lock)
         cfg = compile_config(main, **compiling, renew_dir=start.renew)

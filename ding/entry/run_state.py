@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import ExitStack
 from typing import IO, Any, NamedTuple
 
@@ -99,7 +100,7 @@ class Start(NamedTuple):
     lock: IO[bytes] | None = None
 
 
-def choose_start(main: Any, compile_main: Callable[[], EasyDict], resume: bool) -> Start:
+def choose_start(main: Any, create: Any, compile_both: Callable[..., EasyDict], resume: bool) -> Start:
     """Look for a state to resume from if `resume` or `policy.learn.resume_training` is set.
 
     `resume_training` with a `load_ckpt_before_run` resumes from that checkpoint instead. If there is no state, the
@@ -107,7 +108,8 @@ def choose_start(main: Any, compile_main: Callable[[], EasyDict], resume: bool) 
 
     Args:
         main: the main config; its `load_ckpt_before_run` is cleared if there is a state.
-        compile_main: compiles the main config without writing files.
+        create: the create config.
+        compile_both: compiles a main config and `create_cfg` without changing them or writing files.
 
     Raises:
         StateError: no state in the folder is readable, or another process uses the folder.
@@ -133,7 +135,7 @@ def choose_start(main: Any, compile_main: Callable[[], EasyDict], resume: bool) 
         with ExitStack() as stack:
             if lock is not None:
                 stack.enter_context(lock)
-            state = _find(exp_name, compile_main())
+            state = _find(exp_name, main, create, compile_both)
             if state is not None:
                 stack.pop_all()
     if state is None:
@@ -154,14 +156,42 @@ def _lock(exp_name: str) -> IO[bytes] | None:
         raise StateError(f"another process uses {exp_name} ({e}); end it first, or choose another exp_name") from e
 
 
-def _find(exp_name: str, cfg: EasyDict) -> dict[str, Any] | None:
+def _find(exp_name: str, main: Any, create: Any, compile_both: Callable[..., EasyDict]) -> dict[str, Any] | None:
     path = os.path.join(exp_name, FOLDER)
     found = StateFolder(path).read()
     if found is None:
         return None
     state, about = found
-    check_same_config(about["config"], flat_config(cfg), path)
+    saved, own = about["config"], flat_config(compile_both(main, create_cfg=create))
+    added = _defaults_of(own.keys() - saved.keys(), main, create, compile_both)
+    check_same_config({**added, **saved}, own, path)
     return state
+
+
+def _defaults_of(
+    keys: Collection[str], main: Any, create: Any, compile_both: Callable[..., EasyDict]
+) -> dict[str, str]:
+    """Returns the defaults of `keys` of a compiled config, as text; keys without a default are left out.
+
+    The state of a run that was saved before a default was added lacks its key. Its value then is the default, as what a
+    key does by default stays as it was.
+    """
+    if not keys:
+        return {}
+    bare, bare_create = copy.deepcopy((main, create))
+    for key in keys:
+        *sections, name = key.split(".")
+        section = value_at(bare, ".".join(sections)) if sections else bare
+        if isinstance(section, MutableMapping):
+            section.pop(name, None)
+        for entry in bare_create.values():
+            if isinstance(entry, MutableMapping) and name != "type":  # without a type nothing can be compiled
+                entry.pop(name, None)
+    try:
+        defaults = flat_config(compile_both(bare, create_cfg=bare_create))
+    except ConfigError:  # a key that must be set has no default
+        return {}
+    return {key: defaults[key] for key in keys if key in defaults}
 
 
 def set_aside(exp_name: str) -> str:
@@ -467,13 +497,19 @@ def _as_text(value: Any) -> str:
     return type(value).__qualname__ if " at 0x" in text else text
 
 
+def _is_filled(key: str, saved: Mapping[str, str], own: Mapping[str, str]) -> bool:
+    """Whether `key` is a section that was empty in the state; its entries are compared one by one."""
+    return saved.get(key) == "{}" and key not in own and any(name.startswith(f"{key}.") for name in own)
+
+
 def check_same_config(saved: Mapping[str, str], own: Mapping[str, str], path: str) -> None:
     """Check that the config of a state is that of the run.
 
     Raises:
         ConfigError: they differ; the message names the keys.
     """
-    keys = sorted(key for key in saved.keys() | own.keys() if saved.get(key) != own.get(key))
+    names = saved.keys() | own.keys()
+    keys = sorted(key for key in names if saved.get(key) != own.get(key) and not _is_filled(key, saved, own))
     if keys:
         pairs = ((key, saved.get(key, "missing"), own.get(key, "missing")) for key in keys[:10])
         shown = "; ".join(f"{key}: {then} then, {now} now" for key, then, now in pairs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -95,7 +96,7 @@ def run_offline(
     main, create = pair
     env_fn = None if env_setting is None else env_setting[0]
     compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
-    start = choose_start(main, lambda: compile_config(main, **compiling, save_cfg=False), resume)
+    start = choose_start(main, create, partial(compile_config, **compiling, save_cfg=False), resume)
     with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
         closing(stack, start.lock)
         cfg = compile_config(main, **compiling, renew_dir=start.renew)

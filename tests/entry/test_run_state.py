@@ -20,6 +20,7 @@ from ding.entry.run_state import flat_config
 from ding.entry.saved_states import show_states
 from ding.entry.serial_entry import run_serial, serial_pipeline
 from ding.entry.serial_entry_offline import EpochBatches
+from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.log_writer_helper import DistributedWriter
 from ding.utils.state_folder import StateError, StateFolder
@@ -248,6 +249,46 @@ def test_a_state_of_another_config_is_refused_with_the_keys_that_differ() -> Non
     with pytest.raises(ConfigError, match="seed: 0 then, 1 now"):
         run_serial(configs(), seed=1, env_setting=setting(), resume=True)
     assert Path("exp/total_config.py").read_text() == before and os.listdir() == ["exp"]
+
+
+def save_without(monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
+    """Save a state as of a time when there were no such keys; a section that is empty then is a leaf."""
+
+    def older(cfg: Any) -> dict[str, str]:
+        found = {key: value for key, value in flat_config(cfg).items() if not key.startswith(keys)}
+        return found | {key.removesuffix("."): "{}" for key in keys if key.endswith(".")}
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ding.entry.run_state.flat_config", older)
+        run()
+
+
+@pytest.mark.parametrize("key", ["policy.learn.ignore_done", "policy.learn.target_update_freq", "policy.other.eps."])
+def test_a_state_of_before_a_key_was_added_goes_on_with_its_default(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    section, name = key.removeprefix("policy.").split(".")[:2]
+    save_without(monkeypatch, key)
+    default = DQNPolicy.default_config()[section][name]
+    changed = configs()
+    if not key.endswith("."):
+        changed[0].policy[section][name] = default  # whether or not it is set
+    assert run_serial(changed, env_setting=setting(), max_train_iter=14, resume=True).learner.train_iter == 14
+
+
+def test_a_key_that_was_added_since_and_has_another_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    save_without(monkeypatch, "policy.learn.ignore_done")
+    changed = configs()
+    changed[0].policy.learn.ignore_done = True
+    with pytest.raises(ConfigError, match="another config: policy.learn.ignore_done: False then, True now; make them"):
+        run_serial(changed, env_setting=setting(), max_train_iter=14, resume=True)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_key_without_a_default_that_was_added_since_is_refused(which: int) -> None:
+    run()
+    changed = configs()
+    changed[which].env.mine = 3
+    with pytest.raises(ConfigError, match="another config: env.mine: missing then, 3 now; make them equal"):
+        run_serial(changed, env_setting=setting(), max_train_iter=14, resume=True)
 
 
 def test_damaged_states_are_an_error() -> None:
