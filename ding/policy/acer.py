@@ -18,6 +18,7 @@ from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer
 from ding.rl_utils.retrace import compute_q_retraces
 from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam
 from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -59,6 +60,7 @@ class ACERPolicy(SequenceActorPolicy):
             "value_weight": 0.5,
             "entropy_weight": 0.0001,
             "discount_factor": 0.9,
+            # Has no effect: Retrace cuts traces by the importance ratios alone, as with a lambda of 1.
             "lambda_": 0.95,
             "unroll_len": 32,
             # The truncation threshold of the importance ratio in the actor loss.
@@ -75,6 +77,7 @@ class ACERPolicy(SequenceActorPolicy):
             # Steps of a sequence.
             "unroll_len": 32,
             "discount_factor": 0.9,
+            # Has no effect: there are no advantages to estimate.
             "gae_lambda": 0.95,
             "collector": {"type": "sample", "collect_print_freq": 1000},
         },
@@ -116,6 +119,11 @@ class ACERPolicy(SequenceActorPolicy):
     def _init_learn(self) -> None:
         super()._init_learn()
         learn = self._cfg.learn
+        for section, key in (("learn", "lambda_"), ("collect", "gae_lambda")):
+            if self._cfg[section].get(key) not in (None, ACERPolicy.config[section][key]):
+                one_time_warning(
+                    f"ACER: policy.{section}.{key} has no effect: Retrace has no such factor; leave it out"
+                )
         model: Any = self._model
         clipping = {"grad_clip_type": learn.grad_clip_type, "clip_value": learn.clip_value}
         self._optimizer_actor = Adam(model.actor.parameters(), lr=learn.learning_rate_actor, **clipping)

@@ -11,6 +11,7 @@ from ding.rl_utils import acer_policy_error, acer_trust_region_update, compute_q
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Samples
+from ding.utils.default_helper import one_time_warning
 from tests.benchmarks.learning_tasks import acer as task
 from tests.policy.learning import set_target, target_of
 from tests.policy.outside_program import pair_of
@@ -42,6 +43,20 @@ def make_sequences(policy, number, length=4, **kwargs):
 
 def parameters_of(policy):
     return torch.cat([p.detach().flatten() for p in policy._model.parameters()]).clone()
+
+
+def test_factors_that_retrace_does_not_have_are_warned_of_and_change_nothing(caplog):
+    one_time_warning.cache_clear()
+    learned = []
+    for value in (0.95, 0.5):
+        policy = make_policy("learn", learn__lambda_=value, collect__gae_lambda=value)
+        policy._forward_learn(make_sequences(policy, 3))
+        learned.append(parameters_of(policy))
+    assert torch.equal(*learned)
+    assert caplog.messages == [
+        f"ACER: policy.{key} has no effect: Retrace has no such factor; leave it out"
+        for key in ("learn.lambda_", "collect.gae_lambda")
+    ]
 
 
 @pytest.mark.parametrize("trust_region", [True, False])
