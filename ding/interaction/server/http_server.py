@@ -148,16 +148,14 @@ class HttpServer:
             self._threads.stop()
 
     async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        handshake_s = _ADMISSION_S if self._tls else None
-        server = await loop.create_server(
-            lambda: _Connection(self), sock=self._socket, ssl=self._tls, ssl_handshake_timeout=handshake_s
-        )
+        # Not with `ssl`, which would announce a connection only after its handshake: they count from the beginning.
+        server = await loop.create_server(lambda: _Connection(self, self._tls), sock=self._socket)
         self._sweep(loop)
         await self._ended.wait()
         loop.remove_reader(self._socket)  # `close` drops connections that were accepted in the same round
         accepting = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
         if accepting:
-            if self._tls:  # clients may take as long as they like for their part of the handshake
+            if self._tls:  # clients take their time for their part of the handshake
                 for task in accepting:
                     task.cancel()
             await asyncio.wait(accepting)
@@ -259,10 +257,16 @@ class HttpServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection of a client: requests arrive one after the other and are answered in this order."""
+    """One connection of a client: requests arrive one after the other and are answered in this order.
 
-    def __init__(self, server: HttpServer) -> None:
-        self._server = server
+    Args:
+        tls: the handshake comes first; None for plain HTTP.
+    """
+
+    def __init__(self, server: HttpServer, tls: ssl.SSLContext | None = None) -> None:
+        self._server, self._tls = server, tls
+        self._handshake: asyncio.Task[None] | None = None
+        self._early: list[bytes] = []  # what arrived before the end of the handshake was noticed
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._todo: deque[Callable[[], None]] = deque()  # complete requests that wait for an earlier reply
@@ -282,7 +286,32 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         self.peer = str((transport.get_extra_info("peername") or ("",))[0])
         self.fileno = transport.get_extra_info("socket").fileno()
+        if self._tls is not None:
+            self._handshake = asyncio.get_running_loop().create_task(self._secure(transport, self._tls))
         self._server.opened(self)
+
+    async def _secure(self, plain: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        """Do the handshake on a transport that has not read anything yet."""
+        secure = None
+        try:
+            if not plain.is_closing():
+                secure = await asyncio.get_running_loop().start_tls(
+                    plain, self, tls, server_side=True, ssl_handshake_timeout=_ADMISSION_S
+                )
+        except OSError as error:  # also of the modules ssl and asyncio
+            _log.debug("a TLS handshake with %s has failed: %s", self.peer, error)
+        finally:
+            self._handshake = None
+            if secure is None or plain.is_closing():
+                plain.abort()
+                self.connection_lost(None)
+        if self._transport is None:
+            return
+        self._transport = secure
+        if self._early:
+            self.data_received(b"".join(self._early))
+        if self._has_eof:
+            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.close()  # Python 3.10 warns of a TLS transport that only the peer has closed
@@ -293,15 +322,22 @@ class _Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._has_eof = True
+        if self._handshake is not None:
+            return False
         # The reply is still sent; otherwise the connection is closed. TLS cannot be closed on one side only.
         return self._is_answering and self._transport is not None and self._transport.can_write_eof()
 
     def data_received(self, data: bytes) -> None:
-        if self._linger is not None:
+        if self._handshake is not None:
+            self._early.append(data)
+        elif self._linger is None:
+            self._read(data)
+        else:
             self._linger -= len(data)
             if self._linger < 0:
                 self.abort()
-            return
+
+    def _read(self, data: bytes) -> None:
         if self._is_admitted:
             self.expires_at = time.monotonic() + _SILENCE_S
         if self._admission is None:

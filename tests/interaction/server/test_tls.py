@@ -1,9 +1,11 @@
 """Masters and slaves that serve TLS with a certificate of the run's own authority."""
 
+import contextlib
 import os
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -12,7 +14,8 @@ import pytest
 import requests
 
 from ding.interaction.exception import SlaveResponseException
-from ding.interaction.server.tls import server_context
+from ding.interaction.server import http_server
+from ding.interaction.server.tls import client_context, server_context
 from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, configure_tls, make_certificate, pair
 
 
@@ -133,3 +136,92 @@ def test_without_a_certificate_servers_speak_plain_http():
     assert server_context() is None
     with pair(Gated()) as (master, _, _):
         assert master.my_address.startswith("http://")
+
+
+def greeting():
+    """The first message of a client's handshake."""
+    sent = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="127.0.0.1")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return sent.read()
+
+
+def unfinished(stack, port, message, address="127.0.0.1"):
+    """A client that begins a handshake with `message`, and sends no more."""
+    client = stack.enter_context(socket.socket())
+    client.settimeout(DEADLINE_S)
+    client.bind((address, 0))
+    client.connect(("127.0.0.1", port))
+    client.sendall(message)
+    return client
+
+
+def is_closed(client):
+    """Whether the server ends the connection, waiting for that."""
+    try:
+        while client.recv(10_000):  # the server's part of the handshake
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["nothing sent", "half a handshake"])
+@pytest.mark.parametrize(
+    ("limit", "addresses"),
+    [
+        ("_MOST_NEW", ["127.0.0.1"] * 20),
+        pytest.param(
+            "_MOST_NEW_OF_ALL",
+            [f"127.0.0.{2 + number}" for number in range(20)],
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.1 is the only such address"),
+        ),
+    ],
+)
+def test_of_the_clients_that_do_not_finish_their_handshake_the_oldest_give_way(
+    certify, monkeypatch, limit, addresses, half
+):
+    certify()
+    monkeypatch.setattr(http_server, limit, 5)
+    with Adder() as slave, contextlib.ExitStack() as stack:
+        message = greeting() if half else b""
+        silent = [unfinished(stack, slave.port, message, address) for address in addresses]
+        assert all(is_closed(client) for client in silent[:15])
+        assert slave.ping()
+        newest = silent[-1]
+        newest.sendall(b"" if half else greeting())
+        assert newest.recv(1) == b"\x16"  # a message of the handshake: this one goes on
+        assert slave._Role__server.connection_count <= 7
+
+
+def test_a_client_that_does_not_finish_its_handshake_is_closed_after_a_while(certify, monkeypatch):
+    certify()
+    monkeypatch.setattr(http_server, "_ADMISSION_S", 0.2)
+    with Adder() as slave, contextlib.ExitStack() as stack:
+        assert is_closed(unfinished(stack, slave.port, b""))
+        assert is_closed(unfinished(stack, slave.port, b"no handshake at all, but many bytes" * 10))
+
+
+def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(certify):
+    certify()
+    context = client_context()
+    with Adder() as slave, socket.create_connection(("127.0.0.1", slave.port), DEADLINE_S) as plain:
+        request = f"GET /ping HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\nToken: {slave._Role__self_token}\r\n\r\n"
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                plain.sendall(outgoing.read())
+                incoming.write(plain.recv(10_000))
+        client.write(request.encode())
+        plain.sendall(outgoing.read())  # the last message of the handshake, and the request
+        while True:
+            try:
+                assert client.read(15) == b"HTTP/1.1 200 OK"
+                break
+            except ssl.SSLWantReadError:
+                incoming.write(plain.recv(10_000))
