@@ -12,9 +12,8 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
-from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Kind, Samples, columns_of
-from ding.worker.replay_buffer.base_buffer import create_buffer
+from ding.worker.replay_buffer.base_buffer import check_prefetching, create_buffer
 from ding.worker.transport.ledger import DATA_ID, ChunkLedger, chunks_of
 from ding.worker.transport.stores import SampleStore
 
@@ -70,11 +69,7 @@ class BufferSet:
                 self.buffers[buffer_id] = self._make_buffer(EasyDict(cfg))
 
     def _make_buffer(self, cfg: EasyDict) -> Any:
-        if cfg.get("type") == "deque" and cfg.get("priority"):
-            raise ConfigError(
-                "replay_buffer: type = 'deque' with priority = True is not allowed here: it takes priorities for its "
-                "newest batch only, but several are on their way to the learner; use type = 'advanced'"
-            )
+        check_prefetching(cfg)
         if cfg.get("enable_track_used_data"):
             cfg.enable_track_used_data = False  # it would delete whole chunks, of which other samples are stored
         buffer: Any = create_buffer(cfg, exp_name=self._exp_name)

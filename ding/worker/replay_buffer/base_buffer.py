@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ding.data.buffer_interface import IBuffer
+from ding.utils.config_helper import ConfigError
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import BUFFER_REGISTRY
 
-__all__ = ["IBuffer", "create_buffer", "get_buffer_cls"]
+__all__ = ["IBuffer", "check_prefetching", "create_buffer", "get_buffer_cls"]
 
 
 def create_buffer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> IBuffer:
@@ -36,3 +37,16 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
     import_module(cfg.get("import_names", []))
     buffer_cls: type[IBuffer] = BUFFER_REGISTRY.get(cfg["type"])
     return buffer_cls
+
+
+def check_prefetching(cfg: Mapping[str, Any]) -> None:
+    """Refuse a buffer that does not fit a learner that prefetches batches, as in parallel training.
+
+    Raises:
+        ConfigError: it accepts priorities only for its newest batch.
+    """
+    if cfg.get("type") == "deque" and cfg.get("priority"):
+        raise ConfigError(
+            "replay_buffer: type = 'deque' with priority = True is not allowed here: it accepts priorities only "
+            "for its newest batch, but the learner prefetches several; use type = 'advanced'"
+        )

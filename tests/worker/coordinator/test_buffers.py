@@ -275,7 +275,7 @@ def test_a_buffer_is_opened_once(make_buffers):
 
 def test_a_deque_with_priorities_is_refused(make_buffers):
     buffer_set = make_buffers()
-    with pytest.raises(ConfigError, match="use type = 'advanced'"):
+    with pytest.raises(ConfigError, match="accepts priorities only for its newest batch, .* use type = 'advanced'"):
         buffer_set.open("c", {"type": "deque", "priority": True})
 
 

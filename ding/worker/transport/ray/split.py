@@ -13,7 +13,7 @@ from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.config_helper import ConfigError
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
-from ding.worker.replay_buffer.base_buffer import get_buffer_cls
+from ding.worker.replay_buffer.base_buffer import check_prefetching, get_buffer_cls
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
 WHOLE, UNIFORM, PRIORITIZED = "whole", "uniform", "prioritized"
@@ -51,7 +51,7 @@ def split_of(cfg: Mapping[str, Any], shards: int) -> Split:
     """
     cls: Any = get_buffer_cls(cfg)
     merged = EasyDict(deep_merge_dicts(cls.default_config(), cfg))
-    _check(merged)
+    check_prefetching(merged)
     capacity = int(merged.replay_buffer_size)
     if shards == 1:
         return Split(WHOLE, capacity)
@@ -81,14 +81,6 @@ def limits_pushes(cfg: Mapping[str, Any]) -> bool:
     merged = EasyDict(deep_merge_dicts(get_buffer_cls(cfg).default_config(), cfg))
     limits = merged.get("thruput_controller")
     return limits is not None and not math.isinf(limits.push_sample_rate_limit.max)
-
-
-def _check(cfg: EasyDict) -> None:
-    if cfg.type == "deque" and cfg.priority:
-        raise ConfigError(
-            "replay_buffer: type = 'deque' with priority = True is not allowed here: it accepts priorities only "
-            "for its newest batch, but the learner prefetches several; use type = 'advanced'"
-        )
 
 
 def annealed_by_rank(cfg: Mapping[str, Any], ranks: int) -> Mapping[str, Any]:

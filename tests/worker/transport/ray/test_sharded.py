@@ -273,7 +273,7 @@ def test_the_capacity_is_split_and_the_oldest_leave_each_shard():
 @pytest.mark.parametrize(
     "cfg, words",
     [
-        ({"type": "deque", "priority": True}, "use type = 'advanced'"),
+        ({"type": "deque", "priority": True}, "accepts priorities only for its newest batch, .* use type = 'advanced'"),
         ({"type": "elastic", "set_buffer_size": lambda envstep: 5}, "'elastic' cannot be split .* only buffers of"),
         ({"type": "sequence"}, "'sequence' cannot be split .* only buffers of"),
         ({"type": "naive", "replay_buffer_size": 1}, "without capacity"),
