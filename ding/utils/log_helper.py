@@ -36,7 +36,8 @@ class _AppendHandler(logging.Handler):
             with self._open() as file:
                 file.write(self.format(record) + "\n")
         except Exception:
-            self.handleError(record)
+            if not sys.is_finalizing():  # an object that is deleted so late may lack even `open`
+                self.handleError(record)
 
 
 class FileLogger(logging.Logger):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
@@ -253,8 +254,10 @@ class Coordinator:
         self.info("coordinator is closed")
 
     def __del__(self) -> None:
-        if not self._is_closed:
-            self.close()
+        # At interpreter exit, modules may be gone already; an error cannot reach a caller.
+        with contextlib.suppress(Exception):
+            if not self._is_closed:
+                self.close()
 
     def info(self, s: str) -> None:
         """Log a line."""

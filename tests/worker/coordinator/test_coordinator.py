@@ -1,9 +1,13 @@
 """A coordinator among workers of this process: runs as a whole, their ends, and what goes wrong in them."""
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 import weakref
 from functools import partialmethod
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -705,3 +709,28 @@ def test_the_default_config():
 def test_the_config_is_checked(cfg, match):
     with pytest.raises(ConfigError, match=match):
         Coordinator(local_cfg([], [], **cfg))
+
+
+LATE = """
+import builtins
+from ding.worker import Coordinator
+from tests.worker.coordinator.fakes import local_cfg
+
+class Failing(Coordinator):
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        raise ValueError("too late to be closed")
+
+try:
+    Failing(local_cfg([], []))
+except ValueError as error:
+    builtins.kept = error  # and so the coordinator, until hardly anything else is left of the interpreter
+"""
+
+
+def test_a_coordinator_whose_constructor_has_failed_is_silent_when_the_interpreter_exits(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LATE], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
