@@ -45,6 +45,7 @@ def test_an_address_without_ray_is_refused():
 
 @pytest.mark.slow
 def test_a_ray_that_the_run_has_started_ends_with_it_and_leaves_nothing(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # its workers import `tests`
     before, children = settings(), set(psutil.Process().children(recursive=True))
     handler = signal.getsignal(signal.SIGTERM)
     folders = set(Path("/tmp").glob(f"ding_ray_{os.getpid()}_*"))
