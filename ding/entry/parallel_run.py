@@ -180,9 +180,10 @@ class ParallelRun:
 
     def close(self) -> None:
         """End all tasks. Idempotent."""
-        self.coordinator.close()
-        self._metrics.close()
-        self._line.close()
+        with ExitStack() as stack:  # a failure or an interrupt loses no rows
+            stack.callback(self._line.close)
+            stack.callback(self._metrics.close)
+            self.coordinator.close()
 
     def _deal_with_sink_error(self, error: Exception) -> None:
         self.coordinator.deal_with_error(error)
