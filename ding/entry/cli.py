@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import sys
+import traceback
 from typing import Any
 
 import click
@@ -109,21 +112,34 @@ class _Ding(click.Group):
 
 
 def _is_about_input(error: Exception) -> bool:
-    """Whether the error is about the user's input, not about a program such as an env or a policy."""
+    """Whether the error is about the user's input or disk, not about a program such as an env or a policy."""
     from ding.utils.config_helper import ConfigError
 
     if isinstance(error, ConfigError):
         return True
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        return _own_module(error).startswith("ding.")
     if not isinstance(error, (FileNotFoundError, ImportError, KeyError, ValueError)):
         # Gymnasium's errors have a base of their own; an env with a missing package raises one as well.
         return type(error).__name__ in _ENV_ERRORS and type(error).__module__ == "gymnasium.error"
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    raised_in = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
-    return raised_in in _INPUT_MODULES
+    return _modules(error)[-1] in _INPUT_MODULES
 
 
+def _modules(error: Exception) -> list[str]:
+    """Returns the modules of the calls that led to the error; the module that raised it is the last."""
+    return ["", *(frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))]
+
+
+def _own_module(error: Exception) -> str:
+    """Returns the module that raised the error, or the one that called the standard library, which raised it."""
+    others = (name for name in reversed(_modules(error)) if name.partition(".")[0] not in sys.stdlib_module_names)
+    return next(others, "")
+
+
+# The disk is full, a file or folder may not be written, or a file is where a folder has to be.
+_DISK_ERRORS = frozenset(
+    getattr(errno, name) for name in ("EACCES", "EDQUOT", "ENOSPC", "ENOTDIR", "EPERM", "EROFS") if hasattr(errno, name)
+)
 # Errors about the id of an env, or about packages that the env needs; the plain one is about a malformed id.
 _ENV_ERRORS = (
     "DependencyNotInstalled",

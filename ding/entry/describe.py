@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -150,7 +151,42 @@ def _make(name: str) -> BaseEnv:
         raise ConfigError(f"there is no env {name!r}: {e}") from e
     if isinstance(cls, type) and issubclass(cls, BaseEnv):
         return cls({})
-    return GymnasiumEnv({"env": cls})
+    return GymnasiumEnv({"env": lambda: _with_checked_results(cls())})
+
+
+def _with_checked_results(env: Any) -> Any:
+    """Returns a gymnasium env whose `reset` and `step` raise AssertionError if they return something of a wrong form.
+
+    What is not a gymnasium env is returned as it is.
+    """
+    import gymnasium
+
+    class CheckedResults(gymnasium.Wrapper):
+        def reset(self, **kwargs: Any) -> Any:
+            result = self.env.reset(**kwargs)
+            _require_form("reset", result, ("observation", "info"))
+            return result
+
+        def step(self, action: Any) -> Any:
+            result = self.env.step(action)
+            _require_form("step", result, ("observation", "reward", "terminated", "truncated", "info"))
+            return result
+
+    return CheckedResults(env) if isinstance(env, gymnasium.Env) else env
+
+
+def _require_form(method: str, result: Any, members: tuple[str, ...]) -> None:
+    wanted = f"return ({', '.join(members)})"
+    if not isinstance(result, tuple):
+        raise AssertionError(f"{method}() returned {_short(result)}, of type {type(result).__name__}; {wanted}")
+    if len(result) != len(members):
+        raise AssertionError(f"{method}() returned {len(result)} values, {_short(result)}; {wanted}")
+    if not isinstance(result[-1], dict):
+        raise AssertionError(f"the info of {method}() is {_short(result[-1])}; return a dict, which may be empty")
+
+
+def _short(value: Any) -> str:
+    return textwrap.shorten(repr(value), 100)
 
 
 def _check_seed(env: Any) -> None:

@@ -86,6 +86,8 @@ def change(cfg: Any, setting: str) -> None:
     names = key.strip().split(".")
     if not equals or not all(name.isidentifier() and not hasattr(EasyDict, name) for name in names):
         raise ConfigError(f"--set {setting!r} is not allowed; it must be key=value, as policy.learn.batch_size=128")
+    if names == ["seed"]:
+        raise ConfigError(f"--set {setting!r} is not allowed, for --seed sets the seed of all parts; use --seed")
     try:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):

@@ -1,6 +1,7 @@
 """The commands `ding train`, `eval`, `record`, `plot`, `list`, `show` and `check-env`, and what they are made of."""
 
 import copy
+import errno
 import json
 import math
 import os
@@ -88,7 +89,9 @@ def test_the_pipeline_follows_from_the_config(example, pipeline):
     assert training_command.pipeline_of(path) == pipeline
 
 
-@pytest.mark.parametrize("setting", ["policy", "policy..x=1", "exp_name.x=1", "__class__.x=1", "policy.get=1"])
+@pytest.mark.parametrize(
+    "setting", ["policy", "policy..x=1", "exp_name.x=1", "__class__.x=1", "policy.get=1", "seed=3"]
+)
 def test_a_setting_that_is_none_is_refused(setting):
     assert f"--set {setting!r} is not allowed" in ding("train", CONFIG, "--set", setting, status=1)
 
@@ -122,13 +125,24 @@ def test_a_misspelt_key_is_one_line_and_with_traceback_an_exception():
     assert isinstance(result.exception, ConfigError)
 
 
-def test_an_error_in_a_program_keeps_its_traceback(monkeypatch):
+def test_a_full_disk_at_the_start_is_one_line(monkeypatch):
     def fail(*args, **kwargs):
-        raise ValueError("the env is broken")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "makedirs", fail)
+    output = ding("train", CONFIG, status=1)
+    assert output.startswith("Error: ") and len(output.splitlines()) == 1
+    assert "No space left on device; choose another exp_name or working directory" in output
+
+
+@pytest.mark.parametrize("error", [ValueError("the env is broken"), PermissionError(errno.EACCES, "the env's file")])
+def test_an_error_in_a_program_keeps_its_traceback(monkeypatch, error):
+    def fail(*args, **kwargs):
+        raise error
 
     monkeypatch.setattr("ding.entry.serial_pipeline", fail, raising=False)
     result = CliRunner().invoke(cli, ["train", CONFIG])
-    assert isinstance(result.exception, ValueError) and str(result.exception) == "the env is broken"
+    assert result.exception is error
 
 
 def test_a_documented_option_before_a_command_is_refused():
@@ -369,13 +383,43 @@ class Outside(Unseeded):
         return np.full(1, 2.0, np.float32), *super().step(action)[1:]
 
 
+class FourValues(Unseeded):
+    """Its steps have the form of old gym."""
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, True, {}
+
+
+class NoInfoAtReset(Unseeded):
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32)
+
+
+class NoneForInfo(Unseeded):
+    def step(self, action):
+        return *super().step(action)[:-1], None
+
+
+class NotANumber(Unseeded):
+    def step(self, action):
+        return np.full(1, np.nan, np.float32), *super().step(action)[1:]
+
+
 def test_an_env_that_keeps_to_the_contract_passes():
     lines = ding("check-env", "CartPole-v1").splitlines()
     assert len(lines) == 6 and all(line.startswith("ok ") for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"), [("Unseeded", "differ at step 0: the observation was"), ("Outside", "exceeds its space")]
+    ("name", "problem"),
+    [
+        ("Unseeded", "differ at step 0: the observation was"),
+        ("Outside", "exceeds its space"),
+        ("FourValues", "return (observation, reward, terminated, truncated, info)"),
+        ("NoInfoAtReset", "of type ndarray; return (observation, info)"),
+        ("NoneForInfo", "the info of step() is None; return a dict, which may be empty"),
+        ("NotANumber", "the observation of step() has NaN, which no space contains: [nan]; look for"),
+    ],
 )
 def test_an_env_that_does_not_is_told_what_is_wrong(name, problem):
     output = ding("check-env", f"{__name__}:{name}", status=1)

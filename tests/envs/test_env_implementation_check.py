@@ -103,7 +103,7 @@ def test_data_in_its_space_passes(data, space):
         (np.array([1, 3]), spaces.MultiDiscrete([2, 3]), "exceeds"),
         (np.array([0, 2], np.int8), spaces.MultiBinary(2), "exceeds"),
         (np.float32([1, 3]), spaces.Box(1, 2, (2,), np.float32), "exceeds"),
-        (np.float32([np.nan]), spaces.Box(1, 2, (1,), np.float32), "falls below"),
+        (np.float32([np.nan]), spaces.Box(1, 2, (1,), np.float32), "data has NaN, which no space contains"),
         (np.array([1.0]), spaces.Box(1, 2, (1,), np.float32), "dtype float64, its space float32"),
         (np.array([1], np.int32), spaces.Discrete(3), "dtype int32, its space int64"),
         (np.float32([1]), spaces.Box(1, 2, (2,), np.float32), r"shape \(1,\), its space \(2,\)"),
@@ -155,7 +155,13 @@ def with_numpy_done(timestep):
 
 
 @pytest.mark.parametrize(
-    ("change", "match"), [(without_return, "eval_episode_return"), (with_numpy_done, "return a bool")]
+    ("change", "match"),
+    [
+        (without_return, "eval_episode_return"),
+        (with_numpy_done, "return a bool"),
+        (tuple, r"return a BaseEnvTimestep\(obs, reward, done, info\)"),
+        (lambda timestep: timestep._replace(info=None), "info is None; return a dict"),
+    ],
 )
 @pytest.mark.parametrize("check", [check_step, check_obs_deepcopy, demonstrate_correct_procedure])
 def test_what_workers_need_of_a_step_is_asked_for(change, match, check):

@@ -159,8 +159,13 @@ def _steps(env: BaseEnv, act: Callable[[], Any]) -> Any:
     """The timesteps of the rest of an episode."""
     for _ in range(_MAX_STEPS):
         timestep = env.step(act())
+        _require(
+            isinstance(timestep, tuple) and hasattr(timestep, "done"),
+            f"step() returned {timestep!r}; return a BaseEnvTimestep(obs, reward, done, info)",
+        )
         done = timestep.done
         _require(isinstance(done, bool), f"done is {done!r}; return a bool")
+        _require(isinstance(timestep.info, Mapping), f"info is {timestep.info!r}; return a dict, which may be empty")
         _require(
             not done or "eval_episode_return" in timestep.info,
             "the info of the last step lacks 'eval_episode_return'; put the sum of the episode's rewards there",
@@ -196,6 +201,12 @@ def _check_one_array(array: np.ndarray, space: Any, name: str) -> None:
     shapes = ((), (1,)) if isinstance(space, spaces.Discrete) else (space.shape,)
     _require(array.dtype == space.dtype, f"{name} has the dtype {array.dtype}, its space {space.dtype}")
     _require(array.shape in shapes, f"{name} has the shape {array.shape}, its space {space.shape}")
+    if array.dtype.kind == "f":
+        _require(
+            not np.any(np.isnan(array)),
+            f"{name} has NaN, which no space contains: {array}; look for a division by zero, or a root or logarithm "
+            "of a negative number",
+        )
     _require(bool(np.all(array >= low)), f"{name} falls below its space {space}: {array}")
     _require(bool(np.all(array <= high)), f"{name} exceeds its space {space}: {array}")
 
