@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
-import psutil
 
 from ding.utils.lock_helper import get_file_lock
 
@@ -66,6 +65,8 @@ def sweep_temporary(folder: str | os.PathLike[str], age_s: float = 3600.0) -> No
             match = _TEMPORARY.fullmatch(entry.name)
             if match is None:
                 continue
+            import psutil  # only here: it takes longer to load than the rest of this module
+
             with contextlib.suppress(OSError):
                 is_old = time.time() - entry.stat(follow_symlinks=False).st_mtime > age_s
                 is_orphan = match["machine"] == _machine() and not psutil.pid_exists(int(match["pid"]))
