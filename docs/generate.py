@@ -332,13 +332,19 @@ BENCHMARKS = ("buffer", "collect", "serial", "sac", "imports", "managers", "para
 
 
 def measure() -> None:
-    """Run the benchmarks and store their output in `docs/benchmarks`."""
+    """Run the benchmarks and store their output in `docs/benchmarks`.
+
+    Raises:
+        RuntimeError: a benchmark has measured nothing.
+    """
     folder = DOCS / "benchmarks"
     folder.mkdir(exist_ok=True)
     for name in BENCHMARKS:
         command = [sys.executable, "-m", f"tests.benchmarks.{name}"]
         output = subprocess.run(command, cwd=DOCS.parent, stdout=subprocess.PIPE, text=True, check=False).stdout
         lines = [line for line in output.splitlines() if line.startswith("{")]
+        if not lines:
+            raise RuntimeError(f"{' '.join(command)} has measured nothing; its error is above")
         (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     packages = ("torch", "numpy", "gymnasium", "stable-baselines3", "tianshou", "ray")
     versions = {name: importlib.metadata.version(name) for name in packages if _is_installed(name)}

@@ -5,7 +5,8 @@ nothing. The coordinator's side runs in this process: the messages of its tasks,
 
 `push`: samples a second from 8 collectors in 2 processes that send as fast as they can, and the processor time of all
 processes for a sample. Every collector sends the same chunks of `--chunk` samples, with the same compressor. Over HTTP
-a chunk is encoded once and becomes a file; its samples are not decoded here, for a learner decodes only those it draws.
+a chunk is encoded once and becomes a file, in memory (/dev/shm) if possible, so that no disk is measured; its samples
+are not decoded here, for a learner decodes only those it draws.
 Over Ray it goes into 2 shards, chunks that gather during a call are encoded together, and the time includes decoding
 and storing them, from where a learner draws whole batches.
 `learn`: batches of 32 a second that a learner gets, which waits 3 ms for each as for a GPU, while 50 collectors send 5
@@ -14,7 +15,7 @@ chunks a second each, against 2 of them.
 Transports and numbers of collectors are measured in turn, several times. The best rates of `push` count, and the
 medians of `learn`.
 
-`python -m tests.benchmarks.scale_data [push] [learn] [--transport flask_fs local ray] [--chunk 64] [--frames]`
+`python -m tests.benchmarks.scale_data [push|learn] [--transport flask_fs local ray] [--chunk 64] [--frames]`
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ BATCH, THINK_S = 32, 0.003
 PUSHERS, MANY, FEW, RATE = 8, 50, 2, 5.0
 ROUNDS, WARM_S, MEASURE_S = 3, 2.0, 4.0
 CAPACITY, CAPACITY_OF_FRAMES = 100_000, 1000
+MEMORY = "/dev/shm"
 GOALS = {"push": 3.0, "learn": {"flask_fs": 0.8, "local": 0.8, "ray": 0.95}}
 
 
@@ -354,7 +356,8 @@ class Run:
 
     def __enter__(self) -> Run:
         opened = self._opened
-        self._folder = opened.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        place = MEMORY if os.path.isdir(MEMORY) else None
+        self._folder = opened.enter_context(tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True))
         opened.callback(os.chdir, os.getcwd())
         os.chdir(self._folder)
         cfg = {"path_data": f"{self._folder}/data", "replay_shards": 2 if self.transport == "bench_ray" else 1}
@@ -469,12 +472,12 @@ def cluster(transports: list[str]) -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", choices=["push", "learn"])
+    parser.add_argument("what", nargs="?", choices=["push", "learn"], help="both by default")
     parser.add_argument("--transport", nargs="+", choices=["flask_fs", "local", "ray"], default=["flask_fs", "ray"])
     parser.add_argument("--chunk", type=int, default=64, help="samples of a chunk")
     parser.add_argument("--frames", action="store_true", help="observations of 84 x 84 x 4 bytes in place of 4 numbers")
     args = parser.parse_args()
-    what, sizes = args.what or ["push", "learn"], (args.chunk, args.frames)
+    what, sizes = (args.what,) if args.what else ("push", "learn"), (args.chunk, args.frames)
     report = Report()
     with cluster(args.transport):
         if "push" in what:
