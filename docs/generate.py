@@ -21,6 +21,7 @@ import pkgutil
 import platform
 import subprocess
 import sys
+import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -371,12 +372,13 @@ def benchmarks_page() -> str:
     folder = DOCS / "benchmarks"
     about = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
     packages = ", ".join(f"{name} {version}" for name, version in about.items() if name not in ("processor", "cores"))
+    where = f"Measured on {about['cores']} cores of an {about['processor']}, with {packages}; one thread of torch."
     lines = [
         "# Benchmarks",
         "",
-        f"Measured on {about['cores']} cores of an {about['processor']}, with {packages}; one thread of torch.",
+        *textwrap.wrap(where, 120, break_on_hyphens=False),
         "Each figure is compared with a baseline of the same run: another library on the same work, a bare loop that",
-        "only does the maths, or a limit.",
+        "only does the maths, or a limit. Goals that this machine misses are listed like the others.",
         "",
     ]
     for name in BENCHMARKS:
