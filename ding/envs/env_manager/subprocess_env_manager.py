@@ -332,6 +332,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             timeout_s = left if timeout_s is None else min(timeout_s, left)
         with self._lock:
             self._check_open()
+            if self._attempts:
+                self._send_due_resets()  # an exception in a signal handler may have come before one was sent
             for process, reply in wait_for_replies(self._processes.values(), timeout_s):
                 self._take_in(process, reply)
             if self._attempts:

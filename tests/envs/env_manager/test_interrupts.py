@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -99,6 +100,20 @@ def managers(make, **cfg):
     return make(envs, {"retry_waiting_time": 0, "context": "fork", "shared_memory": True, **cfg})
 
 
+@pytest.fixture
+def no_waiting_in_vain(monkeypatch):
+    """Waiting without a reply is an error, not a delay."""
+    wait, tick_s = env_process.connection.wait, 30.0
+
+    def wait_for_something(objects, timeout_s):
+        came = wait(objects, timeout_s)
+        assert came or timeout_s < tick_s, "no env works on anything, but the manager waits"
+        return came
+
+    monkeypatch.setattr(env_process, "_TICK_S", tick_s)
+    monkeypatch.setattr(env_process, "connection", SimpleNamespace(wait=wait_for_something))
+
+
 CASES = {
     "sync step": (SyncSubprocessEnvManager, act_and_look, {}),
     "async step": (AsyncSubprocessEnvManager, act_and_look, {"wait_num": 1, "step_wait_timeout": 0}),
@@ -110,6 +125,7 @@ CASES = {
 }
 
 
+@pytest.mark.usefixtures("no_waiting_in_vain")
 @pytest.mark.parametrize("make, deed, cfg", CASES.values(), ids=CASES)
 def test_wherever_an_interrupt_comes_the_envs_are_as_the_manager_shows_them(make, deed, cfg):
     with managers(make, **cfg) as manager:
