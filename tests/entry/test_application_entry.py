@@ -95,7 +95,7 @@ def test_the_envs_of_an_evaluation_are_closed_and_record_where_they_are_told_to(
     assert folders[2:] == ["own", "own"]
 
 
-@pytest.mark.skipif(find_spec("moviepy") is None, reason="needs moviepy")
+@pytest.mark.skipif(not (find_spec("moviepy") and find_spec("pygame")), reason="needs moviepy and pygame")
 def test_videos_are_in_the_replay_folder():
     main, create = config()
     main.env.env_id, create.env.type, main.policy.model.obs_shape = "CartPole-v1", "gymnasium", 4
