@@ -222,9 +222,12 @@ def test_mistreated_messages_change_neither_counts_nor_the_end(make_proxy, fault
             for place in cfg.system.coordinator[kind].values():
                 place[2] = network.reach(place[2])
 
+    # The 800 samples that are learned from are at least 80 others: collectors end tasks, of 2 episodes, before that.
+    buffer = {"replay_buffer_size": 64, "max_use": 10}
+    configs = triple(env__collector_episode_num=1, policy__other__replay_buffer=buffer)
     before = set(threading.enumerate())
     with contextlib.closing(network), observing(monkeypatch, reach_through) as train:
-        run, outcome = train(lambda run: None, triple(), max_train_iter=200, max_seconds=DEADLINE_S)
+        run, outcome = train(lambda run: None, configs, max_train_iter=200, max_seconds=DEADLINE_S)
     assert isinstance(outcome, ParallelOutcome)
     assert outcome.progress.train_iter == 200 and [step for _, step in run.learnt][-1] == 199
     assert len({step for _, step in run.learnt}) == len(run.learnt)

@@ -130,4 +130,5 @@ class Books:
             for task_id, info in self._finished.items()
             if task_id in self._told_end and not info["eval_flag"]
         }
-        assert len(collected) > 0 and {task_id: self._pushed[task_id] for task_id in collected} == collected
+        pushed = {task_id: self._pushed[task_id] for task_id in collected}
+        assert len(collected) > 0 and pushed == collected, (pushed, self._finished)
