@@ -140,7 +140,7 @@ def _make(name: str) -> BaseEnv:
     module, colon, attribute = name.partition(":")
     if not colon or "/" in name or "-v" in attribute:
         try:
-            env = GymnasiumEnv({"env_id": name})
+            env = GymnasiumEnv({"env_id": name, "wrappers": [_with_checked_results]})
             env.observation_space  # noqa: B018  creates the env, which reports an unknown id
             return env
         except Exception as e:
@@ -151,14 +151,11 @@ def _make(name: str) -> BaseEnv:
         raise ConfigError(f"there is no env {name!r}: {e}") from e
     if isinstance(cls, type) and issubclass(cls, BaseEnv):
         return cls({})
-    return GymnasiumEnv({"env": lambda: _with_checked_results(cls())})
+    return GymnasiumEnv({"env": cls, "wrappers": [_with_checked_results]})
 
 
 def _with_checked_results(env: Any) -> Any:
-    """Returns a gymnasium env whose `reset` and `step` raise AssertionError if they return something of a wrong form.
-
-    What is not a gymnasium env is returned as it is.
-    """
+    """Returns the gymnasium env, with an AssertionError where `reset` or `step` returns something of a wrong form."""
     import gymnasium
 
     class CheckedResults(gymnasium.Wrapper):
@@ -172,7 +169,7 @@ def _with_checked_results(env: Any) -> Any:
             _require_form("step", result, ("observation", "reward", "terminated", "truncated", "info"))
             return result
 
-    return CheckedResults(env) if isinstance(env, gymnasium.Env) else env
+    return CheckedResults(env)
 
 
 def _require_form(method: str, result: Any, members: tuple[str, ...]) -> None:

@@ -160,7 +160,7 @@ def _steps(env: BaseEnv, act: Callable[[], Any]) -> Any:
     for _ in range(_MAX_STEPS):
         timestep = env.step(act())
         _require(
-            isinstance(timestep, tuple) and hasattr(timestep, "done"),
+            hasattr(timestep, "done"),
             f"step() returned {timestep!r}; return a BaseEnvTimestep(obs, reward, done, info)",
         )
         done = timestep.done
