@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from easydict import EasyDict
 
@@ -78,6 +78,109 @@ def boolean(value: Any) -> str | None:
 def anything(value: Any) -> str | None:
     """Rule: any value. A section is not checked further."""
     return None
+
+
+class _NoDefault:
+    """The default of keys that are read where they are given, and are not in the default config."""
+
+    def __repr__(self) -> str:
+        return "NO_DEFAULT"
+
+    def __deepcopy__(self, memo: Any) -> _NoDefault:
+        return self
+
+
+NO_DEFAULT: Any = _NoDefault()
+
+
+class Setting(NamedTuple):
+    """One key of a config section: its default, the check of its values (None: none), and its meaning."""
+
+    default: Any = NO_DEFAULT
+    rule: Rule | None = None
+    doc: str = ""
+
+
+class Settings(Mapping[str, Setting]):
+    """The config keys that a class reads, by dotted path: their defaults, checks and meanings in one table.
+
+    A value of the table is a `Setting`, or a default alone: rule and meaning are then those of the same path in `base`,
+    or of the longest ending of the path that `glossary` has. The keys below a key with a rule are open: those without a
+    setting of their own are accepted.
+
+    Args:
+        table: The keys.
+        base: The settings that the table adds to and overrides.
+        glossary: Settings of keys that several classes have, by an ending of their path. That of `base` is kept.
+
+    Example:
+        >>> common = {"batch_size": Setting(rule=integer(1), doc="Number of samples in a batch.")}
+        >>> base = Settings({"cuda": Setting(False, boolean, "Compute on a GPU.")}, glossary=common)
+        >>> settings = Settings({"cuda": True, "learn.batch_size": 64}, base)
+        >>> settings.config()
+        {'cuda': True, 'learn': {'batch_size': 64}}
+        >>> settings["learn.batch_size"].doc
+        'Number of samples in a batch.'
+    """
+
+    def __init__(
+        self,
+        table: Mapping[str, Any],
+        base: Settings | None = None,
+        glossary: Mapping[str, Setting] | None = None,
+    ) -> None:
+        self._glossary: dict[str, Setting] = {**(base._glossary if base is not None else {}), **(glossary or {})}
+        self._settings: dict[str, Setting] = dict(base or {})
+        for path, value in table.items():
+            self._settings[path] = value if isinstance(value, Setting) else self._known(path)._replace(default=value)
+
+    def _known(self, path: str) -> Setting:
+        names = path.split(".")
+        endings = (".".join(names[i:]) for i in range(len(names)))
+        glossary = next((self._glossary[ending] for ending in endings if ending in self._glossary), Setting())
+        return self._settings.get(path, glossary)
+
+    def __getitem__(self, path: str) -> Setting:
+        return self._settings[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+    def config(self) -> dict[str, Any]:
+        """Return a new nested dict of all defaults."""
+        cfg: dict[str, Any] = {}
+        for path, setting in self._settings.items():
+            if setting.default is NO_DEFAULT:
+                continue
+            *sections, key = path.split(".")
+            section = cfg
+            for name in sections:
+                section = section.setdefault(name, {})
+            section[key] = copy.deepcopy(setting.default)
+        return cfg
+
+
+class Configurable:
+    """A class with a table of settings, from which its default config and the checks of its config come.
+
+    `config` is made from `settings` where a class does not define it. A class of a user may define `config` alone.
+    """
+
+    settings: ClassVar[Settings] = Settings({})
+    config: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "settings" in cls.__dict__ and "config" not in cls.__dict__:
+            cls.config = cls.settings.config()
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Return a deep copy of `config` with the additional key `cfg_type` = `<ClassName>Dict`."""
+        return default_config_of(cls)
 
 
 def check_config(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], required: Iterable[str] = ()) -> None:
