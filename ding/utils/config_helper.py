@@ -100,13 +100,19 @@ class Setting(NamedTuple):
     rule: Rule | None = None
     doc: str = ""
 
+    def completed(self, other: Setting) -> Setting:
+        """Return this setting, with what it leaves out taken from `other`."""
+        default = other.default if self.default is NO_DEFAULT else self.default
+        return Setting(default, self.rule or other.rule, self.doc or other.doc)
+
 
 class Settings(Mapping[str, Setting]):
     """The config keys that a class reads, by dotted path: their defaults, checks and meanings in one table.
 
-    A value of the table is a `Setting`, or a default alone: rule and meaning are then those of the same path in `base`,
-    or of the longest ending of the path that `glossary` has. The keys below a key with a rule are open: those without a
-    setting of their own are accepted.
+    A value of the table is a `Setting`, or a default alone. What it leaves out - default, rule or meaning - is that of
+    the same path in `base`, or of the longest ending of the path that `glossary` has; so the rule of a key that is not
+    checked, although others of its name are, is `anything`. The keys below a key with a rule are open: those without
+    a setting of their own are accepted.
 
     Args:
         table: The keys.
@@ -132,7 +138,8 @@ class Settings(Mapping[str, Setting]):
         self._glossary: dict[str, Setting] = {**(base._glossary if base is not None else {}), **(glossary or {})}
         self._settings: dict[str, Setting] = dict(base or {})
         for path, value in table.items():
-            self._settings[path] = value if isinstance(value, Setting) else self._known(path)._replace(default=value)
+            setting = value if isinstance(value, Setting) else Setting(value)
+            self._settings[path] = setting.completed(self._known(path))
 
     def _known(self, path: str) -> Setting:
         names = path.split(".")

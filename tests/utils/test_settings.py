@@ -2,7 +2,7 @@
 
 import pytest
 
-from ding.utils.config_helper import NO_DEFAULT, Configurable, Setting, Settings, boolean, integer
+from ding.utils.config_helper import NO_DEFAULT, Configurable, Setting, Settings, boolean, integer, one_of
 
 GLOSSARY = {"batch_size": Setting(rule=integer(1), doc="Number of samples in a batch.")}
 
@@ -21,6 +21,14 @@ def test_a_default_alone_takes_rule_and_meaning_from_the_longest_known_ending():
     assert settings["learn.batch_size"] == (1, None, "Of learning.")
     assert settings["collect.batch_size"].doc == "Number of samples in a batch."
     assert settings["other"] == (3, None, "")
+
+
+def test_a_setting_takes_what_it_leaves_out_from_the_base_or_the_glossary():
+    base = Settings({"n": Setting(4, integer(0), "Of steps.")}, glossary=GLOSSARY)
+    even = one_of(2, 4)
+    settings = Settings({"n": Setting(rule=even), "batch_size": Setting(16, doc="Number of sequences.")}, base)
+    assert settings["n"] == (4, even, "Of steps.")
+    assert settings["batch_size"] == (16, GLOSSARY["batch_size"].rule, "Number of sequences.")
 
 
 def test_a_table_adds_to_its_base_and_overrides_it_and_leaves_it_as_it_was():
