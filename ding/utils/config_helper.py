@@ -6,6 +6,7 @@ import copy
 import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
 from easydict import EasyDict
@@ -173,7 +174,8 @@ class Settings(Mapping[str, Setting]):
 class Configurable:
     """A class with a table of settings, from which its default config and the checks of its config come.
 
-    `config` is made from `settings` where a class does not define it. A class of a user may define `config` alone.
+    `config` is made from `settings` where a class does not define it. A class of a user may define `config` alone. A
+    class of several bases has the settings of all of them, those of the first one foremost.
     """
 
     settings: ClassVar[Settings] = Settings({})
@@ -181,7 +183,11 @@ class Configurable:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "settings" in cls.__dict__ and "config" not in cls.__dict__:
+        tables = [base.settings for base in cls.__bases__ if issubclass(base, Configurable)]
+        if "settings" not in cls.__dict__:
+            if len(tables) > 1:
+                cls.settings = reduce(lambda base, table: Settings(table, base), reversed(tables))
+        elif "config" not in cls.__dict__:
             cls.config = cls.settings.config()
 
     @classmethod

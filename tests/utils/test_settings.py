@@ -60,6 +60,23 @@ def test_the_config_of_a_class_is_that_of_its_settings_unless_it_has_its_own():
     assert Child.default_config() is not Child.default_config()
 
 
+def test_a_class_of_several_bases_has_the_settings_of_all_of_them():
+    class Base(Configurable):
+        settings = Settings({"n": Setting(1, doc="Number.")})
+
+    class Checks(Base):
+        settings = Settings({"n": Setting(2, integer(0)), "m": Setting(rule=integer(1))}, Base.settings)
+
+    class Child(Base):
+        settings = Settings({"n": 3}, Base.settings)
+
+    class Both(Child, Checks):
+        pass
+
+    assert dict(Both.settings) == {"n": (3, Checks.settings["n"].rule, "Number."), "m": Checks.settings["m"]}
+    assert Both.config == {"n": 3}
+
+
 @pytest.mark.parametrize("path", ["learn", "learn.missing"])
 def test_an_unknown_path_is_a_key_error(path):
     with pytest.raises(KeyError):
