@@ -129,9 +129,8 @@ def check_key_names(
     for section, keys in _WORKER_EXTRAS.items():
         for key in keys if value_at(defaults, section) else ():
             _add(known, f"{section}.{key}")
-    for cls in getattr(policy, "__mro__", ()):
-        for path in cls.__dict__.get("setting_rules", ()):
-            _add(known, f"policy.{path}")
+    for path in getattr(policy, "settings", ()):
+        _add(known, f"policy.{path}")
     env_keys = {*getattr(env, "config_keys", ()), *_names_of(getattr(env, "config", None) or {})}
     for key in env_keys:
         _add(known, f"env.{key}")

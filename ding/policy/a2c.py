@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ding.model.wrapper.model_wrappers import model_wrap
@@ -11,10 +10,10 @@ from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.modes import plain_transition
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import normalised
-from ding.policy.settings import positive
+from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.a2c import a2c_data, a2c_terms_error
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.config_helper import Setting, Settings, anything, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -39,51 +38,20 @@ class A2CPolicy(ActorCriticPolicy):
         torch.Size([1])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "a2c",
-        "cuda": False,
-        "on_policy": True,
-        # On-policy samples have no priorities.
-        "priority": False,
-        "priority_IS_weight": False,
-        # 'discrete', 'continuous' or 'hybrid'; model.action_space follows it.
-        "action_space": "discrete",
-        "learn": {
-            "update_per_collect": 1,
-            "batch_size": 64,
-            "learning_rate": 0.001,
-            # Of Adam.
-            "betas": (0.9, 0.999),
-            "eps": 1e-8,
-            # Maximum norm of the gradients; larger ones are scaled down.
-            "grad_norm": 0.5,
-            "value_weight": 0.5,
-            "entropy_weight": 0.01,
-            # Normalise the advantages of each minibatch.
-            "adv_norm": False,
-            # Bootstrap from terminal states too.
-            "ignore_done": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "a2c",
+            "on_policy": True,
+            "action_space": Setting("discrete", one_of(*ACTION_KINDS)),
+            "learn.update_per_collect": Setting(1, anything, COMPATIBLE),
+            "learn.learning_rate": 0.001,
+            "learn.betas": Setting((0.9, 0.999), doc="Decay rates of Adam's averages."),
+            "learn.eps": Setting(1e-8, number(0), "Term added to the denominator of Adam."),
+            "learn.grad_norm": 0.5,
+            "collect.discount_factor": 0.9,
         },
-        "collect": {"unroll_len": 1, "discount_factor": 0.9, "gae_lambda": 0.95},
-        "eval": {},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority": one_of(False),
-        "priority_IS_weight": one_of(False),
-        "action_space": one_of(*ACTION_KINDS),
-        "n_sample": integer(1, optional=True),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate": positive,
-        "learn.eps": number(0),
-        "learn.grad_norm": positive,
-        "learn.value_weight": number(0),
-        "learn.entropy_weight": number(),
-        "learn.adv_norm": boolean,
-        "learn.ignore_done": boolean,
-        "collect.n_sample": integer(1, optional=True),
-        "collect.discount_factor": number(0, 1),
-        "collect.gae_lambda": number(0, 1),
-    }
+        ActorCriticPolicy.settings,
+    )
 
     def _monitor_vars_learn(self) -> list[str]:
         names = ["policy_loss", "value_loss", "entropy_loss", "adv_abs_max", "grad_norm"]

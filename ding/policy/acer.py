@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -13,11 +13,11 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.sequence_data import forward_steps, map_tensors, sequence_ends, with_last_observation
 from ding.policy.sequence_policy import SequenceActorPolicy
-from ding.policy.settings import one_number, positive
+from ding.policy.settings import COMPATIBLE, positive
 from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error
 from ding.rl_utils.retrace import compute_q_retraces
-from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam
-from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import Setting, Settings, anything, boolean, integer
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -39,74 +39,28 @@ class ACERPolicy(SequenceActorPolicy):
         torch.Size([2])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "acer",
-        "cuda": False,
-        "on_policy": False,
-        # Sample sequences by priority, and weight the loss by importance weights (requires priority).
-        "priority": False,
-        "priority_IS_weight": False,
-        # Learning requires the logits of the behaviour policy.
-        "transition_with_policy_data": True,
-        "learn": {
-            # Type and threshold of gradient clipping; see `ding.torch_utils.Adam`.
-            "grad_clip_type": None,
-            "clip_value": None,
-            # Iterations per collection.
-            "update_per_collect": 4,
-            # Sequences per iteration.
-            "batch_size": 16,
-            # Weights of the critic's loss and of the entropy.
-            "value_weight": 0.5,
-            "entropy_weight": 0.0001,
-            "discount_factor": 0.9,
-            # Has no effect: Retrace cuts traces by the importance ratios alone, as with a lambda of 1.
-            "lambda_": 0.95,
-            "unroll_len": 32,
-            # The truncation threshold of the importance ratio in the actor loss.
-            "c_clip_ratio": 10,
-            # Whether to use the trust region, and how far the policy may move from the average policy per iteration.
-            "trust_region": True,
-            "trust_region_value": 1.0,
-            "learning_rate_actor": 0.0005,
-            "learning_rate_critic": 0.0005,
-            # Rate at which the average policy follows the network, per iteration.
-            "target_theta": 0.01,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "acer",
+            "learn.clip_value": None,
+            "learn.discount_factor": 0.9,
+            "learn.lambda_": Setting(0.95, doc=COMPATIBLE),
+            "learn.unroll_len": Setting(32, doc=COMPATIBLE),
+            "learn.c_clip_ratio": Setting(10, positive, "Truncation of the importance ratio in the actor's loss."),
+            "learn.trust_region": Setting(True, boolean, "Limit the divergence from the average policy."),
+            "learn.trust_region_value": Setting(1.0, positive, "Limit of this divergence in an update."),
+            "learn.learning_rate_actor": 0.0005,
+            "learn.learning_rate_critic": 0.0005,
+            "learn.target_theta": Setting(0.01, doc="Rate of the average policy's update per iteration."),
+            "collect.unroll_len": Setting(32, integer(2), "Number of steps of a sequence."),
+            "collect.discount_factor": Setting(0.9, anything, COMPATIBLE),
+            "collect.gae_lambda": Setting(0.95, anything, COMPATIBLE),
+            "collect.collector.type": "sample",
+            "collect.collector.collect_print_freq": 1000,
+            "eval.evaluator.eval_freq": 200,
         },
-        "collect": {
-            # Steps of a sequence.
-            "unroll_len": 32,
-            "discount_factor": 0.9,
-            # Has no effect: there are no advantages to estimate.
-            "gae_lambda": 0.95,
-            "collector": {"type": "sample", "collect_print_freq": 1000},
-        },
-        "eval": {"evaluator": {"eval_freq": 200}},
-        "other": {
-            # Size in sequences, and the number of uses of each.
-            "replay_buffer": {"replay_buffer_size": 1000, "max_use": 16},
-        },
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority_IS_weight": boolean,
-        "model.action_shape": one_number,
-        "batch_size": integer(1),
-        "n_sample": integer(1, optional=True),
-        "learn.update_per_collect": integer(1),
-        "learn.batch_size": integer(1),
-        "learn.grad_clip_type": one_of(*CLIP_TYPES),
-        "learn.value_weight": number(0),
-        "learn.entropy_weight": number(0),
-        "learn.discount_factor": number(0, 1),
-        "learn.c_clip_ratio": positive,
-        "learn.trust_region": boolean,
-        "learn.trust_region_value": positive,
-        "learn.learning_rate_actor": positive,
-        "learn.learning_rate_critic": positive,
-        "learn.target_theta": number(0, 1),
-        "collect.n_sample": integer(1, optional=True),
-        "collect.unroll_len": integer(2),
-    }
+        SequenceActorPolicy.settings,
+    )
 
     def default_model(self) -> tuple[str, list[str]]:
         return "acer", ["ding.model.template.acer"]

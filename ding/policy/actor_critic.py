@@ -21,7 +21,7 @@ from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_device
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, one_of
 from ding.utils.data.samples import END_FLAGS
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data
 from ding.utils.running_stats import RunningMeanStd
@@ -101,7 +101,6 @@ class StochasticPolicy(Policy):
     The config of a subclass may have `action_space`; the default is 'discrete'.
     """
 
-    config: ClassVar[dict[str, Any]] = {}
     # Keyword arguments of the model's forward when collecting and evaluating.
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {}
@@ -150,11 +149,27 @@ class StochasticPolicy(Policy):
 class ActorCriticPolicy(StochasticPolicy):
     """Base of policies whose model has the modes of `VAC`, and whose samples have an advantage.
 
-    The configuration of a subclass has `action_space, learn.ignore_done, collect.discount_factor, collect.gae_lambda`
-    and `collect.unroll_len`, and may have `multi_agent, recompute_adv` and `learn.value_norm` (off by default).
+    The settings of a subclass have `action_space`, and may have `multi_agent, recompute_adv` and `learn.value_norm`.
     """
 
-    config: ClassVar[dict[str, Any]] = {}
+    settings: ClassVar[Settings] = Settings(
+        {
+            "priority": Setting(False, one_of(False), "Must be False: samples have no priorities."),
+            "priority_IS_weight": Setting(False, one_of(False), "Must be False, like `priority`."),
+            "n_sample": NO_DEFAULT,
+            "learn.batch_size": 64,
+            "learn.value_weight": 0.5,
+            "learn.entropy_weight": 0.01,
+            "learn.adv_norm": False,
+            "learn.ignore_done": False,
+            "collect.unroll_len": 1,
+            "collect.discount_factor": 0.99,
+            "collect.gae_lambda": 0.95,
+            "collect.n_sample": NO_DEFAULT,
+            "eval": {},
+        },
+        StochasticPolicy.settings,
+    )
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor_critic"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     # Whether samples have `next_obs` even if it is not needed to recompute their advantages.

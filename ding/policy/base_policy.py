@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, ClassVar
 
 import torch
@@ -13,10 +14,10 @@ from torch import nn
 
 from ding.model.common.utils import create_model
 from ding.policy import modes
-from ding.policy.settings import check_settings, setting
+from ding.policy.settings import GLOSSARY, check_settings, setting
 from ding.policy.steps import PolicySteps
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
-from ding.utils.config_helper import Rule, boolean, integer, one_of
+from ding.utils.config_helper import Configurable, Setting, Settings, boolean, integer, one_of
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
@@ -29,7 +30,7 @@ _FIELD_ORDER = ("learn", "collect", "eval", "command")
 _NO_STATE = ("_cfg", "_modes")
 
 
-class Policy(PolicySteps, ABC):
+class Policy(PolicySteps, Configurable, ABC):
     """Base class of all algorithms: learning from samples, acting, and making samples from transitions.
 
     Workers use modes, named tuples of bound methods. All modes share one `nn.Module`, `_model`, so in one process a
@@ -37,7 +38,8 @@ class Policy(PolicySteps, ABC):
 
     A subclass must define:
 
-    - `config`: its settings and their defaults; `default_config` merges them with those of the base classes.
+    - `settings`, its table of settings on top of those of its base class, or `config`, a dict of defaults, which
+      `default_config` merges with those of the base classes.
     - `_init_learn()`, `_init_collect()`, `_init_eval()`: set up a mode: `_learn_model`, `_collect_model` or
       `_eval_model`, created from `_model` by `model_wrap`; for learning also `_optimizer`.
     - `_forward_learn(data)`: learn from a list of train samples; returns what to log. `_backward_and_step` takes an
@@ -73,23 +75,22 @@ class Policy(PolicySteps, ABC):
         RuntimeError: `model` is neither a module nor None.
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "on_policy": False,
-        "cuda": False,
-        # Train replicas of one model in several processes.
-        "multi_gpu": False,
-        # Average gradients after backward (True), or one by one during backward (False).
-        "bp_update_sync": True,
-        "traj_len_inf": False,
-        "model": {},
-        "learn": {
-            "resume_training": False,
-            # Compute forward passes and losses of learning in 16 bits: 'bf16', or 'fp16' with a scaled loss.
-            "autocast": None,
-            # Compile the model: True, or the name of a backend of torch.compile.
-            "compile": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "on_policy": Setting(False, doc="Use each collected batch once, without a replay buffer."),
+            "cuda": Setting(False, boolean, "Compute on a GPU, if one is available."),
+            "multi_gpu": Setting(False, boolean, "Train replicas of one model in several processes."),
+            "bp_update_sync": Setting(True, doc="Average gradients after, not during the backward pass."),
+            "traj_len_inf": Setting(False, doc="Cut samples out of whole episodes."),
+            "priority": Setting(rule=boolean, doc="Sample by priority."),
+            "model": Setting({}, doc="Arguments of the model; `type` names another registered model."),
+            "learn.resume_training": Setting(False, doc="Continue the last run of the experiment."),
+            "learn.autocast": Setting(None, one_of(*AUTOCAST_TYPES), "Type of 16 bits in which to learn."),
+            "learn.compile": Setting(False, compile_option, "Compile the model with this backend of `torch.compile`."),
+            "collect.unroll_len": Setting(rule=integer(1)),
         },
-    }
+        glossary=GLOSSARY,
+    )
     total_field: ClassVar[set[str]] = {"learn", "collect", "eval"}
 
     # Set by the subclass: the model, wrapped for each mode, and its optimizer.
@@ -101,23 +102,13 @@ class Policy(PolicySteps, ABC):
     # Whether actions are discrete (True), real-valued (False), or either (None).
     has_discrete_actions: ClassVar[bool | None] = None
 
-    # Rules of a class's numeric settings, by dotted key; those of its base classes apply as well.
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "cuda": boolean,
-        "multi_gpu": boolean,
-        "priority": boolean,
-        "collect.unroll_len": integer(1),
-        "learn.autocast": one_of(*AUTOCAST_TYPES),
-        "learn.compile": compile_option,
-    }
-
     learn_function: ClassVar[type] = modes.learn_function
     collect_function: ClassVar[type] = modes.collect_function
     eval_function: ClassVar[type] = modes.eval_function
 
     @classmethod
     def default_config(cls) -> EasyDict:
-        """Returns a new config: `config` of the class merged with those of its first base classes.
+        """Returns a new config: `config` of the class merged with those of its base classes.
 
         Raises:
             RuntimeError: called on `Policy` itself.
@@ -130,17 +121,12 @@ class Policy(PolicySteps, ABC):
 
     @classmethod
     def _merged_config(cls) -> dict[str, Any]:
-        own = copy.deepcopy(cls.config)
-        base = cls.__base__
-        if cls is Policy or base is None or not issubclass(base, Policy):
-            return own
-        return deep_merge_dicts(base._merged_config(), own)
+        # The config of our classes is complete; a user's class may have a `config` of its own keys only.
+        configs = [base.__dict__.get("config") for base in reversed(cls.__mro__) if issubclass(base, Policy)]
+        return copy.deepcopy(reduce(deep_merge_dicts, configs, {}))
 
     def __init__(self, cfg: EasyDict, model: nn.Module | None = None, enable_field: list[str] | None = None) -> None:
-        rules: dict[str, Rule] = {}
-        for cls in reversed(type(self).__mro__):
-            rules.update(cls.__dict__.get("setting_rules", {}))
-        check_settings(cfg, type(self).__name__, rules)
+        check_settings(cfg, type(self).__name__, self.settings)
         defaults = self._merged_config()
         for key in ("on_policy", "cuda", "multi_gpu", "bp_update_sync", "traj_len_inf"):
             if key not in cfg:

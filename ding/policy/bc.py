@@ -19,7 +19,7 @@ from ding.policy.modes import plain_transition
 from ding.policy.settings import positive
 from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.data_helper import to_device
-from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.config_helper import Setting, Settings, anything, boolean, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _LOSSES = {"l1_loss": F.l1_loss, "mse_loss": F.mse_loss}
@@ -43,64 +43,34 @@ class BehaviourCloningPolicy(Policy):
         torch.Size([1])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "bc",
-        "cuda": False,
-        "on_policy": False,
-        # Whether actions are real-valued.
-        "continuous": False,
-        # Loss of real-valued actions: 'l1_loss' or 'mse_loss'.
-        "loss_type": "l1_loss",
-        "learn": {
-            # Iterations per collection, if data is collected.
-            "update_per_collect": 1,
-            "batch_size": 32,
-            "learning_rate": 1e-5,
-            # With lr_decay the rate is warmup_lr for warmup_epoch epochs, then learning_rate, and decay_rate times as
-            # much after each decay_epoch epochs.
-            "lr_decay": False,
-            "decay_epoch": 30,
-            "decay_rate": 0.1,
-            "warmup_lr": 1e-4,
-            "warmup_epoch": 3,
-            # 'SGD', 'Adam' or 'AdamW'; momentum is for SGD, weight_decay for SGD and AdamW.
-            "optimizer": "SGD",
-            "momentum": 0.9,
-            "weight_decay": 1e-4,
-            # Smooth the classes by 0.1.
-            "ce_label_smooth": False,
-            # Log the accuracy of predicted actions.
-            "show_accuracy": False,
-            # Mask real-valued actions if the model's are beyond +-tanh(1), provided that a fifth of them are not.
-            "tanh_mask": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "bc",
+            "continuous": Setting(False, boolean, "Whether actions are real-valued."),
+            "loss_type": Setting("l1_loss", one_of(*_LOSSES), "Loss of real-valued actions."),
+            "learn.update_per_collect": Setting(1, anything),
+            "learn.batch_size": 32,
+            "learn.learning_rate": 1e-5,
+            "learn.lr_decay": Setting(False, boolean, "Warm up the learning rate, then reduce it in steps."),
+            "learn.decay_epoch": Setting(30, integer(1), "Number of epochs between two reductions, with `lr_decay`."),
+            "learn.decay_rate": Setting(0.1, positive, "Factor of each reduction, with `lr_decay`."),
+            "learn.warmup_lr": Setting(1e-4, positive, "Learning rate during the warm-up, with `lr_decay`."),
+            "learn.warmup_epoch": Setting(3, integer(0), "Number of epochs of the warm-up, with `lr_decay`."),
+            "learn.optimizer": Setting("SGD", one_of(*_OPTIMIZERS), "Optimizer."),
+            "learn.momentum": Setting(0.9, number(0), "Momentum of SGD."),
+            "learn.weight_decay": Setting(1e-4, doc="Weight decay of SGD and AdamW."),
+            "learn.ce_label_smooth": Setting(False, boolean, "Smooth the classes by 0.1."),
+            "learn.show_accuracy": Setting(False, boolean, "Log the accuracy of predicted actions."),
+            "learn.tanh_mask": Setting(False, boolean, "Mask predicted real-valued actions beyond +-tanh(1)."),
+            "collect.unroll_len": 1,
+            "collect.noise": Setting(False, boolean, "Explore real-valued actions with noise."),
+            "collect.noise_sigma": Setting(0.2, doc="Standard deviation of the noise, or a schedule like `other.eps`."),
+            "collect.noise_range.min": Setting(-0.5, doc="Lower limit of the noise."),
+            "collect.noise_range.max": Setting(0.5, doc="Upper limit of the noise."),
+            "eval": {},
         },
-        "collect": {
-            "unroll_len": 1,
-            # Exploration noise of real-valued actions.
-            "noise": False,
-            "noise_sigma": 0.2,
-            "noise_range": {"min": -0.5, "max": 0.5},
-        },
-        "eval": {},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "continuous": boolean,
-        "loss_type": one_of(*_LOSSES),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate": positive,
-        "learn.lr_decay": boolean,
-        "learn.decay_epoch": integer(1),
-        "learn.decay_rate": positive,
-        "learn.warmup_lr": positive,
-        "learn.warmup_epoch": integer(0),
-        "learn.optimizer": one_of(*_OPTIMIZERS),
-        "learn.momentum": number(0),
-        "learn.weight_decay": number(0),
-        "learn.ce_label_smooth": boolean,
-        "learn.show_accuracy": boolean,
-        "learn.tanh_mask": boolean,
-        "collect.noise": boolean,
-    }
+        Policy.settings,
+    )
 
     @property
     def has_discrete_actions(self) -> bool | None:  # type: ignore[override]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, TDError
 from ding.rl_utils.td import bdq_nstep_td_error, q_nstep_td_data
-from ding.utils.config_helper import Rule, integer
+from ding.utils.config_helper import Setting, Settings, integer
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -28,11 +27,14 @@ class BDQPolicy(DQNPolicy):
         torch.Size([2])
     """
 
-    config: ClassVar[dict[str, Any]] = {"type": "bdq"}
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "model.num_branches": integer(1),
-        "model.action_bins_per_branch": integer(1),
-    }
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "bdq",
+            "model.num_branches": Setting(rule=integer(1), doc="Number of branches, the dimensions of an action."),
+            "model.action_bins_per_branch": Setting(rule=integer(1), doc="Number of bins of each branch."),
+        },
+        DQNPolicy.settings,
+    )
 
     def default_model(self) -> tuple[str, list[str]]:
         return "bdq", ["ding.model.template.q_learning"]

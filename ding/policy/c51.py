@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, TDError
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
-from ding.utils.config_helper import Rule, integer, number, one_of
+from ding.utils.config_helper import Setting, Settings, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -28,17 +27,16 @@ class C51Policy(DQNPolicy):
         torch.Size([2, 51])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "c51",
-        # Range and number of atoms of the value distribution.
-        "model": {"v_min": -10, "v_max": 10, "n_atom": 51},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "model.v_min": number(),
-        "learn.criterion": one_of("mse"),
-        "model.v_max": number(),
-        "model.n_atom": integer(2),
-    }
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "c51",
+            "model.v_min": -10,
+            "model.v_max": 10,
+            "model.n_atom": 51,
+            "learn.criterion": Setting(rule=one_of("mse")),
+        },
+        DQNPolicy.settings,
+    )
 
     def default_model(self) -> tuple[str, list[str]]:
         return "c51dqn", ["ding.model.template.q_learning"]

@@ -38,19 +38,22 @@ from ding.policy.sqn import SQNPolicy
 from ding.policy.td3 import TD3Policy
 from ding.policy.td3_bc import TD3BCPolicy
 from ding.rl_utils.exploration import get_epsilon_greedy_fn
-from ding.utils.config_helper import ConfigError, Rule, number, one_of
+from ding.utils.config_helper import ConfigError, Setting, Settings, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
 class EpsCommandModePolicy(CommandModePolicy):
     """Command mode of policies that explore epsilon-greedily: epsilon follows `cfg.other.eps` over env steps."""
 
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "other.eps.type": one_of("exp", "linear"),
-        "other.eps.start": number(0, 1),
-        "other.eps.end": number(0, 1),
-        "other.eps.decay": positive,
-    }
+    settings: ClassVar[Settings] = Settings(
+        {
+            "other.eps.type": Setting(rule=one_of("exp", "linear")),
+            "other.eps.start": Setting(rule=number(0, 1)),
+            "other.eps.end": Setting(rule=number(0, 1)),
+            "other.eps.decay": Setting(rule=positive),
+        },
+        CommandModePolicy.settings,
+    )
 
     def _init_command(self) -> None:
         eps = self._cfg.other.get("eps")

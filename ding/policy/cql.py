@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from ding.policy.q_actor_critic import q_values
 from ding.policy.sac import SACPolicy
 from ding.rl_utils.log_prob import squashed_gaussian_sample
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import Rule, boolean, integer, number
+from ding.utils.config_helper import Setting, Settings, boolean, integer, number
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # Upper bound of the Lagrange multiplier.
@@ -31,25 +30,19 @@ class CQLPolicy(SACPolicy):
     that keeps this term at `lagrange_thresh`.
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "cql",
-        "model": {"actor_head_hidden_size": 256, "critic_head_hidden_size": 256},
-        "learn": {
-            "num_actions": 10,
-            "with_lagrange": False,
-            "lagrange_thresh": -1,
-            "min_q_weight": 1.0,
-            # Whether targets include the entropy of the next action.
-            "with_q_entropy": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "cql",
+            "model.actor_head_hidden_size": 256,
+            "model.critic_head_hidden_size": 256,
+            "learn.num_actions": Setting(10, integer(1), "Number of actions sampled per state, for this term."),
+            "learn.with_lagrange": Setting(False, boolean, "Learn the weight of the conservative term."),
+            "learn.lagrange_thresh": Setting(-1, number(), "Target of the conservative term, with `with_lagrange`."),
+            "learn.min_q_weight": 1.0,
+            "learn.with_q_entropy": Setting(False, boolean, "Include the entropy of the next action in targets."),
         },
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "learn.num_actions": integer(1),
-        "learn.with_lagrange": boolean,
-        "learn.lagrange_thresh": number(),
-        "learn.min_q_weight": number(0),
-        "learn.with_q_entropy": boolean,
-    }
+        SACPolicy.settings,
+    )
 
     def _monitor_vars_learn(self) -> list[str]:
         names = [*super()._monitor_vars_learn(), "conservative_loss"]

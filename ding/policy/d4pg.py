@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from ding.policy.ddpg import DDPGPolicy
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
-from ding.utils.config_helper import Rule, integer, number, one_of
+from ding.utils.config_helper import Setting, Settings, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -23,22 +22,21 @@ class D4PGPolicy(DDPGPolicy):
     are outside; choose bounds that include the returns at the start of training.
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "d4pg",
-        "priority": True,
-        "priority_IS_weight": True,
-        "nstep": 3,
-        "model": {"v_min": -10, "v_max": 10, "n_atom": 51},
-        "eval": {"evaluator": {"eval_freq": 1000}},
-        "other": {"replay_buffer": {"replay_buffer_size": 1000000}},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "action_space": one_of("continuous"),
-        "nstep": integer(1),
-        "model.v_min": number(),
-        "model.v_max": number(),
-        "model.n_atom": integer(2),
-    }
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "d4pg",
+            "priority": True,
+            "priority_IS_weight": True,
+            "nstep": 3,
+            "action_space": Setting(rule=one_of("continuous")),
+            "model.v_min": -10,
+            "model.v_max": 10,
+            "model.n_atom": 51,
+            "eval.evaluator.eval_freq": 1000,
+            "other.replay_buffer.replay_buffer_size": 1000000,
+        },
+        DDPGPolicy.settings,
+    )
     model_type: ClassVar[tuple[str, str]] = ("qac_dist", "ding.model.template.qac_dist")
     learn_keys: ClassVar[tuple[str, ...]] = (*DDPGPolicy.learn_keys, "value_gamma")
     uses_nstep: ClassVar[bool] = True

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.ppo import normalised
 from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
-from ding.policy.settings import positive
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Rule, boolean, instance_of, integer, number, one_of
+from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, instance_of, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # The action space of the model for that of the policy.
@@ -39,59 +38,26 @@ class DDPGPolicy(QActorCriticPolicy):
         {0: torch.Size([1]), 3: torch.Size([1])}
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "ddpg",
-        "cuda": False,
-        "on_policy": False,
-        # Sample by priority, and weight the loss by importance weights (requires priority).
-        "priority": False,
-        "priority_IS_weight": False,
-        # Samples collected at random before training begins.
-        "random_collect_size": 25000,
-        "transition_with_policy_data": False,
-        # 'continuous' or 'hybrid'; model.action_space follows it.
-        "action_space": "continuous",
-        # Normalise the rewards of each batch.
-        "reward_batch_norm": False,
-        # Requires a model of your own.
-        "multi_agent": False,
-        "learn": {
-            # Iterations per collection.
-            "update_per_collect": 1,
-            "batch_size": 256,
-            "learning_rate_actor": 1e-3,
-            "learning_rate_critic": 1e-3,
-            # Bootstrap from terminal states too.
-            "ignore_done": False,
-            # Rate of the soft target update per iteration.
-            "target_theta": 0.005,
-            "discount_factor": 0.99,
-            # Iterations of the critic per iteration of the actor.
-            "actor_update_freq": 1,
-            # Target policy smoothing: add noise of deviation noise_sigma to target actions, clipped to noise_range.
-            "noise": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "ddpg",
+            "random_collect_size": Setting(25000, doc="Number of samples collected at random before training begins."),
+            "transition_with_policy_data": False,
+            "action_space": Setting("continuous", one_of(*_MODEL_SPACES)),
+            "reward_batch_norm": Setting(False, boolean, "Normalize the rewards of each batch."),
+            "learn.learning_rate_actor": 1e-3,
+            "learn.learning_rate_critic": 1e-3,
+            "learn.actor_update_freq": Setting(1, integer(1), "Number of critic updates per actor update."),
+            "learn.noise": Setting(False, boolean, "Add noise to target actions (target policy smoothing)."),
+            "learn.noise_sigma": Setting(rule=number(0), doc="Standard deviation of this noise."),
+            "learn.noise_range": Setting(rule=instance_of(Mapping, optional=True), doc="Limits of this noise."),
+            "learn.noise_range.min": Setting(rule=number(), doc="Lower limit of this noise."),
+            "learn.noise_range.max": Setting(rule=number(), doc="Upper limit of this noise."),
+            "collect.noise_sigma": Setting(0.1, number(0), "Standard deviation of the exploration noise."),
+            "other.replay_buffer.replay_buffer_size": 100000,
         },
-        "collect": {
-            "unroll_len": 1,
-            # Standard deviation of the exploration noise.
-            "noise_sigma": 0.1,
-        },
-        "eval": {},
-        "other": {"replay_buffer": {"replay_buffer_size": 100000}},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "action_space": one_of(*_MODEL_SPACES),
-        "reward_batch_norm": boolean,
-        "learn.learning_rate_actor": positive,
-        "learn.learning_rate_critic": positive,
-        "learn.actor_update_freq": integer(1),
-        "learn.noise": boolean,
-        "learn.noise_sigma": number(0),
-        "learn.noise_range": instance_of(Mapping, optional=True),
-        "learn.noise_range.min": number(),
-        "learn.noise_range.max": number(),
-        "collect.noise_sigma": number(0),
-    }
+        QActorCriticPolicy.settings,
+    )
 
     @property
     def _is_hybrid(self) -> bool:

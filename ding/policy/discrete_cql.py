@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch import Tensor
 from ding.policy.dqn import TDError
 from ding.policy.qrdqn import QRDQNPolicy
 from ding.rl_utils.returns import weighted_mean
-from ding.utils.config_helper import Rule, number
+from ding.utils.config_helper import Settings
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -22,11 +21,14 @@ class DiscreteCQLPolicy(QRDQNPolicy):
     log sum_a exp q(s, a) - q(s, a of the data). `priority` is the quantile regression loss only.
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "discrete_cql",
-        "learn": {"update_per_collect": 1, "min_q_weight": 1.0},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.min_q_weight": number(0)}
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "discrete_cql",
+            "learn.update_per_collect": 1,
+            "learn.min_q_weight": 1.0,
+        },
+        QRDQNPolicy.settings,
+    )
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_target", "q_value"]

@@ -13,6 +13,7 @@ from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.q_actor_critic import q_values, smaller
 from ding.policy.sac import SoftActorCriticPolicy
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
+from ding.utils.config_helper import Settings
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # Target entropy as a fraction of the largest possible entropy.
@@ -34,7 +35,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         {0: torch.Size([1]), 3: torch.Size([1])}
     """
 
-    config: ClassVar[dict[str, Any]] = {"type": "discrete_sac"}
+    settings: ClassVar[Settings] = Settings({"type": "discrete_sac"}, SoftActorCriticPolicy.settings)
     has_discrete_actions: ClassVar[bool | None] = True
     model_type: ClassVar[tuple[str, str]] = ("discrete_qac", "ding.model.template.qac")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from ding.policy.settings import positive
 from ding.rl_utils.dqfd import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Rule, integer, number
+from ding.utils.config_helper import ConfigError, Setting, Settings, integer, number
 from ding.utils.data.samples import END_FLAGS, Column, Kind, Samples
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -36,34 +35,23 @@ class DQFDPolicy(DQNPolicy):
         [(2, 1, False), (2, 2, True)]
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "dqfd",
-        "priority": True,
-        "priority_IS_weight": True,
-        "discount_factor": 0.99,
-        "nstep": 10,
-        "learn": {
-            # Weights of the n-step loss, the margin loss and the L2 regularization.
-            "lambda1": 1.0,
-            "lambda2": 1.0,
-            "lambda3": 1e-5,
-            # Margin between the demonstrated action and all others.
-            "margin_function": 0.8,
-            # Iterations of pre-training on demonstrations.
-            "per_train_iter_k": 10,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "dqfd",
+            "priority": True,
+            "priority_IS_weight": True,
+            "discount_factor": 0.99,
+            "nstep": 10,
+            "learn.lambda1": Setting(1.0, number(0), "Weight of the n-step loss."),
+            "learn.lambda2": Setting(1.0, number(0), "Weight of the margin loss."),
+            "learn.lambda3": Setting(1e-5, number(0), "Weight decay of the optimizer."),
+            "learn.margin_function": Setting(0.8, positive, "Margin between the demonstrated action and all others."),
+            "learn.per_train_iter_k": Setting(10, integer(0), "Number of iterations on demonstrations only."),
+            "learn.expert_replay_buffer_size": Setting(rule=integer(1), doc="Capacity for demonstrations."),
+            "collect.pho": Setting(0.5, number(0, 1), "Fraction of demonstrations in a batch."),
         },
-        # Fraction of demonstrations in a batch.
-        "collect": {"pho": 0.5},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "learn.lambda1": number(0),
-        "learn.lambda2": number(0),
-        "learn.lambda3": number(0),
-        "learn.margin_function": positive,
-        "learn.per_train_iter_k": integer(0),
-        "learn.expert_replay_buffer_size": integer(1),
-        "collect.pho": number(0, 1),
-    }
+        DQNPolicy.settings,
+    )
 
     def _init_learn(self) -> None:
         super()._init_learn()

@@ -6,7 +6,6 @@ Related policies, such as C51, override `_head_error`, the loss of one head.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -17,13 +16,13 @@ from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import default_preprocess_learn, linear_lr_scheduler, set_noise_mode
 from ding.policy.modes import plain_transition
-from ding.policy.settings import OPTIMIZER_RULES, positive, setting
+from ding.policy.settings import setting
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -51,67 +50,41 @@ class DQNPolicy(Policy):
         {0: torch.Size([1]), 3: torch.Size([1])}
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "dqn",
-        "cuda": False,
-        "on_policy": False,
-        # Sample by priority, and weight the loss by importance weights (requires priority).
-        "priority": False,
-        "priority_IS_weight": False,
-        "discount_factor": 0.97,
-        "nstep": 1,
-        # Explore with noisy linear layers, which the model must have (model.noise=True).
-        "noisy_net": False,
-        "model": {"encoder_hidden_size_list": [128, 128, 64]},
-        "learn": {
-            # Iterations per collection.
-            "update_per_collect": 3,
-            "batch_size": 64,
-            "learning_rate": 0.001,
-            # Iterations between two copies to the target network; None to use target_theta.
-            "target_update_freq": 100,
-            # Rate of the soft target update per iteration.
-            "target_theta": 0.005,
-            # Bootstrap from terminal states too.
-            "ignore_done": False,
-            # Loss of the TD error: 'mse', or 'huber', which is linear beyond 1.
-            "criterion": "mse",
-            # Type of gradient clipping, such as 'clip_norm' or 'clip_value', and its threshold.
-            "grad_clip_type": None,
-            "grad_clip_value": None,
-            # {epoch_num, min_lr_lambda}: linear decay to min_lr_lambda times the rate over epoch_num iterations.
-            "lr_scheduler": None,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "dqn",
+            "priority": False,
+            "priority_IS_weight": False,
+            "discount_factor": 0.97,
+            "nstep": 1,
+            "noisy_net": Setting(False, boolean, "Explore with noisy layers; needs `model.noise`."),
+            "batch_size": NO_DEFAULT,
+            "n_sample": NO_DEFAULT,
+            "model.encoder_hidden_size_list": Setting([128, 128, 64], doc="Widths of the encoder's layers."),
+            "learn.update_per_collect": 3,
+            "learn.batch_size": 64,
+            "learn.learning_rate": 0.001,
+            "learn.target_update_freq": 100,
+            "learn.target_theta": Setting(0.005, number(0, 1, optional=True)),
+            "learn.ignore_done": False,
+            "learn.criterion": Setting("mse", one_of(*_CRITERIA), "Loss of the TD error; 'huber' is linear beyond 1."),
+            "learn.grad_clip_type": None,
+            "learn.grad_clip_value": None,
+            "learn.lr_scheduler": None,
+            "learn.lr_scheduler.epoch_num": NO_DEFAULT,
+            "learn.lr_scheduler.min_lr_lambda": NO_DEFAULT,
+            "collect.n_sample": 8,
+            "collect.unroll_len": 1,
+            "eval": {},
+            "other.eps.type": "exp",
+            "other.eps.start": 0.95,
+            "other.eps.end": 0.1,
+            "other.eps.decay": 10000,
+            "other.replay_buffer.replay_buffer_size": 10000,
         },
-        "collect": {
-            # Train samples per collection.
-            "n_sample": 8,
-            "unroll_len": 1,
-        },
-        "eval": {},
-        "other": {
-            # Epsilon over env steps; type is 'exp' or 'linear'.
-            "eps": {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000},
-            "replay_buffer": {"replay_buffer_size": 10000},
-        },
-    }
+        Policy.settings,
+    )
     has_discrete_actions: ClassVar[bool | None] = True
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority_IS_weight": boolean,
-        "discount_factor": number(0, 1),
-        "nstep": integer(1),
-        "noisy_net": boolean,
-        "batch_size": integer(1),
-        "n_sample": integer(1, optional=True),
-        "learn.update_per_collect": integer(1),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate": positive,
-        "learn.target_update_freq": integer(1, optional=True),
-        "learn.target_theta": number(0, 1, optional=True),
-        "learn.ignore_done": boolean,
-        "learn.criterion": one_of(*_CRITERIA),
-        **OPTIMIZER_RULES,
-        "collect.n_sample": integer(1, optional=True),
-    }
 
     _adam_eps: ClassVar[float] = 1e-8
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +12,7 @@ from ding.policy.settings import positive
 from ding.rl_utils.distributional import fqf_calculate_fraction_loss, fqf_nstep_td_data, fqf_nstep_td_error
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
-from ding.utils.config_helper import Rule, integer, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # Name of the module that proposes fractions.
@@ -37,28 +36,20 @@ class FQFPolicy(DQNPolicy):
         torch.Size([33])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "fqf",
-        "learn": {
-            # Learning rates of the two steps, instead of learning_rate.
-            "learning_rate_fraction": 2.5e-9,
-            "learning_rate_quantile": 5e-5,
-            # Divisor of the quantile regression loss.
-            "kappa": 1.0,
-            # Weight of the fractions' entropy in the fraction loss.
-            "ent_coef": 0,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "fqf",
+            "model.num_quantiles": NO_DEFAULT,
+            "model.quantile_embedding_size": NO_DEFAULT,
+            "learn.learning_rate_fraction": Setting(2.5e-9, positive, "Learning rate of the proposed fractions."),
+            "learn.learning_rate_quantile": Setting(5e-5, positive, "Learning rate of all other parameters."),
+            "learn.kappa": Setting(1.0, positive, "Divisor of the quantile regression loss."),
+            "learn.ent_coef": Setting(0, number(), "Weight of the fractions' entropy in their loss."),
+            "learn.criterion": Setting(rule=one_of("mse")),
+            "learn.lr_scheduler": Setting(rule=one_of(None)),
         },
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "learn.learning_rate_fraction": positive,
-        "learn.learning_rate_quantile": positive,
-        "learn.kappa": positive,
-        "learn.criterion": one_of("mse"),
-        "learn.ent_coef": number(),
-        "learn.lr_scheduler": one_of(None),
-        "model.num_quantiles": integer(1),
-        "model.quantile_embedding_size": integer(1),
-    }
+        DQNPolicy.settings,
+    )
 
     def default_model(self) -> tuple[str, list[str]]:
         return "fqf", ["ding.model.template.q_learning"]

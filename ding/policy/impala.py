@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -17,10 +16,10 @@ from ding.policy.sequence_data import (
     with_last_observation,
 )
 from ding.policy.sequence_policy import SequenceActorPolicy
-from ding.policy.settings import one_number, positive
+from ding.policy.settings import positive
 from ding.rl_utils.vtrace import vtrace_losses, vtrace_targets
-from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam, RMSprop
-from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.torch_utils.optimizer_helper import Adam, RMSprop
+from ding.utils.config_helper import Setting, Settings, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _OPTIMIZERS = {"adam": Adam, "rmsprop": RMSprop}
@@ -42,69 +41,23 @@ class IMPALAPolicy(SequenceActorPolicy):
         (torch.Size([1]), torch.Size([2]))
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "impala",
-        "cuda": False,
-        "on_policy": False,
-        # Sample sequences by priority, and weight the loss by importance weights (requires priority).
-        "priority": False,
-        "priority_IS_weight": False,
-        # 'discrete' or 'continuous'.
-        "action_space": "discrete",
-        # Steps of a sequence.
-        "unroll_len": 32,
-        # Learning requires the logits of the behaviour policy.
-        "transition_with_policy_data": True,
-        "learn": {
-            # Iterations per collection.
-            "update_per_collect": 4,
-            # Sequences per iteration.
-            "batch_size": 16,
-            "learning_rate": 0.0005,
-            # Weights of the value loss and of the entropy in the loss.
-            "value_weight": 0.5,
-            "entropy_weight": 0.0001,
-            "discount_factor": 0.99,
-            # Lambda of the value targets, as in TD(lambda).
-            "lambda_": 0.95,
-            # Truncation of the importance ratio: in the TD error, in the trace, and in the policy gradient.
-            "rho_clip_ratio": 1.0,
-            "c_clip_ratio": 1.0,
-            "rho_pg_clip_ratio": 1.0,
-            # Type and threshold of gradient clipping; see `ding.torch_utils.Adam`.
-            "grad_clip_type": None,
-            "clip_value": 0.5,
-            # 'adam' or 'rmsprop'.
-            "optim": "adam",
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "impala",
+            "action_space": Setting("discrete", one_of("discrete", "continuous"), "Kind of actions."),
+            "unroll_len": Setting(32, integer(2), "Number of steps of a sequence."),
+            "learn.learning_rate": 0.0005,
+            "learn.discount_factor": 0.99,
+            "learn.lambda_": Setting(0.95, number(0, 1), "Lambda of the value targets, as in TD(lambda)."),
+            "learn.rho_clip_ratio": Setting(1.0, positive, "Truncation of the importance ratio in the TD error."),
+            "learn.c_clip_ratio": Setting(1.0, positive, "Truncation of the importance ratio in the trace."),
+            "learn.rho_pg_clip_ratio": Setting(1.0, positive, "Truncation of the importance ratio in the policy loss."),
+            "learn.clip_value": 0.5,
+            "learn.optim": Setting("adam", one_of(*_OPTIMIZERS), "Optimizer."),
+            "collect": {},
         },
-        "collect": {},
-        "eval": {},
-        "other": {
-            # Size in sequences, and the number of uses of each.
-            "replay_buffer": {"replay_buffer_size": 1000, "max_use": 16},
-        },
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority_IS_weight": boolean,
-        "model.action_shape": one_number,
-        "action_space": one_of("discrete", "continuous"),
-        "unroll_len": integer(2),
-        "batch_size": integer(1),
-        "n_sample": integer(1, optional=True),
-        "learn.update_per_collect": integer(1),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate": positive,
-        "learn.value_weight": number(0),
-        "learn.entropy_weight": number(0),
-        "learn.discount_factor": number(0, 1),
-        "learn.lambda_": number(0, 1),
-        "learn.rho_clip_ratio": positive,
-        "learn.c_clip_ratio": positive,
-        "learn.rho_pg_clip_ratio": positive,
-        "learn.grad_clip_type": one_of(*CLIP_TYPES),
-        "learn.optim": one_of(*_OPTIMIZERS),
-        "collect.n_sample": integer(1, optional=True),
-    }
+        SequenceActorPolicy.settings,
+    )
 
     def default_model(self) -> tuple[str, list[str]]:
         return "vac", ["ding.model.template.vac"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -11,10 +10,9 @@ from torch import Tensor, nn
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
 from ding.policy.sac import SquashedMeanWrapper, SquashedSampleWrapper, shrink_gaussian_heads
-from ding.policy.settings import positive
 from ding.rl_utils.log_prob import squashed_gaussian_log_prob
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Rule, number, one_of
+from ding.utils.config_helper import ConfigError, Setting, Settings, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # Upper bound of the advantage weights, as in the paper.
@@ -36,56 +34,25 @@ class IQLPolicy(QActorCriticPolicy):
         torch.Size([1])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "iql",
-        "cuda": False,
-        "on_policy": False,
-        # Sample by priority, and weight the loss by importance weights (requires priority).
-        "priority": False,
-        "priority_IS_weight": False,
-        # Samples collected before training begins, if data is collected.
-        "random_collect_size": 10000,
-        # Requires a model of your own.
-        "multi_agent": False,
-        "model": {
-            "twin_critic": True,
-            "action_space": "reparameterization",
-            "actor_head_hidden_size": 512,
-            "actor_head_layer_num": 3,
-            "critic_head_hidden_size": 512,
-            "critic_head_layer_num": 2,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "iql",
+            "random_collect_size": 10000,
+            "model.twin_critic": True,
+            "model.action_space": Setting("reparameterization", one_of("reparameterization")),
+            "model.actor_head_hidden_size": 512,
+            "model.actor_head_layer_num": 3,
+            "model.critic_head_hidden_size": 512,
+            "model.critic_head_layer_num": 2,
+            "learn.learning_rate_q": Setting(3e-4, doc="Learning rate of the critics and the values."),
+            "learn.learning_rate_policy": 3e-4,
+            "learn.init_w": 3e-3,
+            "learn.tau": Setting(0.7, number(0, 1), "Expectile of the action values that is the state value."),
+            "learn.beta": Setting(1.0, number(0), "Inverse temperature of the advantage weights."),
         },
-        "learn": {
-            # Iterations per collection, if data is collected.
-            "update_per_collect": 1,
-            "batch_size": 256,
-            # Of the critics and the values.
-            "learning_rate_q": 3e-4,
-            "learning_rate_policy": 3e-4,
-            # Rate of the soft target update per iteration.
-            "target_theta": 0.005,
-            "discount_factor": 0.99,
-            # Bootstrap from terminal states too.
-            "ignore_done": False,
-            # The last layer of the actor starts uniform in [-init_w, init_w].
-            "init_w": 3e-3,
-            # Expectile of the action values that defines the state value: 0.5 is the mean, 1 the maximum.
-            "tau": 0.7,
-            # Inverse temperature of the advantage weights.
-            "beta": 1.0,
-        },
-        "collect": {"unroll_len": 1},
-        "eval": {},
-    }
+        QActorCriticPolicy.settings,
+    )
     has_discrete_actions: ClassVar[bool | None] = False
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "model.action_space": one_of("reparameterization"),
-        "learn.learning_rate_q": positive,
-        "learn.learning_rate_policy": positive,
-        "learn.init_w": number(0),
-        "learn.tau": number(0, 1),
-        "learn.beta": number(0),
-    }
 
     def default_model(self) -> tuple[str, list[str]]:
         if self._cfg.multi_agent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -11,7 +10,7 @@ from ding.policy.dqn import DQNPolicy, TDError
 from ding.policy.env_forward import split_output
 from ding.policy.settings import positive
 from ding.rl_utils.distributional import iqn_nstep_td_data, iqn_nstep_td_error
-from ding.utils.config_helper import Rule, integer, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
 from ding.utils.data.env_batch import EnvBatch
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -33,17 +32,16 @@ class IQNPolicy(DQNPolicy):
         (torch.Size([32, 2]), torch.Size([32]))
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "iqn",
-        # Threshold of the Huber loss, beyond which it is linear.
-        "learn": {"kappa": 1.0},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "learn.kappa": positive,
-        "learn.criterion": one_of("mse"),
-        "model.num_quantiles": integer(1),
-        "model.quantile_embedding_size": integer(1),
-    }
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "iqn",
+            "model.num_quantiles": NO_DEFAULT,
+            "model.quantile_embedding_size": NO_DEFAULT,
+            "learn.kappa": Setting(1.0, positive, "Threshold of the Huber loss, beyond which it is linear."),
+            "learn.criterion": Setting(rule=one_of("mse")),
+        },
+        DQNPolicy.settings,
+    )
 
     def default_model(self) -> tuple[str, list[str]]:
         return "iqn", ["ding.model.template.q_learning"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from ding.policy.dqn import DQNPolicy, TDError, legal_logit
 from ding.policy.settings import positive
 from ding.rl_utils.td import m_q_1step_td_data, m_q_1step_td_error
-from ding.utils.config_helper import Rule, number, one_of
+from ding.utils.config_helper import Setting, Settings, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -29,18 +28,16 @@ class MDQNPolicy(DQNPolicy):
         ['cur_lr', 'total_loss', 'q_value', 'action_gap', 'clip_frac']
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "mdqn",
-        # Temperature of the policy softmax(q / entropy_tau), and weight of its logarithm in the reward.
-        "entropy_tau": 0.03,
-        "m_alpha": 0.9,
-        "collect": {"n_sample": 4},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "nstep": one_of(1),
-        "entropy_tau": positive,
-        "m_alpha": number(0, 1),
-    }
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "mdqn",
+            "entropy_tau": Setting(0.03, positive, "Temperature of the policy, softmax(q / entropy_tau)."),
+            "m_alpha": Setting(0.9, number(0, 1), "Weight of the log-policy that is added to the reward."),
+            "nstep": Setting(rule=one_of(1)),
+            "collect.n_sample": 4,
+        },
+        DQNPolicy.settings,
+    )
 
     _adam_eps: ClassVar[float] = 3.125e-4
 

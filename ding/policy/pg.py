@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,22 +12,32 @@ from ding.policy.actor_critic import ACTION_KINDS, StochasticPolicy
 from ding.policy.common_utils import flag_column, set_columns, stack_column
 from ding.policy.modes import plain_transition
 from ding.policy.on_policy_data import OnPolicyData
-from ding.policy.settings import positive
+from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
 class EpisodePolicy(StochasticPolicy):
-    """Base of policies without a critic, which learn from the discounted returns of whole episodes.
+    """Base of policies without a critic, which learn from the discounted returns of whole episodes."""
 
-    The configuration of a subclass has `collect.discount_factor` and `collect.unroll_len`.
-    """
-
-    config: ClassVar[dict[str, Any]] = {}
+    settings: ClassVar[Settings] = Settings(
+        {
+            "on_policy": True,
+            "action_space": Setting("discrete", one_of("discrete", "continuous")),
+            "n_episode": NO_DEFAULT,
+            "learn.batch_size": 64,
+            "learn.ignore_done": Setting(False, one_of(False), COMPATIBLE),
+            "collect.unroll_len": 1,
+            "collect.discount_factor": 0.99,
+            "collect.n_episode": NO_DEFAULT,
+            "eval": {},
+        },
+        StochasticPolicy.settings,
+    )
 
     def default_model(self) -> tuple[str, list[str]]:
         return "pg", ["ding.model.template.pg"]
@@ -77,38 +86,17 @@ class PGPolicy(EpisodePolicy):
         [2.9701, 1.99, 1.0]
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "pg",
-        "cuda": False,
-        "on_policy": True,
-        # 'discrete' or 'continuous'; model.action_space follows it.
-        "action_space": "discrete",
-        # Evaluate with the most likely action; False samples actions as in collecting.
-        "deterministic_eval": True,
-        "learn": {
-            "batch_size": 64,
-            "learning_rate": 0.001,
-            "entropy_weight": 0.01,
-            # Maximum norm of the gradients; larger ones are scaled down.
-            "grad_norm": 5,
-            # Not used: there is no value to bootstrap from.
-            "ignore_done": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "pg",
+            "deterministic_eval": Setting(True, boolean, "Evaluate with the most likely action."),
+            "learn.learning_rate": 0.001,
+            "learn.entropy_weight": 0.01,
+            "learn.grad_norm": 5,
+            "collect.collector.get_train_sample": True,
         },
-        "collect": {"unroll_len": 1, "discount_factor": 0.99, "collector": {"get_train_sample": True}},
-        "eval": {},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "action_space": one_of("discrete", "continuous"),
-        "deterministic_eval": boolean,
-        "n_episode": integer(1, optional=True),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate": positive,
-        "learn.entropy_weight": number(),
-        "learn.grad_norm": positive,
-        "learn.ignore_done": one_of(False),
-        "collect.n_episode": integer(1, optional=True),
-        "collect.discount_factor": number(0, 1),
-    }
+        EpisodePolicy.settings,
+    )
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "policy_loss", "entropy_loss", "return_abs_max", "grad_norm"]

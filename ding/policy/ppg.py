@@ -15,7 +15,6 @@ from ding.policy.actor_critic import ActorCriticPolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.on_policy_data import narrow, take
 from ding.policy.ppo import normalised
-from ding.policy.settings import positive
 from ding.rl_utils.adder import get_gae_with_default_last_value
 from ding.rl_utils.ppo import (
     ppg_data,
@@ -27,7 +26,7 @@ from ding.rl_utils.ppo import (
 )
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.utils.config_helper import Setting, Settings, integer, number, one_of
 from ding.utils.data.samples import Column, Kind, Samples, part_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -53,63 +52,26 @@ class PPGOffPolicy(ActorCriticPolicy):
         {'policy': 64, 'value': 64}
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "ppg_offpolicy",
-        "cuda": False,
-        "on_policy": False,
-        "priority": False,
-        "priority_IS_weight": False,
-        "transition_with_policy_data": True,
-        "learn": {
-            # Iterations per collection.
-            "update_per_collect": 5,
-            # Batch size for each buffer.
-            "batch_size": 64,
-            "learning_rate": 0.001,
-            "value_weight": 0.5,
-            "entropy_weight": 0.01,
-            "clip_ratio": 0.2,
-            # Normalise the advantages of each batch.
-            "adv_norm": False,
-            # Iterations between two auxiliary phases, and the epochs of one.
-            "aux_freq": 5,
-            "aux_train_epoch": 6,
-            # Weight of the divergence from the old policy in the auxiliary phase.
-            "aux_bc_weight": 1,
-            # Bootstrap from terminal states too.
-            "ignore_done": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "ppg_offpolicy",
+            "transition_with_policy_data": True,
+            "action_space": Setting(rule=one_of("discrete"), doc="Kind of actions."),
+            "learn.update_per_collect": 5,
+            "learn.batch_size": Setting(doc="Number of samples of each buffer in a batch."),
+            "learn.learning_rate": 0.001,
+            "learn.entropy_weight": Setting(rule=number(0)),
+            "learn.clip_ratio": 0.2,
+            "learn.aux_freq": Setting(5, integer(1), "Number of iterations between two auxiliary phases."),
+            "learn.aux_train_epoch": Setting(6, integer(1), "Number of epochs of such a phase."),
+            "learn.aux_bc_weight": Setting(1, number(0), "Weight of the divergence from the old policy in this phase."),
+            "collect.unroll_len": Setting(rule=one_of(1)),
+            "other.replay_buffer.multi_buffer": Setting(True, doc="Use a buffer for each name in this section."),
+            "other.replay_buffer.policy.replay_buffer_size": 1000,
+            "other.replay_buffer.value.replay_buffer_size": 1000,
         },
-        "collect": {"unroll_len": 1, "discount_factor": 0.99, "gae_lambda": 0.95},
-        "eval": {},
-        "other": {
-            "replay_buffer": {
-                "multi_buffer": True,
-                "policy": {"replay_buffer_size": 1000},
-                "value": {"replay_buffer_size": 1000},
-            },
-        },
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority": one_of(False),
-        "priority_IS_weight": one_of(False),
-        "action_space": one_of("discrete"),
-        "n_sample": integer(1, optional=True),
-        "learn.update_per_collect": integer(1),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate": positive,
-        "learn.value_weight": number(0),
-        "learn.entropy_weight": number(0),
-        "learn.clip_ratio": positive,
-        "learn.adv_norm": boolean,
-        "learn.aux_freq": integer(1),
-        "learn.aux_train_epoch": integer(1),
-        "learn.aux_bc_weight": number(0),
-        "learn.ignore_done": boolean,
-        "collect.n_sample": integer(1, optional=True),
-        "collect.unroll_len": one_of(1),
-        "collect.discount_factor": number(0, 1),
-        "collect.gae_lambda": number(0, 1),
-    }
+        ActorCriticPolicy.settings,
+    )
 
     def default_model(self) -> tuple[str, list[str]]:
         return "ppg", ["ding.model.template.ppg"]

@@ -20,11 +20,11 @@ from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
 from ding.policy.common_utils import linear_lr_scheduler
 from ding.policy.on_policy_data import OnPolicyData
-from ding.policy.settings import OPTIMIZER_RULES, positive
+from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.ppo import KL_TYPES, clipped_surrogate, kl_estimate, ppo_value_data, ppo_value_error
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import Rule, boolean, instance_of, integer, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, instance_of, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.file_helper import read_file
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -67,77 +67,36 @@ class PPOPolicy(ActorCriticPolicy):
         {0: (torch.Size([1]), torch.Size([1])), 3: (torch.Size([1]), torch.Size([1]))}
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "ppo",
-        "cuda": False,
-        "on_policy": True,
-        # On-policy samples have no priorities.
-        "priority": False,
-        "priority_IS_weight": False,
-        # Recompute the advantages in each epoch.
-        "recompute_adv": True,
-        # 'discrete', 'continuous' or 'hybrid'; model.action_space follows it.
-        "action_space": "discrete",
-        # Has no effect: gae_lambda weights the n-step returns.
-        "nstep_return": False,
-        # Logits and values have an axis of agents; the default model is `mavac`.
-        "multi_agent": False,
-        "transition_with_policy_data": True,
-        "learn": {
-            "epoch_per_collect": 10,
-            "batch_size": 64,
-            "learning_rate": 3e-4,
-            # {epoch_num, min_lr_lambda}: linear decay to min_lr_lambda times the rate over epoch_num collections.
-            "lr_scheduler": None,
-            "value_weight": 0.5,
-            "entropy_weight": 0.0,
-            "clip_ratio": 0.2,
-            # Dual clipping: bounds the objective for negative advantages; a number above 1.
-            "dual_clip": None,
-            # Normalise the advantages of each minibatch.
-            "adv_norm": True,
-            "value_norm": True,
-            # Use orthogonal initialization.
-            "ppo_param_init": True,
-            "grad_clip_type": "clip_norm",
-            "grad_clip_value": 0.5,
-            # Bootstrap from terminal states too.
-            "ignore_done": False,
-            # Regularize towards the policy of a checkpoint: its path, weight and estimator of the KL divergence.
-            "pretrained_model_path": None,
-            "kl_beta": 0.0,
-            "kl_type": "k1",
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "ppo",
+            "on_policy": True,
+            "recompute_adv": Setting(True, boolean, "Recompute the advantages in each epoch."),
+            "action_space": Setting("discrete", one_of(*ACTION_KINDS)),
+            "nstep_return": Setting(False, boolean, COMPATIBLE),
+            "multi_agent": Setting(False, boolean, "Give logits and values an axis of agents."),
+            "transition_with_policy_data": True,
+            "learn.epoch_per_collect": 10,
+            "learn.learning_rate": 3e-4,
+            "learn.lr_scheduler": None,
+            "learn.lr_scheduler.epoch_num": Setting(doc="Number of collections of the decay."),
+            "learn.lr_scheduler.min_lr_lambda": NO_DEFAULT,
+            "learn.entropy_weight": 0.0,
+            "learn.clip_ratio": 0.2,
+            "learn.dual_clip": Setting(None, _above_one, "Bound of the objective for negative advantages."),
+            "learn.adv_norm": True,
+            "learn.value_norm": True,
+            "learn.ppo_param_init": True,
+            "learn.grad_clip_type": "clip_norm",
+            "learn.grad_clip_value": 0.5,
+            "learn.pretrained_model_path": Setting(
+                None, instance_of(str, optional=True), "Checkpoint of a policy to stay by."
+            ),
+            "learn.kl_beta": Setting(0.0, number(), "Weight of the divergence from this policy in the loss."),
+            "learn.kl_type": Setting("k1", one_of(*KL_TYPES), "Estimator of this divergence."),
         },
-        "collect": {"unroll_len": 1, "discount_factor": 0.99, "gae_lambda": 0.95},
-        "eval": {},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority": one_of(False),
-        "priority_IS_weight": one_of(False),
-        "recompute_adv": boolean,
-        "action_space": one_of(*ACTION_KINDS),
-        "nstep_return": boolean,
-        "multi_agent": boolean,
-        "n_sample": integer(1, optional=True),
-        "learn.epoch_per_collect": integer(1),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate": positive,
-        **OPTIMIZER_RULES,
-        "learn.value_weight": number(0),
-        "learn.entropy_weight": number(),
-        "learn.clip_ratio": positive,
-        "learn.dual_clip": _above_one,
-        "learn.adv_norm": boolean,
-        "learn.value_norm": boolean,
-        "learn.ppo_param_init": boolean,
-        "learn.ignore_done": boolean,
-        "learn.kl_type": one_of(*KL_TYPES),
-        "learn.kl_beta": number(),
-        "learn.pretrained_model_path": instance_of(str, optional=True),
-        "collect.n_sample": integer(1, optional=True),
-        "collect.discount_factor": number(0, 1),
-        "collect.gae_lambda": number(0, 1),
-    }
+        ActorCriticPolicy.settings,
+    )
 
     # Not needed without `recompute_adv`, and it would be carried with the samples.
     _keeps_next_obs = False

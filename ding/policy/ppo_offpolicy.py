@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,13 +12,12 @@ from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.ppo import initialise_actor_critic, normalised
-from ding.policy.settings import positive
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.ppo import clipped_surrogate, ppo_value_data, ppo_value_error
 from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean
 from ding.torch_utils.data_helper import to_device
-from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam
-from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import Setting, Settings, boolean, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _KEYS = frozenset(("obs", "action", "logit", "value", "adv", "weight"))
@@ -46,65 +44,25 @@ class PPOOffPolicy(ActorCriticPolicy):
         torch.Size([1])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "ppo",
-        "cuda": False,
-        "on_policy": False,
-        "priority": False,
-        "priority_IS_weight": False,
-        # 'discrete', 'continuous' or 'hybrid'; model.action_space follows it.
-        "action_space": "discrete",
-        # The critic learns n-step returns.
-        "nstep_return": False,
-        "nstep": 3,
-        "transition_with_policy_data": True,
-        "learn": {
-            # Iterations per collection.
-            "update_per_collect": 5,
-            "batch_size": 64,
-            "learning_rate": 0.001,
-            "weight_decay": 0.0,
-            "value_weight": 0.5,
-            "entropy_weight": 0.01,
-            "clip_ratio": 0.2,
-            # Normalise the advantages of each batch.
-            "adv_norm": False,
-            "value_norm": True,
-            # Use orthogonal initialization.
-            "ppo_param_init": True,
-            "grad_clip_type": "clip_norm",
-            "grad_clip_value": 0.5,
-            # Bootstrap from terminal states too.
-            "ignore_done": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "ppo",
+            "action_space": Setting("discrete", one_of(*ACTION_KINDS)),
+            "nstep_return": Setting(False, boolean, "Train the critic on n-step returns."),
+            "nstep": 3,
+            "transition_with_policy_data": True,
+            "learn.update_per_collect": 5,
+            "learn.learning_rate": 0.001,
+            "learn.weight_decay": 0.0,
+            "learn.clip_ratio": 0.2,
+            "learn.value_norm": True,
+            "learn.ppo_param_init": True,
+            "learn.grad_clip_type": "clip_norm",
+            "learn.grad_clip_value": 0.5,
+            "other.replay_buffer.replay_buffer_size": 10000,
         },
-        "collect": {"unroll_len": 1, "discount_factor": 0.99, "gae_lambda": 0.95},
-        "eval": {},
-        "other": {"replay_buffer": {"replay_buffer_size": 10000}},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority": one_of(False),
-        "priority_IS_weight": one_of(False),
-        "action_space": one_of(*ACTION_KINDS),
-        "nstep_return": boolean,
-        "nstep": integer(1),
-        "n_sample": integer(1, optional=True),
-        "learn.update_per_collect": integer(1),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate": positive,
-        "learn.weight_decay": number(0),
-        "learn.value_weight": number(0),
-        "learn.entropy_weight": number(),
-        "learn.clip_ratio": positive,
-        "learn.adv_norm": boolean,
-        "learn.value_norm": boolean,
-        "learn.ppo_param_init": boolean,
-        "learn.grad_clip_type": one_of(*CLIP_TYPES),
-        "learn.grad_clip_value": number(0, optional=True),
-        "learn.ignore_done": boolean,
-        "collect.n_sample": integer(1, optional=True),
-        "collect.discount_factor": number(0, 1),
-        "collect.gae_lambda": number(0, 1),
-    }
+        ActorCriticPolicy.settings,
+    )
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns and self._cfg.learn.ppo_param_init:  # before rank 0 broadcasts its parameters

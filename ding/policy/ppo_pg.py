@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,11 +12,11 @@ from ding.policy.modes import plain_transition
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.pg import EpisodePolicy
 from ding.policy.ppo import initialise_actor_critic
-from ding.policy.settings import positive
+from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.ppo import clipped_surrogate
 from ding.rl_utils.returns import weighted_mean
-from ding.torch_utils.optimizer_helper import CLIP_TYPES, Adam
-from ding.utils.config_helper import Rule, boolean, integer, number, one_of
+from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.config_helper import Setting, Settings, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -40,46 +39,21 @@ class PPOPGPolicy(EpisodePolicy):
         torch.Size([1])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "ppo_pg",
-        "cuda": False,
-        "on_policy": True,
-        # 'discrete' or 'continuous'; model.action_space follows it.
-        "action_space": "discrete",
-        "multi_agent": False,
-        "transition_with_policy_data": True,
-        "learn": {
-            "epoch_per_collect": 10,
-            "batch_size": 64,
-            "learning_rate": 3e-4,
-            "entropy_weight": 0.0,
-            "clip_ratio": 0.2,
-            # Use orthogonal initialization.
-            "ppo_param_init": True,
-            "grad_clip_type": "clip_norm",
-            "grad_clip_value": 0.5,
-            # Not used: there is no value to bootstrap from.
-            "ignore_done": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "ppo_pg",
+            "multi_agent": Setting(False, one_of(False), COMPATIBLE),
+            "transition_with_policy_data": True,
+            "learn.epoch_per_collect": 10,
+            "learn.learning_rate": 3e-4,
+            "learn.entropy_weight": 0.0,
+            "learn.clip_ratio": 0.2,
+            "learn.ppo_param_init": True,
+            "learn.grad_clip_type": "clip_norm",
+            "learn.grad_clip_value": 0.5,
         },
-        "collect": {"unroll_len": 1, "discount_factor": 0.99},
-        "eval": {},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "action_space": one_of("discrete", "continuous"),
-        "multi_agent": one_of(False),
-        "n_episode": integer(1, optional=True),
-        "learn.epoch_per_collect": integer(1),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate": positive,
-        "learn.entropy_weight": number(),
-        "learn.clip_ratio": positive,
-        "learn.ppo_param_init": boolean,
-        "learn.grad_clip_type": one_of(*CLIP_TYPES),
-        "learn.grad_clip_value": number(0, optional=True),
-        "learn.ignore_done": one_of(False),
-        "collect.n_episode": integer(1, optional=True),
-        "collect.discount_factor": number(0, 1),
-    }
+        EpisodePolicy.settings,
+    )
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns and self._cfg.learn.ppo_param_init:  # before rank 0 broadcasts its parameters

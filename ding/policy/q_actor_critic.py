@@ -16,7 +16,7 @@ from ding.policy.modes import plain_transition
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
 from ding.torch_utils.data_helper import to_device
-from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean
 
 
 class QActorCriticPolicy(Policy):
@@ -25,25 +25,28 @@ class QActorCriticPolicy(Policy):
     That is one with the modes `compute_actor` and `compute_critic`, and the attributes `actor` and `critic`, modules
     that hold the parameters of each. The target networks follow at the rate `learn.target_theta`.
 
-    The configuration of a subclass has `priority, priority_IS_weight, multi_agent, learn.target_theta,
-    learn.discount_factor, learn.ignore_done` and `collect.unroll_len`. It creates its optimizers in `_init_learn`
-    after calling the base method, and lists them in `_optimizers`.
+    A subclass creates its optimizers in `_init_learn` after calling the base method, and lists them in `_optimizers`.
     """
 
-    config: ClassVar[dict[str, Any]] = {}
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority_IS_weight": boolean,
-        "random_collect_size": integer(0),
-        "transition_with_policy_data": boolean,
-        "multi_agent": boolean,
-        "model.twin_critic": boolean,
-        "learn.update_per_collect": integer(1),
-        "learn.batch_size": integer(1),
-        "learn.target_theta": number(0, 1),
-        "learn.discount_factor": number(0, 1),
-        "learn.ignore_done": boolean,
-        "collect.n_sample": integer(1, optional=True),
-    }
+    settings: ClassVar[Settings] = Settings(
+        {
+            "priority": False,
+            "priority_IS_weight": False,
+            "random_collect_size": NO_DEFAULT,
+            "transition_with_policy_data": Setting(rule=boolean),
+            "multi_agent": Setting(False, boolean, "Train several agents; needs a model of your own."),
+            "model.twin_critic": Setting(rule=boolean, doc="Use two critics and the smaller of their values."),
+            "learn.update_per_collect": 1,
+            "learn.batch_size": 256,
+            "learn.target_theta": 0.005,
+            "learn.discount_factor": 0.99,
+            "learn.ignore_done": False,
+            "collect.n_sample": NO_DEFAULT,
+            "collect.unroll_len": 1,
+            "eval": {},
+        },
+        Policy.settings,
+    )
     # The default model, and the module that registers it.
     model_type: ClassVar[tuple[str, str]] = ("continuous_qac", "ding.model.template.qac")
     # Keys of samples, in addition to `_output_keys` and importance weights.

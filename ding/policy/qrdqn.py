@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, TDError
 from ding.rl_utils.distributional import qrdqn_nstep_td_data, qrdqn_nstep_td_error
-from ding.utils.config_helper import Rule, integer, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -28,11 +27,14 @@ class QRDQNPolicy(DQNPolicy):
         torch.Size([2, 32])
     """
 
-    config: ClassVar[dict[str, Any]] = {"type": "qrdqn"}
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "learn.criterion": one_of("mse"),
-        "model.num_quantiles": integer(1),
-    }
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "qrdqn",
+            "model.num_quantiles": NO_DEFAULT,
+            "learn.criterion": Setting(rule=one_of("mse")),
+        },
+        DQNPolicy.settings,
+    )
 
     def default_model(self) -> tuple[str, list[str]]:
         return "qrdqn", ["ding.model.template.q_learning"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,13 +15,12 @@ from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import flag_column
 from ding.policy.sequence_data import collate_sequences, map_tensors
-from ding.policy.settings import one_number, positive
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
 from ding.utils.data.samples import END_FLAGS, part_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -58,78 +57,42 @@ class R2D2Policy(Policy):
         {0: torch.Size([1, 1, 64]), 3: torch.Size([1, 1, 64])}
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "r2d2",
-        "cuda": False,
-        "on_policy": False,
-        # Sample sequences by priority, and weight the loss by importance weights (requires priority).
-        "priority": True,
-        "priority_IS_weight": True,
-        "discount_factor": 0.997,
-        "nstep": 5,
-        # Burn-in: steps at the start of a sequence that only refresh the recurrent state.
-        "burnin_step": 20,
-        # Steps after burn-in; the last nstep of them only serve as targets.
-        "learn_unroll_len": 80,
-        # Samples require recurrent states, which random actions do not have.
-        "transition_with_policy_data": True,
-        "learn": {
-            # Iterations per collection.
-            "update_per_collect": 1,
-            # Sequences per iteration.
-            "batch_size": 64,
-            "learning_rate": 0.0001,
-            # Rate of the soft target update per iteration.
-            "target_update_theta": 0.001,
-            # Iterations between two copies to the target network; None to use target_update_theta.
-            "target_update_freq": None,
-            # Squash values as in https://arxiv.org/abs/1805.11593.
-            "value_rescale": True,
-            # Bootstrap from terminal states too.
-            "ignore_done": False,
-            # Start each sequence in a zero state instead of the stored one.
-            "zero_start_state": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "r2d2",
+            "priority": True,
+            "priority_IS_weight": True,
+            "discount_factor": 0.997,
+            "nstep": 5,
+            "burnin_step": Setting(20, integer(0), "Number of first steps that only refresh the recurrent state."),
+            "learn_unroll_len": Setting(80, integer(1), "Number of steps to learn from, after these."),
+            "transition_with_policy_data": True,
+            "batch_size": NO_DEFAULT,
+            "n_sample": NO_DEFAULT,
+            "model.action_shape": NO_DEFAULT,
+            "learn.update_per_collect": 1,
+            "learn.batch_size": Setting(64, doc="Number of sequences in a batch."),
+            "learn.learning_rate": 0.0001,
+            "learn.target_update_theta": Setting(0.001, number(0, 1), "Rate of the soft target update per iteration."),
+            "learn.target_update_freq": None,
+            "learn.value_rescale": Setting(True, boolean, "Squash values as in https://arxiv.org/abs/1805.11593."),
+            "learn.ignore_done": False,
+            "learn.zero_start_state": Setting(False, boolean, "Start sequences in a zero state, not the stored one."),
+            "collect.n_sample": Setting(32, doc="Number of sequences of one collection."),
+            "collect.traj_len_inf": Setting(True, doc="Cut sequences out of whole episodes."),
+            "collect.env_num": None,
+            "eval.env_num": None,
+            "other.eps.type": "exp",
+            "other.eps.start": 0.95,
+            "other.eps.end": 0.05,
+            "other.eps.decay": 10000,
+            "other.replay_buffer.replay_buffer_size": Setting(
+                10000, doc="Capacity of the replay buffer, in sequences."
+            ),
         },
-        "collect": {
-            # Sequences per collection.
-            "n_sample": 32,
-            # Cut sequences out of whole episodes.
-            "traj_len_inf": True,
-            # Number of envs (required): each has a recurrent state.
-            "env_num": None,
-        },
-        "eval": {
-            # Number of envs; required.
-            "env_num": None,
-        },
-        "other": {
-            "eps": {"type": "exp", "start": 0.95, "end": 0.05, "decay": 10000},
-            # Size in sequences.
-            "replay_buffer": {"replay_buffer_size": 10000},
-        },
-    }
+        Policy.settings,
+    )
     has_discrete_actions: ClassVar[bool | None] = True
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority_IS_weight": boolean,
-        "model.action_shape": one_number,
-        "discount_factor": number(0, 1),
-        "nstep": integer(1),
-        "burnin_step": integer(0),
-        "learn_unroll_len": integer(1),
-        "batch_size": integer(1),
-        "n_sample": integer(1, optional=True),
-        "learn.update_per_collect": integer(1),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate": positive,
-        "learn.target_update_theta": number(0, 1),
-        "learn.target_update_freq": integer(1, optional=True),
-        "learn.value_rescale": boolean,
-        "learn.ignore_done": boolean,
-        "learn.zero_start_state": boolean,
-        "collect.n_sample": integer(1, optional=True),
-        "collect.env_num": integer(1, optional=True),
-        "eval.env_num": integer(1, optional=True),
-    }
 
     def default_model(self) -> tuple[str, list[str]]:
         return "drqn", ["ding.model.template.q_learning"]

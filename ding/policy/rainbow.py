@@ -8,6 +8,7 @@ import torch
 
 from ding.policy.c51 import C51Policy
 from ding.policy.dqn import renew_noise
+from ding.utils.config_helper import Setting, Settings
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -26,25 +27,26 @@ class RainbowDQNPolicy(C51Policy):
         torch.Size([1])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "rainbow",
-        "priority": True,
-        "priority_IS_weight": True,
-        "discount_factor": 0.99,
-        "nstep": 3,
-        "noisy_net": True,
-        "learn": {"update_per_collect": 1, "batch_size": 32},
-        "other": {
-            "eps": {"type": "exp", "start": 0.05, "end": 0.05, "decay": 100000},
-            "replay_buffer": {
-                "replay_buffer_size": 100000,
-                # Exponents of the priorities and of the importance weights; env steps until the latter is 1.
-                "alpha": 0.6,
-                "beta": 0.4,
-                "anneal_step": 100000,
-            },
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "rainbow",
+            "priority": True,
+            "priority_IS_weight": True,
+            "discount_factor": 0.99,
+            "nstep": 3,
+            "noisy_net": True,
+            "learn.update_per_collect": 1,
+            "learn.batch_size": 32,
+            "other.eps.start": 0.05,
+            "other.eps.end": 0.05,
+            "other.eps.decay": 100000,
+            "other.replay_buffer.replay_buffer_size": 100000,
+            "other.replay_buffer.alpha": Setting(0.6, doc="Exponent of the priorities."),
+            "other.replay_buffer.beta": Setting(0.4, doc="Initial exponent of the importance weights."),
+            "other.replay_buffer.anneal_step": Setting(100000, doc="Env steps until `beta` is 1."),
         },
-    }
+        C51Policy.settings,
+    )
 
     def default_model(self) -> tuple[str, list[str]]:
         return "rainbowdqn", ["ding.model.template.q_learning"]

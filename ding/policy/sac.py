@@ -13,10 +13,9 @@ from ding.model.common.head import ReparameterizationHead
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import DeterministicSampleWrapper, ReparamSampleWrapper
 from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
-from ding.policy.settings import positive
 from ding.rl_utils.log_prob import squashed_gaussian_sample
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number, one_of
+from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -89,62 +88,25 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
     A subclass defines `_critic_terms`, `_policy_terms` and `_target_entropy`.
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "cuda": False,
-        "on_policy": False,
-        # Sample by priority, and weight the loss by importance weights (requires priority).
-        "priority": False,
-        "priority_IS_weight": False,
-        # Samples collected before training begins.
-        "random_collect_size": 10000,
-        "transition_with_policy_data": True,
-        # Requires a model of your own.
-        "multi_agent": False,
-        "model": {"twin_critic": True},
-        "learn": {
-            # Iterations per collection.
-            "update_per_collect": 1,
-            "batch_size": 256,
-            "learning_rate_q": 3e-4,
-            "learning_rate_policy": 3e-4,
-            "learning_rate_alpha": 3e-4,
-            # Rate of the soft target update per iteration.
-            "target_theta": 0.005,
-            "discount_factor": 0.99,
-            # The weight of the entropy; with auto_alpha, its initial value.
-            "alpha": 0.2,
-            "auto_alpha": True,
-            # Learn the logarithm of alpha.
-            "log_space": True,
-            # Target entropy of auto_alpha; None for the default of the algorithm.
-            "target_entropy": None,
-            # Bootstrap from terminal states too.
-            "ignore_done": False,
-            # The last layer of the actor starts uniform in [-init_w, init_w]; continuous actions only.
-            "init_w": 3e-3,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "random_collect_size": 10000,
+            "transition_with_policy_data": True,
+            "model.twin_critic": True,
+            "learn.learning_rate_q": 3e-4,
+            "learn.learning_rate_policy": 3e-4,
+            "learn.learning_rate_alpha": 3e-4,
+            "learn.alpha": Setting(0.2, number(0), "Weight of the entropy, at first with `auto_alpha`."),
+            "learn.auto_alpha": Setting(True, boolean, "Learn the weight of the entropy."),
+            "learn.log_space": Setting(True, boolean, "Learn the logarithm of alpha."),
+            "learn.target_entropy": Setting(None, number(optional=True), "Target of the entropy, with `auto_alpha`."),
+            "learn.init_w": 3e-3,
+            "collect.n_sample": 1,
+            "collect.collector_logit": Setting(False, boolean, "Store the actor's output in samples, as 'logit'."),
+            "other.replay_buffer.replay_buffer_size": 1000000,
         },
-        "collect": {
-            # Train samples per collection.
-            "n_sample": 1,
-            "unroll_len": 1,
-            # Store the output of the actor in samples, as 'logit'.
-            "collector_logit": False,
-        },
-        "eval": {},
-        "other": {"replay_buffer": {"replay_buffer_size": 1000000}},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "learn.learning_rate_q": positive,
-        "learn.learning_rate_policy": positive,
-        "learn.learning_rate_alpha": positive,
-        "learn.alpha": number(0),
-        "learn.auto_alpha": boolean,
-        "learn.log_space": boolean,
-        "learn.target_entropy": number(optional=True),
-        "learn.init_w": number(0),
-        "collect.collector_logit": boolean,
-        "collect.n_sample": integer(1, optional=True),
-    }
+        QActorCriticPolicy.settings,
+    )
 
     def _monitor_vars_learn(self) -> list[str]:
         names = ["total_loss", "critic_loss", "policy_loss", "cur_lr_q", "cur_lr_p", "alpha", "td_error"]
@@ -246,9 +208,11 @@ class SACPolicy(SoftActorCriticPolicy):
         {0: torch.Size([1]), 3: torch.Size([1])}
     """
 
-    config: ClassVar[dict[str, Any]] = {"type": "sac", "model": {"action_space": "reparameterization"}}
+    settings: ClassVar[Settings] = Settings(
+        {"type": "sac", "model.action_space": Setting("reparameterization", one_of("reparameterization"))},
+        SoftActorCriticPolicy.settings,
+    )
     has_discrete_actions: ClassVar[bool | None] = False
-    setting_rules: ClassVar[Mapping[str, Rule]] = {"model.action_space": one_of("reparameterization")}
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns:  # before rank 0 broadcasts its parameters

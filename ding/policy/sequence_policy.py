@@ -10,7 +10,7 @@ from ding.policy.modes import plain_transition
 from ding.policy.sequence_data import collate_sequences
 from ding.rl_utils.adder import append_null_steps, get_train_sample
 from ding.torch_utils.data_helper import to_device
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, number
 from ding.utils.data.samples import END_FLAGS
 
 _LEARN_KEYS = ("obs", "next_obs", "action", "logit", "reward", "done", "null", "weight", *END_FLAGS)
@@ -18,12 +18,28 @@ _WEIGHT_KEYS = ("IS", "priority_IS")
 
 
 class SequenceActorPolicy(StochasticPolicy):
-    """Base of policies that act by the `logit` of `compute_actor`, and learn from sequences of `_unroll_len` steps.
+    """Base of policies that act by the `logit` of `compute_actor`, and learn from sequences of `_unroll_len` steps."""
 
-    The configuration of a subclass has `priority_IS_weight`.
-    """
-
-    config: ClassVar[dict[str, Any]] = {}
+    settings: ClassVar[Settings] = Settings(
+        {
+            "priority": False,
+            "priority_IS_weight": False,
+            "transition_with_policy_data": True,
+            "batch_size": NO_DEFAULT,
+            "n_sample": NO_DEFAULT,
+            "model.action_shape": NO_DEFAULT,
+            "learn.update_per_collect": 4,
+            "learn.batch_size": Setting(16, doc="Number of sequences in a batch."),
+            "learn.value_weight": 0.5,
+            "learn.entropy_weight": Setting(0.0001, number(0)),
+            "learn.grad_clip_type": None,
+            "collect.n_sample": NO_DEFAULT,
+            "eval": {},
+            "other.replay_buffer.replay_buffer_size": Setting(1000, doc="Capacity of the replay buffer, in sequences."),
+            "other.replay_buffer.max_use": Setting(16, doc="How often a sequence may be drawn."),
+        },
+        StochasticPolicy.settings,
+    )
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
 

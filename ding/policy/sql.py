@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -12,7 +11,7 @@ from ding.policy.common_utils import set_noise_mode
 from ding.policy.dqn import DQNPolicy, TDError, legal_logit
 from ding.policy.settings import positive
 from ding.rl_utils.td import q_nstep_sql_td_error, q_nstep_td_data
-from ding.utils.config_helper import Rule
+from ding.utils.config_helper import Setting, Settings
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -31,12 +30,9 @@ class SQLPolicy(DQNPolicy):
         torch.Size([1])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "sql",
-        # The temperature.
-        "learn": {"alpha": 0.1},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.alpha": positive}
+    settings: ClassVar[Settings] = Settings(
+        {"type": "sql", "learn.alpha": Setting(0.1, positive, "Temperature.")}, DQNPolicy.settings
+    )
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "record_value_function"]

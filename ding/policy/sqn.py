@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -15,13 +14,13 @@ from ding.policy.base_policy import Policy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import legal_logit, to_numbers
 from ding.policy.modes import plain_transition
-from ding.policy.settings import one_number, positive
+from ding.policy.settings import COMPATIBLE, positive
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.returns import weighted_mean
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Rule, boolean, integer, number
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, number
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -41,53 +40,35 @@ class SQNPolicy(Policy):
         torch.Size([1])
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "sqn",
-        "cuda": False,
-        "on_policy": False,
-        # Sample by priority, and weight the loss by importance weights (requires priority).
-        "priority": False,
-        "priority_IS_weight": False,
-        "learn": {
-            # Iterations per collection.
-            "update_per_collect": 16,
-            "batch_size": 64,
-            "learning_rate_q": 0.001,
-            "learning_rate_alpha": 0.001,
-            # Rate of the soft target update per iteration.
-            "target_theta": 0.005,
-            # Initial temperature.
-            "alpha": 0.2,
-            "target_entropy": 0.2,
-            "discount_factor": 0.99,
-            # Bootstrap from terminal states too.
-            "ignore_done": False,
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "sqn",
+            "priority": False,
+            "priority_IS_weight": False,
+            "batch_size": NO_DEFAULT,
+            "n_sample": NO_DEFAULT,
+            "model.action_shape": NO_DEFAULT,
+            "learn.update_per_collect": 16,
+            "learn.batch_size": 64,
+            "learn.learning_rate_q": 0.001,
+            "learn.learning_rate_alpha": 0.001,
+            "learn.target_theta": 0.005,
+            "learn.alpha": Setting(0.2, positive, "Initial temperature."),
+            "learn.target_entropy": Setting(0.2, number(), "Target of the policy's entropy."),
+            "learn.discount_factor": 0.99,
+            "learn.ignore_done": False,
+            "collect.unroll_len": 1,
+            "collect.n_sample": NO_DEFAULT,
+            "eval": {},
+            "other.eps.type": Setting("exp", doc=COMPATIBLE),
+            "other.eps.start": Setting(1.0, doc=COMPATIBLE),
+            "other.eps.end": Setting(0.8, doc=COMPATIBLE),
+            "other.eps.decay": Setting(2000, doc=COMPATIBLE),
+            "other.replay_buffer.replay_buffer_size": 100000,
         },
-        "collect": {"unroll_len": 1},
-        "eval": {},
-        "other": {
-            # Has no effect: exploration follows from the temperature.
-            "eps": {"type": "exp", "start": 1.0, "end": 0.8, "decay": 2000},
-            "replay_buffer": {"replay_buffer_size": 100000},
-        },
-    }
+        Policy.settings,
+    )
     has_discrete_actions: ClassVar[bool | None] = True
-    setting_rules: ClassVar[Mapping[str, Rule]] = {
-        "priority_IS_weight": boolean,
-        "model.action_shape": one_number,
-        "batch_size": integer(1),
-        "n_sample": integer(1, optional=True),
-        "learn.update_per_collect": integer(1),
-        "learn.batch_size": integer(1),
-        "learn.learning_rate_q": positive,
-        "learn.learning_rate_alpha": positive,
-        "learn.target_theta": number(0, 1),
-        "learn.alpha": positive,
-        "learn.target_entropy": number(),
-        "learn.discount_factor": number(0, 1),
-        "learn.ignore_done": boolean,
-        "collect.n_sample": integer(1, optional=True),
-    }
 
     def default_model(self) -> tuple[str, list[str]]:
         return "sqn", ["ding.model.template.sqn"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ding.policy.ddpg import DDPGPolicy
+from ding.utils.config_helper import Settings
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -16,13 +17,15 @@ class TD3Policy(DDPGPolicy):
     of the critics.
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "td3",
-        "model": {"twin_critic": True},
-        "learn": {
-            "actor_update_freq": 2,
-            "noise": True,
-            "noise_sigma": 0.2,
-            "noise_range": {"min": -0.5, "max": 0.5},
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "td3",
+            "model.twin_critic": True,
+            "learn.actor_update_freq": 2,
+            "learn.noise": True,
+            "learn.noise_sigma": 0.2,
+            "learn.noise_range.min": -0.5,
+            "learn.noise_range.max": 0.5,
         },
-    }
+        DDPGPolicy.settings,
+    )

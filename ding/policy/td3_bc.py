@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch.nn import functional as F
 from ding.policy.q_actor_critic import q_values
 from ding.policy.settings import positive
 from ding.policy.td3 import TD3Policy
-from ding.utils.config_helper import Rule
+from ding.utils.config_helper import Setting, Settings
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -22,15 +21,18 @@ class TD3BCPolicy(TD3Policy):
     For `serial_pipeline_offline`; the paper normalizes observations (`collect.normalize_states` of the data set).
     """
 
-    config: ClassVar[dict[str, Any]] = {
-        "type": "td3_bc",
-        "model": {"action_space": "regression", "actor_head_hidden_size": 256, "critic_head_hidden_size": 256},
-        # Weight of the values relative to the behaviour cloning term.
-        "learn": {"alpha": 2.5},
-        "eval": {"evaluator": {"eval_freq": 5000}},
-        "other": {"replay_buffer": {"replay_buffer_size": 1000000}},
-    }
-    setting_rules: ClassVar[Mapping[str, Rule]] = {"learn.alpha": positive}
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "td3_bc",
+            "model.action_space": "regression",
+            "model.actor_head_hidden_size": 256,
+            "model.critic_head_hidden_size": 256,
+            "learn.alpha": Setting(2.5, positive, "Weight of the values relative to the behaviour cloning term."),
+            "eval.evaluator.eval_freq": 5000,
+            "other.replay_buffer.replay_buffer_size": 1000000,
+        },
+        TD3Policy.settings,
+    )
 
     def _actor_loss(self, batch: dict[str, Any]) -> Tensor:
         """The mean of (mu(s) - a)^2 - lambda Q_1(s, mu(s)), with lambda = alpha / mean |Q_1|."""
