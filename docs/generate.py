@@ -4,7 +4,7 @@
     python docs/generate.py --check    # list pages that are out of date; the exit status is 1 if there are any
     python docs/generate.py --measure  # run the benchmarks first: a quarter of an hour on an otherwise idle machine
 
-The meaning of a config key is the comment above it in the source; the allowed values come from the rule that checks it.
+The config reference comes from the table `settings` of each class: defaults, checks and meanings.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from typing import Any
 DOCS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
+from ding.utils.config_helper import NO_DEFAULT, Setting  # noqa: E402 its folder must be on the path
+
 # Heading, registry, and section of the config.
 SECTIONS = (
     ("Policies", "policy", "policy"),
@@ -42,57 +44,13 @@ SECTIONS = (
 )
 # Meanings of keys that several classes have, by the end of their path.
 GLOSSARY = {
-    "cuda": "Compute on a GPU, if one is available.",
-    "on_policy": "Whether each collected batch is used once, without a replay buffer.",
     "priority": "Sample by priority.",
     "priority_IS_weight": "Correct prioritized sampling with importance weights; needs `priority`.",
-    "discount_factor": "Discount factor gamma.",
-    "nstep": "Number of steps of the n-step return.",
-    "gae_lambda": "Lambda of generalized advantage estimation.",
-    "transition_with_policy_data": "Whether samples hold the output of the policy at collection.",
-    "multi_agent": "Whether several agents share a critic.",
-    "noisy_net": "Explore with noisy layers, which the model must have.",
-    "batch_size": "Number of samples in a batch.",
-    "update_per_collect": "Number of batches to train on after each collection.",
-    "epoch_per_collect": "Number of passes over the collected data.",
-    "learning_rate": "Learning rate.",
-    "learning_rate_actor": "Learning rate of the actor.",
-    "learning_rate_policy": "Learning rate of the actor.",
-    "learning_rate_critic": "Learning rate of the critic.",
-    "learning_rate_q": "Learning rate of the critic.",
-    "learning_rate_alpha": "Learning rate of the temperature.",
-    "learning_rate_quantile": "Learning rate of the fraction proposal network.",
-    "weight_decay": "Weight decay of the optimizer.",
-    "momentum": "Momentum of the optimizer.",
-    "eps": "Term added to the denominator of Adam.",
-    "entropy_weight": "Weight of the entropy in the loss.",
-    "value_weight": "Weight of the critic's loss.",
-    "value_norm": "Normalize the critic's targets by running statistics of the returns.",
-    "clip_ratio": "Clip range of the probability ratio (epsilon of PPO).",
-    "grad_clip_type": "How gradients are clipped; None for no clipping.",
-    "grad_clip_value": "Threshold of the gradient clipping.",
-    "clip_value": "Threshold of the gradient clipping.",
-    "min_q_weight": "Weight of the conservative term.",
-    "actor_update_freq": "Number of critic updates per actor update.",
-    "target_entropy": "Target of the temperature's adaptation.",
-    "noise": "Whether the target action is smoothed by noise.",
-    "noise_sigma": "Standard deviation of the noise.",
-    "unroll_len": "Number of steps in a sample.",
-    "n_sample": "Number of samples of one collection.",
-    "get_train_sample": "Whether the collector turns transitions into training samples.",
     "collect_print_freq": "Number of collections between two reports in the log.",
     "deepcopy_obs": "Kept for compatibility: observations are always copied once.",
     "transform_obs": "Kept for compatibility.",
-    "eval_freq": "Number of iterations between two evaluations.",
     "replay_buffer_size": "Capacity, in samples.",
-    "other.eps.start": "Initial epsilon.",
-    "other.eps.end": "Final epsilon.",
-    "other.eps.decay": "Env steps over which epsilon decays (the time constant, with `exp`).",
     "max_use": "How often a sample may be drawn.",
-    "max_staleness": "Age in learner iterations at which a sample is removed.",
-    "alpha": "Exponent of the priorities.",
-    "beta": "Initial exponent of the importance weights.",
-    "anneal_step": "Number of draws until `beta` is 1; 0 keeps it constant.",
     "storage": "Where the columns are stored: `memory` or `memmap`.",
     "storage_path": "Folder of the files, with `memmap`.",
     "share_frames": "Store frames that stacked observations have in common once.",
@@ -125,39 +83,7 @@ GLOSSARY = {
     "eval_interval": "Seconds from the start of one evaluation to that of the next.",
     "collector_task_space": "Maximum number of concurrent collector tasks.",
     "learner_task_space": "Maximum number of concurrent learner tasks.",
-    "model.twin_critic": "Use two critics and the smaller of their values.",
-    "model.action_space": "The kind of actions.",
-    "encoder_hidden_size_list": "Widths of the layers of the encoder.",
-    "actor_head_hidden_size": "Width of the actor's head.",
-    "critic_head_hidden_size": "Width of the critic's head.",
-    "actor_head_layer_num": "Layers of the actor's head.",
-    "critic_head_layer_num": "Layers of the critic's head.",
-    "v_min": "Smallest atom of the support.",
-    "v_max": "Largest atom of the support.",
-    "n_atom": "Number of atoms of the support.",
-    "learn.lambda_": "Kept for compatibility.",
-    "trust_region_value": "Limit of the divergence from the average policy in an update.",
-    "decay_epoch": "Number of epochs between two reductions of the learning rate, with `lr_decay`.",
-    "decay_rate": "Factor of each reduction of the learning rate, with `lr_decay`.",
-    "warmup_lr": "Learning rate during the warm-up, with `lr_decay`.",
-    "warmup_epoch": "Number of epochs of the warm-up, with `lr_decay`.",
-    "noise_range.min": "Lower limit of the noise.",
-    "noise_range.max": "Upper limit of the noise.",
-    "num_actions": "Number of sampled actions per state in the conservative term.",
-    "with_lagrange": "Learn the weight of the conservative term.",
-    "lagrange_thresh": "Target of the conservative term, with `with_lagrange`.",
-    "lambda2": "Weight of the margin loss.",
-    "lambda3": "Weight decay of the optimizer.",
-    "c_clip_ratio": "V-trace clip threshold of the trace coefficients.",
-    "rho_pg_clip_ratio": "V-trace clip threshold of the weights of the policy gradient.",
-    "m_alpha": "Weight of the log-policy that is added to the reward.",
-    "aux_train_epoch": "Number of epochs of the auxiliary phase.",
-    "multi_buffer": "Whether the policy uses several buffers, one for each name in this section.",
-    "kl_beta": "Weight of the divergence from the pretrained policy in the loss.",
-    "kl_type": "Estimator of this divergence.",
     "is_multitask_pipeline": "Whether all ranks log, whatever `only_monitor_rank0` is.",
-    "priority_power_factor": "Exponent of the priorities.",
-    "IS_weight_power_factor": "Initial exponent of the importance weights.",
     **dict.fromkeys(
         ("episodic_life", "reward_clip", "stack_num", "gray_scale", "frame_skip"),
         "Option of the Atari envs of EnvPool; None for its default.",
@@ -181,32 +107,67 @@ PACKAGES = {
 
 def config_reference() -> str:
     """Returns the page with a table for each registered class."""
+    from ding.policy.base_policy import Policy
     from ding.utils.registry_factory import registries
 
     for package in ("ding.envs", "ding.policy", "ding.worker", "ding.data"):
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
     parts = [
-        "# Config reference\n\nEvery key that a class reads, with its default. A policy also has the keys of its base "
-        "class.\nA dash in the column *allowed* means that the value is not checked.\n"
+        "# Config reference\n\nEvery key that a class reads. One without a default has an effect only if it is set. A "
+        "dash in the column\n*allowed* means that the value is not checked. A class that is based on another one also "
+        "has the keys of that one.\n"
     ]
     for title, registry, where in SECTIONS:
         parts.append(f"## {title}\n\nSection `{where}`.\n")
-        seen: set[type] = set()
+        classes: dict[type, str] = {Policy: "All policies"} if registry == "policy" else {}
         for alias in sorted(registries[registry]):
             cls = registries[registry].get(alias)
-            if alias.endswith("_command") or cls in seen or not cls.__module__.startswith("ding."):
-                continue
-            seen.add(cls)
-            parts.append(_class_table(alias, cls))
+            if not alias.endswith("_command") and cls.__module__.startswith("ding."):
+                classes.setdefault(cls, f"`{alias}`")
+        parts += [_class_table(heading, cls, classes) for cls, heading in classes.items()]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _class_table(alias: str, cls: type) -> str:
+def _class_table(heading: str, cls: type, classes: Mapping[type, str]) -> str:
+    """Returns the table of the keys in which `cls` differs from its nearest base class among `classes`."""
+    settings: Mapping[str, Setting] = getattr(cls, "settings", {})
+    if not settings:
+        return _class_table_of_comments(heading, cls)
+    summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+    lines = [f"### {heading}\n", f"{cls.__name__}: {summary}\n"]
+    base: Any = next((b for b in cls.__mro__[1:] if b in classes), None)
+    if base is not None:
+        lines.append(f"Based on {base.__name__}.\n")
+    known: Mapping[str, Setting] = base.settings if base is not None else {}
+    own = [path for path in _by_section(settings) if settings[path] != known.get(path) and path != "type"]
+    rows = [_row(path, settings[path]) for path in own]
+    if rows:
+        lines += ["| key | default | allowed | meaning |", "|---|---|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def _by_section(settings: Mapping[str, Setting]) -> list[str]:
+    """Returns the paths, those of one section beside each other, and those without a section first."""
+    sections = {"": 0}
+    for path, setting in settings.items():
+        if "." in path or setting.default == {}:
+            sections.setdefault(path.split(".")[0], len(sections))
+    return sorted(settings, key=lambda path: sections.get(path.split(".")[0], 0))
+
+
+def _row(path: str, setting: Setting) -> str:
+    default = "" if setting.default is NO_DEFAULT else f"`{setting.default!r}`"
+    text = "a function" if callable(setting.default) else default
+    return f"| `{path}` | {text} | {_allowed(setting.rule)} | {setting.doc} |"
+
+
+# Up to `api_pages`: the tables of classes without `settings`, from the comments in their dict `config`.
+def _class_table_of_comments(heading: str, cls: type) -> str:
     defaults = cls.__dict__.get("config") or {}
     base = next((b for b in cls.__mro__[1:] if b.__dict__.get("config")), None)
     summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
-    lines = [f"### `{alias}`\n", f"{cls.__name__}: {summary}\n"]
+    lines = [f"### {heading}\n", f"{cls.__name__}: {summary}\n"]
     if base is not None and not base.__name__.startswith("_"):
         lines.append(f"Based on {base.__name__}.\n")
     rows = list(_rows(defaults, _comments(cls), _rules(cls), ""))
@@ -247,8 +208,7 @@ def _rules(cls: type) -> dict[str, Any]:
         for name, value in vars(module).items() if base.__module__.startswith("ding.") else ():
             if name.endswith("_RULES") and isinstance(value, Mapping):
                 rules.update(value)
-        for name in ("config_rules", "setting_rules"):
-            rules.update(base.__dict__.get(name) or {})
+        rules.update(base.__dict__.get("config_rules") or {})
     return rules
 
 

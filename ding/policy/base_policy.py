@@ -85,7 +85,7 @@ class Policy(PolicySteps, Configurable, ABC):
             "priority": Setting(rule=boolean, doc="Sample by priority."),
             "model": Setting({}, doc="Arguments of the model; `type` names another registered model."),
             "learn.resume_training": Setting(False, doc="Continue the last run of the experiment."),
-            "learn.autocast": Setting(None, one_of(*AUTOCAST_TYPES), "Type of 16 bits in which to learn."),
+            "learn.autocast": Setting(None, one_of(*AUTOCAST_TYPES), "16-bit type of forward passes and losses."),
             "learn.compile": Setting(False, compile_option, "Compile the model with this backend of `torch.compile`."),
             "collect.unroll_len": Setting(rule=integer(1)),
         },

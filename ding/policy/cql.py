@@ -35,7 +35,7 @@ class CQLPolicy(SACPolicy):
             "type": "cql",
             "model.actor_head_hidden_size": 256,
             "model.critic_head_hidden_size": 256,
-            "learn.num_actions": Setting(10, integer(1), "Number of actions sampled per state, for this term."),
+            "learn.num_actions": Setting(10, integer(1), "Actions sampled per state in the conservative term."),
             "learn.with_lagrange": Setting(False, boolean, "Learn the weight of the conservative term."),
             "learn.lagrange_thresh": Setting(-1, number(), "Target of the conservative term, with `with_lagrange`."),
             "learn.min_q_weight": 1.0,

@@ -90,7 +90,7 @@ class PPOPolicy(ActorCriticPolicy):
             "learn.grad_clip_type": "clip_norm",
             "learn.grad_clip_value": 0.5,
             "learn.pretrained_model_path": Setting(
-                None, instance_of(str, optional=True), "Checkpoint of a policy to stay by."
+                None, instance_of(str, optional=True), "Checkpoint of a policy to stay close to."
             ),
             "learn.kl_beta": Setting(0.0, number(), "Weight of the divergence from this policy in the loss."),
             "learn.kl_type": Setting("k1", one_of(*KL_TYPES), "Estimator of this divergence."),

@@ -43,7 +43,7 @@ class RainbowDQNPolicy(C51Policy):
             "other.replay_buffer.replay_buffer_size": 100000,
             "other.replay_buffer.alpha": Setting(0.6, doc="Exponent of the priorities."),
             "other.replay_buffer.beta": Setting(0.4, doc="Initial exponent of the importance weights."),
-            "other.replay_buffer.anneal_step": Setting(100000, doc="Env steps until `beta` is 1."),
+            "other.replay_buffer.anneal_step": Setting(100000, doc="Number of draws until `beta` is 1."),
         },
         C51Policy.settings,
     )

@@ -69,7 +69,8 @@ GLOSSARY = {
     "ignore_done": Setting(rule=boolean, doc="Bootstrap from terminal states too."),
     "target_theta": Setting(rule=number(0, 1), doc="Rate of the soft target update per iteration."),
     "target_update_freq": Setting(
-        rule=integer(1, optional=True), doc="Iterations between two target updates, or None."
+        rule=integer(1, optional=True),
+        doc="Iterations between two copies to the target network; None for soft updates.",
     ),
     "value_weight": Setting(rule=number(0), doc="Weight of the critic's loss."),
     "entropy_weight": Setting(rule=number(), doc="Weight of the entropy in the loss."),
