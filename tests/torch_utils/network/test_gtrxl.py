@@ -1,10 +1,11 @@
-"""The gating unit of gated transformers."""
+"""Gated transformers: the gating unit, memory, relative attention, and the whole network."""
 
 import math
 
+import pytest
 import torch
 
-from ding.torch_utils.network.gtrxl import GRUGatingUnit
+from ding.torch_utils.network.gtrxl import GRUGatingUnit, GTrXL, Memory, PositionalEmbedding
 
 
 def sigmoid(x):
@@ -40,3 +41,196 @@ def test_every_leading_shape_is_taken_and_all_parameters_learn():
     assert torch.allclose(out[1, 2], gate(x[1, 2], y[1, 2]))
     out.sum().backward()
     assert all(parameter.grad.abs().sum() > 0 for parameter in gate.parameters())
+
+
+def with_known_weights(module):
+    with torch.no_grad():
+        for i, (_, parameter) in enumerate(sorted(module.named_parameters())):
+            values = torch.sin(torch.arange(parameter.numel(), dtype=torch.float64) * 0.7 + i) * 0.5
+            parameter.copy_(values.reshape(parameter.shape))
+    return module
+
+
+def small(**kwargs):
+    return GTrXL(**{"input_dim": 3, "head_dim": 2, "embedding_dim": 4, "layer_num": 2, "memory_len": 3, **kwargs})
+
+
+def steps(number, batch=2, width=3):
+    return torch.sin(torch.arange(number * batch * width, dtype=torch.float32)).reshape(number, batch, width)
+
+
+def reference_layer(layer, inputs, memory, u, v):
+    """The equations of the paper, one step and one head at a time."""
+    attention, heads = layer.attention, layer.attention.head_num
+    everything = torch.cat([memory, inputs])
+    normed, past = layer.layernorm1(everything), len(memory)
+    batch, width = inputs.shape[1], attention.head_dim
+    positions = attention.project_pos(PositionalEmbedding(inputs.shape[2])(torch.arange(len(everything))))
+    rows = []
+    for step in range(len(inputs)):
+        now = past + step
+        query = attention.attention_q(inputs[step]).view(batch, heads, width)
+        attended = torch.zeros(batch, heads, width)
+        for b in range(batch):
+            for h in range(heads):
+                scores, values = [], []
+                for other in range(now + 1):
+                    key, value = attention.attention_kv(normed[other, b]).chunk(2)
+                    key, value = key.view(heads, width)[h], value.view(heads, width)[h]
+                    position = positions[now - other, 0].view(heads, width)[h]
+                    score = (query[b, h] + u[h]) @ key + (query[b, h] + v[h]) @ position
+                    scores.append(score / math.sqrt(width))
+                    values.append(value)
+                weights = torch.stack(scores).softmax(0)
+                attended[b, h] = weights @ torch.stack(values)
+        rows.append(attention.project(attended.view(batch, -1)).relu())
+    x = layer.gate1(inputs, torch.stack(rows))
+    return layer.gate2(x, layer.mlp(layer.layernorm2(x)))
+
+
+def test_a_layer_computes_the_attention_of_the_paper():
+    torch.manual_seed(0)
+    model = small(layer_num=1, head_num=3)
+    torch.nn.init.normal_(model.u), torch.nn.init.normal_(model.v)
+    memory = torch.randn(2, 3, 2, 4)
+    model.reset_memory(state=memory)
+    x = steps(4)
+    expected = reference_layer(model.layers[0], model.embedding(x), memory[0], model.u, model.v)
+    torch.testing.assert_close(model(x)["logit"], expected)
+
+
+def test_outputs_with_known_weights_stay_as_they_are():
+    model = with_known_weights(small())
+    model(steps(2))
+    expected = [
+        [
+            [0.066734269, -0.052016202, 0.060424179, -0.000560999],
+            [-0.008618573, 0.019733254, 0.028459111, -0.012068885],
+        ],
+        [[0.0616308, -0.049949724, 0.0593649, 0.000111919], [-0.005525322, 0.018235134, 0.02540241, -0.008209414]],
+    ]
+    torch.testing.assert_close(model(steps(2) * 0.5)["logit"], torch.tensor(expected))
+    first_of_second_sample = [
+        [-0.04318095, 0.110375226, 0.126722157, -0.119336583],
+        [-0.026136532, 0.075400345, 0.152679294, -0.078590885],
+        [-0.019294258, 0.071549758, 0.135888115, -0.054348506],
+    ]
+    torch.testing.assert_close(model.get_memory()[1, :, 1], torch.tensor(first_of_second_sample))
+
+
+def test_without_gates_the_residual_connections_are_sums():
+    model = with_known_weights(small(gru_gating=False))
+    model(steps(2))
+    expected = [
+        [[0.575705707, 0.907138467, 1.694336414, 1.271448016], [0.266922563, 1.372843266, 1.665023327, 0.29091987]],
+        [[0.49840793, 0.891984105, 1.786260366, 1.168599844], [0.265820175, 1.363403082, 1.585312724, 0.413385093]],
+    ]
+    torch.testing.assert_close(model(steps(2) * 0.5)["logit"], torch.tensor(expected))
+    assert not any("gate" in name for name in model.state_dict())
+
+
+def test_a_step_sees_nothing_of_what_comes_after_it():
+    torch.manual_seed(0)
+    model, x = small(), steps(4)
+    changed = x.clone()
+    changed[2:] = 7.0
+    first = model(x)["logit"]
+    model.reset_memory()
+    second = model(changed)["logit"]
+    assert torch.equal(first[:2], second[:2])
+    assert not torch.allclose(first[2:], second[2:])
+
+
+def test_the_result_has_the_memory_before_the_input_and_the_model_the_one_after():
+    model = small()
+    assert model.get_memory() is None
+    before = model(steps(2))["memory"]
+    assert before.shape == (3, 3, 2, 4)
+    assert not before.any()
+    after = model.get_memory()
+    assert not after.requires_grad
+    assert torch.equal(after[0, 1:], model.embedding(steps(2)))
+    assert model(steps(1))["memory"] is after
+
+
+def test_samples_may_come_first_and_the_memory_may_be_left_out():
+    torch.manual_seed(0)
+    model = small()
+    expected = model(steps(5))["logit"]
+    model.reset_memory()
+    output = model(steps(5).transpose(0, 1), batch_first=True, return_mem=False)
+    assert list(output) == ["logit"]
+    assert torch.equal(output["logit"], expected.transpose(0, 1))
+
+
+def test_a_memory_of_another_batch_size_is_replaced_with_a_warning():
+    model = small()
+    model(steps(2, batch=2))
+    with pytest.warns(UserWarning, match=r"the memory of 2 samples is replaced by zeros: the input has 5"):
+        memory = model(steps(2, batch=5))["memory"]
+    assert memory.shape == (3, 3, 5, 4)
+    assert not memory.any()
+    model.reset_memory()
+    assert model.get_memory() is None
+    model(steps(2, batch=1))
+
+
+def test_dropout_drops_only_in_training():
+    torch.manual_seed(0)
+    model = small(dropout_ratio=0.5)
+    model.reset_memory(2)
+    model.eval()
+    plain = with_known_weights(small())
+    assert torch.equal(with_known_weights(model)(steps(2))["logit"], plain(steps(2))["logit"])
+    model.train()
+    assert (model(steps(2))["logit"] == 0).any()
+
+
+def test_parameters_of_the_transformer_have_the_documented_names():
+    state = small(layer_num=1, mlp_num=1).state_dict()
+    gates = [f"{gate}.{name}" for gate in ("gate1", "gate2") for name in GRUGatingUnit(4).state_dict()]
+    linears = [f"attention.{name}.0" for name in ("attention_kv", "attention_q", "project", "project_pos")]
+    linears += ["mlp.0.0", "layernorm1", "layernorm2"]
+    layer = gates + [f"{name}.{part}" for name in linears for part in ("weight", "bias")]
+    top = ["u", "v", "embedding.0.weight", "embedding.0.bias", "pos_embedding.inv_freq"]
+    assert list(state) == top + [f"layers.0.{name}" for name in layer]
+    assert state["layers.0.attention.attention_kv.0.weight"].shape == (8, 4)
+
+
+def test_without_an_embedding_layer_the_widths_must_be_equal():
+    assert "embedding.0.weight" not in small(input_dim=4, use_embedding_layer=False).state_dict()
+    with pytest.raises(ValueError, match=r"needs input_dim = 3 to be embedding_dim = 4"):
+        small(use_embedding_layer=False)
+    with pytest.raises(ValueError, match=r"embedding_dim = 5 is not allowed; it must be even"):
+        small(embedding_dim=5)
+
+
+def test_a_memory_keeps_the_last_steps_of_each_layer():
+    memory = Memory(memory_len=3, batch_size=2, embedding_dim=1, layer_num=1)
+    states = torch.arange(4.0).view(2, 2, 1)
+    assert memory.update([states, states + 10])[:, :, 0, 0].tolist() == [[0, 0, 2], [0, 10, 12]]
+    assert memory.update([states[:1] + 20, states[:1]])[:, :, 0, 0].tolist() == [[0, 2, 20], [10, 12, 0]]
+    long = torch.arange(10.0).view(5, 2, 1)
+    assert memory.update([long, long])[0, :, 1, 0].tolist() == [5, 7, 9]
+    assert memory.get() is memory.memory
+    memory.to("cpu")
+    memory.init()
+    assert not memory.get().any()
+
+
+def test_a_memory_that_is_given_brings_its_batch_size():
+    memory = Memory(memory_len=3, batch_size=2, embedding_dim=1, layer_num=1, memory=torch.ones(2, 3, 4, 1))
+    assert (memory.bs, memory.get().shape) == (4, (2, 3, 4, 1))
+    with pytest.raises(ValueError, match=r"shape \(2, 3, 4, 5\) does not fit; .* = \(2, 3, B, 1\)"):
+        memory.init(torch.ones(2, 3, 4, 5))
+    with pytest.raises(ValueError, match=r"1 hidden states for layer_num \+ 1 = 2"):
+        memory.update([torch.ones(1, 4, 1)])
+
+
+def test_all_parameters_of_the_transformer_learn():
+    torch.manual_seed(0)
+    model = small()
+    model(steps(3))
+    model(steps(3))["logit"].square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert all(model.get_parameter(name).grad.abs().sum() > 0 for name in ("u", "v", "embedding.0.weight"))
