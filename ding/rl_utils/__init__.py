@@ -12,6 +12,7 @@ from ding.rl_utils.adder import (
     get_nstep_return_data,
     get_train_sample,
 )
+from ding.rl_utils.beta_function import beta_function_map
 from ding.rl_utils.dqfd import (
     dqfd_nstep_td_data,
     dqfd_nstep_td_error,
@@ -99,6 +100,7 @@ __all__ = [
     "acer_trust_region_update",
     "acer_value_error",
     "bdq_nstep_td_error",
+    "beta_function_map",
     "bootstrap_mask",
     "compute_q_retraces",
     "create_noise_generator",

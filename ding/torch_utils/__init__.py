@@ -28,7 +28,9 @@ from ding.torch_utils.data_helper import (
 from ding.torch_utils.dataparallel import DataParallel
 from ding.torch_utils.network import (
     MLP,
+    Flatten,
     GRUGatingUnit,
+    GTrXL,
     NoiseLinearLayer,
     ResBlock,
     ResFCBlock,
@@ -61,7 +63,9 @@ __all__ = [
     "CountVar",
     "CudaFetcher",
     "DataParallel",
+    "Flatten",
     "GRUGatingUnit",
+    "GTrXL",
     "LogDict",
     "MLP",
     "NoiseLinearLayer",

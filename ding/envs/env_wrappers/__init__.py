@@ -27,7 +27,13 @@ from ding.envs.env_wrappers.normalize_wrappers import (
     RunningMeanStd,
     StaticObsNormWrapper,
 )
-from ding.envs.env_wrappers.reward_wrappers import ClipRewardWrapper, DelayRewardWrapper, EvalEpisodeReturnWrapper
+from ding.envs.env_wrappers.reward_wrappers import (
+    ClipRewardWrapper,
+    DelayRewardWrapper,
+    EvalEpisodeReturnEnv,
+    EvalEpisodeReturnWrapper,
+    FinalEvalRewardEnv,
+)
 from ding.envs.env_wrappers.wrapper_factory import create_env_wrapper, update_shape
 
 __all__ = [
@@ -37,7 +43,9 @@ __all__ = [
     "DelayRewardWrapper",
     "EnvWrapper",
     "EpisodicLifeWrapper",
+    "EvalEpisodeReturnEnv",
     "EvalEpisodeReturnWrapper",
+    "FinalEvalRewardEnv",
     "FireResetWrapper",
     "FlatObsWrapper",
     "FrameStackWrapper",

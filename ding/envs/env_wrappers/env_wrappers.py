@@ -27,12 +27,19 @@ from ding.envs.env_wrappers.normalize_wrappers import (
     RunningMeanStd,
     StaticObsNormWrapper,
 )
-from ding.envs.env_wrappers.reward_wrappers import ClipRewardWrapper, DelayRewardWrapper, EvalEpisodeReturnWrapper
+from ding.envs.env_wrappers.reward_wrappers import (
+    ClipRewardWrapper,
+    DelayRewardWrapper,
+    EvalEpisodeReturnEnv,
+    EvalEpisodeReturnWrapper,
+    FinalEvalRewardEnv,
+)
 from ding.envs.env_wrappers.wrapper_factory import create_env_wrapper, update_shape
 
 __all__ = [
     "ActionRepeatWrapper", "AllinObsWrapper", "ClipRewardWrapper", "DelayRewardWrapper", "EnvWrapper",
-    "EpisodicLifeWrapper", "EvalEpisodeReturnWrapper", "FireResetWrapper", "FlatObsWrapper", "FrameStackWrapper",
+    "EpisodicLifeWrapper", "EvalEpisodeReturnEnv", "EvalEpisodeReturnWrapper", "FinalEvalRewardEnv", "FireResetWrapper",
+    "FlatObsWrapper", "FrameStackWrapper",
     "GymHybridDictActionWrapper", "GymToGymnasiumWrapper", "MaxAndSkipWrapper", "NoopResetWrapper", "ObsNormWrapper",
     "ObsPlusPrevActRewWrapper", "ObsTransposeWrapper", "ObservationWrapper", "RamWrapper", "RewardNormWrapper",
     "RunningMeanStd", "ScaledFloatFrameWrapper", "StaticObsNormWrapper", "TimeLimitWrapper", "TransposeWrapper",

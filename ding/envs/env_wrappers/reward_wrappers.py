@@ -72,3 +72,10 @@ class EvalEpisodeReturnWrapper(EnvWrapper):
             return timestep
         info = {**info, "eval_episode_return": np.asarray(self._return, np.float32).reshape(-1)}
         return tuple.__new__(type(timestep), (obs, reward, done, info))  # a timestep stays one
+
+
+# Names of earlier releases. Env wrapper configs may use them as strings, too.
+EvalEpisodeReturnEnv = EvalEpisodeReturnWrapper
+FinalEvalRewardEnv = EvalEpisodeReturnWrapper
+for _name in ("EvalEpisodeReturnEnv", "FinalEvalRewardEnv", "final_eval_reward"):
+    ENV_WRAPPER_REGISTRY.register(_name, EvalEpisodeReturnWrapper)

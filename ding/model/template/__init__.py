@@ -6,7 +6,7 @@ from ding.model.template.mavac import MAVAC
 from ding.model.template.pg import PG
 from ding.model.template.ppg import PPG
 from ding.model.template.q_learning import BDQ, C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
-from ding.model.template.qac import ContinuousQAC, DiscreteQAC
+from ding.model.template.qac import QAC, ContinuousQAC, DiscreteQAC
 from ding.model.template.qac_dist import QACDIST
 from ding.model.template.qvac import ContinuousQVAC
 from ding.model.template.sqn import SQN
@@ -28,6 +28,7 @@ __all__ = [
     "MAVAC",
     "PG",
     "PPG",
+    "QAC",
     "QACDIST",
     "QRDQN",
     "RainbowDQN",

@@ -268,6 +268,54 @@ def _hybrid_sizes(action_shape: Any) -> tuple[int, int]:
     return action_size(action_shape["action_type_shape"]), action_size(action_shape["action_args_shape"])
 
 
+@MODEL_REGISTRY.register("qac")
+class QAC(ContinuousQAC):
+    """`ContinuousQAC` by its name of earlier releases, in which `action_space` was also called `actor_head_type`.
+
+    Raises:
+        TypeError: neither `action_space` nor `actor_head_type` is given, or both.
+
+    Example:
+        >>> model = QAC(obs_shape=3, action_shape=2, actor_head_type="regression")
+        >>> model(torch.rand(5, 3), mode="compute_actor")["action"].shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int] | Mapping[str, Any],
+        action_space: str | None = None,
+        *args: Any,
+        actor_head_type: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = [name for name in (action_space, actor_head_type) if name is not None]
+        if len(given) != 1:
+            raise TypeError(
+                f"QAC needs either action_space or actor_head_type, one of {', '.join(ACTION_SPACES)}; got "
+                f"action_space = {action_space!r} and actor_head_type = {actor_head_type!r}"
+            )
+        super().__init__(obs_shape, action_shape, given[0], *args, **kwargs)
+
+
+@MODEL_REGISTRY.register("qac_pixel")
+class QACPixel(QAC):
+    """`QAC` for images (C, H, W), by its name of earlier releases; today `ContinuousQAC` encodes images itself.
+
+    Args:
+        encoder_hidden_size_list: channels of the convolutions, and finally the width of the embedding.
+
+    Example:
+        >>> model = QACPixel(obs_shape=(3, 48, 48), action_shape=2, actor_head_type="regression")
+        >>> model(torch.rand(5, 3, 48, 48), mode="compute_actor")["action"].shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, *args: Any, encoder_hidden_size_list: Sequence[int] = (32, 64, 256), **kwargs: Any) -> None:
+        super().__init__(*args, encoder_hidden_size_list=encoder_hidden_size_list, **kwargs)
+
+
 @MODEL_REGISTRY.register("discrete_qac")
 class DiscreteQAC(QActorCritic):
     """A softmax policy over N discrete actions, and one or two critics with a value for each action.

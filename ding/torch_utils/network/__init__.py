@@ -1,8 +1,16 @@
 """Network blocks."""
 
 from ding.torch_utils.network.activation import build_activation
-from ding.torch_utils.network.gtrxl import GRUGatingUnit
-from ding.torch_utils.network.nn_module import MLP, conv2d_block, fc_block, noise_block, one_hot, sequential_pack
+from ding.torch_utils.network.gtrxl import GRUGatingUnit, GTrXL
+from ding.torch_utils.network.nn_module import (
+    MLP,
+    Flatten,
+    conv2d_block,
+    fc_block,
+    noise_block,
+    one_hot,
+    sequential_pack,
+)
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.network.normalization import build_normalization
 from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
@@ -12,7 +20,9 @@ from ding.torch_utils.network.scatter_connection import ScatterConnection
 from ding.torch_utils.network.transformer import Transformer
 
 __all__ = [
+    "Flatten",
     "GRUGatingUnit",
+    "GTrXL",
     "MLP",
     "NoiseLinearLayer",
     "ResBlock",

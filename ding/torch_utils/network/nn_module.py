@@ -12,7 +12,19 @@ from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.network.normalization import build_conv_normalization, build_normalization
 
-__all__ = ["MLP", "NoiseLinearLayer", "conv2d_block", "fc_block", "noise_block", "one_hot", "sequential_pack"]
+# torch's layer, under the name that this package has always had for it.
+Flatten = nn.Flatten
+
+__all__ = [
+    "MLP",
+    "Flatten",
+    "NoiseLinearLayer",
+    "conv2d_block",
+    "fc_block",
+    "noise_block",
+    "one_hot",
+    "sequential_pack",
+]
 
 _PAD_LAYERS = {"reflect": nn.ReflectionPad2d, "replication": nn.ReplicationPad2d}
 

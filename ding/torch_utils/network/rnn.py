@@ -156,6 +156,11 @@ class GRU(nn.GRUCell):
         return torch.stack(outputs), _split_state(h.unsqueeze(0), c, list_next_state)
 
 
+def is_sequence(data: Any) -> bool:
+    """Returns whether `data` is a list or a tuple."""
+    return isinstance(data, list | tuple)
+
+
 def get_lstm(
     lstm_type: str,
     input_size: int,

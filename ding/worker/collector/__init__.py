@@ -15,8 +15,14 @@ from ding.worker.collector.base_serial_collector import (
     to_tensor_transitions,
 )
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator, VectorEvalMonitor, create_serial_evaluator
-from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
-from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
+from ding.worker.collector.battle_episode_serial_collector import (
+    BattleEpisodeSerialCollector,
+    Episode1v1Collector,
+)
+from ding.worker.collector.battle_interaction_serial_evaluator import (
+    BattleInteractionSerialEvaluator,
+    OnevOneEvaluator,
+)
 from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.comm import BaseCommCollector, create_comm_collector
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
@@ -36,6 +42,7 @@ __all__ = [
     "BattleEpisodeSerialCollector",
     "BattleInteractionSerialEvaluator",
     "BattleSampleSerialCollector",
+    "Episode1v1Collector",
     "EpisodeSerialCollector",
     "FlaskFileSystemCollector",
     "IMetric",
@@ -45,6 +52,7 @@ __all__ = [
     "MarineParallelCollector",
     "MetricSerialEvaluator",
     "NaiveCollector",
+    "OnevOneEvaluator",
     "SampleSerialCollector",
     "VectorEvalMonitor",
     "ZerglingParallelCollector",

@@ -87,3 +87,7 @@ class BattleEpisodeSerialCollector(BattleCollector):
         self._count(steps)
         self._output_log(train_iter)
         return episodes, infos
+
+
+# The name of earlier releases.
+Episode1v1Collector = BattleEpisodeSerialCollector

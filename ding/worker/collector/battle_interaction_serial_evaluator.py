@@ -90,3 +90,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
             return self._judge(save_ckpt_fn, train_iter), recorder.infos
 
         return self._from_rank_0(evaluate)
+
+
+# The name of earlier releases.
+OnevOneEvaluator = BattleInteractionSerialEvaluator

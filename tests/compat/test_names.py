@@ -1,0 +1,135 @@
+"""The names that public programs import are there, also those of earlier releases."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+import torch
+
+from tests.compat.names import NOT_HERE, imported_names
+
+NAMES = imported_names()
+# To do: agents that bundle a pipeline with its config.
+AGENTS = {
+    ("ding.bonus", "DQNAgent"),
+    ("ding.bonus", "PPOF"),
+    ("ding.bonus", "TD3Agent"),
+    ("ding.config.example.DQN.gym_lunarlander_v2", "cfg"),
+}
+
+
+def is_there(module: str, name: str) -> bool:
+    try:
+        if hasattr(importlib.import_module(module), name or "__name__"):
+            return True
+        importlib.import_module(f"{module}.{name}")
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def test_programs_find_what_they_import():
+    missing = {key for key in NAMES if not is_there(*key)}
+    assert missing == NOT_HERE | AGENTS
+    assert sum(NAMES.values()) == 779
+    assert sum(count for key, count in NAMES.items() if key not in missing) / 779 >= 0.985
+
+
+def test_wrappers_of_earlier_names_are_those_of_today():
+    from ding.envs import EvalEpisodeReturnEnv, EvalEpisodeReturnWrapper, FinalEvalRewardEnv
+
+    assert EvalEpisodeReturnEnv is FinalEvalRewardEnv is EvalEpisodeReturnWrapper
+
+
+@pytest.mark.parametrize("name", ["EvalEpisodeReturnEnv", "FinalEvalRewardEnv", "final_eval_reward"])
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_env_wrappers_of_a_config_may_have_earlier_names(name, as_dict):
+    from ding.envs import DingEnvWrapper
+
+    entry = {"type": name} if as_dict else name
+    env = DingEnvWrapper(cfg={"env_id": "CartPole-v1", "env_wrapper": [entry]})
+    env.seed(0, dynamic_seed=False)
+    env.reset()
+    timestep = env.step(0)
+    while not timestep.done:
+        timestep = env.step(0)
+    env.close()
+    assert timestep.info["eval_episode_return"].tolist() == [9.0]
+
+
+def test_battle_collector_and_evaluator_have_their_earlier_names():
+    from ding.utils import SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
+    from ding.worker import Episode1v1Collector, OnevOneEvaluator
+
+    assert SERIAL_COLLECTOR_REGISTRY.get("episode_1v1") is Episode1v1Collector
+    assert SERIAL_EVALUATOR_REGISTRY.get("battle_interaction") is OnevOneEvaluator
+
+
+@pytest.mark.parametrize("keyword", ["action_space", "actor_head_type"])
+def test_the_earlier_qac_is_today_s_of_real_valued_actions(keyword):
+    from ding.model import QAC, ContinuousQAC
+    from ding.model.common.utils import create_model
+
+    torch.manual_seed(0)
+    model = create_model({"type": "qac", "obs_shape": 3, "action_shape": 2, keyword: "regression"})
+    torch.manual_seed(0)
+    today = ContinuousQAC(3, 2, "regression")
+    obs = torch.rand(4, 3)
+    assert isinstance(model, QAC)
+    assert model.state_dict().keys() == today.state_dict().keys()
+    assert torch.equal(model(obs, "compute_actor")["action"], today(obs, "compute_actor")["action"])
+
+
+def test_the_earlier_qac_needs_one_kind_of_actor():
+    from ding.model.template.qac import QAC
+
+    with pytest.raises(TypeError, match=r"either action_space or actor_head_type, one of regression"):
+        QAC(3, 2)
+    with pytest.raises(TypeError, match=r"action_space = 'regression' and actor_head_type = 'regression'"):
+        QAC(3, 2, "regression", actor_head_type="regression")
+
+
+def test_the_earlier_qac_of_images_has_an_encoder_for_them():
+    from ding.model.template.qac import QACPixel
+
+    model = QACPixel(obs_shape=(3, 48, 48), action_shape=2, actor_head_type="reparameterization", twin_critic=True)
+    obs = torch.zeros(2, 3, 48, 48)
+    mean, deviation = model(obs, mode="compute_actor")["logit"]
+    assert mean.shape == deviation.shape == (2, 2)
+    q_value = model({"obs": obs, "action": mean}, mode="compute_critic")["q_value"]
+    assert [q.shape for q in q_value] == [(2,), (2,)]
+
+
+def test_distortions_of_risk_are_found_by_name():
+    from ding.rl_utils import beta_function_map
+
+    assert list(beta_function_map) == ["uniform", "CPW", "CVaR", "Pow"]
+    fractions = torch.linspace(0, 1, 5)
+    rounded = {name: [round(x, 4) for x in fn(fractions).tolist()] for name, fn in beta_function_map.items()}
+    assert rounded == {
+        "uniform": [0.0, 0.25, 0.5, 0.75, 1.0],
+        "CPW": [0.0, 0.2929, 0.4606, 0.6389, 1.0],
+        "CVaR": [0.0, 0.1775, 0.355, 0.5325, 0.71],
+        "Pow": [0.0, 0.25, 0.5, 0.75, 1.0],
+    }
+
+
+def test_a_sequence_is_a_list_or_a_tuple():
+    from ding.torch_utils.network.rnn import is_sequence
+
+    values = ([1], (1,), "ab", b"ab", {1: 2}, torch.ones(2), range(2), None)
+    assert [is_sequence(value) for value in values] == [True, True, *[False] * 6]
+
+
+def test_flatten_keeps_the_first_axis_unless_told_otherwise():
+    from ding.torch_utils import Flatten
+
+    x = torch.zeros(2, 3, 4)
+    assert [Flatten()(x).shape, Flatten(0)(x).shape, Flatten(1, -2)(x).shape] == [(2, 12), (24,), (2, 3, 4)]
+
+
+def test_elements_are_mapped_one_after_the_other():
+    from ding.utils import iter_mapping
+
+    assert list(iter_mapping([1, 2, 3], lambda x: x * 2)) == [2, 4, 6]
