@@ -1,0 +1,152 @@
+"""Env steps to the stop value on DI-engine's own CartPole examples, against those of DI-engine.
+
+    python -m tests.benchmarks.original_configs --policies qrdqn ppo_offpolicy --seeds 0-9
+    python -m tests.benchmarks.original_configs --summary       # trains nothing
+
+Prints a JSON line a seed, and a summary a policy: our median, DI-engine's, and their ratio. Each seed trains in a
+process of its own with one torch thread. Results are appended to `docs/learning/original_configs.jsonl`, and seeds that
+are there are not trained again: delete their lines after a change to a policy. A run that ends without the stop value
+counts as longer than any other. The exit status is 0 when every ratio is at most 1.25.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.benchmarks.original_tasks import MAX_ENV_STEP, ON_POLICY, ORIGINAL, TASKS, configs
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "learning" / "original_configs.jsonl"
+GOAL = 1.25
+
+Result = dict[str, Any]
+
+
+def run_here(policy: str, seed: int) -> Result:
+    """Train in this process, in the current folder."""
+    import torch
+    from easydict import EasyDict
+
+    import ding.entry
+
+    torch.set_num_threads(1)
+    main, create = (EasyDict(config) for config in configs(policy))
+    main.exp_name = f"{policy}_seed{seed}"
+    pipeline = ding.entry.serial_pipeline_onpolicy if policy in ON_POLICY else ding.entry.serial_pipeline
+    start = time.perf_counter()
+    pipeline((main, create), seed=seed, max_env_step=MAX_ENV_STEP)
+    seconds = time.perf_counter() - start
+    last = json.loads(Path(main.exp_name, "eval.jsonl").read_text().splitlines()[-1])
+    return {
+        "policy": policy,
+        "seed": seed,
+        "env_steps": last["env_step"],
+        "iterations": last["train_iter"],
+        "reached": sum(last["returns"]) / len(last["returns"]) >= main.env.stop_value,
+        "seconds": round(seconds, 1),
+    }
+
+
+def run_seed(policy: str, seed: int) -> Result:
+    """Train in a process and a folder of their own.
+
+    Raises:
+        RuntimeError: the process has failed; with its last lines.
+    """
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.benchmarks.original_configs", "--policies", policy, "--run-here", str(seed)]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{policy}, seed {seed}: exit status {done.returncode}\n{done.stderr[-3000:]}")
+    result: Result = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def kept(results: Path) -> list[Result]:
+    """The results so far, in the order of the policies and their seeds."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    order = list(TASKS)
+    return sorted(map(json.loads, lines), key=lambda result: (order.index(result["policy"]), result["seed"]))
+
+
+def measure(policies: list[str], seeds: list[int], jobs: int, results: Path) -> None:
+    """Train what `results` lacks, append each result to it, and print those of these policies and seeds."""
+    there = {(result["policy"], result["seed"]) for result in kept(results)}
+    missing = [(policy, seed) for policy in policies for seed in seeds if (policy, seed) not in there]
+    with ThreadPoolExecutor(jobs) as pool, results.open("a") as file:
+        for result in pool.map(run_seed, *zip(*missing, strict=True)) if missing else ():
+            print(json.dumps(result), flush=True)
+            file.write(json.dumps(result) + "\n")
+            file.flush()
+
+
+def steps_of(runs: Iterable[Result]) -> list[float]:
+    return [run["env_steps"] if run["reached"] else math.inf for run in runs]
+
+
+def summary(policy: str, runs: list[Result]) -> dict[str, Any]:
+    """Medians of ours and of DI-engine, and their ratio; None where half of the runs missed the stop value."""
+    ours = median(steps_of(runs))
+    theirs = median(math.inf if steps is None else steps for steps in ORIGINAL[policy].values())
+    return {
+        "policy": policy,
+        "seeds": len(runs),
+        "reached": sum(run["reached"] for run in runs),
+        "median": None if ours == math.inf else ours,
+        "original_seeds": len(ORIGINAL[policy]),
+        "original_reached": sum(steps is not None for steps in ORIGINAL[policy].values()),
+        "original_median": None if theirs == math.inf else theirs,
+        "ratio": None if math.inf in (ours, theirs) else round(ours / theirs, 2),
+    }
+
+
+def summaries(policies: Iterable[str], results: Path) -> list[dict[str, Any]]:
+    """A summary for each of the policies that has results."""
+    runs = kept(results)
+    own = {policy: [run for run in runs if run["policy"] == policy] for policy in policies}
+    return [summary(policy, own[policy]) for policy in policies if own[policy]]
+
+
+def as_seeds(text: str) -> list[int]:
+    """The seeds of '3' or '0-9'."""
+    first, _, last = text.partition("-")
+    return list(range(int(first), int(last or first) + 1))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--policies", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME", help="default: all"
+    )
+    parser.add_argument("--seeds", type=as_seeds, default=as_seeds("0-9"), help="such as 3 or 0-9, the default")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default %(default)s)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the file of results (default %(default)s)")
+    parser.add_argument("--summary", action="store_true", help="print the summaries, train nothing")
+    parser.add_argument("--run-here", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.run_here is not None:
+        print(json.dumps(run_here(args.policies[0], args.run_here)))
+        return 0
+    if not args.summary:
+        measure(args.policies, args.seeds, args.jobs, args.results)
+    rows = summaries(args.policies, args.results)
+    for row in rows:
+        print(json.dumps(row), flush=True)
+    return 0 if all(row["ratio"] is not None and row["ratio"] <= GOAL for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
