@@ -54,8 +54,10 @@ def get_gae_with_default_last_value(
     """`get_gae` with the last value zero when `done`; else the last transition is given up and lends its value.
 
     An episode that is `done` because it was cut off (its last transition is truncated, not terminated) goes on in this
-    respect.
+    respect. Unless `done`, the last transition needs only a `value`.
     """
+    if not done and len(data) > 0 and _last_entry(data, "reward") is None:
+        return _add_advantages(list(data)[:-1], cuda, gamma, gae_lambda, _last_entry(data, "value"))
     flags = {flag: [_last_entry(data, flag)] for flag in ("terminated", "truncated")} if done else {}
     return _add_advantages(data, cuda, gamma, gae_lambda, done=[done], **flags)
 
@@ -95,7 +97,17 @@ def _with_advantages(data: Samples, columns: Mapping[str, Node], cuda: bool, *ar
 
 
 def _stacked(data: list[Transition], key: str) -> Tensor:
-    """The entries of all transitions, [T, *shape]; numbers as they are, of envs whose rewards are such, become [T]."""
+    """The entries of all transitions, [T, *shape]; numbers as they are, of envs whose rewards are such, become [T].
+
+    Raises:
+        KeyError: a transition has no such entry.
+    """
+    for i, transition in enumerate(data):
+        if key not in transition:
+            raise KeyError(
+                f"transition {i} of {len(data)} has no {key!r}, only {', '.join(map(repr, transition)) or 'nothing'}; "
+                "a last row without reward, which lends its value, is for get_gae_with_default_last_value(done=False)"
+            )
     entries = (transition[key] for transition in data)
     return torch.stack([e if isinstance(e, Tensor) else torch.as_tensor(e, dtype=torch.float32) for e in entries])
 

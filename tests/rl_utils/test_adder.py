@@ -310,6 +310,30 @@ def test_an_unfinished_piece_gives_up_its_last_transition_for_its_value():
     assert [t["adv"] for t in finished] == [t["adv"] for t in get_gae(data, torch.zeros(1), 0.9, 0.8)]
 
 
+def test_the_last_row_of_an_unfinished_piece_needs_only_a_value():
+    data = [{**t, "value": torch.tensor([2.0 * i])} for i, t in enumerate(make_trajectory(3))]
+    expected = get_gae(copy.deepcopy(data[:2]), torch.tensor([4.0]), 0.9, 0.8)
+    found = get_gae_with_default_last_value([*data[:2], {"value": torch.tensor([4.0])}], False, 0.9, 0.8)
+    assert [t["adv"] for t in found] == [t["adv"] for t in expected]
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_row_without_a_reward_is_named_where_there_must_be_one(finished):
+    data = [*({**t, "value": torch.ones(1)} for t in make_trajectory(2)), {"value": torch.ones(1)}]
+    with pytest.raises(KeyError, match=r"transition 2 of 3 has no 'reward', only 'value'; .*done=False"):
+        if finished:
+            get_gae_with_default_last_value(data, True, 0.9, 0.8)
+        else:
+            get_gae(data, torch.zeros(1), 0.9, 0.8)
+
+
+def test_a_null_step_goes_on_from_the_last_step():
+    steps = [{**t, "logit": torch.tensor([float(i)])} for i, t in enumerate(make_trajectory(5))]
+    padded = get_train_sample(steps, 3, "null_padding")[-1]
+    assert torch.cat(padded["logit"]).tolist() == [3.0, 4.0, 4.0]
+    assert padded["done"] == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("done", "flags", "goes_on"),
     [
