@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,6 +17,42 @@ class Square(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * x
+
+
+class GLU(nn.Module):
+    """A linear layer behind a gate that a context opens: layer2(x * sigmoid(layer1(context))).
+
+    See "Language Modeling with Gated Convolutional Networks", https://arxiv.org/abs/1612.08083.
+
+    Args:
+        input_dim: width of `x`, [*, input_dim].
+        output_dim: width of the result.
+        context_dim: width of the context, [*, context_dim].
+        input_type: 'fc', or 'conv2d' for images [B, width, H, W] and 1x1 convolutions.
+
+    Raises:
+        ValueError: another `input_type`.
+
+    Example:
+        >>> GLU(4, 3, context_dim=2)(torch.rand(5, 4), torch.rand(5, 2)).shape
+        torch.Size([5, 3])
+    """
+
+    def __init__(self, input_dim: int, output_dim: int, context_dim: int, input_type: str = "fc") -> None:
+        super().__init__()
+        self.layer1: nn.Module
+        self.layer2: nn.Module
+        if input_type == "fc":
+            self.layer1, self.layer2 = nn.Linear(context_dim, input_dim), nn.Linear(input_dim, output_dim)
+        elif input_type == "conv2d":
+            self.layer1 = nn.Conv2d(context_dim, input_dim, 1)
+            self.layer2 = nn.Conv2d(input_dim, output_dim, 1)
+        else:
+            raise ValueError(f"input_type {input_type!r} is unknown; allowed: 'fc' and 'conv2d'")
+
+    def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer2(x * torch.sigmoid(self.layer1(context)))
+        return out
 
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -34,8 +71,10 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def build_activation(activation: str, inplace: bool | None = None) -> nn.Module:
+def build_activation(activation: str, inplace: bool | None = None) -> Any:
     """A new activation module called `activation`; `inplace` is understood by 'relu' only.
+
+    'glu' has widths: for this name the class `GLU` is returned, not a module.
 
     Raises:
         KeyError: the name is unknown.
@@ -45,7 +84,9 @@ def build_activation(activation: str, inplace: bool | None = None) -> nn.Module:
         >>> build_activation("relu", inplace=True)
         ReLU(inplace=True)
     """
-    if activation not in _ACTIVATIONS:
+    if activation == "glu" and inplace is None:
+        return GLU
+    if activation not in _ACTIVATIONS and activation != "glu":
         raise KeyError(f"unknown activation {activation!r}; known: {', '.join(_ACTIVATIONS)}")
     if inplace is None:
         return _ACTIVATIONS[activation]()
@@ -55,7 +96,15 @@ def build_activation(activation: str, inplace: bool | None = None) -> nn.Module:
 
 
 def as_activation(activation: Activation) -> nn.Module | None:
-    """The module for `activation`; a module is returned as it is, so one instance may sit in several places."""
+    """The module for `activation`; a module is returned as it is, so one instance may sit in several places.
+
+    Raises:
+        KeyError: the name is unknown.
+        ValueError: the activation is 'glu', which a layer cannot call: it needs a context.
+    """
+    if activation == "glu" or activation is GLU:
+        raise ValueError("activation 'glu' needs a context and cannot follow a layer; use build_activation('glu')")
     if isinstance(activation, str):
-        return build_activation(activation)
+        module: nn.Module = build_activation(activation)
+        return module
     return activation() if isinstance(activation, type) else activation

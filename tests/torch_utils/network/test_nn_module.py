@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ding.torch_utils.network.activation import as_activation, build_activation
+from ding.torch_utils.network.activation import GLU, as_activation, build_activation
 from ding.torch_utils.network.nn_module import MLP, conv2d_block, fc_block, noise_block, one_hot, sequential_pack
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.network.normalization import ChannelLayerNorm, build_conv_normalization, build_normalization
@@ -126,6 +126,26 @@ def test_build_normalization_returns_classes():
 def test_build_normalization_refuses_what_it_does_not_know(arguments, error):
     with pytest.raises(error):
         build_normalization(*arguments)
+
+
+def test_a_gated_linear_unit_lets_the_context_decide():
+    unit = build_activation("glu")(input_dim=2, output_dim=3, context_dim=2)
+    assert type(unit) is GLU
+    with torch.no_grad():
+        for i, parameter in enumerate(unit.parameters()):
+            parameter.copy_(torch.sin(torch.arange(parameter.numel()) * 0.7 + i).reshape(parameter.shape))
+    out = unit(torch.tensor([[0.3, -1.0]]), torch.tensor([[2.0, 0.5]]))
+    torch.testing.assert_close(out, torch.tensor([[-0.0645, 0.2034, -0.4967]]), atol=1e-4, rtol=0)
+    image = GLU(4, 3, context_dim=2, input_type="conv2d")
+    assert image(torch.zeros(5, 4, 6, 6), torch.zeros(5, 2, 6, 6)).shape == (5, 3, 6, 6)
+    with pytest.raises(ValueError, match=r"input_type 'conv' is unknown"):
+        GLU(4, 3, 2, input_type="conv")
+
+
+@pytest.mark.parametrize("activation", ["glu", GLU])
+def test_a_gated_linear_unit_cannot_follow_a_layer(activation):
+    with pytest.raises(ValueError, match=r"'glu' needs a context"):
+        as_activation(activation)
 
 
 def test_build_activation_by_name():
