@@ -48,6 +48,13 @@ class ResNet(nn.Module):
         num_classes: width of the output.
         in_chans: channels of the image.
         zero_init_last_bn: whether the last norm of each block starts at zero.
+        stem_type: '' for a 7x7 convolution to 64 channels; 'deep' for three 3x3 convolutions to `stem_width`,
+            `stem_width` and twice as many channels; 'deep_tiered' for the same with three quarters in the first one.
+        stem_width: channels of a deep stem.
+        replace_stem_pool: whether a convolution with norm replaces the max pooling of the stem.
+
+    Raises:
+        ValueError: another `stem_type`.
 
     Example:
         >>> ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10)(torch.rand(2, 3, 32, 32)).shape
@@ -61,14 +68,20 @@ class ResNet(nn.Module):
         num_classes: int = 1000,
         in_chans: int = 3,
         zero_init_last_bn: bool = True,
+        *,
+        stem_width: int = 64,
+        stem_type: str = "",
+        replace_stem_pool: bool = False,
     ) -> None:
         super().__init__()
         self.num_classes = num_classes
-        self.conv1 = nn.Conv2d(in_chans, 64, 7, stride=2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
+        self.conv1, width = _stem(in_chans, stem_type, stem_width)
+        self.bn1 = nn.BatchNorm2d(width)
         self.act1 = nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        width = 64
+        self.maxpool: nn.Module = nn.MaxPool2d(3, stride=2, padding=1)
+        if replace_stem_pool:
+            pool = nn.Conv2d(width, width, 3, stride=2, padding=1, bias=False)
+            self.maxpool = nn.Sequential(pool, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
         for stage, depth in enumerate(layers):
             channels, stride = 64 * 2**stage, 1 if stage == 0 else 2
             blocks = [block(width, channels, stride), *(block(channels, channels) for _ in range(depth - 1))]
@@ -92,6 +105,21 @@ class ResNet(nn.Module):
             x = getattr(self, stage)(x)
         logits: torch.Tensor = self.fc(x.mean((2, 3)))
         return logits
+
+
+def _stem(in_chans: int, stem_type: str, width: int) -> tuple[nn.Module, int]:
+    """The first convolutions, and the channels of their output."""
+    if stem_type == "":
+        return nn.Conv2d(in_chans, 64, 7, stride=2, padding=3, bias=False), 64
+    if stem_type not in ("deep", "deep_tiered"):
+        raise ValueError(f"stem_type {stem_type!r} is unknown; allowed: '', 'deep' and 'deep_tiered'")
+    first = width if stem_type == "deep" else 3 * (width // 4)
+    layers: list[nn.Module] = []
+    for channels_in, channels, stride in ((in_chans, first, 2), (first, width, 1)):
+        layers.append(nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False))
+        layers += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True)]
+    layers.append(nn.Conv2d(width, 2 * width, 3, padding=1, bias=False))
+    return nn.Sequential(*layers), 2 * width
 
 
 def resnet18() -> ResNet:
