@@ -18,6 +18,11 @@ def as_shape(shape: int | Sequence[int]) -> int | tuple[int, ...]:
     return int(squeezed) if isinstance(squeezed, Integral) else tuple(squeezed)
 
 
+def public_shape(shape: Any) -> Any:
+    """Returns a shape as models show it in their attributes: like `as_shape`; None and dicts of shapes unchanged."""
+    return shape if shape is None or isinstance(shape, Mapping) else as_shape(shape)
+
+
 def as_obs_shape(shape: ObsShape) -> ObsShape:
     """Returns the shape as a tuple, (N,) for a number; for dict observations a dict of tuples."""
     if isinstance(shape, Mapping):

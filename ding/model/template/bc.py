@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ding.model.common.encoder import ConvEncoder, ObsShape
 from ding.model.common.head import RegressionHead, ReparameterizationHead
-from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
+from ding.model.common.inputs import as_obs_shape, as_shape, observations_of, public_shape
 from ding.model.template.q_learning import DQN
 from ding.model.template.qac import action_size, branch
 from ding.torch_utils.network.activation import Activation, as_activation
@@ -92,6 +92,7 @@ class ContinuousBC(nn.Module):
         if not isinstance(width, int):
             raise ValueError(f"obs_shape {obs_shape!r} is not supported; observations are vectors")
         self.action_space = action_space
+        self.action_shape: Any = public_shape(action_shape)
         self._obs_shape = (width,)
         act, hidden = as_activation(activation), actor_head_hidden_size
         options: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}

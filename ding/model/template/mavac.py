@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
-from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
+from ding.model.common.inputs import as_obs_shape, as_shape, observations_of, public_shape
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.utils.registry_factory import MODEL_REGISTRY
 
@@ -74,7 +74,9 @@ class MAVAC(nn.Module):
             raise ValueError("encoder must be None or two nn.Modules, one for the actor and one for the critic")
         self.agent_num = agent_num
         self.action_space = action_space
-        self.agent_obs_shape, self.global_obs_shape = as_obs_shape(agent_obs_shape), as_obs_shape(global_obs_shape)
+        self.agent_obs_shape, self.global_obs_shape = public_shape(agent_obs_shape), public_shape(global_obs_shape)
+        self._agent_obs_shape, self._global_obs_shape = as_obs_shape(agent_obs_shape), as_obs_shape(global_obs_shape)
+        self.action_shape: Any = public_shape(action_shape)
         self.actor_encoder, self.critic_encoder = encoder
         act, size = as_activation(activation), as_shape(action_shape)
         actor_size, critic_size = actor_head_hidden_size, critic_head_hidden_size
@@ -113,14 +115,14 @@ class MAVAC(nn.Module):
 
     def compute_actor(self, x: Mapping[str, Any]) -> dict[str, Any]:
         """`{'logit': [B, A, N]}`, of continuous actions `{'mu', 'sigma'}`, each [B, A, action_shape]."""
-        output = self.actor_head(self.actor_encoder(observations_of(x["agent_state"], self.agent_obs_shape, self)))
+        output = self.actor_head(self.actor_encoder(observations_of(x["agent_state"], self._agent_obs_shape, self)))
         if self.action_space == "continuous":
             return {"logit": output}
         return {"logit": output["logit"], **({"action_mask": x["action_mask"]} if "action_mask" in x else {})}
 
     def compute_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
         """`{'value': [B, A]}`, or [B] if all agents share one global state."""
-        state: Tensor = observations_of(x["global_state"], self.global_obs_shape, self)
+        state: Tensor = observations_of(x["global_state"], self._global_obs_shape, self)
         return {"value": self.critic_head(self.critic_encoder(state))["pred"]}
 
     def compute_actor_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:

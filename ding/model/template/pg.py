@@ -59,7 +59,7 @@ class PG(nn.Module):
         if action_space not in ACTION_SPACES:
             raise ValueError(f"action_space {action_space!r} is unknown; allowed: {', '.join(ACTION_SPACES)}")
         act = as_activation(activation)
-        self.obs_shape = as_obs_shape(obs_shape)
+        self._obs_shape = as_obs_shape(obs_shape)
         self.action_space = action_space
         self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type)
         size = encoder_hidden_size_list[-1]
@@ -80,7 +80,7 @@ class PG(nn.Module):
             ValueError: the observations do not have the shape of the model's config.
             KeyError: a dict without `observation`, or without an entry of `obs_shape`.
         """
-        output: dict[str, Any] = self.head(self.encoder(observations_of(x, self.obs_shape, self)))
+        output: dict[str, Any] = self.head(self.encoder(observations_of(x, self._obs_shape, self)))
         if self.action_space == "continuous":
             return {"logit": output, "dist": independent_normal_dist(output)}
         if isinstance(x, Mapping) and "action_mask" in x:

@@ -440,7 +440,8 @@ class BDQ(QNetwork):
     """Encoder and `BranchingHead`: `forward` returns `logit` [B, num_branches, action_bins_per_branch].
 
     Args:
-        num_branches: the number of simultaneous actions, such as the dimensions of a continuous action.
+        num_branches: the number of simultaneous actions, such as the dimensions of a continuous action; a number or
+            a 1-D shape.
         action_bins_per_branch: the number of values of each action.
         layer_num, a_layer_num, v_layer_num: hidden layers of the head; of its advantages and its value, `layer_num`
             when None.
@@ -457,7 +458,7 @@ class BDQ(QNetwork):
     def __init__(
         self,
         obs_shape: ObsShape,
-        num_branches: int = 0,
+        num_branches: int | Sequence[int] = 0,
         action_bins_per_branch: int = 2,
         layer_num: int = 3,
         a_layer_num: int | None = None,
@@ -467,14 +468,17 @@ class BDQ(QNetwork):
         norm_type: str | None = None,
         activation: Activation = nn.ReLU,
     ) -> None:
-        if num_branches < 1:
-            raise ValueError(f"num_branches = {num_branches} is not allowed; BDQ needs at least one branch")
+        branches = as_shape(num_branches)
+        if not isinstance(branches, int) or branches < 1:
+            raise ValueError(
+                f"num_branches = {num_branches} is not allowed; it must be a number of branches, 1 or more"
+            )
         act = as_activation(activation)
 
         def make_head(hidden_size: int) -> nn.Module:
             return BranchingHead(
                 hidden_size,
-                num_branches,
+                branches,
                 action_bins_per_branch,
                 layer_num,
                 a_layer_num,
@@ -484,3 +488,5 @@ class BDQ(QNetwork):
             )
 
         super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+        self.num_branches = branches
+        self.action_bins_per_branch = action_bins_per_branch

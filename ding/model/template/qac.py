@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ding.model.common.encoder import ConvEncoder, ObsShape, build_encoder
 from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
-from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
+from ding.model.common.inputs import as_obs_shape, as_shape, observations_of, public_shape
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.utils.registry_factory import MODEL_REGISTRY
 
@@ -185,7 +185,7 @@ class ContinuousQAC(QActorCritic):
         act = as_activation(activation)
         super().__init__(obs_shape, encoder_hidden_size_list, share_encoder, twin_critic, act, norm_type)
         self.action_space = action_space
-        self.action_shape = action_shape
+        self.action_shape: Any = public_shape(action_shape)
         size = self.embedding_size
         actor_branch = partial(branch, size, actor_head_hidden_size, act)
         actor: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}

@@ -71,6 +71,7 @@ class QACDIST(ActorAndCritic):
             raise RuntimeError(f"obs_shape {obs_shape!r} is not supported; it must be a number for vectors")
         act = as_activation(activation)
         self.action_space = action_space
+        self.critic_head_type = critic_head_type
         self._obs_shape = (size,)
         actor: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}
         make_head: Any = (

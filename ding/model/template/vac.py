@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 from torch import Tensor, nn
 
 from ding.model.common.encoder import IMPALAConvEncoder, ObsShape, build_encoder
 from ding.model.common.head import DiscreteHead, MultiHead, RegressionHead, ReparameterizationHead
-from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
+from ding.model.common.inputs import as_obs_shape, as_shape, observations_of, public_shape
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.nn_module import fc_block
 from ding.utils.registry_factory import MODEL_REGISTRY
@@ -43,6 +44,8 @@ class VAC(nn.Module):
             whose embeddings are as wide as the hidden layers of the head.
 
     Attributes:
+        obs_shape, action_shape: as given, 1-D shapes as a number.
+        multi_head: whether actions are multi-discrete; the actor's logit is then a list.
         actor, critic: `[encoder, head]` of each. They contain the same modules as `actor_head`, `encoder`, ..., so the
             state dict has each parameter under two names. The forward pass uses those attributes: to
             replace a part, assign `model.encoder`, `model.actor_head`, ...
@@ -86,7 +89,10 @@ class VAC(nn.Module):
         if encoder is not None and not isinstance(encoder, nn.Module):
             raise ValueError(f"encoder must be an nn.Module or None, not {type(encoder).__name__}")
         act = as_activation(activation)
-        self.obs_shape: Any = None if obs_shape is None else as_obs_shape(obs_shape)
+        self._obs_shape: Any = None if obs_shape is None else as_obs_shape(obs_shape)
+        self.obs_shape = public_shape(obs_shape)
+        self.action_shape: Any = public_shape(action_shape)
+        self.multi_head = action_space == "discrete" and not isinstance(self.action_shape, Integral)
         self._has_own_encoder = encoder is not None
         self.action_space = action_space
         self.share_encoder = share_encoder
@@ -152,11 +158,11 @@ class VAC(nn.Module):
         return self._with_mask({"logit": logit, "value": value}, x)
 
     def _observations(self, x: Tensor | Mapping[str, Any]) -> Any:
-        if self._has_own_encoder and not isinstance(self.obs_shape, Mapping):
+        if self._has_own_encoder and not isinstance(self._obs_shape, Mapping):
             x = x["observation"] if isinstance(x, Mapping) and "observation" in x else x
-            if self.obs_shape is None or not isinstance(x, Tensor):
+            if self._obs_shape is None or not isinstance(x, Tensor):
                 return x
-        return observations_of(x, self.obs_shape, self)
+        return observations_of(x, self._obs_shape, self)
 
     def _actor_embedding(self, observations: Any) -> Tensor:
         embedding: Tensor = (self.encoder if self.share_encoder else self.actor_encoder)(observations)

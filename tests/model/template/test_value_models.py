@@ -108,8 +108,11 @@ def test_a_branching_network():
     names = pairs(*[f"head.V.{layer}" for layer in hidden], *[f"head.branches.0.{layer}" for layer in hidden])
     assert list(model.state_dict()) == ENCODER + names
     assert BDQ(3, num_branches=2, action_bins_per_branch=5)(torch.rand(4, 3))["logit"].shape == (4, 2, 5)
-    with pytest.raises(ValueError, match="num_branches = 0"):
-        BDQ(3)
+    assert (model.num_branches, model.action_bins_per_branch) == (1, 11)
+    assert [BDQ(3, shape, 5).num_branches for shape in (2, (2,), [2])] == [2, 2, 2]
+    for wrong in (0, (2, 3)):
+        with pytest.raises(ValueError, match=r"num_branches = (0|\(2, 3\)) is not allowed"):
+            BDQ(3, wrong)
 
 
 def test_soft_q_networks_are_two_of_the_same_kind():
