@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
-from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.common_utils import default_preprocess_learn, set_columns, stack_column
 from ding.policy.ppo import initialise_actor_critic, normalised
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.ppo import clipped_surrogate, ppo_value_data, ppo_value_error
@@ -20,7 +20,7 @@ from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, boolean, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-_KEYS = frozenset(("obs", "action", "logit", "value", "adv", "weight"))
+_KEYS = frozenset(("obs", "action", "logit", "value", "adv", "return", "weight"))
 _NSTEP_KEYS = frozenset(("next_obs", "reward", "done", "terminated", "truncated", "value_gamma"))
 # Initial log standard deviation of Gaussian actions.
 _LOG_SIGMA = -2.0
@@ -32,8 +32,8 @@ class PPOOffPolicy(ActorCriticPolicy):
 
     Takes one optimizer step per call, on a batch of the buffer, with the loss of PPO: the clipped policy loss with the
     advantages (https://arxiv.org/abs/1506.02438) and log-probabilities of collecting time, the value loss, and the
-    entropy. The critic's target is the advantage plus the value of collecting time, or with `nstep_return` the n-step
-    return, bootstrapped from the current critic. With `value_norm` the critic predicts returns divided by
+    entropy. The critic's target is the return at collecting time, the advantage plus the value, or with `nstep_return`
+    the n-step return, bootstrapped from the current critic. With `value_norm` the critic predicts returns divided by
     their running deviation.
 
     Example:
@@ -133,7 +133,8 @@ class PPOOffPolicy(ActorCriticPolicy):
             returns = self._nstep_returns(batch, scale)
             loss = weighted_mean((value - returns / scale).square(), weight)
         else:
-            returns = batch["value"] * scale + batch["adv"]
+            # Samples from elsewhere may have no return; the scale at their collection is then not known.
+            returns = batch["return"] if "return" in batch else batch["value"] * scale + batch["adv"]
             data = ppo_value_data(value, batch["value"], returns / scale, weight)
             loss = ppo_value_error(data, self._cfg.learn.clip_ratio)
         if self._value_norm:
@@ -151,11 +152,15 @@ class PPOOffPolicy(ActorCriticPolicy):
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add `adv` [1] and `traj_flag`; with `nstep_return` make n-step transitions.
 
-        Modifies the given transitions in place.
+        With `value_norm` also add `return` [1] in units of the reward: `value` is in units of a scale that changes
+        while the sample waits in the buffer. Modifies the given transitions in place.
         """
         if not transitions:
             return []
         samples = self._with_advantages(transitions)
         if self._nstep_return:
             samples = get_nstep_return_data(samples, self._nstep, gamma=self._gamma)
+        elif self._value_norm:
+            value, adv = (stack_column(samples, key) for key in ("value", "adv"))
+            set_columns(samples, {"return": value * self._value_scale() + adv})
         return get_train_sample(samples, self._unroll_len)

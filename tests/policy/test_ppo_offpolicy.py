@@ -42,6 +42,8 @@ class Twin:
         return deviation(self.returns) if self.cfg.learn.value_norm else 1.0
 
     def return_of(self, sample):
+        if "return" in sample:
+            return sample["return"].item()
         if not self.cfg.nstep_return:
             return sample["value"].item() * self.scale + sample["adv"].item()
         with torch.no_grad():
@@ -118,6 +120,28 @@ def test_steps_are_those_of_the_twin(space, settings):
         assert {key: ours[key] for key in theirs} == pytest.approx(theirs, rel=2e-3, abs=1e-4)
     parameters = torch.cat([p.detach().flatten() for p in twin.model.parameters()])
     assert torch.allclose(parameters_of(policy), parameters, atol=1e-3)
+
+
+def test_returns_keep_the_scale_of_their_collection():
+    policy = make()
+    data = make_pieces(policy)
+    returns = [sample["return"].item() for sample in data]
+    assert returns == pytest.approx([(sample["value"] + sample["adv"]).item() for sample in data])
+    for number in range(1, 4):  # the same returns again and again leave their mean and deviation as they are
+        policy.learn_mode.forward(data)
+        assert policy._value_scale() == pytest.approx(deviation(returns * number))
+    later = make_pieces(policy)
+    scaled = [(sample["value"] * policy._value_scale() + sample["adv"]).item() for sample in later]
+    assert [sample["return"].item() for sample in later] == pytest.approx(scaled)
+
+
+def test_samples_without_a_return_take_the_present_scale():
+    policy = make(learn__learning_rate=0.01)
+    data = [{key: sample[key] for key in sample if key != "return"} for sample in make_pieces(policy)]
+    twin = Twin(policy, "discrete")
+    for _ in range(3):
+        ours, theirs = policy.learn_mode.forward(data), twin.step(data)
+        assert {key: ours[key] for key in theirs} == pytest.approx(theirs, rel=2e-3, abs=1e-4)
 
 
 def test_continuous_actions_are_summed_up_too():
