@@ -90,7 +90,6 @@ GLOSSARY = {
     "eval": Setting(doc="Settings of evaluation."),
     "evaluator.eval_freq": Setting(doc="Number of iterations between two evaluations."),
     "replay_buffer_size": Setting(doc="Capacity of the replay buffer, in samples."),
-    "replay_buffer.max_use": Setting(doc="How often a sample may be drawn."),
     "eps.type": Setting(doc="How epsilon falls over env steps."),
     "eps.start": Setting(doc="Initial epsilon."),
     "eps.end": Setting(doc="Final epsilon."),
