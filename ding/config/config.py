@@ -10,12 +10,27 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.checks import check_import_names, check_key_names, check_sections, check_seed, check_values
+from ding.config.checks import check_import_names, check_sections, check_seed, check_values
 from ding.config.experiment import StartFolder, claim_experiment, save_project_state
+from ding.config.main_settings import MAIN_SETTINGS
+from ding.config.names import KnownKeys, UnknownKey, report_unknown, unknown_entries
 from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml
-from ding.config.resolve import ConfigClasses, complete_create_config, resolve_class, resolve_classes
-from ding.config.save import formatted_path, save_config, save_config_formatted, save_config_py, save_config_yaml
-from ding.config.utils import Several, parallel_transform, parallel_transform_k8s, parallel_transform_slurm
+from ding.config.resolve import ENTRIES, ConfigClasses, complete_create_config, resolve_class, resolve_classes
+from ding.config.save import (
+    CREATE_SECTIONS,
+    formatted_path,
+    save_config,
+    save_config_formatted,
+    save_config_py,
+    save_config_yaml,
+)
+from ding.config.utils import (
+    SYSTEM_RULES,
+    Several,
+    parallel_transform,
+    parallel_transform_k8s,
+    parallel_transform_slurm,
+)
 from ding.utils.config_helper import ConfigError, integer
 from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -49,15 +64,7 @@ _TYPES = {
     "comm_collector": "flask_fs",
 }
 
-_POLICY_TEMPLATE: dict[str, Any] = {
-    "model": {},
-    "learn": {"learner": {}},
-    "collect": {"collector": {}},
-    "eval": {"evaluator": {}},
-    "other": {"replay_buffer": {}},
-}
-_ENV_TEMPLATE: dict[str, Any] = {"manager": {}, "stop_value": int(1e10), "n_evaluator_episode": 4}
-_FLAG = "multi_buffer"
+_BUFFER, _FLAG = "policy.other.replay_buffer", "multi_buffer"
 
 
 def compile_config(
@@ -77,6 +84,8 @@ def compile_config(
     save_cfg: bool = True,
     save_path: str = "total_config.py",
     renew_dir: bool = True,
+    *,
+    strict_config: bool = False,
 ) -> EasyDict:
     """Merge the class defaults, the create config and the user's `cfg` into the full configuration of an experiment.
 
@@ -96,11 +105,12 @@ def compile_config(
             (`formatted_<save_path>`) and the git state to it.
         save_path: Name of the file of the full config.
         renew_dir: Whether to append a time stamp to `exp_name` if the folder exists, instead of using it.
+        strict_config: Whether keys that nothing reads raise an error instead of logging a warning.
 
     Raises:
         TypeError: If `cfg` or `create_cfg` is not a dict.
-        ConfigError: If a required entry is missing or contradicts the policy, a key is misspelt or in the wrong
-            section, or a value is not allowed.
+        ConfigError: If a required entry is missing or contradicts the policy, or a value is not allowed; with
+            `strict_config`, if nothing reads a key.
         KeyError: If a type is not registered.
         OSError: If the folder cannot be created or written to.
     """
@@ -117,10 +127,12 @@ def compile_config(
     elif policy is None:
         raise ConfigError("policy = None is not allowed without auto=True; pass policy=<the policy class>")
     types = create if auto and create is not None else EasyDict()
-    tree = _class_defaults(classes, types, auto, create)
-    has_buffer = _add_workers(tree.policy, classes, user, has_types=create is not None)
+    known = KnownKeys()
+    tree = _class_defaults(classes, types, auto, create, known)
+    has_buffer = _add_workers(tree.policy, classes, user, create is not None, known)
     compiled = _merge(tree, user)
-    check_key_names(user, tree, compiled, classes.policy, classes.env)
+    unknown = [*known.find_unknown(user), *_unknown_of_create(types, known)]
+    report_unknown(unknown, compiled, strict_config)
     if "unroll_len" in compiled.policy:
         compiled.policy.collect.unroll_len = compiled.policy.unroll_len
     compiled.seed = seed
@@ -151,6 +163,7 @@ def compile_config_parallel(
     collector_port: Several = None,
     *,
     renew_dir: bool = True,
+    strict_config: bool = False,
 ) -> EasyDict:
     """Compile the configuration of parallel training.
 
@@ -176,10 +189,12 @@ def compile_config_parallel(
         coordinator_host, learner_host, collector_host: See `set_host_port`.
         coordinator_port, learner_port, collector_port: See `set_host_port`.
         renew_dir: Whether to append a time stamp to `exp_name` if the folder exists, instead of using it.
+        strict_config: Whether keys that nothing reads raise an error instead of logging a warning.
 
     Raises:
         TypeError: If a config is not a dict.
-        ConfigError: If a required entry is missing, or a value is not allowed.
+        ConfigError: If a required entry is missing, or a value is not allowed; with `strict_config`, if nothing reads
+            a key.
         KeyError: If a type is not registered, or the platform is unknown.
         NotImplementedError: If `platform` is 'slurm'.
         OSError: If the folder cannot be created or written to.
@@ -193,7 +208,7 @@ def compile_config_parallel(
     check_sections(user)
     check_import_names(user, "main_config")
     create = _complete(_as_easydict(create_cfg, "create_cfg"))
-    main = _main_section(user, create)
+    main = _main_section(user, create, unknown_entries(system, "system_config", SYSTEM_RULES), strict_config)
     exp_name = main.setdefault("exp_name", "default_experiment")
     check_values(main, has_buffer=True)
     with StartFolder(exp_name) as started:
@@ -244,9 +259,22 @@ def _under(tree: Mapping[str, Any], *path: str) -> Any:
     return tree
 
 
-def _class_defaults(classes: ConfigClasses, types: EasyDict, auto: bool, create: EasyDict | None) -> EasyDict:
-    """Returns the sections env, policy, reward_model and world_model from class defaults and the create config."""
-    tree = EasyDict(env=_env_section(classes, types), policy=_merge(_POLICY_TEMPLATE, _defaults_of(classes.policy)))
+def _unknown_of_create(create: Mapping[str, Any], known: KnownKeys) -> list[UnknownKey]:
+    """Return the unknown entries of a create config, and the unknown keys of those that the main config takes over."""
+    unknown = unknown_entries(create, "create_config", ENTRIES)
+    for name, path in CREATE_SECTIONS.items():
+        if isinstance(create.get(name), Mapping):
+            unknown += known.find_unknown(create[name], ".".join(path), f"create_config.{name}")
+    return unknown
+
+
+def _class_defaults(
+    classes: ConfigClasses, types: EasyDict, auto: bool, create: EasyDict | None, known: KnownKeys
+) -> EasyDict:
+    """Return the sections env, policy, reward_model and world_model from class defaults and the create config."""
+    policy = _merge(MAIN_SETTINGS.config()["policy"], _defaults_of(classes.policy))
+    known.add_class("policy", classes.policy)
+    tree = EasyDict(env=_env_section(classes, types, known), policy=policy)
     policy = tree.policy
     policy.update(copy.deepcopy(types.get("policy", {})))
     for name, section in (
@@ -257,11 +285,13 @@ def _class_defaults(classes: ConfigClasses, types: EasyDict, auto: bool, create:
         section.update(copy.deepcopy(types.get(name) or {}))
     if auto:
         policy.other.commander = BaseSerialCommander.default_config()
+        known.add_class("policy.other.commander", BaseSerialCommander)
     for name, cls, entry in (
         ("reward_model", classes.reward_model, {}),
         ("world_model", classes.world_model, _under(create or {}, "world_model")),
     ):
         section = EasyDict(_defaults_of(cls))
+        known.add_class(name, cls)
         if cls is not None:
             section.update(copy.deepcopy(entry))
         if section:
@@ -269,50 +299,61 @@ def _class_defaults(classes: ConfigClasses, types: EasyDict, auto: bool, create:
     return tree
 
 
-def _env_section(classes: ConfigClasses, types: EasyDict) -> EasyDict:
-    """Returns the env section from the defaults of env and manager and the create config."""
-    section = _merge(_ENV_TEMPLATE, _defaults_of(classes.env))
+def _env_section(classes: ConfigClasses, types: EasyDict, known: KnownKeys) -> EasyDict:
+    """Return the env section from the defaults of env and manager and the create config."""
+    section = _merge(MAIN_SETTINGS.config()["env"], _defaults_of(classes.env))
+    known.add_class("env", classes.env)
     section.update(copy.deepcopy(types.get("env", {})))
     manager = classes.env_manager or resolve_class("env_manager", {"type": "base"})
+    known.add_class("env.manager", manager)
     section.manager = _merge(_defaults_of(manager), section.manager)
     section.manager.update(copy.deepcopy(types.get("env_manager", {})))
     return section
 
 
-def _add_workers(policy: EasyDict, classes: ConfigClasses, user: EasyDict, has_types: bool) -> bool:
+def _add_workers(policy: EasyDict, classes: ConfigClasses, user: EasyDict, has_types: bool, known: KnownKeys) -> bool:
     """Merge the defaults of learner, collector, evaluator and buffers into the policy section.
 
-    Returns whether the section of the buffer has the defaults of a buffer class.
+    Return whether the section of the buffer has the defaults of a buffer class.
     """
     policy.learn.learner = _merge(_defaults_of(classes.learner), policy.learn.learner)
+    known.add_class("policy.learn.learner", classes.learner)
     if has_types or classes.collector is not None:
         section = policy.collect.collector
         cls = classes.collector or resolve_class(
             "collector", section, "policy.collect.collector (or create_config.collector)"
         )
         policy.collect.collector = _merge(_defaults_of(cls), section)
+        known.add_class("policy.collect.collector", cls)
+    else:
+        known.add_class("policy.collect.collector", None)
+    known.add_class("policy.eval.evaluator", classes.evaluator)
     if classes.evaluator is not None:
         policy.eval.evaluator = _merge(_defaults_of(classes.evaluator), policy.eval.evaluator)
     has_buffer = has_types or classes.buffer is not None
     if has_buffer:
         own = _under(user, "policy", "other", "replay_buffer")
-        policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, classes.buffer, own)
+        policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, classes.buffer, own, known)
+    else:
+        known.add_class(_BUFFER, None)
     return has_buffer
 
 
-def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> EasyDict:
-    """Returns the buffer section. With the policy's flag `multi_buffer`, it has a sub-section for each buffer name.
+def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any], known: KnownKeys) -> EasyDict:
+    """Return the buffer section. With the policy's flag `multi_buffer`, it has a sub-section for each buffer name.
 
     Args:
         own: The user's section. Only its types are used; it is not merged.
     """
-    where = "policy.other.replay_buffer"
     if not section.get(_FLAG, False):
         if own.get(_FLAG, False):
-            raise ConfigError(f"{where}.{_FLAG} = True is not allowed: this policy uses one buffer; leave the key out")
+            raise ConfigError(
+                f"{_BUFFER}.{_FLAG} = True is not allowed: this policy uses one buffer; leave the key out"
+            )
         if isinstance(given, Mapping):
             raise ConfigError(f"buffer = {given!r} is not allowed: this policy uses one buffer; pass one class")
-        cls = given or resolve_class("replay_buffer", section, f"{where} (or create_config.replay_buffer)")
+        cls = given or resolve_class("replay_buffer", section, f"{_BUFFER} (or create_config.replay_buffer)")
+        known.add_class(_BUFFER, cls)
         return _merge(_defaults_of(cls), section)
     result = EasyDict({_FLAG: True})
     shared = {key: value for key, value in section.items() if not isinstance(value, Mapping) and key != _FLAG}
@@ -320,7 +361,8 @@ def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any]) -> Ea
         if isinstance(named, Mapping):
             types = {**shared, **named, **(own.get(name) or {})}
             cls = given.get(name) if isinstance(given, Mapping) else given
-            cls = cls or resolve_class("replay_buffer", types, f"{where}.{name}")
+            cls = cls or resolve_class("replay_buffer", types, f"{_BUFFER}.{name}")
+            known.add_class(f"{_BUFFER}.{name}", cls)
             result[name] = _merge(_defaults_of(cls), {**shared, **named})
             result[name].name = name
     return result
@@ -355,26 +397,29 @@ def _complete(create: EasyDict) -> EasyDict:
     return create
 
 
-def _main_section(user: EasyDict, create: EasyDict) -> EasyDict:
+def _main_section(user: EasyDict, create: EasyDict, of_system: list[UnknownKey], is_strict: bool) -> EasyDict:
     env_cls, manager_cls = resolve_class("env", create.env), resolve_class("env_manager", create.env_manager)
-    env = _env_section(ConfigClasses(env=env_cls, env_manager=manager_cls), create)
+    known = KnownKeys()
+    env = _env_section(ConfigClasses(env=env_cls, env_manager=manager_cls), create, known)
     policy_cls = resolve_class("policy", create.policy)
-    policy = _merge(_POLICY_TEMPLATE, _defaults_of(policy_cls))
+    known.add_class("policy", policy_cls)
+    policy = _merge(MAIN_SETTINGS.config()["policy"], _defaults_of(policy_cls))
     policy.update(create.policy)
-    for section, key, name, registry in (
-        (policy.learn, "learner", "learner", "learner"),
-        (policy.collect, "collector", "collector", "parallel_collector"),
-        (policy.other, "commander", "commander", "commander"),
+    for part, key, name, registry in (
+        ("learn", "learner", "learner", "learner"),
+        ("collect", "collector", "collector", "parallel_collector"),
+        ("other", "commander", "commander", "commander"),
     ):
+        section = policy[part]
         cls = resolve_class(registry, create[name], f"create_config.{name}")
+        known.add_class(f"policy.{part}.{key}", cls)
         section[key] = _merge(_defaults_of(cls), section.get(key) or {})
         section[key].update(create[name])
     policy.other.replay_buffer.update(create.replay_buffer)
     own = _under(user, "policy", "other", "replay_buffer")
-    policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, None, own)
-    defaults = {"env": env, "policy": policy}
-    main = _merge(defaults, user)
-    check_key_names(user, defaults, main, policy_cls, env_cls)
+    policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, None, own, known)
+    main = _merge({"env": env, "policy": policy}, user)
+    report_unknown([*known.find_unknown(user), *_unknown_of_create(create, known), *of_system], main, is_strict)
     _count_episodes(main)
     if "unroll_len" in main.policy:
         main.policy.collect.unroll_len = main.policy.unroll_len

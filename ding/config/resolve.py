@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ding.config.checks import check_import_names
-from ding.utils.config_helper import ConfigError, check_config, instance_of
+from ding.utils.config_helper import ConfigError, check_values, instance_of
 from ding.utils.registry_factory import registries
 
 # Entry of a create config -> (registry, package whose import registers our classes).
@@ -28,7 +28,7 @@ _PARALLEL_SOURCES = {
     "parallel_collector": ("parallel_collector", "ding.worker.collector.parallel_collectors"),
     "commander": ("commander", "ding.worker.coordinator.one_vs_one_parallel_commander"),
 }
-_ENTRIES = (*_SOURCES, "learner", "commander", "comm_learner", "comm_collector", "league", "dataset")
+ENTRIES = (*_SOURCES, "learner", "commander", "comm_learner", "comm_collector", "league", "dataset")
 # Type of the env section if the user creates the envs. Never registered.
 GENERATED_ENV_TYPE = "ding_env_wrapper_generated"
 
@@ -81,9 +81,9 @@ def complete_create_config(create: dict[str, Any]) -> bool:
     """Add the default entries to `create`. Returns whether the entry of the replay buffer was missing.
 
     Raises:
-        ConfigError: If a required entry is missing, or a name is misspelt.
+        ConfigError: If a required entry is missing, or an entry is not a dict.
     """
-    check_config(create, "create_config", dict.fromkeys(_ENTRIES, instance_of(Mapping, optional=True)))
+    check_values(create, "create_config", dict.fromkeys(ENTRIES, instance_of(Mapping, optional=True)))
     check_import_names(create, "create_config")
     for name in ("env_manager", "policy"):
         if name not in create:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from easydict import EasyDict
 
 from ding.config.save import save_config_formatted
-from ding.utils.config_helper import ConfigError, boolean, check_config, instance_of, integer, one_of
+from ding.utils.config_helper import ConfigError, boolean, check_values, instance_of, integer, one_of
 from ding.utils.system_helper import find_free_port
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.imports import named_imports, named_load_paths
@@ -44,7 +44,7 @@ ANY_HOST = "0.0.0.0"
 COLLECTOR_PORT, LEARNER_PORT, AGGREGATOR_PORT, COORDINATOR_PORT = 22270, 22271, 22272, 22273
 
 _AUTO = "auto"
-_RULES = {
+SYSTEM_RULES = {
     "coordinator": instance_of(Mapping),
     "path_data": instance_of(str),
     "path_policy": instance_of(str),
@@ -84,10 +84,10 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
         cfg: The user's system config as `system`, the compiled main config as `main`, and `seed`.
 
     Raises:
-        ConfigError: If a value is missing or not allowed, or a key is misspelt.
+        ConfigError: If a value is missing or not allowed.
     """
     main, given = cfg["main"], cfg["system"]
-    check_config(given, "system_config", _RULES, required=_REQUIRED)
+    check_values(given, "system_config", SYSTEM_RULES, required=_REQUIRED)
     paths = {key: given[key] for key in _REQUIRED}
     auto = {"host": _AUTO, "port": _AUTO}
     transport = choose_transport(given).name

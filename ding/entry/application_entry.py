@@ -45,6 +45,7 @@ def eval(
     state_dict: dict[str, Any] | None = None,
     load_path: Path | None = None,
     replay_path: Path | None = None,
+    strict_config: bool = False,
 ) -> float:
     """Returns the mean return of a trained policy over `env.n_evaluator_episode` episodes.
 
@@ -62,11 +63,14 @@ def eval(
             config.
         replay_path: a folder for videos of the episodes; by default `env.replay_path` of the config. None for no
             videos.
+        strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Raises:
         ConfigError: state, checkpoint and model are all missing, or the config is inconsistent.
     """
-    return float(np.mean(evaluate(input_cfg, seed, env_setting, model, state_dict, load_path, replay_path).returns))
+    weights = model, state_dict, load_path
+    record = evaluate(input_cfg, seed, env_setting, *weights, replay_path, strict_config=strict_config)
+    return float(np.mean(record.returns))
 
 
 def evaluate(
@@ -78,6 +82,7 @@ def evaluate(
     load_path: Path | None = None,
     replay_path: Path | None = None,
     n_episode: int | None = None,
+    strict_config: bool = False,
 ) -> EvalRecord:
     """Like `eval`, but returns the return and the length of each episode.
 
@@ -85,7 +90,7 @@ def evaluate(
         n_episode: the number of episodes; None for `env.n_evaluator_episode`. At most that many envs are used.
     """
     with ExitStack() as stack:
-        cfg = _compile(stack, _with_episodes(input_cfg, n_episode), seed, env_setting, "eval_config.py")
+        cfg = _compile(stack, _with_episodes(input_cfg, n_episode), seed, env_setting, "eval_config.py", strict_config)
         check_evaluation_episodes(cfg)
         state_dict = _read_state(cfg, state_dict, load_path or _path_of_config(cfg))
         env = build_evaluator_env(stack, cfg, env_setting)
@@ -208,15 +213,19 @@ def episode_to_transitions_filter(
 
 
 def _compile(
-    stack: ExitStack, input_cfg: Any, seed: int, env_setting: Sequence[Any] | None, save_path: str
+    stack: ExitStack,
+    input_cfg: Any,
+    seed: int,
+    env_setting: Sequence[Any] | None,
+    save_path: str,
+    strict_config: bool = False,
 ) -> EasyDict:
     """Returns the compiled config; if the block of `stack` fails, a folder created for it is deleted."""
     main, create = read_pair(input_cfg, env_setting)
     folder = stack.enter_context(StartFolder(main.get("exp_name", "default_experiment")))
     env_fn = None if env_setting is None else env_setting[0]
-    cfg = compile_config(
-        main, seed=seed, env=env_fn, auto=True, create_cfg=create, save_path=save_path, renew_dir=False
-    )
+    how: dict[str, Any] = {"save_path": save_path, "renew_dir": False, "strict_config": strict_config}
+    cfg = compile_config(main, seed=seed, env=env_fn, auto=True, create_cfg=create, **how)
     folder.taken = cfg.exp_name
     return cfg
 

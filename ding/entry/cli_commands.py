@@ -27,6 +27,10 @@ _CONFIG = click.Path(exists=True, dir_okay=False)
 @click.option("--train-iter", type=click.IntRange(1), help="The most training iterations.")
 @click.option("--env-step", type=click.IntRange(1), help="The most environment steps.")
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
+@click.option(
+    "--strict-config/--no-strict-config", default=True,
+    help="Whether config keys that nothing reads are errors, as by default, or warnings.",
+)  # fmt: skip
 def train(config: str, seed: int, settings: tuple[str, ...], **options: Any) -> None:
     """Train with a config file."""
     from ding.entry.training_command import train_config

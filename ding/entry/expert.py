@@ -40,6 +40,7 @@ class Expert:
         label: applied to its samples.
         whole_episodes: whether to make samples only at the end of an episode, so that n-step samples are complete.
         seed: of `rng`.
+        strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Attributes:
         rng: the random generator for draws from both buffers.
@@ -58,12 +59,14 @@ class Expert:
         label: Label,
         whole_episodes: bool = False,
         seed: int = 0,
+        strict_config: bool = False,
     ) -> None:
         self._pair = read_pair(input_cfg, env_setting)
         self._env_setting = env_setting
         self._model = model
         self._label = label
         self._whole_episodes = whole_episodes
+        self._strict_config = strict_config
         self.rng = np.random.default_rng(seed)
 
     def build(self, stack: ExitStack, run: SerialRun, buffer_size: int | None = None) -> None:
@@ -80,7 +83,13 @@ class Expert:
         env_fn = None if self._env_setting is None else self._env_setting[0]
         seed = derive_seed(rank_seed(run.cfg.seed, get_rank()), 4)
         compiled = compile_config(
-            main, seed=run.cfg.seed, env=env_fn, auto=True, create_cfg=with_command_mode(create), save_cfg=False
+            main,
+            seed=run.cfg.seed,
+            env=env_fn,
+            auto=True,
+            create_cfg=with_command_mode(create),
+            save_cfg=False,
+            strict_config=self._strict_config,
         )
         env = self.env = build_collector_env(stack, compiled, self._env_setting, seed)
         run.states.enable(env)

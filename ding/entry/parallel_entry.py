@@ -39,6 +39,7 @@ def parallel_pipeline(
     platform: str = "local",
     address: str | None = None,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> None:
     """Train with learners and collectors in processes of their own, until solved or out of budget.
 
@@ -69,6 +70,7 @@ def parallel_pipeline(
             commander's state), and from the learner's newest checkpoint and weights. This is not exact: episodes begin
             anew, and samples after the last save are lost. Without a saved state the run begins anew, and an existing
             folder is set aside.
+        strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Raises:
         TypeError: `input_cfg` is neither a path nor a triple.
@@ -77,7 +79,9 @@ def parallel_pipeline(
         WorkerDied: the process of a worker has died; with its exit code or signal.
     """
     logs = enable_total_log, disable_flask_log
-    run_parallel(input_cfg, seed, *logs, max_train_iter, max_env_step, max_seconds, platform, address, resume)
+    where: dict[str, Any] = {"platform": platform, "address": address}
+    how: dict[str, Any] = {"resume": resume, "strict_config": strict_config}
+    run_parallel(input_cfg, seed, *logs, max_train_iter, max_env_step, max_seconds, **where, **how)
 
 
 def launch_learner(

@@ -84,12 +84,13 @@ def run_parallel(
     platform: str = "local",
     address: str | None = None,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> ParallelOutcome:
     """Train like `parallel_pipeline`, and return the outcome."""
     start = monotonic()
     triple = _placed(input_cfg, platform, address)
     renew = _prepare_states(triple, resume)
-    cfg = _compile(triple, seed, max_train_iter, max_env_step, max_seconds, renew)
+    cfg = _compile(triple, seed, max_train_iter, max_env_step, max_seconds, renew, strict_config)
     return drive(cfg, make_workers(cfg.system, disable_flask_log), enable_total_log, start, start + max_seconds)
 
 
@@ -288,16 +289,23 @@ def _prepare_states(triple: tuple[Any, Any, Any], resume: bool) -> bool:
 
 
 def _compile(
-    triple: tuple[Any, Any, Any], seed: int, max_train_iter: int, max_env_step: int, max_seconds: float, renew: bool
+    triple: tuple[Any, Any, Any],
+    seed: int,
+    max_train_iter: int,
+    max_env_step: int,
+    max_seconds: float,
+    renew: bool,
+    strict_config: bool,
 ) -> EasyDict:
     check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
     main, create, system = triple
     set_limits(main, system, max_train_iter, max_env_step)
     check_logger(main.get("logger", {}))
     # Each worker listens at any free port and reports it: a port chosen in advance may be in use by then.
-    ports: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
+    how: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
+    how.update(renew_dir=renew, strict_config=strict_config)
     with StartFolder(main.get("exp_name", "default_experiment")) as folder:
-        cfg = compile_config_parallel(main, create, system, seed=seed, renew_dir=renew, **ports)
+        cfg = compile_config_parallel(main, create, system, seed=seed, **how)
         folder.taken = cfg.main.exp_name
         _check_ranks(cfg, system.get("learner_gpu_num", 1))
         for key in ("path_data", "path_policy"):

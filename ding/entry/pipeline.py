@@ -49,6 +49,7 @@ def run_pipeline(
     prepare: Prepare | None = None,
     pretrain: Pretrain | None = None,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> SerialRun:
     """Evaluate when due, collect and `update`, until solved or out of budget; returns the run with closed workers.
 
@@ -58,13 +59,14 @@ def run_pipeline(
         dynamic_seed: whether each episode has a new seed; None for the default of the collector envs.
         has_buffer: whether to build a replay buffer.
         prepare, pretrain: called before the first round, if not None.
-        resume: whether to resume from the newest state, see `serial_pipeline`.
+        resume, strict_config: see `serial_pipeline`.
     """
     check_limits(number(0), max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create = read_pair(input_cfg, env_setting)
     with_command_mode(create)
     env_fn = None if env_setting is None else env_setting[0]
     compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
+    compiling["strict_config"] = strict_config
     start = choose_start(main, create, partial(compile_config, **compiling, save_cfg=False), resume)
     with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
         closing(stack, start.lock)

@@ -23,6 +23,7 @@ def serial_pipeline(
     max_env_step: int = UNLIMITED,
     dynamic_seed: bool = True,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> Policy:
     """Train an off-policy policy in this process and return it.
 
@@ -52,6 +53,7 @@ def serial_pipeline(
         dynamic_seed: whether each collector env gets a new seed for each episode.
         resume: whether to resume from the newest state in `exp_name`. The config must equal that of the state, except
             for budgets. If there is no state, the run starts afresh and the folder of an earlier run is renamed.
+        strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Raises:
         ConfigError: the config is inconsistent or differs from that of the state, or the model does not fit the env.
@@ -59,7 +61,8 @@ def serial_pipeline(
         RuntimeError: the replay buffer accepts none of the collected data.
         FloatingPointError: an observation, a reward or a loss is NaN.
     """
-    return run_serial(input_cfg, seed, env_setting, model, max_train_iter, max_env_step, dynamic_seed, resume).policy
+    limits = max_train_iter, max_env_step
+    return run_serial(input_cfg, seed, env_setting, model, *limits, dynamic_seed, resume, strict_config).policy
 
 
 def run_serial(
@@ -71,10 +74,12 @@ def run_serial(
     max_env_step: int = UNLIMITED,
     dynamic_seed: bool = True,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> SerialRun:
     """`serial_pipeline`, but returns the run: its config, outcome and closed workers."""
     limits = max_train_iter, max_env_step
-    return run_pipeline(_push_and_train, input_cfg, seed, env_setting, model, *limits, dynamic_seed, resume=resume)
+    how: dict[str, Any] = {"resume": resume, "strict_config": strict_config}
+    return run_pipeline(_push_and_train, input_cfg, seed, env_setting, model, *limits, dynamic_seed, **how)
 
 
 def _push_and_train(run: SerialRun, data: list[Any], max_train_iter: int) -> None:

@@ -21,6 +21,7 @@ def serial_pipeline_bc(
     max_iter: int = int(1e6),
     env_setting: Sequence[Any] | None = None,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> tuple[Policy, bool]:
     """Train a policy on demonstrations by supervised learning; returns it, and whether it stopped early.
 
@@ -34,7 +35,7 @@ def serial_pipeline_bc(
         max_iter: the exact number of iterations after which training stops.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
             second is not used.
-        resume: whether to resume from the newest state, see `serial_pipeline`.
+        resume, strict_config: see `serial_pipeline`.
 
     Raises:
         ConfigError: the config is inconsistent, or the model does not fit the env.
@@ -42,5 +43,5 @@ def serial_pipeline_bc(
     """
     main, create = read_pair(input_cfg, env_setting)
     main.setdefault("policy", {}).setdefault("collect", {})["data_path"] = os.fspath(data_path)
-    run = run_offline((main, create), seed, env_setting, model, int(max_iter), True, resume)
+    run = run_offline((main, create), seed, env_setting, model, int(max_iter), True, resume, strict_config)
     return run.policy, run.is_decided or run.learner.train_iter >= max_iter

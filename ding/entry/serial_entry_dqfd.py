@@ -28,6 +28,7 @@ def serial_pipeline_dqfd(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> Policy:
     """Train a policy with the help of demonstrations (DQfD, https://arxiv.org/abs/1704.03732), and return it.
 
@@ -47,7 +48,7 @@ def serial_pipeline_dqfd(
         max_train_iter: the exact number of iterations, including those before the first round, after which training
             stops.
         max_env_step: the number of env steps after which no new round starts, without the steps of the expert.
-        resume: whether to resume from the newest state, see `serial_pipeline`.
+        resume, strict_config: see `serial_pipeline`.
 
     Raises:
         ConfigError: a config is inconsistent, the expert has no weights, or the policy has no `learn.per_train_iter_k`
@@ -55,7 +56,7 @@ def serial_pipeline_dqfd(
     """
     own_seed = rank_seed(seed, get_rank())
     label = partial(mark, key="is_expert", value=1)
-    expert = Expert(expert_cfg, env_setting, expert_model, label, True, own_seed)
+    expert = Expert(expert_cfg, env_setting, expert_model, label, True, own_seed, strict_config)
 
     def prepare(stack: Any, run: SerialRun) -> None:
         for key in ("learn.per_train_iter_k", "collect.pho"):
@@ -82,5 +83,5 @@ def serial_pipeline_dqfd(
         train_with_expert(run, expert, lambda batch_size: int(expert.rng.binomial(batch_size, pho)), max_iter)
 
     limits = max_train_iter, max_env_step
-    how: dict[str, Any] = {"prepare": prepare, "pretrain": pretrain, "resume": resume}
+    how: dict[str, Any] = {"prepare": prepare, "pretrain": pretrain, "resume": resume, "strict_config": strict_config}
     return run_pipeline(update, input_cfg, seed, env_setting, model, *limits, **how).policy

@@ -33,6 +33,7 @@ def serial_pipeline_offline(
     model: torch.nn.Module | None = None,
     max_train_iter: int = UNLIMITED,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> tuple[Policy, bool]:
     """Train a policy on a data set for `policy.learn.train_epoch` epochs; returns it, and whether it stopped early.
 
@@ -53,13 +54,13 @@ def serial_pipeline_offline(
             second is not used.
         model: the network; None for the policy's default.
         max_train_iter: the exact number of iterations after which training stops.
-        resume: whether to resume from the newest state, see `serial_pipeline`.
+        resume, strict_config: see `serial_pipeline`.
 
     Raises:
         ConfigError: the config is inconsistent, or the model does not fit the env.
         FloatingPointError: a loss is NaN.
     """
-    run = run_serial_offline(input_cfg, seed, env_setting, model, max_train_iter, resume)
+    run = run_serial_offline(input_cfg, seed, env_setting, model, max_train_iter, resume, strict_config)
     return run.policy, run.is_decided or run.learner.train_iter >= max_train_iter
 
 
@@ -70,11 +71,12 @@ def run_serial_offline(
     model: torch.nn.Module | None = None,
     max_train_iter: int = UNLIMITED,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> SerialRun:
     """`serial_pipeline_offline`, but returns the run: its config, outcome and closed workers."""
     pair = read_pair(input_cfg, env_setting)
     with_command_mode(pair[1])
-    return run_offline(pair, seed, env_setting, model, max_train_iter, resume=resume)
+    return run_offline(pair, seed, env_setting, model, max_train_iter, False, resume, strict_config)
 
 
 def run_offline(
@@ -85,17 +87,19 @@ def run_offline(
     max_train_iter: int,
     evaluates_within_epochs: bool = False,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> SerialRun:
     """Train on the data set of the configs; returns the run with closed workers.
 
     Args:
         pair: the two configs, which are modified.
         evaluates_within_epochs: whether to evaluate as soon as it is due, not only at the end of an epoch.
-        resume: whether to resume from the newest state, see `serial_pipeline`.
+        resume, strict_config: see `serial_pipeline`.
     """
     main, create = pair
     env_fn = None if env_setting is None else env_setting[0]
     compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
+    compiling["strict_config"] = strict_config
     start = choose_start(main, create, partial(compile_config, **compiling, save_cfg=False), resume)
     with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
         closing(stack, start.lock)

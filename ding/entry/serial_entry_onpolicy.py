@@ -21,6 +21,7 @@ def serial_pipeline_onpolicy(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> Policy:
     """Train an on-policy policy in this process and return it; `serial_pipeline` without a buffer.
 
@@ -36,13 +37,14 @@ def serial_pipeline_onpolicy(
         model: the network; None for the policy's default.
         max_train_iter: the number of iterations after which no new round starts.
         max_env_step: the number of env steps after which no new round starts.
-        resume: whether to resume from the newest state, see `serial_pipeline`.
+        resume, strict_config: see `serial_pipeline`.
 
     Raises:
         ConfigError: the config is inconsistent, or the model does not fit the env.
         FloatingPointError: an observation, a reward or a loss is NaN.
     """
-    return run_serial_onpolicy(input_cfg, seed, env_setting, model, max_train_iter, max_env_step, resume).policy
+    limits = max_train_iter, max_env_step
+    return run_serial_onpolicy(input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
 
 
 def run_serial_onpolicy(
@@ -53,10 +55,12 @@ def run_serial_onpolicy(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> SerialRun:
     """`serial_pipeline_onpolicy`, but returns the run: its config, outcome and closed workers."""
     limits = max_train_iter, max_env_step
-    return run_pipeline(_update, input_cfg, seed, env_setting, model, *limits, has_buffer=False, resume=resume)
+    how: dict[str, Any] = {"has_buffer": False, "resume": resume, "strict_config": strict_config}
+    return run_pipeline(_update, input_cfg, seed, env_setting, model, *limits, **how)
 
 
 def _update(run: SerialRun, data: list[Any], max_train_iter: int) -> None:

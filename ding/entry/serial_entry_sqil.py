@@ -25,6 +25,7 @@ def serial_pipeline_sqil(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
     resume: bool = False,
+    strict_config: bool = False,
 ) -> Policy:
     """Train an off-policy policy to imitate an expert (SQIL, https://arxiv.org/abs/1905.11108), and return it.
 
@@ -41,13 +42,15 @@ def serial_pipeline_sqil(
         expert_model: the expert's trained network, which needs no checkpoint.
         max_train_iter: the exact number of iterations after which training stops.
         max_env_step: the number of env steps after which no new round starts, without the steps of the expert.
-        resume: whether to resume from the newest state, see `serial_pipeline`.
+        resume, strict_config: see `serial_pipeline`.
 
     Raises:
         ConfigError: a config is inconsistent, the expert has no weights, or `policy.nstep` is above 1: samples of
             several steps contain rewards of the env.
     """
-    expert = Expert(expert_cfg, env_setting, expert_model, lambda samples: with_reward(samples, 1))
+    expert = Expert(
+        expert_cfg, env_setting, expert_model, lambda samples: with_reward(samples, 1), strict_config=strict_config
+    )
 
     def prepare(stack: Any, run: SerialRun) -> None:
         if run.cfg.policy.get("nstep", 1) != 1:
@@ -61,5 +64,5 @@ def serial_pipeline_sqil(
         train_with_expert(run, expert, lambda batch_size: batch_size // 2, max_iter)
 
     limits = max_train_iter, max_env_step
-    how: dict[str, Any] = {"prepare": prepare, "resume": resume}
+    how: dict[str, Any] = {"prepare": prepare, "resume": resume, "strict_config": strict_config}
     return run_pipeline(update, input_cfg, seed, env_setting, model, *limits, **how).policy

@@ -25,6 +25,7 @@ def train_config(
     train_iter: int | None = None,
     env_step: int | None = None,
     resume: bool = False,
+    strict_config: bool = True,
 ) -> None:
     """Train with a config file.
 
@@ -33,6 +34,7 @@ def train_config(
         mode: the pipeline, `serial`, `serial_onpolicy`, `serial_offline` or `parallel`; None for the one that the
             config needs.
         resume: whether to resume from the newest state in the folder, if any.
+        strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Raises:
         ConfigError: a setting is malformed, or the pipeline refuses the config.
@@ -52,7 +54,7 @@ def train_config(
         ding.entry, f"{mode}_pipeline" if mode == "parallel" else mode.replace("serial", "serial_pipeline")
     )
     given = {name: limit for name, limit in limits.items() if limit is not None}
-    pipeline(configs, seed=seed, **given, **({"resume": True} if resume else {}))
+    pipeline(configs, seed=seed, **given, resume=resume, strict_config=strict_config)
 
 
 def pipeline_of(path: str) -> str:

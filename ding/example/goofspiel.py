@@ -131,6 +131,8 @@ class GoofspielEnv(BaseEnv):
             random reachable view, so that the policy learns in every view, not only those that good players reach.
     """
 
+    config_keys = ("cards", "exploring_starts", "eval_opponent")
+
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._game = Goofspiel(cfg.get("cards", 3))
         self._view: View | None = None

@@ -196,11 +196,81 @@ class Configurable:
         return default_config_of(cls)
 
 
-def check_config(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], required: Iterable[str] = ()) -> None:
-    """Check the configuration section of an object.
+# Keys of every section.
+EVERYWHERE = frozenset(("type", "import_names", "cfg_type", "name"))
+# Unknown keys that were reported when the config was compiled: (class, path in its section).
+_reported: set[tuple[Any, str]] = set()
 
-    An unknown key within edit distance 2 of a known one is an error; any other unknown key logs one warning. `type`,
-    `import_names`, `cfg_type` and `name` are always known.
+
+def is_of_package(cls: Any) -> bool:
+    """Return whether a class or function is one of this package."""
+    return str(getattr(cls, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
+
+
+def settings_of(cls: Any) -> Settings:
+    """Return the settings of a class and its base classes.
+
+    A class from outside may define `config`, `default_config` or `config_keys` instead; they have no rules then.
+    """
+    table: dict[str, Setting] = {}
+    for base in reversed(getattr(cls, "__mro__", (cls,))):
+        own = getattr(base, "__dict__", {})
+        settings = own.get("settings")
+        if isinstance(settings, Settings):
+            table.update(settings)
+        elif isinstance(own.get("config"), Mapping):
+            _add_paths(table, own["config"])
+        for name in ("setting_rules", "config_rules", "_rules", "_config_rules"):  # transition: classes without a table
+            for path, rule in (own.get(name) or {}).items():
+                table[path] = table.get(path, Setting())._replace(rule=rule)
+        for key in own.get("config_keys") or ():
+            table.setdefault(key, Setting())
+    if hasattr(cls, "default_config") and not is_of_package(cls):
+        _add_paths(table, cls.default_config())
+    return Settings(table)
+
+
+def _add_paths(table: dict[str, Setting], config: Mapping[str, Any], prefix: str = "") -> None:
+    for key, value in config.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            _add_paths(table, value, f"{path}.")
+        elif key not in EVERYWHERE:
+            table[path] = table.get(path, Setting())._replace(default=value)
+
+
+def mark_as_reported(cls: Any, path: str) -> None:
+    """Do not report this unknown key when an object of `cls` is constructed."""
+    _reported.add((cls, path))
+
+
+def check_section(cfg: Mapping[str, Any], cls: type, where: str = "", required: Iterable[str] = ()) -> None:
+    """Check the section of a config from which an object of `cls` is constructed, by the settings of the class.
+
+    An unknown key logs one warning, unless it was reported when the config was compiled, or `cls` is from outside: it
+    may read keys that its settings do not have.
+
+    Args:
+        where: Name of the object, for messages; by default that of the class.
+        required: Keys that must be present.
+
+    Raises:
+        ConfigError: If a required key is missing, or a value is not allowed.
+    """
+    rules = {path: setting.rule or anything for path, setting in settings_of(cls).items()}
+    warn_of_unknown(cls, check_values(cfg, where or cls.__name__, rules, required), where)
+
+
+def warn_of_unknown(cls: type, paths: Iterable[str], where: str = "") -> None:
+    """Log a warning for each of these unknown keys of a section, unless `check_section` would not."""
+    if is_of_package(cls):
+        _warn_of_unknown(
+            [path for path in paths if (cls, path) not in _reported], where or cls.__name__, settings_of(cls)
+        )
+
+
+def check_config(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], required: Iterable[str] = ()) -> None:
+    """Check a section of a config by the rules of its keys; an unknown key logs one warning.
 
     Args:
         cfg: The section.
@@ -209,16 +279,25 @@ def check_config(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], 
         required: Keys that must be present.
 
     Raises:
-        ConfigError: If a key is misspelt, a required key is missing, or a value is not allowed.
+        ConfigError: If a required key is missing, or a value is not allowed.
     """
-    known = {**dict.fromkeys(("type", "import_names", "cfg_type", "name"), anything), **rules}
-    _check_section(cfg, where, "", known)
+    _warn_of_unknown(check_values(cfg, where, rules, required), where, rules)
+
+
+def check_values(
+    cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], required: Iterable[str] = ()
+) -> list[str]:
+    """Like `check_config`, but return the paths of the unknown keys. `type`, `import_names`, ... are always known."""
+    known = {**dict.fromkeys(EVERYWHERE, anything), **rules}
+    unknown = list(_unknown_keys(cfg, where, "", known))
     for key in required:
         if not _has(cfg, key):
             raise ConfigError(f"{where}: the config key {key!r} is missing; it must be {rules[key](object())}")
+    return unknown
 
 
-def _check_section(section: Mapping[str, Any], where: str, prefix: str, rules: Mapping[str, Rule]) -> None:
+def _unknown_keys(section: Mapping[str, Any], where: str, prefix: str, rules: Mapping[str, Rule]) -> Iterator[str]:
+    """Yield the paths of unknown keys, and raise for values that are not allowed."""
     siblings = {key[len(prefix) :].split(".")[0] for key in rules if key.startswith(prefix)}
     for name, value in section.items():
         path = f"{prefix}{name}"
@@ -227,18 +306,20 @@ def _check_section(section: Mapping[str, Any], where: str, prefix: str, rules: M
             if allowed is not None:
                 raise ConfigError(f"{where}: {path} = {value!r} is not allowed; it must be {allowed}")
         elif name not in siblings:
-            _unknown(where, prefix, str(name), siblings)
+            yield path
         elif isinstance(value, Mapping):
-            _check_section(value, where, f"{path}.", rules)
+            yield from _unknown_keys(value, where, f"{path}.", rules)
         else:
             raise ConfigError(f"{where}: {path} = {value!r} is not allowed; it must be a dict")
 
 
-def _unknown(where: str, prefix: str, name: str, siblings: Iterable[str]) -> None:
-    similar = nearest(name, siblings)
-    if similar is not None:
-        raise ConfigError(f"{where}: unknown config key {prefix + name!r}; did you mean {prefix + similar!r}?")
-    one_time_warning(f"{where}: config key {prefix + name!r} is unknown and has no effect")
+def _warn_of_unknown(paths: Iterable[str], where: str, rules: Iterable[str]) -> None:
+    for path in paths:
+        section, dot, name = path.rpartition(".")
+        prefix = section + dot
+        similar = nearest(name, {key[len(prefix) :].split(".")[0] for key in rules if key.startswith(prefix)})
+        meant = "" if similar is None else f"; did you mean {prefix + similar}?"
+        one_time_warning(f"{where}: ding does not read the config key {path}{meant}")
 
 
 def _has(cfg: Mapping[str, Any], key: str) -> bool:
@@ -247,7 +328,7 @@ def _has(cfg: Mapping[str, Any], key: str) -> bool:
 
 
 def edit_distance(a: str, b: str) -> int:
-    """Returns the Levenshtein distance of `a` and `b`."""
+    """Return the Levenshtein distance of `a` and `b`."""
     row = list(range(len(b) + 1))
     for i, char_a in enumerate(a, 1):
         diagonal, row[0] = row[0], i
@@ -257,13 +338,13 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Returns the name in `known` that is nearest to `name`, None if the edit distance is above 2."""
+    """Return the name in `known` that is nearest to `name`, None if the edit distance is above 2."""
     distance, similar = min(((edit_distance(name, key), key) for key in known), default=(3, ""))
     return similar if distance <= 2 else None
 
 
 def default_config_of(cls: type) -> EasyDict:
-    """Returns a deep copy of `cls.config` with the additional key `cfg_type` = `<ClassName>Dict`."""
+    """Return a deep copy of `cls.config` with the additional key `cfg_type` = `<ClassName>Dict`."""
     cfg = EasyDict(copy.deepcopy(cls.config))  # type: ignore[attr-defined]
     cfg.cfg_type = f"{cls.__name__}Dict"
     return cfg

@@ -170,13 +170,6 @@ def test_a_missing_create_entry_is_named(name):
         compiled(create=create)
 
 
-def test_a_misspelt_create_entry_is_named():
-    create = create_cfg()
-    create.repaly_buffer = create.pop("replay_buffer")
-    with pytest.raises(ValueError, match="unknown config key 'repaly_buffer'; did you mean 'replay_buffer'"):
-        compiled(create=create)
-
-
 @pytest.mark.parametrize(
     "name", ["env", "env_manager", "policy", "collector", "replay_buffer", "evaluator", "reward_model"]
 )

@@ -338,7 +338,6 @@ def test_transforming_leaves_its_argument_alone():
     [
         ({"communication_mode": "manual"}, "communication_mode = 'manual'"),
         ({"learner_gpu_num": "many"}, "learner_gpu_num = 'many'"),
-        ({"path_date": "x"}, "did you mean 'path_data'"),
     ],
 )
 def test_the_system_config_is_checked(system, text):

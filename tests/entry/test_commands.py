@@ -72,7 +72,7 @@ def test_train_uses_the_pipeline_that_the_config_needs_with_the_given_values(mon
     ding("train", CONFIG, "--seed", 4, "--set", setting, "--set", "exp_name=mine", "--train-iter", 7)
     [(((main, create),), kwargs)] = calls
     assert (main.policy.learn.batch_size, main.exp_name, create.policy.type) == (32, "mine", "dqn")
-    assert kwargs == {"seed": 4, "max_train_iter": 7}
+    assert kwargs == {"seed": 4, "max_train_iter": 7, "resume": False, "strict_config": True}
 
 
 @pytest.mark.parametrize(

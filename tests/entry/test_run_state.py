@@ -80,7 +80,6 @@ def test_a_run_without_states_has_none() -> None:
     [
         ({"every_iter": -1}, "every_iter"),
         ({"keep": 0}, "keep"),
-        ({"every_sec": 5}, "every_s"),
         ({"trust_pickle": 1}, "trust_pickle"),
         (3, "run_state = 3 is not allowed"),
     ],

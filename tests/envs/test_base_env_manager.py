@@ -106,7 +106,6 @@ def test_an_empty_or_partial_config_is_filled_from_the_defaults():
         {"step_timeout": "5"},
         {"reset_timeout": 0},
         {"retry_waiting_time": -1},
-        {"episode_nums": 3},
     ],
 )
 def test_a_config_is_checked_at_construction(cfg):

@@ -672,15 +672,9 @@ def test_a_request_that_mlflow_does_not_answer_is_made_again_without_doubled_val
     ]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"run_nam": "x"}, "unknown config key 'run_nam'; did you mean 'run_name'"), ({"tags": 3}, "tags = 3")],
-)
-def test_a_wrong_setting_of_mlflow_is_refused(
-    tmp_path: Path, mlflow: FakeMlflow, settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        tracked(tmp_path, "mlflow", **settings)
+def test_a_wrong_setting_of_mlflow_is_refused(tmp_path: Path, mlflow: FakeMlflow) -> None:
+    with pytest.raises(ConfigError, match="tags = 3"):
+        tracked(tmp_path, "mlflow", tags=3)
 
 
 @pytest.mark.filterwarnings("ignore")  # of what MLflow imports

@@ -94,7 +94,6 @@ def test_a_metric_that_is_not_a_float_is_refused():
         {"patience": -1},
         {"patience": 1.5},
         {"cooldown": True},
-        {"patiense": 1},
     ],
 )
 def test_a_wrong_configuration_is_refused(cfg):

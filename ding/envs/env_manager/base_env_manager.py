@@ -37,7 +37,7 @@ from ding.utils.config_helper import (
     Rule,
     anything,
     boolean,
-    check_config,
+    check_section,
     default_config_of,
     integer,
     number,
@@ -153,7 +153,7 @@ class BaseEnvManager:
     def __init__(self, env_fn: list[Callable[[], Any]], cfg: Mapping[str, Any] = EasyDict()) -> None:
         self._cfg = self.default_config()
         self._cfg.update(cfg)
-        check_config(self._cfg, type(self).__name__, self._config_rules)
+        check_section(self._cfg, type(self))
         self._env_fn = list(env_fn)
         self._env_num = len(self._env_fn)
         self._episode_num = self._cfg.episode_num

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import Rule, boolean, check_config, integer
+from ding.utils.config_helper import Rule, boolean, check_section, integer
 from ding.worker.collector.actor import Actor, StateActor
 from ding.worker.collector.base_serial_collector import ISerialCollector
 from ding.worker.collector.rollout import Listener, Rollout
@@ -80,7 +80,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         exp_name: str = "default_experiment",
         instance_name: str = "collector",
     ) -> None:
-        check_config(cfg, type(self).__name__, self._rules, _REQUIRED)
+        check_section(cfg, type(self), required=_REQUIRED)
         self._deepcopy_obs = cfg.deepcopy_obs
         self._transform_obs = cfg.transform_obs
         self._collect_print_freq = cfg.collect_print_freq

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import Rule, anything, check_config, integer, number
+from ding.utils.config_helper import Rule, check_section, integer, number
 from ding.utils.pytorch_ddp_dist_helper import broadcast_object_list
 from ding.utils.time_helper import EasyTimer
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator, as_plain
@@ -49,9 +49,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         exp_name: str = "default_experiment",
         instance_name: str = "evaluator",
     ) -> None:
-        sections = {rule.partition(".")[0] for rule in self._rules}
-        own_rules = dict.fromkeys(set(self.config) - sections, anything)  # those of an outside subclass
-        check_config(cfg, type(self).__name__, {**own_rules, **self._rules})
+        check_section(cfg, type(self))
         self._is_live = False
         self._open(cfg, tb_logger, exp_name, instance_name)
         self._timer = EasyTimer(cuda=False)

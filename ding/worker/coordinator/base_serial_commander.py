@@ -7,7 +7,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import check_config, default_config_of
+from ding.utils.config_helper import check_section, default_config_of
 from ding.utils.object_state import attributes_state, load_attributes_state
 
 _WORKERS = ("_cfg", "_learner", "_collector", "_evaluator", "_replay_buffer", "_policy")
@@ -46,7 +46,7 @@ class BaseSerialCommander:
         replay_buffer: Any,
         policy: Any = None,
     ) -> None:
-        check_config(cfg, "the serial commander", {})
+        check_section(cfg, type(self), "the serial commander")
         self._cfg = cfg
         self._learner = learner
         self._collector = collector

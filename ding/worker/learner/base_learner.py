@@ -13,38 +13,38 @@ from easydict import EasyDict
 
 from ding.torch_utils.checkpoint_helper import auto_checkpoint
 from ding.torch_utils.data_helper import to_device
-from ding.utils.config_helper import anything, boolean, check_config, default_config_of, instance_of, integer
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    Configurable,
+    Setting,
+    Settings,
+    boolean,
+    check_section,
+    instance_of,
+    integer,
+    warn_of_unknown,
+)
 from ding.utils.data.dataloader import AsyncDataLoader
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 from ding.utils.registry_factory import LEARNER_REGISTRY
-from ding.worker.learner.learner_hook import LearnerHook, add_learner_hook, build_learner_hook_by_cfg, hook_mapping
+from ding.worker.learner.learner_hook import (
+    LearnerHook,
+    add_learner_hook,
+    build_learner_hook_by_cfg,
+    hook_mapping,
+    unknown_hooks,
+)
 from ding.worker.learner.learner_view import LearnerView
 from ding.worker.learner.log_entries import LogEntries, nan_values, sort_out, take_priority_info
 from ding.worker.learner.monitor import TickMonitor, get_simple_monitor_type
 
 __all__ = ["BaseLearner", "TickMonitor", "create_learner", "get_simple_monitor_type"]
 
-_RULES = {
-    "train_iterations": integer(minimum=0),
-    "dataloader.num_workers": integer(minimum=0),
-    "dataloader.chunk_size": integer(minimum=1, optional=True),
-    "log_policy": boolean,
-    "is_multitask_pipeline": boolean,
-    "only_monitor_rank0": boolean,
-    "keep_checkpoints": integer(minimum=1, optional=True),
-    "hook": instance_of(Mapping),  # checked where the hooks are built
-    # other modules read these from the same section
-    "exp_name": anything,
-    "learner_num": anything,
-    "load_path": anything,
-    "send_policy_freq": anything,
-}
-
 
 @LEARNER_REGISTRY.register("base")
-class BaseLearner(LearnerView):
+class BaseLearner(LearnerView, Configurable):
     """Trains a policy and calls hooks before and after each iteration and the whole run.
 
     Serial use: `call_hook('before_run')`, any number of `train(data, envstep)`, `call_hook('after_run')`. Parallel use:
@@ -52,16 +52,15 @@ class BaseLearner(LearnerView):
     `close` and `stop` may be called from another thread.
 
     Args:
-        cfg: see `config` for the keys and defaults; `keep_checkpoints` (None) is the number of the newest checkpoints
-            `iteration_<n>` to keep, None for all. With several ranks, `hook.log_reduce_after_iter` is added to it
+        cfg: see `settings` for the keys and defaults. With several ranks, `hook.log_reduce_after_iter` is added to it
             if missing.
         policy: the learn mode of a policy; may also be assigned later.
         tb_logger: a shared TensorBoard writer, which `close` leaves open; None creates one.
         dist_info: rank and world size; by default from the process group.
 
     Raises:
-        AttributeError: `cfg` has no `hook` section, or the section has an unknown key.
-        ConfigError: a value in `cfg` has the wrong type or range, or a key is misspelt.
+        AttributeError: `cfg` has no `hook` section.
+        ConfigError: a value in `cfg` has the wrong type or range.
 
     Example:
         >>> import os, tempfile
@@ -81,19 +80,42 @@ class BaseLearner(LearnerView):
         [{'total_loss': 1.5}]
     """
 
-    config: dict[str, Any] = {
-        "train_iterations": int(1e9),
-        "dataloader": {"num_workers": 0},
-        "log_policy": True,
-        "is_multitask_pipeline": False,
-        "only_monitor_rank0": True,
-        "hook": {
-            "load_ckpt_before_run": "",
-            "log_show_after_iter": 100,
-            "save_ckpt_after_iter": 10000,
-            "save_ckpt_after_run": True,
-        },
-    }
+    settings = Settings(
+        {
+            "train_iterations": Setting(int(1e9), integer(0), "Number of iterations after which the learner stops."),
+            "dataloader.num_workers": Setting(
+                0, integer(0), "Number of threads that load samples, in parallel training."
+            ),
+            "dataloader.chunk_size": Setting(
+                NO_DEFAULT, integer(1, optional=True), "Number of samples that a thread loads at a time."
+            ),
+            "log_policy": Setting(True, boolean, "Whether the policy is described in the log."),
+            "is_multitask_pipeline": Setting(
+                False, boolean, "Whether all ranks log, whatever `only_monitor_rank0` is."
+            ),
+            "only_monitor_rank0": Setting(True, boolean, "Whether only rank 0 logs."),
+            "keep_checkpoints": Setting(
+                NO_DEFAULT, integer(1, optional=True), "Number of the newest checkpoints to keep; None for all."
+            ),
+            # The values are checked by the hooks.
+            "hook": Setting(
+                {}, instance_of(Mapping), "Hooks: the simplified keys below, or a full form under any key."
+            ),
+            "hook.load_ckpt_before_run": Setting("", None, "Checkpoint to start from."),
+            "hook.log_show_after_iter": Setting(100, None, "Number of iterations between two tables in the log."),
+            "hook.save_ckpt_after_iter": Setting(10000, None, "Number of iterations between two checkpoints."),
+            "hook.save_ckpt_after_run": Setting(True, None, "Whether to save a checkpoint at the end."),
+            "hook.log_reduce_after_iter": Setting(NO_DEFAULT, None, "Whether to average the logged values over ranks."),
+            "exp_name": Setting(NO_DEFAULT, None, "Folder of the run."),
+            "load_path": Setting(NO_DEFAULT, None, "Checkpoint of a trained policy, for its evaluation."),
+            "learner_num": Setting(NO_DEFAULT, None, "Number of learners, in parallel training."),
+            "send_policy_freq": Setting(
+                NO_DEFAULT,
+                None,
+                "Number of iterations between two versions of the weights that are sent to collectors.",
+            ),
+        }
+    )
 
     # Class attributes, so that `close` works after a failed construction.
     _end_flag = True
@@ -105,11 +127,6 @@ class BaseLearner(LearnerView):
     # If set, called with the iteration and the averages of the monitored values whenever they are logged.
     on_averages: Callable[[int, dict[str, float]], Any] | None = None
 
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Returns a copy of the defaults with `cfg_type` = `<ClassName>Dict`."""
-        return default_config_of(cls)
-
     def __init__(
         self,
         cfg: EasyDict,
@@ -119,11 +136,13 @@ class BaseLearner(LearnerView):
         exp_name: str = "default_experiment",
         instance_name: str = "learner",
     ) -> None:
-        check_config(cfg, f"the learner {instance_name!r}", _RULES)
+        check_section(cfg, type(self), f"the learner {instance_name!r}")
         rank, world_size = (get_rank(), get_world_size()) if dist_info is None else dist_info
         if world_size > 1 and "log_reduce_after_iter" not in cfg.hook:
             cfg.hook.log_reduce_after_iter = True
-        self._hooks = build_learner_hook_by_cfg(cfg.hook)
+        unknown = unknown_hooks(cfg.hook)
+        warn_of_unknown(type(self), [f"hook.{key}" for key in unknown], f"the learner {instance_name!r}")
+        self._hooks = build_learner_hook_by_cfg({key: cfg.hook[key] for key in cfg.hook if key not in unknown})
         super().__init__(cfg, rank, world_size, exp_name, instance_name, tb_logger)
         self._end_flag = False
         if policy is not None:

@@ -119,6 +119,11 @@ def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> HookTable:
     return hooks
 
 
+def unknown_hooks(cfg: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a `hook` config section that are neither a simplified key nor have a full form."""
+    return [key for key, value in cfg.items() if not isinstance(value, Mapping) and key not in simplified_hook_mapping]
+
+
 def _build_full(key: str, form: Mapping[str, Any]) -> LearnerHook:
     where = f"the hook config {key!r}"
     if not isinstance(form, EasyDict):

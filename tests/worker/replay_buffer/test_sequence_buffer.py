@@ -212,7 +212,7 @@ def test_the_default_configuration_is_that_of_the_naive_buffer_and_the_length_of
     }
 
 
-@pytest.mark.parametrize("cfg", [{"episode_length": 0}, {"episode_length": 2.5}, {"episode_lenght": 5}])
+@pytest.mark.parametrize("cfg", [{"episode_length": 0}, {"episode_length": 2.5}])
 def test_wrong_configurations_are_refused(cfg):
     with pytest.raises(ConfigError):
         SequenceReplayBuffer(cfg, exp_name="exp")

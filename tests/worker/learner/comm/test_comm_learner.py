@@ -652,7 +652,6 @@ def test_the_hooks_that_a_learner_is_given(site):
     [
         ({"prefetch_batches": 0}, "prefetch_batches = 0"),
         ({"send_policy_interval_s": -1}, "send_policy_interval_s = -1"),
-        ({"prefetch_batch": 3}, "did you mean 'prefetch_batches'"),
         ({"multi_gpu": "yes"}, "multi_gpu = 'yes'"),
         ({"checkpoint_interval_s": -1}, "checkpoint_interval_s = -1"),
         ({"max_bad_batches": 0}, "max_bad_batches = 0"),

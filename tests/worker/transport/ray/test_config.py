@@ -29,9 +29,7 @@ def test_the_section_is_complete_and_keeps_what_was_given():
     ("section", "message"),
     [
         ({"placement": "TIGHT"}, "placement = 'TIGHT' is not allowed"),
-        ({"adress": "auto"}, "did you mean 'address'"),
         ({"learner": {"num_cpus": -1}}, "learner.num_cpus = -1 is not allowed"),
-        ({"collector": {"num_gpu": 1}}, "did you mean 'collector.num_gpus'"),
         ({"object_store_memory": 1000}, "object_store_memory = 1000 is not allowed"),
     ],
 )

@@ -1,0 +1,271 @@
+"""Names of keys in a user's config: which of them something reads, and what the others probably stand for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+from ding.config.checks import value_at
+from ding.config.main_settings import MAIN_SETTINGS
+from ding.config.synonyms import keys_meant_by
+from ding.utils.config_helper import (
+    EVERYWHERE,
+    NO_DEFAULT,
+    ConfigError,
+    Setting,
+    edit_distance,
+    is_of_package,
+    mark_as_reported,
+    settings_of,
+)
+from ding.utils.default_helper import one_time_warning
+
+_MODEL = "policy.model"
+_HOOKS = "policy.learn.learner.hook"  # hooks in full form have any name
+# Sections whose keys are checked where they are read.
+_CHECKED_ELSEWHERE = ("logger", _MODEL)
+
+
+class _Reader(Enum):
+    """Who reads a section: the package, a class from outside that lists its keys, or one that does not."""
+
+    PACKAGE = "package"
+    FOREIGN = "foreign"
+    UNKNOWN = "unknown"
+
+
+class UnknownKey(NamedTuple):
+    """A key in a user's config that nothing in the package reads.
+
+    Attributes:
+        section: Path of its section, as the user knows it.
+        name: The key.
+        reader: Who reads the section.
+        targets: Paths of keys that have the meaning of this one.
+        hint: What to write instead; empty if nothing is similar.
+    """
+
+    section: str
+    name: str
+    value: Any
+    reader: _Reader
+    targets: list[str]
+    hint: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.section}.{self.name}" if self.section else self.name
+
+
+class KnownKeys:
+    """The keys of a main config that are read: by entries, and by the classes of a run.
+
+    Example:
+        >>> from ding.policy import DQNPolicy
+        >>> known = KnownKeys()
+        >>> known.add_class("policy", DQNPolicy)
+        >>> [key.hint for key in known.find_unknown({"policy": {"gamma": 0.9}})]
+        ['use policy.discount_factor']
+    """
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Setting] = {}
+        self._names: defaultdict[str, set[str]] = defaultdict(set)  # by section
+        self._places: dict[str, list[str]] = {}  # paths by name
+        self._readers = {"": _Reader.PACKAGE}
+        self._classes: dict[str, Any] = {}
+        self._add("", MAIN_SETTINGS)
+
+    def add_class(self, section: str, cls: Any) -> None:
+        """Add the keys that a class reads from `section`; None if the class is not known."""
+        settings = settings_of(cls)
+        if is_of_package(cls):
+            reader = _Reader.PACKAGE
+        else:
+            reader = _Reader.FOREIGN if settings else _Reader.UNKNOWN
+        self._readers[section], self._classes[section] = reader, cls
+        self._add(f"{section}.", settings)
+
+    def _add(self, prefix: str, settings: Mapping[str, Setting]) -> None:
+        for end, setting in settings.items():
+            path = f"{prefix}{end}"
+            if path not in self._settings:
+                self._places.setdefault(path.rpartition(".")[2], []).append(path)
+                while path:
+                    path, _, name = path.rpartition(".")
+                    self._names[path].add(name)
+            path = f"{prefix}{end}"
+            doc = setting.doc or self._settings.get(path, Setting()).doc
+            self._settings[path] = setting._replace(doc=doc)
+
+    def __contains__(self, path: object) -> bool:
+        """Return whether a dotted key is read."""
+        return path in self._settings
+
+    def find_unknown(self, section: Mapping[str, Any], at: str = "", shown: str | None = None) -> list[UnknownKey]:
+        """Return the unknown keys of a part of a config.
+
+        Args:
+            at: Path of the part in the main config.
+            shown: Path of the part as the user knows it.
+        """
+        return list(self._walk(section, at, at if shown is None else shown))
+
+    def _walk(self, section: Mapping[str, Any], at: str, shown: str) -> Iterator[UnknownKey]:
+        for key, value in section.items():
+            name = str(key)
+            path = _join(at, name)
+            if name in EVERYWHERE:
+                continue
+            if at == _HOOKS and isinstance(value, Mapping):
+                continue
+            if name not in self._names[at]:
+                yield self._describe(at, shown, name, value)
+            elif path == _MODEL and isinstance(value, Mapping):
+                yield from self._walk_model(value)
+            elif isinstance(value, Mapping) and path in self._names and path not in _CHECKED_ELSEWHERE:
+                yield from self._walk(value, path, _join(shown, name))
+
+    def _walk_model(self, model: Mapping[str, Any]) -> Iterator[UnknownKey]:
+        """Yield the arguments of the policy's own model that have another name here; its constructor checks them."""
+        if "type" in model or self._readers.get("policy") is not _Reader.PACKAGE:
+            return
+        for name in model:
+            if name not in self._names[_MODEL] and (targets := self._usual(keys_meant_by(str(name), self))):
+                hint = f"use {self._one_of(targets)}"
+                yield UnknownKey(_MODEL, str(name), model[name], _Reader.PACKAGE, targets, hint)
+
+    def _describe(self, at: str, shown: str, name: str, value: Any) -> UnknownKey:
+        reader, owner = self._reader(at)
+        if owner in self._classes and reader is _Reader.PACKAGE:
+            mark_as_reported(self._classes[owner], _join(at[len(owner) + 1 :], name))
+        targets, hint = self._hint(at, shown, name, reader)
+        return UnknownKey(shown, name, value, reader, targets, hint)
+
+    def _reader(self, at: str) -> tuple[_Reader, str]:
+        """Return who reads the section `at`, and the section of that class."""
+        while at not in self._readers:
+            at = at.rpartition(".")[0]
+        return self._readers[at], at
+
+    def _hint(self, at: str, shown: str, name: str, reader: _Reader) -> tuple[list[str], str]:
+        """Return the keys that are meant by an unknown one, and a sentence about them."""
+        places = self._usual(path for path in self._places.get(name, ()) if _may_mean(at, path, reader))
+        if places:
+            return places, f"it works as {self._one_of(places)}"
+        meant = self._usual(keys_meant_by(name, self))
+        if meant:
+            return meant, f"use {self._one_of(meant)}"
+        near = similar(name, (*self._names[at], *EVERYWHERE))
+        if near is not None:
+            return [], f"did you mean {_join(shown, near)}?"
+        near = similar(name, [known for known in self._places if "_" in known])
+        if near is None or reader is not _Reader.PACKAGE:
+            return [], ""
+        return [], f"did you mean {self._one_of(self._usual(self._places[near]))}?"
+
+    def _usual(self, paths: Iterable[str]) -> list[str]:
+        """Return the paths that have a default; if there are none, all."""
+        paths = list(paths)
+        return [path for path in paths if self._settings[path].default is not NO_DEFAULT] or paths
+
+    def _one_of(self, paths: list[str]) -> str:
+        """Return the paths as text, with their meanings if there are several."""
+        if len(paths) == 1:
+            return paths[0]
+        docs = [self._settings[path].doc.split(". ")[0].rstrip(".") for path in paths]
+        return " or ".join(f"{path} ({doc})" if doc else path for path, doc in zip(paths, docs, strict=True))
+
+
+def unknown_entries(section: Mapping[str, Any], shown: str, known: Iterable[str]) -> list[UnknownKey]:
+    """Return the keys of one section, without those below, that are not `known`."""
+    known = (*known, *EVERYWHERE)
+    hints = {str(name): similar(str(name), known) for name in section if name not in known}
+    return [
+        UnknownKey(shown, name, section[name], _Reader.PACKAGE, [], f"did you mean {shown}.{near}?" if near else "")
+        for name, near in hints.items()
+    ]
+
+
+def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_strict: bool) -> None:
+    """Log one warning for each key that stands for another, and one for the other keys of each section.
+
+    Keys whose value is in effect, because the key that is meant has it too, and keys that a class from outside may read
+    are left out.
+
+    Args:
+        compiled: The compiled main config.
+        is_strict: Whether to raise instead.
+
+    Raises:
+        ConfigError: If `is_strict`; it has a line for each key and, if some may be the user's own, advice. Classes from
+            outside that do not list their keys may read any that is not similar to a known one.
+    """
+    if is_strict:
+        wrong = [key for key in keys if key.hint or key.reader is not _Reader.UNKNOWN]
+        if wrong:
+            may_be_own = any(not key.hint or key.reader is not _Reader.PACKAGE for key in wrong)
+            raise ConfigError("\n".join((*map(_line, wrong), *[_ADVICE] * may_be_own)))
+        return
+    keys = [key for key in keys if not any(_equal(value_at(compiled, path), key.value) for path in key.targets)]
+    own = [key for key in keys if key.reader is _Reader.PACKAGE]
+    for key in own:
+        if key.hint:
+            one_time_warning(f"ding does not read the config key {key.path}; {key.hint}")
+    for section in dict.fromkeys(key.section for key in own if not key.hint):
+        paths = [key.path for key in own if key.section == section and not key.hint]
+        one_time_warning(f"ding does not read {_listed(paths)}")
+    foreign = [f"{key.path} ({key.hint})" for key in keys if key.reader is not _Reader.PACKAGE and key.hint]
+    if foreign:
+        one_time_warning(f"ding does not read {_listed(foreign)}")
+
+
+_ADVICE = (
+    "Keys of your own: list those of a policy in `config` of its class and those of an env in its `config_keys`, or "
+    "pass strict_config=False"
+)
+
+
+def _line(key: UnknownKey) -> str:
+    return f"ding does not read the config key {key.path} = {key.value!r}{'; ' if key.hint else ''}{key.hint}"
+
+
+def _listed(paths: list[str]) -> str:
+    if len(paths) == 1:
+        return f"the config key {paths[0]}; it has an effect only if your code reads it"
+    return f"the config keys {', '.join(paths)}; they have an effect only if your code reads them"
+
+
+def _join(section: str, name: str) -> str:
+    return f"{section}.{name}" if section else name
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and isinstance(one, (str, int, float)) and one == other
+
+
+def _may_mean(at: str, path: str, reader: _Reader) -> bool:
+    """Return whether a key in the section `at` may be meant as the known key `path` of the same name."""
+    section, _, name = path.rpartition(".")
+    if section.count(".") > 3 and not section.endswith(".hook"):
+        return False
+    if reader is not _Reader.PACKAGE and at.startswith("env"):
+        return section == "env.manager"
+    # Short names, such as alpha, have different meanings in different sections.
+    return "_" in name or section in _PLAIN or section.startswith(_join(at, ""))
+
+
+_PLAIN = ("env", "policy", "policy.learn", "policy.collect", "policy.eval", "policy.other")
+
+
+def similar(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` is a misspelling of, None if there is none.
+
+    It is within an edit distance of 2; for names of up to four letters, that is smaller.
+    """
+    distance, nearest = min(((edit_distance(name, key), key) for key in known), default=(3, ""))
+    # Two other letters make a short name a different one, unless they are swapped.
+    is_near = 2 * distance < len(nearest) or sorted(name) == sorted(nearest)
+    return nearest if distance <= 2 and is_near else None

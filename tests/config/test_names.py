@@ -1,0 +1,453 @@
+"""Keys of a user's config that nothing reads: warnings, and errors where the config is strict."""
+
+import copy
+import os
+
+import pytest
+from easydict import EasyDict
+from torch import nn
+
+from ding.config import compile_config, compile_config_parallel
+from ding.config.names import KnownKeys, similar
+from ding.config.synonyms import SYNONYMS, keys_meant_by
+from ding.config.utils import (
+    parallel_test_create_config,
+    parallel_test_main_config,
+    parallel_test_system_config,
+)
+from ding.envs import BaseEnv, DingEnvWrapper
+from ding.envs.env.gymnasium_env import GymnasiumEnv
+from ding.policy import DQNPolicy, PPOPolicy
+from ding.utils.config_helper import ConfigError
+from ding.utils.default_helper import one_time_warning
+from ding.utils.registry_factory import MODEL_REGISTRY, POLICY_REGISTRY
+from ding.worker import BaseLearner, InteractionSerialEvaluator
+from tests.config.fakes import FakeEnv, FakeManager, FakePolicy
+from tests.config.test_checks import compiled, create_cfg, main_cfg, with_value
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one_time_warning.cache_clear()
+
+
+def strict_error(main, **kwargs):
+    """Returns the lines of the error, without the advice at its end."""
+    with pytest.raises(ConfigError) as e:
+        compiled(main, strict_config=True, **kwargs)
+    return [line for line in str(e.value).split("\n") if not line.startswith("Keys of your own: ")]
+
+
+# What is meant by an unknown key. Both modes say the same.
+
+MISSPELT = [
+    ("policy.learn.learning_rte", "policy.learn.learning_rate"),
+    ("policy.nsteps", "policy.nstep"),
+    ("policy.other.eps.ende", "policy.other.eps.end"),
+    ("policy.other.eps.edn", "policy.other.eps.end"),
+    ("policy.other.ep", "policy.other.eps"),
+    ("policy.cudda", "policy.cuda"),
+    ("policy.lern", "policy.learn"),
+    ("policy.collect.n_samples", "policy.collect.n_sample"),
+    ("policy.collect.n_episodes", "policy.collect.n_episode"),
+    ("policy.random_colect_size", "policy.random_collect_size"),
+    ("policy.import_name", "policy.import_names"),
+    ("policy.learning_rte", "policy.learn.learning_rate"),
+    ("policy.learn.learner.train_iteration", "policy.learn.learner.train_iterations"),
+    ("policy.learn.learner.hook.save_ckpt_after_iters", "policy.learn.learner.hook.save_ckpt_after_iter"),
+    ("policy.eval.evaluator.eval_frequ", "policy.eval.evaluator.eval_freq"),
+    ("policy.other.replay_buffer.max_uses", "policy.other.replay_buffer.max_use"),
+    ("env.manager.max_retrys", "env.manager.max_retry"),
+    ("env.stop_valu", "env.stop_value"),
+    ("env.n_evaluator_episodes", "env.n_evaluator_episode"),
+    ("env.env_di", "env.env_id"),
+    ("env.max_episode_step", "env.max_episode_steps"),
+    ("exp_nam", "exp_name"),
+    ("polcy", "policy"),
+]
+MISPLACED = [
+    ("policy.learning_rate", "policy.learn.learning_rate"),
+    ("policy.eval.eval_freq", "policy.eval.evaluator.eval_freq"),
+    ("policy.eval_freq", "policy.eval.evaluator.eval_freq"),
+    ("policy.learn.n_sample", "policy.collect.n_sample"),
+    ("policy.learn.cuda", "policy.cuda"),
+    ("policy.learn.nstep", "policy.nstep"),
+    ("policy.collect.discount_factor", "policy.discount_factor"),
+    ("policy.other.decay", "policy.other.eps.decay"),
+    ("policy.other.replay_buffer_size", "policy.other.replay_buffer.replay_buffer_size"),
+    ("policy.learn.replay_buffer_size", "policy.other.replay_buffer.replay_buffer_size"),
+    ("policy.obs_shape", "policy.model.obs_shape"),
+    ("policy.save_ckpt_after_iter", "policy.learn.learner.hook.save_ckpt_after_iter"),
+    ("policy.collect.collector.n_sample", "policy.collect.n_sample"),
+    ("policy.other.replay_buffer.batch_size", "policy.learn.batch_size"),
+    ("policy.stop_value", "env.stop_value"),
+    ("policy.collect.collector_env_num", "env.collector_env_num"),
+    ("env.step_timeout", "env.manager.step_timeout"),
+    ("env.manager.stop_value", "env.stop_value"),
+    ("env.manager.env_id", "env.env_id"),
+    ("policy.step_timeout", "env.manager.step_timeout"),
+]
+RENAMED = [
+    ("policy.learn.lr", "policy.learn.learning_rate"),
+    ("policy.lr", "policy.learn.learning_rate"),
+    ("lr", "policy.learn.learning_rate"),
+    ("policy.gamma", "policy.discount_factor"),
+    ("policy.learn.discount", "policy.discount_factor"),
+    ("policy.buffer_size", "policy.other.replay_buffer.replay_buffer_size"),
+    ("policy.other.replay_buffer.buffer_size", "policy.other.replay_buffer.replay_buffer_size"),
+    ("policy.hidden_sizes", "policy.model.encoder_hidden_size_list"),
+    ("policy.model.net_arch", "policy.model.encoder_hidden_size_list"),
+    ("policy.learn.tau", "policy.learn.target_theta"),
+    ("policy.learn.target_update_interval", "policy.learn.target_update_freq"),
+    ("policy.train_freq", "policy.collect.n_sample"),
+    ("policy.gradient_steps", "policy.learn.update_per_collect"),
+    ("policy.learning_starts", "policy.random_collect_size"),
+    ("policy.exploration_final_eps", "policy.other.eps.end"),
+    ("policy.max_grad_norm", "policy.learn.grad_clip_value"),
+    ("policy.num_envs", "env.collector_env_num"),
+    ("env.reward_threshold", "env.stop_value"),
+]
+ALL = [
+    *[(path, f"did you mean {meant}?") for path, meant in MISSPELT],
+    *[(path, f"it works as {meant}") for path, meant in MISPLACED],
+    *[(path, f"use {meant}") for path, meant in RENAMED],
+]
+
+
+@pytest.mark.parametrize(("path", "hint"), ALL)
+def test_an_unknown_key_warns_of_what_is_meant_and_is_an_error_if_strict(caplog, path, hint):
+    main = with_value(main_cfg(), path, 17)
+    for _ in range(2):
+        compiled(main)
+    assert caplog.messages == [f"ding does not read the config key {path}; {hint}"]
+    assert strict_error(main) == [f"ding does not read the config key {path} = 17; {hint}"]
+
+
+def test_a_strict_error_names_all_keys_and_says_how_to_declare_ones_own():
+    main = main_cfg()
+    for path in ("policy.gamma", "policy.learn.lr", "env.fps", "mine"):
+        with_value(main, path, 1)
+    with pytest.raises(ConfigError) as e:
+        compiled(main, strict_config=True)
+    assert str(e.value) == (
+        "ding does not read the config key env.fps = 1\n"
+        "ding does not read the config key policy.learn.lr = 1; use policy.learn.learning_rate\n"
+        "ding does not read the config key policy.gamma = 1; use policy.discount_factor\n"
+        "ding does not read the config key mine = 1\n"
+        "Keys of your own: list those of a policy in `config` of its class and those of an env in its `config_keys`, "
+        "or pass strict_config=False"
+    )
+    assert os.listdir() == []
+
+
+def test_a_key_with_several_places_names_them_with_their_meanings(caplog):
+    compiled(with_value(main_cfg(), "policy.learn.n_steps", 4))
+    assert caplog.messages == [
+        "ding does not read the config key policy.learn.n_steps; use policy.collect.n_sample (Number of samples of one "
+        "collection) or policy.nstep"
+    ]
+
+
+def test_a_name_of_another_library_is_resolved_by_what_the_policy_reads():
+    def meant(policy, name):
+        known = KnownKeys()
+        known.add_class("policy", POLICY_REGISTRY.get(policy))
+        (key,) = known.find_unknown({"policy": {name: 0.5}})
+        return key.targets
+
+    assert meant("dqn", "gamma") == ["policy.discount_factor"]
+    assert meant("sac", "gamma") == ["policy.learn.discount_factor"]
+    assert meant("ppo", "gamma") == ["policy.collect.discount_factor"]
+    assert meant("ddpg", "lr") == ["policy.learn.learning_rate_actor", "policy.learn.learning_rate_critic"]
+    assert meant("ppo", "ent_coef") == ["policy.learn.entropy_weight"]
+    assert meant("sac", "ent_coef") == ["policy.learn.alpha"]
+    assert meant("ppo", "clip_range") == ["policy.learn.clip_ratio"]
+    assert meant("ppo", "n_epochs") == ["policy.learn.epoch_per_collect"]
+    assert meant("dqn", "clip_range") == []
+
+
+def test_each_name_of_another_library_stands_for_a_key_of_some_policy():
+    known = KnownKeys()
+    for policy in list(POLICY_REGISTRY.values()):
+        known.add_class("policy", policy)
+    known.add_class("policy.learn.learner", BaseLearner)
+    known.add_class("policy.eval.evaluator", InteractionSerialEvaluator)
+    known.add_class("env", GymnasiumEnv)
+    assert [name for name in SYNONYMS if not keys_meant_by(name, known)] == []
+
+
+def test_a_value_that_is_in_effect_anyway_is_not_warned_of(caplog):
+    main = with_value(main_cfg(), "policy.discount_factor", 0.9)
+    main = with_value(main, "policy.collect.discount_factor", 0.9)
+    main = with_value(main, "policy.learn.nstep", main.policy.nstep)
+    compiled(with_value(main, "policy.learn.lr", main.policy.learn.learning_rate))
+    assert caplog.messages == []
+    assert len(strict_error(main)) == 3
+    compiled(with_value(main, "policy.learn.nstep", 17))
+    assert caplog.messages == ["ding does not read the config key policy.learn.nstep; it works as policy.nstep"]
+
+
+def test_unknown_keys_of_one_section_share_a_line(caplog):
+    main = main_cfg()
+    for path in ("policy.my_key", "policy.kappa", "policy.learn.my_section.learning_rate", "env.fps"):
+        with_value(main, path, 1)
+    for _ in range(2):
+        assert compiled(main).policy.kappa == 1
+    assert caplog.messages == [
+        "ding does not read the config key env.fps; it has an effect only if your code reads it",
+        "ding does not read the config key policy.learn.my_section; it has an effect only if your code reads it",
+        "ding does not read the config keys policy.my_key, policy.kappa; they have an effect only if your code reads "
+        "them",
+    ]
+
+
+def test_short_names_of_other_meaning_are_not_misspelt():
+    known = KnownKeys()
+    known.add_class("policy", DQNPolicy)
+    for path in (
+        "policy.other.eps.epoch",
+        "policy.eval.mode",
+        "policy.other.seconds",
+        "policy.alp",
+        "policy.learn.seq",
+    ):
+        assert [key.hint for key in known.find_unknown(with_value({}, path, 1))] == [""]
+    assert similar("fps", ["eps"]) == "eps" and similar("mode", ["model"]) == "model" and similar("", ["a"]) is None
+
+
+# What is right, or may be.
+
+
+def test_the_keys_that_entries_workers_and_data_sets_read_pass(caplog):
+    compiled(strict_config=True)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("policy", ["dqn_command", "ppo_command"])
+def test_a_compiled_config_passes_as_a_users(caplog, policy):
+    main = main_cfg()
+    if policy == "ppo_command":
+        del main.policy.model.dueling
+        main.policy.pop("nstep")
+        main.policy.other.pop("eps")
+        main.policy.learn.pop("update_per_collect")
+    create = create_cfg(policy)
+    first = compiled(main, create)
+    assert compiled(first, create, strict_config=True) == first and caplog.messages == []
+
+
+@pytest.mark.parametrize("cls", [DQNPolicy, PPOPolicy])
+def test_all_defaults_of_a_policy_pass_as_a_users(caplog, cls):
+    env = main_cfg().env
+    policy = cls.default_config()
+    compiled(EasyDict(env=env, policy=policy), create_cfg(f"{policy.type}_command"), strict_config=True)
+    assert caplog.messages == []
+
+
+def test_settings_that_only_rules_name_are_known(caplog):
+    create = create_cfg("ppo_command")
+    main = EasyDict(env=main_cfg().env, policy={"learn": {"lr_scheduler": {"epoch_num": 3, "min_lr_lambda": 0.1}}})
+    assert compiled(main, create, strict_config=True).policy.learn.lr_scheduler.epoch_num == 3
+
+
+def test_hooks_in_full_form_have_any_name(caplog):
+    form = {"name": "show", "type": "log_show", "position": "after_iter"}
+    compiled(with_value(main_cfg(), "policy.learn.learner.hook.mine", form), strict_config=True)
+    assert caplog.messages == []
+
+
+def test_a_section_that_is_read_elsewhere_is_left_alone(caplog):
+    compiled(with_value(main_cfg(), "logger.tensorboard.anything", 1), strict_config=True)
+    compiled(with_value(main_cfg(), "env.kwargs.gravity", 1), strict_config=True)
+    assert caplog.messages == []
+
+
+# Classes from outside.
+
+
+class OutsideEnv(BaseEnv):
+    """An env that says nothing of its keys."""
+
+
+class ListingEnv(OutsideEnv):
+    config_keys = ("stop_values", "step_timeout")
+
+
+class ConfiguredEnv(OutsideEnv):
+    config = {"stop_values": 1, "step_timeout": 1}
+
+
+def test_an_env_from_outside_that_does_not_list_its_keys_may_read_any(caplog):
+    main = with_value(with_value(main_cfg(), "env.fps", 3), "env.n_sample", 3)
+    compiled(main, env=OutsideEnv)
+    compiled(main, env=OutsideEnv, strict_config=True)
+    compiled(main, env=lambda cfg: None, strict_config=True)
+    assert caplog.messages == []
+
+
+def test_similar_keys_of_classes_from_outside_share_one_line(caplog):
+    main = with_value(with_value(main_cfg(), "env.step_timeout", 3), "env.stop_values", 3)
+    for _ in range(2):
+        compiled(main, env=OutsideEnv)
+    assert caplog.messages == [
+        "ding does not read the config keys env.step_timeout (it works as env.manager.step_timeout), env.stop_values "
+        "(did you mean env.stop_value?); they have an effect only if your code reads them"
+    ]
+    assert len(strict_error(main, env=OutsideEnv)) == 2
+
+
+@pytest.mark.parametrize("env", [ListingEnv, ConfiguredEnv])
+def test_keys_that_an_env_class_lists_are_its_own(caplog, env):
+    main = with_value(with_value(main_cfg(), "env.stop_values", 1), "env.step_timeout", 1)
+    del main.env["env_id"]
+    assert compiled(main, env=env, strict_config=True).env.stop_values == 1
+    compiled(with_value(main, "env.fps", 1), env=env)
+    assert caplog.messages == []
+    assert strict_error(main, env=env) == ["ding does not read the config key env.fps = 1"]
+
+
+def test_keys_of_wrapped_envs_are_known(caplog):
+    main = with_value(main_cfg(), "env.env_wrapper", [])
+    del main.env["env_id"]
+    compiled(main, env=DingEnvWrapper, strict_config=True)
+    with_value(main, "env.env_wrappers", [])
+    assert strict_error(main, env=DingEnvWrapper) == [
+        "ding does not read the config key env.env_wrappers = []; did you mean env.env_wrapper?"
+    ]
+
+
+def test_keys_of_an_envs_default_config_are_known():
+    given = {"policy": FakePolicy, "env": FakeEnv, "env_manager": FakeManager, "save_cfg": False}
+    compile_config(EasyDict(env={"length": 3}, policy={}), **given, strict_config=True)
+    with pytest.raises(ConfigError, match=r"key env.lenght = 3; did you mean env.length\?"):
+        compile_config(EasyDict(env={"lenght": 3}, policy={}), **given, strict_config=True)
+
+
+def test_a_policy_from_outside_may_read_any_key_and_is_strict_about_those_that_it_does_not_list(caplog):
+    class MyPolicy(FakePolicy):
+        config = {**FakePolicy.config, "learn": {"learning_rate_q": 1, "learning_rate_p": 1}, "stop_value": 3}
+
+    main = EasyDict(policy={"learn": {"learning_rate_q": 2, "learning_rate_p": 3}, "stop_value": 4, "model": {"x": 1}})
+    given = {"policy": MyPolicy, "save_cfg": False}
+    assert compile_config(main, **given, strict_config=True).policy.learn.learning_rate_p == 3
+    main.policy.update(mcts={"simulations": 50}, game_segment_length=200)
+    compile_config(main, **given)
+    assert caplog.messages == []
+    main.policy.learn.learning_rate_qq = 1
+    with pytest.raises(ConfigError) as e:
+        compile_config(main, **given, strict_config=True)
+    assert str(e.value).split("\n")[:-1] == [
+        "ding does not read the config key policy.learn.learning_rate_qq = 1; did you mean "
+        "policy.learn.learning_rate_q?",
+        "ding does not read the config key policy.mcts = {'simulations': 50}",
+        "ding does not read the config key policy.game_segment_length = 200",
+    ]
+
+
+def test_a_section_of_a_worker_that_is_not_known_may_hold_anything(caplog):
+    main = EasyDict(policy={"collect": {"collector": {"samples_per_day": 3}}})
+    compile_config(main, policy=FakePolicy, save_cfg=False)
+    assert KnownKeys().find_unknown({"mine": 3}, "policy.collect.collector")[0].path == "policy.collect.collector.mine"
+    compile_config(main, policy=FakePolicy, save_cfg=False, strict_config=True)
+    assert caplog.messages == []
+
+
+class OpenModel(nn.Module):
+    def __init__(self, hidden_sizes, **others):
+        super().__init__()
+
+
+@pytest.fixture
+def own_model():
+    MODEL_REGISTRY["config_open"] = OpenModel
+    yield
+    del MODEL_REGISTRY["config_open"]
+
+
+def test_the_arguments_of_a_model_are_left_to_its_constructor(caplog, own_model):
+    main = main_cfg()
+    main.policy.model = EasyDict(type="config_open", hidden_sizes=[3], learning_rate=1, anything=2)
+    assert compiled(main, strict_config=True).policy.model.hidden_sizes == [3]
+    compiled(with_value(main_cfg(), "policy.model.anything", 1), strict_config=True)
+    assert caplog.messages == []
+
+
+# Where keys come from.
+
+
+def test_without_auto_names_are_checked_too():
+    main = EasyDict(policy={"learn": {"batch_sizes": 2}})
+    with pytest.raises(ConfigError, match=r"policy.learn.batch_sizes = 2; did you mean policy.learn.batch_size\?"):
+        compile_config(main, policy=FakePolicy, save_cfg=False, strict_config=True)
+
+
+def test_the_create_config_is_checked_under_its_own_name(caplog):
+    create = create_cfg(env={"type": "gymnasium", "import_name": ["ding.envs"], "mine": 1})
+    create.policy.lr = 3
+    compiled(create=create)
+    assert caplog.messages == [
+        "ding does not read the config key create_config.env.import_name; did you mean create_config.env.import_names?",
+        "ding does not read the config key create_config.policy.lr; use policy.learn.learning_rate",
+        "ding does not read the config key create_config.env.mine; it has an effect only if your code reads it",
+    ]
+    assert len(strict_error(main_cfg(), create=create)) == 3
+
+
+def test_an_unknown_entry_of_the_create_config_warns_and_is_an_error_if_strict(caplog):
+    create = create_cfg(replay_bufer={"type": "naive"}, mine={"type": "x"})
+    compiled(create=create)
+    assert caplog.messages == [
+        "ding does not read the config key create_config.replay_bufer; did you mean create_config.replay_buffer?",
+        "ding does not read the config key create_config.mine; it has an effect only if your code reads it",
+    ]
+    assert strict_error(main_cfg(), create=create) == [
+        "ding does not read the config key create_config.replay_bufer = {'type': 'naive'}; did you mean "
+        "create_config.replay_buffer?",
+        "ding does not read the config key create_config.mine = {'type': 'x'}",
+    ]
+
+
+def test_a_parallel_config_is_checked_in_the_same_way(caplog):
+    main = copy.deepcopy(parallel_test_main_config)
+    given = parallel_test_create_config, parallel_test_system_config
+    compile_config_parallel(main, *given, save_cfg=False, strict_config=True)
+    for path in ("policy.learn.learning_rte", "policy.collector_num", "policy.kappa"):
+        with_value(main, path, 17)
+    assert compile_config_parallel(main, *given, save_cfg=False).main.policy.kappa == 17
+    lines = [
+        "policy.learn.learning_rte{}; did you mean policy.learn.learning_rate?",
+        "policy.collector_num{}; it works as policy.collect.collector.collector_num",
+        "policy.kappa{}",
+    ]
+    warned = [f"ding does not read the config key {line.format('')}" for line in lines]
+    warned[2] += "; it has an effect only if your code reads it"
+    assert caplog.messages == warned
+    with pytest.raises(ConfigError) as e:
+        compile_config_parallel(main, *given, strict_config=True)
+    assert str(e.value).split("\n")[:-1] == [f"ding does not read the config key {x.format(' = 17')}" for x in lines]
+    assert os.listdir() == []
+
+
+def test_the_system_config_is_checked_too(caplog):
+    given = parallel_test_main_config, parallel_test_create_config, {**parallel_test_system_config, "path_date": "x"}
+    compile_config_parallel(*given, save_cfg=False)
+    text = "ding does not read the config key system_config.path_date{}; did you mean system_config.path_data?"
+    assert caplog.messages == [text.format("")]
+    with pytest.raises(ConfigError) as e:
+        compile_config_parallel(*given, save_cfg=False, strict_config=True)
+    assert str(e.value) == text.format(" = 'x'")
+
+
+def test_values_of_a_parallel_config_are_checked_too():
+    given = parallel_test_create_config, parallel_test_system_config
+    for path, text in (
+        ("policy.learn.batch_size", "batch_size = 1.0 is not allowed"),
+        ("env.import_names", "main_config.env.import_names = 1.0 is not allowed"),
+        ("exp_name", "exp_name = 1.0 is not allowed"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            compile_config_parallel(with_value(copy.deepcopy(parallel_test_main_config), path, 1.0), *given)
+    with pytest.raises(ConfigError, match="seed = None is not allowed"):
+        compile_config_parallel(parallel_test_main_config, *given, seed=None)
+    assert os.listdir() == []
