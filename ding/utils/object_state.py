@@ -51,7 +51,7 @@ _STATELESS = (
     threading.Condition,
     EasyDict,
 )
-_GENERATORS = (np.random.Generator, np.random.RandomState, torch.Generator, random.Random)
+GENERATORS = (np.random.Generator, np.random.RandomState, torch.Generator, random.Random)
 _SKIPPED: Any = object()
 
 
@@ -184,7 +184,7 @@ def _save(value: Any, memo: _Memo) -> Any:
 
 
 def _save_object(value: Any, memo: _Memo) -> Any:
-    if isinstance(value, _GENERATORS):
+    if isinstance(value, GENERATORS):
         return {_KIND: "generator", "state": generator_state(value)}
     if isinstance(value, nn.Module):
         return _save_module(value)
