@@ -7,6 +7,7 @@ import copy
 import logging
 import os
 import platform
+import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
@@ -66,6 +67,7 @@ _WORKERS = (
 # Parts without a state in the middle of a round.
 _IN_ROUND = ("collector_env", "evaluator_env", "collector", "expert")
 _COUNTERS = ("stop", "best_return", "idle_evaluations", "is_starved", "idle_rounds", "last_push_iter")
+_OF_ENVS = re.compile(r"^envs? [\d, ]+: ")  # how reasons of an env manager begin
 _BEST = "ckpt_best.pth.tar"
 
 
@@ -349,7 +351,7 @@ class RunStates:
 
     def _note_inexact(self, reasons: list[str], level: int = logging.WARNING) -> None:
         for reason in reasons:
-            if reason not in self.inexact:
+            if _cause(reason) not in map(_cause, self.inexact):
                 self.inexact.append(reason)
                 text = "%s: the run does not resume exactly: %s"
                 self._logger.log(level, text, self._cfg.exp_name, reason)
@@ -457,12 +459,24 @@ def gather_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def restore_states(parts: Mapping[str, Any], states: Mapping[str, Any]) -> list[str]:
-    """Restore states of `gather_states` into `parts` in order; returns the reasons why that is not exact, if any."""
-    reasons = []
+    """Restore states of `gather_states` into `parts` in order; returns the reasons why that is not exact, if any.
+
+    Each is `<parts>: <cause>`; a cause that several envs of env managers share is told once.
+    """
+    names: dict[str, list[str]] = {}
     for name, part in parts.items():
         if name in states:
-            reasons += [f"{name}: {reason}" for reason in part.load_state_dict(states[name]) or ()]
-    return reasons
+            for reason in part.load_state_dict(states[name]) or ():
+                cause = _OF_ENVS.sub("", reason)
+                if name not in names.setdefault(cause, []):
+                    names[cause].append(name)
+    return [f"{', '.join(of_cause)}: {cause}" for cause, of_cause in names.items()]
+
+
+def _cause(reason: str) -> str:
+    """Returns a reason of `restore_states` without the parts that it concerns."""
+    parts, _, cause = reason.partition(": ")
+    return cause or parts
 
 
 def _parts(run: Any) -> dict[str, Any]:

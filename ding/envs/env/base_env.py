@@ -45,7 +45,7 @@ class BaseEnv(ABC):
     A class may define `get_state()` and `set_state(state)`, both or none. The first returns, as dicts and lists of
     plain values, arrays and tensors, all that later steps and episodes depend on, generators included, but for the
     seed; the second puts another instance, which has been reset, into that state. With them a resumed run continues
-    in mid-episode; the episodes of other envs are replayed from their seed.
+    in mid-episode; the episodes of other envs are replayed from their seed and the generators that they hold.
 
     Example:
         >>> import numpy as np

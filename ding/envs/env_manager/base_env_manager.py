@@ -464,7 +464,8 @@ class BaseEnvManager:
         """Seeds, counts, statistics and running episodes, in plain values; an env that is busy is waited for.
 
         The state of an env is its `get_state()` if it has `get_state` and `set_state`, else its pickle if
-        `enable_states` was called with `trust_pickle`, else its seed and actions since the reset if it was called.
+        `enable_states` was called with `trust_pickle`, else its seed, the generators it held and its actions
+        since the reset, if it was called.
 
         Raises:
             AssertionError: the manager is closed.
@@ -494,7 +495,7 @@ class BaseEnvManager:
         episode ends at another observation than before.
 
         Returns:
-            Why the envs do not continue exactly, a sentence for each reason.
+            Why the envs do not continue exactly, as `envs 0, 1: cause`, once for each cause.
 
         Raises:
             AssertionError: the manager is closed.
@@ -519,8 +520,10 @@ class BaseEnvManager:
                 problems[env_id] = problem
                 self._drop_episode(env_id, env_state)
         lost_param = [env_id for env_id in range(self._env_num) if env_id not in state["reset_param"]]
-        dropped = [f"env {env_id}: {problem}; its running episode is dropped" for env_id, problem in problems.items()]
-        return dropped + [f"env {env_id}: the arguments of its resets are no plain values" for env_id in lost_param]
+        causes = [(env_id, f"{problem}; its running episode is dropped") for env_id, problem in problems.items()]
+        return _one_line_a_cause(
+            [*causes, *((i, "the arguments of its resets are no plain values") for i in lost_param)]
+        )
 
     def close(self) -> None:
         """Close the envs; a second call does nothing, and `launch` may follow.
@@ -603,7 +606,7 @@ class BaseEnvManager:
 
     def _reset_env(self, env_id: int) -> None:
         self._env_states[env_id] = EnvState.RESET
-        self._seeds.apply(env_id, self._envs[env_id])
+        self._apply_seed(env_id)
         try:
             obs = self._attempt_reset(env_id)
         except Exception as e:
@@ -647,7 +650,10 @@ class BaseEnvManager:
             if shown is None:
                 return "its observation does not consist of plain values"
             if restored.is_replayed and (restored.is_done or not is_equal(restored.obs, shown[0])):
-                return "its replayed episode ends at another observation: the env is not deterministic"
+                return (
+                    "its replayed episode ends at another observation: the env is not deterministic, or holds state "
+                    "that neither its seed nor its generators decide"
+                )
             self._ready_obs[env_id] = restored.obs if restored.is_replayed else shown[0]
         else:
             self._ready_obs.pop(env_id, None)
@@ -689,7 +695,7 @@ class BaseEnvManager:
     def _note_episodes(self) -> None:
         """Record the input of the envs from their next resets on."""
         for env_id in self._envs:
-            self._note(env_id, EpisodeLog())
+            self._note(env_id, EpisodeLog(is_reset=True))
 
     def _note(self, env_id: int, log: EpisodeLog) -> None:
         self._logs[env_id], self._recent[env_id] = log, log.recent
@@ -716,7 +722,7 @@ class BaseEnvManager:
             result = restore_env(self._envs[env_id], state, seed, make, bool(self._trust_pickle))
             self._envs[env_id] = result.env
             if self._trust_pickle is not None:
-                self._note(env_id, result.log or EpisodeLog())
+                self._note(env_id, result.log or EpisodeLog(is_reset=True))
             restored[env_id] = result
         return restored
 
@@ -752,13 +758,25 @@ class BaseEnvManager:
                 _logger.exception("env %s, which is replaced by a new one, failed to close", env_id)
         self._create_env(env_id)
         self._seeds.renew(env_id)
-        self._seeds.apply(env_id, self._envs[env_id])
+        self._apply_seed(env_id)
         return self._attempt_reset(env_id)
+
+    def _apply_seed(self, env_id: int) -> None:
+        if self._seeds.apply(env_id, self._envs[env_id]) and env_id in self._logs:
+            self._logs[env_id].is_seeded = True
 
 
 @ENV_MANAGER_REGISTRY.register("base_v2")
 class BaseEnvManagerV2(StackedFormat, BaseEnvManager):
     """A `BaseEnvManager` whose observations are stacked, and whose timesteps are a list of trees."""
+
+
+def _one_line_a_cause(causes: Iterable[tuple[int, str]]) -> list[str]:
+    """Return `envs <ids>: <cause>` for each cause of `(env id, cause)`."""
+    env_ids: dict[str, list[int]] = {}
+    for env_id, cause in causes:
+        env_ids.setdefault(cause, []).append(env_id)
+    return [f"env{'s'[: len(ids) - 1]} {', '.join(map(str, ids))}: {cause}" for cause, ids in env_ids.items()]
 
 
 def _copy(item: Any) -> Any:

@@ -269,6 +269,8 @@ class EnvHost:
 
     def _make(self) -> None:
         self.env = self._plan.make_env()
+        if self._log is not None:
+            self._log = EpisodeLog()
         use_one_thread()
 
     def _step(self, packed_action: Any, auto_reset: bool, seed: EnvSeed | None) -> tuple[ObsMessage, Any]:
@@ -300,6 +302,8 @@ class EnvHost:
             seed.apply(self.env)
             self._seed_in_force = seed
             self.failed = "reset"
+            if self._log is not None:
+                self._log.is_seeded = True
         if self._log is not None:
             seed = self._seed_in_force
             self._log.prepare(self.env, seed and seed._replace(episode=0), 0 if seed is None else seed.episode)
@@ -311,7 +315,7 @@ class EnvHost:
         return self._plan.shared_obs.write(obs)
 
     def _enable_states(self, trust_pickle: bool) -> None:
-        self._trust_pickle, self._log = trust_pickle, EpisodeLog()
+        self._trust_pickle, self._log = trust_pickle, EpisodeLog(is_reset=True)
 
     def _save_state(self) -> dict[str, Any]:
         """The state of the env, and of what else is in this process."""
@@ -332,7 +336,7 @@ class EnvHost:
         restored = restore_env(self.env, state, seed, self._plan.make_env, bool(self._trust_pickle))
         self.env = restored.env
         if self._log is not None:
-            self._log = restored.log or EpisodeLog()
+            self._log = restored.log or EpisodeLog(is_reset=True)
         self._seed = None if state["seed"] is None else EnvSeed(*state["seed"])
         self._seed_in_force, self._reset_param = seed, param or {}
         obs = self._plan.shared_obs.write(restored.obs) if restored.is_replayed else None

@@ -46,11 +46,14 @@ class EnvSeeds:
         >>> root = seeds.assign(7, dynamic=None)
         >>> seeds.apply(1, Env())
         7 1 0
+        True
         >>> seeds.apply(1, Env())  # does nothing: it is seeded
+        False
         >>> seeds.count_episode(1)
         >>> seeds.renew(1)
         >>> seeds.apply(1, Env())
         7 1 1
+        True
     """
 
     def __init__(self, env_num: int) -> None:
@@ -78,11 +81,13 @@ class EnvSeeds:
         if env_id in self._seeds:
             self._pending.add(env_id)
 
-    def apply(self, env_id: int, env: Any) -> None:
-        """Seed `env` unless that was done."""
-        if env_id in self._pending:
-            self._seed_now(env_id).apply(env)
-            self._pending.discard(env_id)
+    def apply(self, env_id: int, env: Any) -> bool:
+        """Seed `env` unless that was done before; return whether it was necessary."""
+        if env_id not in self._pending:
+            return False
+        self._seed_now(env_id).apply(env)
+        self._pending.discard(env_id)
+        return True
 
     def pending(self, env_id: int) -> EnvSeed | None:
         """The seed that the caller must apply to env `env_id` before `mark_seeded`; None if the env is seeded."""

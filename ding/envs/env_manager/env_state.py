@@ -1,7 +1,8 @@
 """The state of one env, with which its running episode continues in another process.
 
 It is the result of `get_state` if the env has `get_state` and `set_state`; else its pickle, if pickles are trusted;
-else the seed and the actions since its reset, which are replayed in a new env. All of this runs in its process.
+else its seed, the random generators that it held before its reset, and the actions since, which are replayed in a new
+env. All of this runs in its process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import pickle
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from ding.envs.env_manager.normalization import ENV_CALLS, env_layers
 from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Node, Samples, columns_of, pack
+from ding.utils.held_generators import held_generators_state, load_held_generators_state
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import (
     generator_state,
@@ -47,15 +49,22 @@ class _Part:
         seed: in force at the reset, None without one.
         episode: the number of the episode, for `seed`.
         generators: states of the global generators before the reset, where the env may draw from them.
+        own: states of the generators that the env holds, before the reset.
+        is_reset: whether the env object had been reset before.
+        is_seeded: whether it was seeded since its last reset.
         param: keyword arguments of the reset.
         recent: copies of the latest actions, for others to append to; earlier ones are in columns.
         calls: `(number of actions before it, name in ENV_CALLS, arguments)`.
     """
 
-    __slots__ = ("_columns", "calls", "episode", "generators", "param", "recent", "seed")
+    __slots__ = (
+        *("_columns", "calls", "episode", "generators", "is_reset", "is_seeded", "own", "param", "recent", "seed"),
+    )
 
     def __init__(self, seed: EnvSeed | None, episode: int, generators: dict[str, Any] | None) -> None:
         self.seed, self.episode, self.generators = seed, episode, generators
+        self.own: list[dict[str, Any]] = []
+        self.is_reset = self.is_seeded = False
         self.param: Mapping[str, Any] = {}
         self.recent: list[Any] = []
         self.calls: list[tuple[int, str, tuple[Any, ...]]] = []
@@ -83,6 +92,9 @@ class _Part:
             "seed": None if self.seed is None else list(self.seed),
             "episode": self.episode,
             "generators": self.generators,
+            "own": self.own,
+            "is_reset": self.is_reset,
+            "is_seeded": self.is_seeded,
             "param": dict(self.param),
             "actions": [to_plain(Samples({"action": column})) for column in columns],
             "calls": [[number, name, _plain_moments(args)] for number, name, args in self.calls],
@@ -92,6 +104,8 @@ class _Part:
     def of_state(cls, state: Mapping[str, Any]) -> _Part:
         seed = None if state["seed"] is None else EnvSeed(*state["seed"])
         part = cls(seed, state["episode"], state["generators"])
+        part.own = state.get("own", [])  # earlier versions did not save it
+        part.is_reset, part.is_seeded = state.get("is_reset", False), state.get("is_seeded", False)
         part.param = state["param"]
         for plain in state["actions"]:
             part.recent += [item["action"] for item in from_plain(plain)]
@@ -106,11 +120,16 @@ class EpisodeLog:
     If a wrapper such as `episodic_life` reports that the game continues after a reset, the log reaches back to the
     beginning of the game. The log of an env that was running before is empty until its next reset.
 
+    Args:
+        is_reset: whether the env has been reset before.
+
     Attributes:
         recent: where copies of actions go, before the env is given them; another list after each reset.
+        is_seeded: whether the env was seeded since its last reset; to be set when that is done.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_reset: bool = False) -> None:
+        self._is_reset, self.is_seeded = is_reset, False
         self.recent: list[Any] = []
         self._parts: list[_Part] = []
         self._next: _Part | None = None
@@ -128,7 +147,9 @@ class EpisodeLog:
             episode: the number of the episode that begins.
         """
         follows_seed = seed is not None and hasattr(env, "seed_episodes")
-        self._next = _Part(seed, episode, None if follows_seed else global_generators_state())
+        part = self._next = _Part(seed, episode, None if follows_seed else global_generators_state())
+        part.own = held_generators_state(env)
+        part.is_reset, part.is_seeded = self._is_reset, self.is_seeded
         self._goes_on = bool(self._games and self._parts) and not all(game.was_real_done for game in self._games)
         if self._normalizers and not self._goes_on:
             self._normalized = [wrapper.state_dict() for wrapper in self._normalizers]
@@ -139,6 +160,7 @@ class EpisodeLog:
         assert part is not None, "prepare() comes first"
         part.param = dict(param) if param else {}
         self._parts = [*self._parts, part] if self._goes_on else [part]
+        self._is_reset, self.is_seeded = True, False
         self.recent = part.recent
         if self._normalizers is None:
             self._look_at(env)
@@ -173,7 +195,7 @@ class EpisodeLog:
     @classmethod
     def of_state(cls, state: Mapping[str, Any], env: Any) -> EpisodeLog:
         """The log of a state of `state_dict`; `env`, which is open, continues with it."""
-        log = cls()
+        log = cls(is_reset=True)
         log._parts = [_Part.of_state(part) for part in state["parts"]]
         log.recent = log._parts[-1].recent
         log._normalized = state["normalized"]
@@ -181,9 +203,16 @@ class EpisodeLog:
         return log
 
     def _look_at(self, env: Any) -> None:
-        layers = list(env_layers(env))
-        self._normalizers = [layer for layer in layers if isinstance(layer, RunningNormWrapper)]
-        self._games = [layer for layer in layers if hasattr(layer, "was_real_done")]
+        self._normalizers, self._games = _normalizers(env), _games(env)
+
+
+def _normalizers(env: Any) -> list[RunningNormWrapper]:
+    return [layer for layer in env_layers(env) if isinstance(layer, RunningNormWrapper)]
+
+
+def _games(env: Any) -> list[Any]:
+    """Return the wrappers, such as `episodic_life`, that begin a game at some resets only."""
+    return [layer for layer in env_layers(env) if hasattr(layer, "was_real_done")]
 
 
 def copy_of(action: Any) -> Any:
@@ -202,26 +231,39 @@ def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
         Exception: an error of the env.
     """
     parts = [_Part.of_state(part) for part in state["parts"]]
-    if state["normalized"]:
-        _seed(env, parts[0])
-        env.reset(**parts[0].param)  # this makes the wrappers
-        wrappers = [layer for layer in env_layers(env) if isinstance(layer, RunningNormWrapper)]
-        for wrapper, own in zip(wrappers, state["normalized"], strict=True):
-            wrapper.load_state_dict(own)
     obs, is_done = None, False
-    last: EnvSeed | None = None
     generators = global_generators_state()
     try:
+        last = _prepare(env, parts[0], state["normalized"])
         for part in parts:
             if part.generators is not None:
                 load_global_generators_state(part.generators)
             if part.seed != last:  # an env counts its episodes itself
                 _seed(env, part)
             last = part.seed
+            load_held_generators_state(env, part.own)
             obs, is_done = _play(env, part)
     finally:
         load_global_generators_state(generators)
     return obs, is_done
+
+
+def _prepare(env: Any, part: _Part, normalized: Sequence[Mapping[str, Any]]) -> EnvSeed | None:
+    """Bring a new env to where it was before the first reset of the replay; return the seed that it follows then.
+
+    An env that had played episodes is reset once: this makes its inner env and its wrappers, and an env that uses its
+    seed at its first reset only has used it.
+    """
+    if not normalized and not (part.is_reset and part.own):
+        return None
+    _seed(env, part)
+    env.reset(**part.param)
+    for game in _games(env):
+        game.was_real_done = True  # so that the next reset begins a game
+    for wrapper, own in zip(_normalizers(env) if normalized else (), normalized, strict=True):
+        wrapper.load_state_dict(own)
+    is_to_seed = part.is_seeded or not part.is_reset or hasattr(env, "seed_episodes")
+    return None if is_to_seed else part.seed
 
 
 def _seed(env: Any, part: _Part) -> None:
@@ -237,7 +279,7 @@ def _play(env: Any, part: _Part) -> tuple[Any, bool]:
             _, name, args = calls.popleft()
             ENV_CALLS[name](env, *args)
         if is_done:
-            raise ReplayError(f"its episode ends after {number} steps, and took {len(part)} or more before")
+            raise ReplayError("it ends before all recorded actions are replayed")
         timestep = env.step(action)
         obs, is_done = timestep.obs, bool(np.all(timestep.done))
     for _, name, args in calls:
@@ -260,6 +302,7 @@ def save_env(env: Any, log: EpisodeLog | None, trust_pickle: bool) -> dict[str, 
     episode = None if log is None else log.state_dict()
     if can_pack(episode):
         state["episode"] = episode
+        state["generators_held"] = held_generators_state(env)
     return state
 
 
@@ -312,6 +355,8 @@ def restore_env(
     try:
         obs, is_done = replay(episode, env)
         log = EpisodeLog.of_state(episode, env)
+        # Others than the env may have drawn since, as for random actions.
+        load_held_generators_state(env, state.get("generators_held", []))
     except Exception as e:
         return Restored(env, None, problem=", ".join([*errors, f"replaying its episode fails with {e!r}"]))
     load_space_state(getattr(env, "action_space", None), state["action_space"])
