@@ -50,6 +50,9 @@ class DelayRewardWrapper(EnvWrapper):
         return obs, paid, done, info
 
 
+@ENV_WRAPPER_REGISTRY.register("final_eval_reward")  # this and the next two: names of earlier releases
+@ENV_WRAPPER_REGISTRY.register("FinalEvalRewardEnv")
+@ENV_WRAPPER_REGISTRY.register("EvalEpisodeReturnEnv")
 @ENV_WRAPPER_REGISTRY.register("eval_episode_return")
 class EvalEpisodeReturnWrapper(EnvWrapper):
     """Puts the sum of the rewards that it sees into `info['eval_episode_return']`, [1] float32, at the last step."""
@@ -74,8 +77,6 @@ class EvalEpisodeReturnWrapper(EnvWrapper):
         return tuple.__new__(type(timestep), (obs, reward, done, info))  # a timestep stays one
 
 
-# Names of earlier releases. Env wrapper configs may use them as strings, too.
+# Names of earlier releases.
 EvalEpisodeReturnEnv = EvalEpisodeReturnWrapper
 FinalEvalRewardEnv = EvalEpisodeReturnWrapper
-for _name in ("EvalEpisodeReturnEnv", "FinalEvalRewardEnv", "final_eval_reward"):
-    ENV_WRAPPER_REGISTRY.register(_name, EvalEpisodeReturnWrapper)
