@@ -82,9 +82,11 @@ class Registry(dict[str, Any]):
             return self[module_name]
         derived = None if self.derive is None else self.derive(module_name)
         if derived is None:
-            similar = nearest(str(module_name), self)
+            similar = nearest(str(module_name).lower(), self)
             hint = "" if similar is None else f" did you mean {similar!r}?"
-            raise KeyError(f"unknown type {module_name!r};{hint} registered: {', '.join(sorted(self)) or 'nothing'}")
+            # `x_command` is `x` with a command mode: naming it as well says nothing.
+            names = sorted(name for name in self if name.removesuffix("_command") == name or name[:-8] not in self)
+            raise KeyError(f"unknown type {module_name!r};{hint} registered: {', '.join(names) or 'nothing'}")
         return derived
 
     def build(self, obj_type: str, *obj_args: Any, **obj_kwargs: Any) -> Any:

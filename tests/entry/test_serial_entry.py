@@ -431,7 +431,7 @@ def test_an_unusable_experiment_folder_is_refused_before_envs_are_made():
     [
         ("env", "gymnasium"),
         ("env_manager", "base"),
-        ("policy", "dqn_command"),
+        ("policy", "dqn"),
         ("collector", "sample"),
         ("replay_buffer", "advanced"),
     ],

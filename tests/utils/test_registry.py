@@ -50,10 +50,13 @@ def test_an_unknown_type_is_a_key_error_that_names_it_and_the_known_ones():
         Registry().get("x")
 
 
-def test_a_misspelt_type_is_named_with_the_nearest():
-    registry = Registry({"dqn": int, "dqn_command": int, "ppo": int})
-    with pytest.raises(KeyError, match=r"unknown type 'dqnn'; did you mean 'dqn'\? registered: dqn, dqn_command, ppo"):
-        registry.get("dqnn")
+@pytest.mark.parametrize("name", ["dqnn", "DQN"])
+def test_a_misspelt_type_is_named_with_the_nearest(name):
+    registry = Registry({"dqn": int, "dqn_command": int, "ppo": int, "own_command": int})
+    with pytest.raises(KeyError) as e:
+        registry.get(name)
+    assert e.value.args == (f"unknown type {name!r}; did you mean 'dqn'? registered: dqn, own_command, ppo",)
+    registry = Registry({"dqn": int})
     with pytest.raises(KeyError, match="unknown type 'absent'; registered: "):
         registry.get("absent")
 
