@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -26,9 +27,8 @@ def create_model(cfg: Mapping[str, Any]) -> nn.Module:
     Modules named in `import_names` are imported first, so that they can register the type. `cfg` is not changed.
 
     Raises:
-        ConfigError: an argument that the model requires is missing.
+        ConfigError: an argument that the model requires is missing, or one is unknown to it.
         KeyError: `type` is missing or nothing is registered under it.
-        TypeError: the model does not accept one of the keys.
 
     Example:
         >>> import ding.model.template.q_learning
@@ -41,7 +41,9 @@ def create_model(cfg: Mapping[str, Any]) -> nn.Module:
         raise KeyError(f"the model config has no key 'type'; its keys: {', '.join(map(str, arguments)) or 'none'}")
     import_module(arguments.pop("import_names", []))
     constructor = MODEL_REGISTRY.get(arguments.pop("type"))
-    for parameter in inspect.signature(constructor).parameters.values():
+    parameters = inspect.signature(constructor).parameters
+    _check_names(constructor.__name__, arguments, parameters)
+    for parameter in parameters.values():
         is_optional = parameter.default is not parameter.empty or parameter.kind in _ANY_NUMBER
         if not is_optional and parameter.name not in arguments:
             meaning = _MEANINGS.get(parameter.name, "what its documentation says")
@@ -51,3 +53,21 @@ def create_model(cfg: Mapping[str, Any]) -> nn.Module:
             )
     model: nn.Module = constructor(**arguments)
     return model
+
+
+class _UnknownArgument(ConfigError, TypeError):
+    """Also a TypeError, as a call with this argument is."""
+
+
+def _check_names(model: str, arguments: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    known = [name for name, parameter in parameters.items() if parameter.kind in by_name]
+    for name in arguments:
+        if name not in known:
+            likeness = {other: difflib.SequenceMatcher(None, str(name), other).ratio() for other in known}
+            nearest_first = sorted(known, key=lambda other: -likeness[other])
+            raise _UnknownArgument(
+                f"policy.model.{name} is unknown to the model {model}; it knows {', '.join(nearest_first) or 'no key'}"
+            )

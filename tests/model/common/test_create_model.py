@@ -1,5 +1,6 @@
 """create_model."""
 
+import inspect
 import sys
 
 import pytest
@@ -34,13 +35,35 @@ def test_modules_in_import_names_are_imported_first(tmp_path, monkeypatch):
     assert "my_tiny_model" in sys.modules
 
 
-def test_a_missing_or_unknown_type_and_an_unknown_argument_fail():
+def test_a_missing_or_unknown_type_fails():
     with pytest.raises(KeyError, match="'type'"):
         create_model({"obs_shape": 4})
     with pytest.raises(KeyError, match="no_such"):
         create_model({"type": "no_such"})
-    with pytest.raises(TypeError, match="hidden"):
-        create_model({"type": "dqn", "obs_shape": 4, "action_shape": 2, "hidden": 3})
+
+
+@pytest.mark.parametrize("error", [ConfigError, TypeError])
+def test_an_unknown_argument_is_named_with_the_known_ones_the_nearest_first(error):
+    with pytest.raises(error) as e:
+        create_model({"type": "dqn", "obs_shape": 4, "action_shape": 2, "hidden_sizes": [3]})
+    start, known = str(e.value).split("; it knows ")
+    assert start == "policy.model.hidden_sizes is unknown to the model DQN"
+    assert known.split(", ")[0] == "head_hidden_size"
+    assert set(known.split(", ")) == set(inspect.signature(DQN).parameters)
+
+
+def test_a_type_error_of_the_model_itself_stays_as_it_is():
+    class Faulty(nn.Module):
+        def __init__(self, size):
+            super().__init__(hidden_sizes=size)
+
+    MODEL_REGISTRY["my_faulty"] = Faulty
+    try:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'hidden_sizes'") as e:
+            create_model({"type": "my_faulty", "size": 2})
+    finally:
+        del MODEL_REGISTRY["my_faulty"]
+    assert type(e.value) is TypeError
 
 
 def test_a_missing_argument_is_named_with_its_meaning():
