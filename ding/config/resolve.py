@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ding.config.checks import check_import_names
 from ding.utils.config_helper import ConfigError, check_values, instance_of
+from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import registries
 
 # Entry of a create config -> (registry, package whose import registers our classes).
@@ -67,9 +67,8 @@ def resolve_class(name: str, entry: Mapping[str, Any], where: str = "") -> Any:
     if not isinstance(entry, Mapping) or "type" not in entry:
         raise ConfigError(f"{where} = {entry!r} is not allowed; it must name a type, as in {where}=dict(type=...)")
     registry, package = {**_SOURCES, **_PARALLEL_SOURCES}[name]
-    for module in (package, *entry.get("import_names", ())):
-        if module is not None:
-            importlib.import_module(module)
+    import_module(package)
+    import_module(entry.get("import_names"), f"{where}.import_names")
     try:
         return registries[registry].get(entry["type"])
     except KeyError as e:

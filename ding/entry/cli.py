@@ -113,6 +113,7 @@ class _Ding(click.Group):
 
 def _is_about_input(error: Exception) -> bool:
     """Whether the error is about the user's input or disk, not about a program such as an env or a policy."""
+    from ding.utils import import_helper
     from ding.utils.config_helper import ConfigError
 
     if isinstance(error, ConfigError):
@@ -122,6 +123,8 @@ def _is_about_input(error: Exception) -> bool:
     if not isinstance(error, (FileNotFoundError, ImportError, KeyError, ValueError)):
         # Gymnasium's errors have a base of their own; an env with a missing package raises one as well.
         return type(error).__name__ in _ENV_ERRORS and type(error).__module__ == "gymnasium.error"
+    if isinstance(error, ModuleNotFoundError) and _modules(error)[-1] == import_helper.__name__:
+        return True  # an entry of import_names that is not there; errors inside a module are about that program
     return _modules(error)[-1] in _INPUT_MODULES
 
 

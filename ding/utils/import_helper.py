@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
 
-def import_module(modules: str | Iterable[str] | None) -> None:
+def import_module(modules: str | Iterable[str] | None, where: str = "import_names") -> None:
     """Import each dotted name, to run its registrations. A string is a single name.
 
+    Args:
+        modules: The names.
+        where: The config entry that has them, for messages.
+
     Raises:
-        ImportError: If a name cannot be imported.
+        ModuleNotFoundError: If there is no such module. The message says which part of the name is missing.
+        ImportError: If a module raises an exception while it is imported, which is the cause of this one.
     """
     names = [modules] if isinstance(modules, str) else modules or []
     for name in names:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as e:
+            if e.name is not None and f"{name}.".startswith(f"{e.name}."):
+                raise ModuleNotFoundError(_missing(name, e.name, where), name=e.name) from None
+            raise ImportError(f"{where} has {name!r}, which failed to import: {_told(e)}", name=e.name) from e
+        except Exception as e:
+            raise ImportError(f"{where} has {name!r}, which failed to import: {_told(e)}", name=name) from e
+
+
+def _missing(name: str, missing: str, where: str) -> str:
+    parent, _, last = missing.rpartition(".")
+    if not parent:
+        return (
+            f"{where} has {name!r}, but no package {missing!r} is installed: install it (pip install), add its folder "
+            "to PYTHONPATH, or correct the name"
+        )
+    path = getattr(sys.modules.get(parent), "__path__", None)
+    if path is None:
+        return f"{where} has {name!r}, but {parent!r} is a module, not a package: correct the name"
+    similar = difflib.get_close_matches(last, [module.name for module in pkgutil.iter_modules(path)], n=1)
+    hint = f"did you mean {parent}.{similar[0]}?" if similar else "correct the name"
+    return f"{where} has {name!r}, but the package {parent!r} has no module {last!r}: {hint}"
+
+
+def _told(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _try_import(name: str, purpose: str) -> ModuleType | None:

@@ -125,6 +125,18 @@ def test_a_misspelt_key_is_one_line_and_with_traceback_an_exception():
     assert isinstance(result.exception, ConfigError)
 
 
+def test_a_missing_package_of_a_config_is_one_line(tmp_path):
+    path = tmp_path / "absent_config.py"
+    path.write_text(
+        "main_config = dict(exp_name='absent', env=dict(stop_value=1), policy=dict(model=dict(obs_shape=4)))\n"
+        "create_config = dict(env=dict(type='my_env', import_names=['my_absent.envs.my_env']),\n"
+        "    env_manager=dict(type='base'), policy=dict(type='dqn'))\n"
+    )
+    output = ding("train", str(path), status=1)
+    assert output.startswith("Error: create_config.env.import_names has 'my_absent.envs.my_env', but no package ")
+    assert len(output.splitlines()) == 1
+
+
 def test_a_full_disk_at_the_start_is_one_line(monkeypatch):
     def fail(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,0 +1,55 @@
+"""import_module: imports that a config asks for, and what it says about those that fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from ding.utils import import_module
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package `my_pkg` with a good module, one that divides by zero, and one that needs a missing package."""
+    folder = tmp_path / "my_pkg"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "good_env.py").touch()
+    (folder / "bad.py").write_text("1 / 0\n")
+    (folder / "needy.py").write_text("import my_absent.part\n")
+    (folder / "sibling.py").write_text("import my_pkg.nowhere\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [
+        ("my_none", "no package 'my_none' is installed: install it (pip install), add its folder to PYTHONPATH, or "),
+        ("my_none.a.b", "no package 'my_none' is installed: install it"),
+        ("my_pkg.good_envs", "the package 'my_pkg' has no module 'good_envs': did you mean my_pkg.good_env?"),
+        ("my_pkg.zzz.deep", "the package 'my_pkg' has no module 'zzz': correct the name"),
+        ("my_pkg.good_env.Env", "'my_pkg.good_env' is a module, not a package: correct the name"),
+    ],
+)
+def test_a_missing_module_is_named_with_the_entry_and_what_to_do(name, rest, package):
+    with pytest.raises(ModuleNotFoundError) as e:
+        import_module(name, "create_config.env.import_names")
+    message = str(e.value)
+    assert message.startswith(f"create_config.env.import_names has {name!r}, but {rest}")
+    assert "\n" not in message
+    assert e.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "told"),
+    [
+        ("my_pkg.bad", ZeroDivisionError, "ZeroDivisionError: division by zero"),
+        ("my_pkg.needy", ModuleNotFoundError, "ModuleNotFoundError: No module named 'my_absent'"),
+        ("my_pkg.sibling", ModuleNotFoundError, "ModuleNotFoundError: No module named 'my_pkg.nowhere'"),
+    ],
+)
+def test_an_error_inside_a_module_is_the_cause(name, cause, told, package):
+    with pytest.raises(ImportError, match=rf"^import_names has '{name}', which failed to import: {told}$") as e:
+        import_module(["my_pkg.good_env", name])
+    assert type(e.value) is ImportError
+    assert type(e.value.__cause__) is cause
