@@ -25,6 +25,7 @@ from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings,
 from ding.utils.data.samples import END_FLAGS
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data
 from ding.utils.running_stats import RunningMeanStd
+from ding.utils.state_loading import load_parts, parts_state
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -170,6 +171,7 @@ class ActorCriticPolicy(StochasticPolicy):
         },
         StochasticPolicy.settings,
     )
+    _optional_parts: ClassVar[tuple[str, ...]] = ("value_norm", "lr_scheduler")
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor_critic"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     # Whether samples have `next_obs` even if it is not needed to recompute their advantages.
@@ -197,19 +199,11 @@ class ActorCriticPolicy(StochasticPolicy):
             value: Tensor = self._model(self._model_input(observations), mode="compute_critic")["value"]
         return value
 
-    def _state_dict_learn(self) -> dict[str, Any]:
-        state = super()._state_dict_learn()
-        if self._value_norm:
-            state["value_norm"] = self._running_mean_std.state_dict()
-        return state
+    def _learn_parts(self) -> dict[str, Any]:
+        return {**super()._learn_parts(), **self._value_parts()}
 
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        self._load_value_norm(state_dict)
-
-    def _load_value_norm(self, state_dict: dict[str, Any]) -> None:
-        if self._value_norm and "value_norm" in state_dict:
-            self._running_mean_std.load_state_dict(state_dict["value_norm"])
+    def _value_parts(self) -> dict[str, Any]:
+        return {"value_norm": self._running_mean_std} if self._value_norm else {}
 
     # --- collect ---
 
@@ -270,11 +264,7 @@ class ActorCriticPolicy(StochasticPolicy):
         return gae(gae_data(value, next_value, reward, None, flag), self._gamma, self._gae_lambda)
 
     def _state_dict_collect(self) -> dict[str, Any]:
-        state = super()._state_dict_collect()
-        if self._value_norm:
-            state["value_norm"] = self._running_mean_std.state_dict()
-        return state
+        return {**super()._state_dict_collect(), **parts_state(self._value_parts())}
 
     def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_collect(state_dict)
-        self._load_value_norm(state_dict)
+        load_parts({"model": self._collect_model, **self._value_parts()}, state_dict, self._optional_parts)

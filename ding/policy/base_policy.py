@@ -23,6 +23,7 @@ from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import POLICY_REGISTRY
+from ding.utils.state_loading import load_parts, parameter_names, parts_state
 
 # Fields are initialized in this order, whatever the order of the argument: it determines the random numbers drawn.
 _FIELD_ORDER = ("learn", "collect", "eval", "command")
@@ -54,8 +55,8 @@ class Policy(PolicySteps, Configurable, ABC):
     - `default_model()`: needed if `cfg.model` has no `type` and no model is passed.
     - `_monitor_vars_learn()`: the names of the values to log, `cur_lr` and `total_loss` by default.
     - `_reset_learn(data_id)`, `_reset_collect(data_id)`, `_reset_eval(data_id)`: reset the state of these envs.
-    - `_state_dict_learn()`, `_load_state_dict_learn(state_dict)`: needed if there is more to save than
-      `_learn_model` and `_optimizer`, or if these have other names. The same holds for `collect` and `eval`.
+    - `_learn_parts()`: what to save, needed if that is more than `_learn_model` and `_optimizer`, or if these have
+      other names; or `_state_dict_learn()` and `_load_state_dict_learn(state_dict)`, as for `collect` and `eval`.
     - `_get_<name>()`: overrides what the modes' `get_attribute(name)` returns, by default the attribute `_<name>`.
 
     The serial pipelines also need a command mode; see `CommandModePolicy`.
@@ -98,6 +99,9 @@ class Policy(PolicySteps, Configurable, ABC):
     _collect_model: Any
     _eval_model: Any
     _optimizer: torch.optim.Optimizer
+
+    # Keys of `_learn_parts` that states of DI-engine, or of earlier versions, lack.
+    _optional_parts: ClassVar[tuple[str, ...]] = ()
 
     # Whether actions are discrete (True), real-valued (False), or either (None).
     has_discrete_actions: ClassVar[bool | None] = None
@@ -310,12 +314,15 @@ class Policy(PolicySteps, Configurable, ABC):
         """
         load_attributes_state(self, state_dict)
 
+    def _learn_parts(self) -> dict[str, Any]:
+        """Returns what learning saves and loads, by keys: modules, optimizers, tensors, and others with a state."""
+        return {"model": self._learn_model, "optimizer": self._optimizer}
+
     def _state_dict_learn(self) -> dict[str, Any]:
-        return {"model": self._learn_model.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return parts_state(self._learn_parts())
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        self._learn_model.load_state_dict(state_dict["model"], strict=True)
-        self._optimizer.load_state_dict(state_dict["optimizer"])
+        load_parts(self._learn_parts(), state_dict, self._optional_parts, parameter_names(self._model))
 
     def _state_dict_collect(self) -> dict[str, Any]:
         return {"model": self._collect_model.state_dict()}

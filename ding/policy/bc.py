@@ -71,6 +71,7 @@ class BehaviourCloningPolicy(Policy):
         },
         Policy.settings,
     )
+    _optional_parts: ClassVar[tuple[str, ...]] = ("lr_scheduler",)
 
     @property
     def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
@@ -142,14 +143,9 @@ class BehaviourCloningPolicy(Policy):
                 return distance(predicted[inside], action[inside])
         return distance(predicted, action)
 
-    def _state_dict_learn(self) -> dict[str, Any]:
-        state = super()._state_dict_learn()
-        return state if self._schedule is None else {**state, "lr_scheduler": self._schedule.state_dict()}
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        if self._schedule is not None and "lr_scheduler" in state_dict:
-            self._schedule.load_state_dict(state_dict["lr_scheduler"])
+    def _learn_parts(self) -> dict[str, Any]:
+        parts = super()._learn_parts()
+        return parts if self._schedule is None else {**parts, "lr_scheduler": self._schedule}
 
     # --- collect and eval ---
 

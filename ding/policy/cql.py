@@ -43,6 +43,7 @@ class CQLPolicy(SACPolicy):
         },
         SACPolicy.settings,
     )
+    _optional_parts: ClassVar[tuple[str, ...]] = ("log_alpha", "alpha", "log_alpha_prime", "optimizer_alpha_prime")
 
     def _monitor_vars_learn(self) -> list[str]:
         names = [*super()._monitor_vars_learn(), "conservative_loss"]
@@ -102,14 +103,6 @@ class CQLPolicy(SACPolicy):
             optimizers["optimizer_alpha_prime"] = self._optimizer_alpha_prime
         return optimizers
 
-    def _state_dict_learn(self) -> dict[str, Any]:
-        state = super()._state_dict_learn()
-        if self._cfg.learn.with_lagrange:
-            state["log_alpha_prime"] = self._log_alpha_prime.detach().clone()
-        return state
-
-    @torch.no_grad()
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        if self._cfg.learn.with_lagrange:
-            self._log_alpha_prime.copy_(state_dict["log_alpha_prime"])
+    def _learn_parts(self) -> dict[str, Any]:
+        parts = super()._learn_parts()
+        return {**parts, "log_alpha_prime": self._log_alpha_prime} if self._cfg.learn.with_lagrange else parts

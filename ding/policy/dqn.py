@@ -87,6 +87,7 @@ class DQNPolicy(Policy):
     has_discrete_actions: ClassVar[bool | None] = True
 
     _adam_eps: ClassVar[float] = 1e-8
+    _optional_parts: ClassVar[tuple[str, ...]] = ("lr_scheduler",)
 
     def default_model(self) -> tuple[str, list[str]]:
         return "dqn", ["ding.model.template.q_learning"]
@@ -234,24 +235,16 @@ class DQNPolicy(Policy):
         )
         return loss, error, {}
 
+    def _learn_parts(self) -> dict[str, Any]:
+        parts = {"model": self._learn_model, "target_model": self._target_model, "optimizer": self._optimizer}
+        return parts if self._lr_scheduler is None else {**parts, "lr_scheduler": self._lr_scheduler}
+
     def _state_dict_learn(self) -> dict[str, Any]:
-        state = {
-            "model": self._learn_model.state_dict(),
-            "target_model": self._target_model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "target_update_count": self._target_model.update_count,
-        }
-        if self._lr_scheduler is not None:
-            state["lr_scheduler"] = self._lr_scheduler.state_dict()
-        return state
+        return {**super()._state_dict_learn(), "target_update_count": self._target_model.update_count}
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        self._learn_model.load_state_dict(state_dict["model"], strict=True)
-        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
-        self._optimizer.load_state_dict(state_dict["optimizer"])
+        super()._load_state_dict_learn(state_dict)
         self._target_model.reset(target_update_count=state_dict.get("target_update_count"))
-        if self._lr_scheduler is not None and "lr_scheduler" in state_dict:
-            self._lr_scheduler.load_state_dict(state_dict["lr_scheduler"])
 
     # --- collect ---
 

@@ -201,16 +201,9 @@ class PPOPolicy(ActorCriticPolicy):
         if self._value_norm:
             self._running_mean_std.take_in(returns, all_ranks=self._cfg.multi_gpu)
 
-    def _state_dict_learn(self) -> dict[str, Any]:
-        state = super()._state_dict_learn()
-        if self._lr_scheduler is not None:
-            state["lr_scheduler"] = self._lr_scheduler.state_dict()
-        return state
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        if self._lr_scheduler is not None and "lr_scheduler" in state_dict:
-            self._lr_scheduler.load_state_dict(state_dict["lr_scheduler"])
+    def _learn_parts(self) -> dict[str, Any]:
+        parts = super()._learn_parts()
+        return parts if self._lr_scheduler is None else {**parts, "lr_scheduler": self._lr_scheduler}
 
 
 # --- the loss ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -52,6 +53,8 @@ class QActorCriticPolicy(Policy):
     # Keys of samples, in addition to `_output_keys` and importance weights.
     learn_keys: ClassVar[tuple[str, ...]] = ("obs", "next_obs", "reward", "done", "terminated", "weight")
     uses_nstep: ClassVar[bool] = False
+    # The norm at which the gradients of actor and critic are clipped.
+    _max_grad_norm: ClassVar[float] = math.inf
 
     def default_model(self) -> tuple[str, list[str]]:
         if self._cfg.multi_agent:
@@ -140,28 +143,20 @@ class QActorCriticPolicy(Policy):
         return list(losses), error.detach()
 
     def _step_critic(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
-        self._backward_and_step(loss, optimizer, self._critic_parameters, self._critic_parameters)
+        parameters = self._critic_parameters
+        self._backward_and_step(loss, optimizer, parameters, parameters, self._max_grad_norm)
 
     def _step_actor(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
         """Take one step on a loss that passes through the critic, without gradients for the critic's parameters."""
-        self._backward_and_step(loss, optimizer, self._actor_parameters, self._actor_parameters)
+        parameters = self._actor_parameters
+        self._backward_and_step(loss, optimizer, parameters, parameters, self._max_grad_norm)
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Returns the optimizers by their keys in the state."""
         raise NotImplementedError(f"{type(self).__name__} must define _optimizers")
 
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return {
-            "model": self._learn_model.state_dict(),
-            "target_model": self._target_model.state_dict(),
-            **{key: optimizer.state_dict() for key, optimizer in self._optimizers().items()},
-        }
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        self._learn_model.load_state_dict(state_dict["model"], strict=True)
-        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
-        for key, optimizer in self._optimizers().items():
-            optimizer.load_state_dict(state_dict[key])
+    def _learn_parts(self) -> dict[str, Any]:
+        return {"model": self._learn_model, "target_model": self._target_model, **self._optimizers()}
 
     # --- collect ---
 

@@ -19,6 +19,7 @@ from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_tr
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
 from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
 from ding.utils.data.samples import END_FLAGS, part_of
@@ -120,6 +121,7 @@ class R2D2Policy(Policy):
             raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
         self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if self._priority_IS_weight else ())
         self._optimizer = Adam(self._model.parameters(), lr=learn.learning_rate)
+        self._optimizer.accept_order(_earlier_order(self._model))
         freq = learn.target_update_freq
         self._target_net = copy.deepcopy(self._model)
         self._target_model = model_wrap(
@@ -221,18 +223,14 @@ class R2D2Policy(Policy):
         q: Tensor = output["logit"]
         return q
 
+    def _learn_parts(self) -> dict[str, Any]:
+        return {"model": self._learn_model, "target_model": self._target_model, "optimizer": self._optimizer}
+
     def _state_dict_learn(self) -> dict[str, Any]:
-        return {
-            "model": self._learn_model.state_dict(),
-            "target_model": self._target_model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "target_update_count": self._target_model.update_count,
-        }
+        return {**super()._state_dict_learn(), "target_update_count": self._target_model.update_count}
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        self._learn_model.load_state_dict(state_dict["model"], strict=True)
-        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
-        self._optimizer.load_state_dict(state_dict["optimizer"])
+        super()._load_state_dict_learn(state_dict)
         self._target_model.reset(target_update_count=state_dict.get("target_update_count"))
 
     # --- collect ---
@@ -285,6 +283,17 @@ class R2D2Policy(Policy):
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:
         self._eval_model.reset(data_id=data_id)
+
+
+def _earlier_order(model: nn.Module) -> list[nn.Parameter]:
+    """Returns the parameters in the order of earlier states of this package: the norms of an LSTM after its weights."""
+    norms = {id(layer.wh[-1]): list(layer.norm.parameters()) for layer in model.modules() if isinstance(layer, LSTM)}
+    moved = {id(norm) for group in norms.values() for norm in group}
+    order: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        if id(parameter) not in moved:
+            order += [parameter, *norms.get(id(parameter), [])]
+    return order
 
 
 def _env_num(cfg: EasyDict, field: str) -> int:

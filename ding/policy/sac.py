@@ -68,18 +68,8 @@ class Temperature:
             self.parameter.clamp_(min=0)
 
     def learned(self) -> dict[str, Tensor]:
-        """`{'log_alpha': [1]}` or `{'alpha': [1]}`, the learned value; empty if alpha is fixed."""
-        return {self._key: self.parameter.detach().clone()} if self.is_learned else {}
-
-    @torch.no_grad()
-    def load_learned(self, state_dict: Mapping[str, Any]) -> None:
-        """Load the learned value from `state_dict`; does nothing if alpha is fixed."""
-        if self.is_learned and self._key in state_dict:
-            self.parameter.copy_(state_dict[self._key])
-
-    @property
-    def _key(self) -> str:
-        return "log_alpha" if self._log_space else "alpha"
+        """`{'log_alpha': [1]}` or `{'alpha': [1]}`, the parameter; empty if alpha is fixed."""
+        return {"log_alpha" if self._log_space else "alpha": self.parameter} if self.is_learned else {}
 
 
 class SoftActorCriticPolicy(QActorCriticPolicy):
@@ -107,6 +97,8 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
         },
         QActorCriticPolicy.settings,
     )
+
+    _optional_parts: ClassVar[tuple[str, ...]] = ("log_alpha", "alpha")
 
     def _monitor_vars_learn(self) -> list[str]:
         names = ["total_loss", "critic_loss", "policy_loss", "cur_lr_q", "cur_lr_p", "alpha", "td_error"]
@@ -185,12 +177,8 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
             optimizers["optimizer_alpha"] = self._temperature.optimizer
         return optimizers
 
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return {**super()._state_dict_learn(), **self._temperature.learned()}
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        self._temperature.load_learned(state_dict)
+    def _learn_parts(self) -> dict[str, Any]:
+        return {**super()._learn_parts(), **self._temperature.learned()}
 
 
 @POLICY_REGISTRY.register("sac")

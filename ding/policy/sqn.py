@@ -22,6 +22,7 @@ from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, number
 from ding.utils.registry_factory import POLICY_REGISTRY
+from ding.utils.state_loading import load_parts, with_target
 
 
 @POLICY_REGISTRY.register("sqn")
@@ -69,6 +70,8 @@ class SQNPolicy(Policy):
         Policy.settings,
     )
     has_discrete_actions: ClassVar[bool | None] = True
+
+    _optional_parts: ClassVar[tuple[str, ...]] = ("log_alpha",)
 
     def default_model(self) -> tuple[str, list[str]]:
         return "sqn", ["ding.model.template.sqn"]
@@ -149,26 +152,18 @@ class SQNPolicy(Policy):
         data = q_v_1step_td_data(q, next_value, batch["action"].long(), batch["reward"], batch["done"], None)
         return q_v_1step_td_error(data, self._gamma)[1]
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _learn_parts(self) -> dict[str, Any]:
         return {
-            "model": self._learn_model.state_dict(),
-            "target_model": self._target_model.state_dict(),
-            "optimizer_q": self._optimizer_q.state_dict(),
-            "optimizer_alpha": self._optimizer_alpha.state_dict(),
-            "log_alpha": self._log_alpha.detach().clone(),
+            "model": self._learn_model,
+            "target_model": self._target_model,
+            "optimizer_q": self._optimizer_q,
+            "optimizer_alpha": self._optimizer_alpha,
+            "log_alpha": self._log_alpha,
         }
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        self._learn_model.load_state_dict(state_dict["model"], strict=True)
-        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
-        self._optimizer_q.load_state_dict(state_dict["optimizer_q"])
-        self._optimizer_alpha.load_state_dict(state_dict["optimizer_alpha"])
-        self._load_log_alpha(state_dict)
-
-    def _load_log_alpha(self, state_dict: dict[str, Any]) -> None:
-        if "log_alpha" in state_dict:
-            with torch.no_grad():
-                self._log_alpha.copy_(state_dict["log_alpha"])
+        """Load a state; without a target network, such as one of DI-engine, that network begins as the online one."""
+        super()._load_state_dict_learn(with_target(state_dict))
 
     # --- collect ---
 
@@ -202,8 +197,8 @@ class SQNPolicy(Policy):
         return {"model": self._collect_model.state_dict(), "log_alpha": self._log_alpha.detach().clone()}
 
     def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
-        self._collect_model.load_state_dict(state_dict["model"], strict=True)
-        self._load_log_alpha(state_dict)
+        parts = {"model": self._collect_model, "log_alpha": self._log_alpha}
+        load_parts(parts, state_dict, self._optional_parts)
 
     # --- eval ---
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from ding.torch_utils.training_guard import auto_checkpoint, guard_training, refuse_nan
 from ding.utils.file_helper import read_file, save_file
+from ding.utils.state_loading import fit_optimizer_state, load_parts, parameter_names
 
 __all__ = ["CheckpointHelper", "CountVar", "auto_checkpoint", "build_checkpoint_helper", "guard_training"]
 
@@ -131,6 +132,7 @@ class CheckpointHelper:
 
         Raises:
             RuntimeError: `strict` is True, and the model does not match the file.
+            ValueError: the state of the optimizer does not fit its parameters; nothing is loaded.
             KeyError: `prefix_op` is unknown, or the file has no `collector_info`.
             NotImplementedError: `lr_schduler` is not None.
         """
@@ -138,13 +140,13 @@ class CheckpointHelper:
             raise NotImplementedError("checkpoints have no learning rate scheduler; load it separately")
         checkpoint = read_file(load_path, trust_pickle=trust_pickle)
         state = _apply_prefix(checkpoint["model"], prefix_op, prefix)
-        if state_dict_mask:
-            strict = False
-            state = {name: value for name, value in state.items() if not name.startswith(tuple(state_dict_mask))}
-        if strict:
-            model.load_state_dict(state, strict=True)
+        if isinstance(optimizer, torch.optim.Optimizer) and "optimizer" in checkpoint:
+            # Before anything is written.
+            checkpoint["optimizer"] = fit_optimizer_state(optimizer, checkpoint["optimizer"], parameter_names(model))
+        if strict and not state_dict_mask:
+            load_parts({"model": model}, {"model": state})
         else:
-            self._load_matching(model, state, logger_prefix)
+            self._load_matching(model, state, state_dict_mask, logger_prefix)
         stateful = {"optimizer": optimizer, "dataset": dataset}
         counters = {"last_iter": last_iter, "last_epoch": last_epoch, "last_frame": last_frame}
         for name, part in (stateful | counters).items():
@@ -162,8 +164,9 @@ class CheckpointHelper:
             collector_info.load_state_dict(checkpoint["collector_info"])
         self._logger.info("%sloaded checkpoint %s", logger_prefix, load_path)
 
-    def _load_matching(self, model: nn.Module, state: _StateDict, logger_prefix: str) -> None:
+    def _load_matching(self, model: nn.Module, state: _StateDict, mask: Sequence[str], logger_prefix: str) -> None:
         own = model.state_dict()
+        state = {name: value for name, value in state.items() if not name.startswith(tuple(mask))}
         matching = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
         model.load_state_dict(matching, strict=False)
         for name in own.keys() - matching.keys():

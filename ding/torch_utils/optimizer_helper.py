@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.state_loading import fit_optimizer_state
 
 __all__ = [
     "Adam",
@@ -192,6 +193,8 @@ class _GuardedOptimizer(torch.optim.Optimizer):
     _grad_norm_type: float | None
     # The option of parameter groups for the fast implementation.
     _fast_option: str
+    # Orders of the parameters, by their positions, in which states are loaded.
+    accepted_orders: tuple[list[int], ...] = ()
 
     def _set_guard(self, guard: GradientGuard, grad_norm_type: float | None) -> None:
         self._guard = guard
@@ -206,13 +209,17 @@ class _GuardedOptimizer(torch.optim.Optimizer):
             param_group[self._fast_option] = True
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of this or of torch's optimizer; the implementation of the step does not change."""
-        own = [group[self._fast_option] for group in self.param_groups]
-        saved = state_dict["param_groups"]
-        if len(saved) == len(own):
-            groups = [{**group, self._fast_option: fast} for group, fast in zip(saved, own, strict=True)]
-            state_dict = {**state_dict, "param_groups": groups}
-        super().load_state_dict(state_dict)
+        """Load the state of this or of torch's optimizer; the implementation of the step does not change.
+
+        Raises:
+            ValueError: the state does not fit the parameters, see `fit_optimizer_state`.
+        """
+        super().load_state_dict(fit_optimizer_state(self, state_dict))
+
+    def accept_order(self, parameters: Iterable[Tensor]) -> None:
+        """Load states, too, that have the parameters of the only group in this order."""
+        positions = {id(parameter): i for i, parameter in enumerate(self.param_groups[0]["params"])}
+        self.accepted_orders = (*self.accepted_orders, [positions[id(parameter)] for parameter in parameters])
 
     def get_grad(self) -> float:
         """Returns the sum over all gradients of norm ** `grad_norm_type`; the type is 2 if None."""
@@ -222,7 +229,8 @@ class _GuardedOptimizer(torch.optim.Optimizer):
         return float(sum(float(torch.linalg.vector_norm(grad, norm_type)) ** norm_type for grad in grads))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_guard": self._guard, "_grad_norm_type": self._grad_norm_type}
+        own = {"_guard": self._guard, "_grad_norm_type": self._grad_norm_type, "accepted_orders": self.accepted_orders}
+        return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -19,6 +19,9 @@ import numpy as np
 import torch
 from easydict import EasyDict
 from torch import nn
+from torch.optim import Optimizer
+
+from ding.utils.state_loading import load_optimizer_state
 
 # Key that distinguishes the state of an object from a plain dict.
 _KIND = "__state__"
@@ -273,7 +276,8 @@ def _restore_object(current: Any, node: Mapping[str, Any], where: str, restored:
         case "bytearray":
             current[:] = node["content"]
         case "own":
-            current.load_state_dict(node["state"])
+            load = partial(load_optimizer_state, current) if isinstance(current, Optimizer) else current.load_state_dict
+            load(node["state"])
         case "object":
             _load_attributes(current, node["state"], where, restored)
         case "some":

@@ -60,7 +60,8 @@ class LSTM(nn.Module):
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
-        self.wx, self.wh, self.norm = nn.ParameterList(), nn.ParameterList(), nn.ModuleList()
+        # The order of the parameters is that of DI-engine: optimizers number them.
+        self.norm, self.wx, self.wh = nn.ModuleList(), nn.ParameterList(), nn.ParameterList()
         for layer in range(num_layers):
             width = input_size if layer == 0 else hidden_size
             self.wx.append(nn.Parameter(torch.empty(width, 4 * hidden_size)))

@@ -1,0 +1,211 @@
+"""Load the state of modules and optimizers, but only as a whole and if it fits."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# Entries of optimizers that have the shape of their parameter, and those without which a step is not possible.
+_SHAPED = frozenset(
+    ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "square_avg", "grad_avg", "momentum_buffer", "acc_delta")
+) | {"sum", "prev"}
+_REQUIRED: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
+    torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.RMSprop: ("step", "square_avg"),
+}
+# Options of a group with which a step is not possible without a further entry.
+_REQUIRED_BY_OPTION = {"amsgrad": "max_exp_avg_sq", "centered": "grad_avg"}
+# Options that choose the implementation of a step. They depend on the machine, and are not part of a state.
+_IMPLEMENTATION = ("fused", "foreach", "capturable", "differentiable")
+# Parameters that an error lists at most.
+_LISTED = 8
+
+Names = Mapping[int, str]
+
+
+def parameter_names(module: nn.Module) -> dict[int, str]:
+    """Returns the names of the parameters of `module` by their ids."""
+    return {id(parameter): name for name, parameter in module.named_parameters()}
+
+
+def parts_state(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the state of each part, for `load_parts`."""
+    return {
+        key: part.detach().clone() if isinstance(part, Tensor) else part.state_dict() for key, part in parts.items()
+    }
+
+
+def with_target(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `state` with the weights of `model` as `target_model`, if it has none."""
+    return {**({"target_model": state["model"]} if "model" in state else {}), **state}
+
+
+def load_parts(
+    parts: Mapping[str, Any], state: Mapping[str, Any], optional: Collection[str] = (), names: Names | None = None
+) -> None:
+    """Load `state[key]` into each part; on an error all parts stay as they were.
+
+    Args:
+        parts: modules, optimizers, tensors, and other objects with `state_dict` and `load_state_dict`.
+        optional: keys that `state` may lack; such a part stays as it is.
+        names: the names of the optimizers' parameters by their ids, for errors.
+
+    Raises:
+        ValueError: a key is missing, or the state of an optimizer or a tensor does not fit.
+        RuntimeError: the state of a module does not fit.
+
+    Example:
+        >>> net = nn.Linear(2, 1)
+        >>> parts = {"model": net, "optimizer": torch.optim.Adam(net.parameters())}
+        >>> load_parts(parts, parts_state(parts))
+    """
+    missing = [key for key in parts if key not in state and key not in optional]
+    if missing:
+        raise ValueError(
+            f"the state lacks {', '.join(missing)}; it has {', '.join(map(str, state)) or 'nothing'}. It was not saved "
+            "by the learn mode of such a policy, or with other settings"
+        )
+    given = {key: part for key, part in parts.items() if key in state}
+    optimizers = {key: part for key, part in given.items() if isinstance(part, torch.optim.Optimizer)}
+    tensors = {key: part for key, part in given.items() if isinstance(part, Tensor)}
+    fitted = {key: fit_optimizer_state(part, state[key], names, key) for key, part in optimizers.items()}
+    for key, tensor in tensors.items():
+        _check_shape(key, tensor, state[key])
+    others = [(part, state[key]) for key, part in given.items() if key not in optimizers and key not in tensors]
+    _load_all_or_none(others)
+    for key, tensor in tensors.items():
+        with torch.no_grad():
+            tensor.copy_(state[key])
+    for key, optimizer in optimizers.items():
+        optimizer.load_state_dict(fitted[key])
+
+
+def _load_all_or_none(loads: Sequence[tuple[Any, Any]]) -> None:
+    """Load the state of each part; if one refuses it, restore all. A module has then loaded what fits."""
+    before: list[tuple[Any, Any]] = []
+    try:
+        for part, state in loads:
+            before.append((part, copy.deepcopy(part.state_dict())))
+            part.load_state_dict(state)
+    except Exception:
+        for part, state in before:
+            part.load_state_dict(state)
+        raise
+
+
+def _check_shape(key: str, own: Tensor, value: Any) -> None:
+    if not isinstance(value, Tensor) or value.shape != own.shape:
+        raise ValueError(f"{key} does not fit: it is {_describe(value)}, and must be a tensor {list(own.shape)}")
+
+
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: Any, names: Names | None = None) -> None:
+    """Load `state` if it fits, see `fit_optimizer_state`."""
+    optimizer.load_state_dict(fit_optimizer_state(optimizer, state, names))
+
+
+def fit_optimizer_state(
+    optimizer: torch.optim.Optimizer, state: Any, names: Names | None = None, key: str = "optimizer"
+) -> dict[str, Any]:
+    """Returns `state` for `optimizer.load_state_dict`, after a check against the shapes of the parameters.
+
+    torch checks only the number of parameters; a state of others makes its fused steps write beyond their memory.
+    Options that choose the implementation, such as `fused`, become those of `optimizer`, and missing options, too. A
+    state with the parameters in an order that the optimizer accepts (`accept_order`) is brought into its own order.
+
+    Args:
+        names: the names of the parameters by their ids, for errors.
+        key: what errors call the state.
+
+    Raises:
+        ValueError: the state does not fit. The message names the parameters and shapes.
+    """
+    groups, entries = _parse(optimizer, state, key)
+    orders: Sequence[Sequence[int]] = getattr(optimizer, "accepted_orders", ())
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    own_order = range(len(parameters))
+    for order in (own_order, *orders):
+        sorted_entries = [entry for _, entry in sorted(zip(order, entries, strict=True), key=itemgetter(0))]
+        if not _mismatches(optimizer, parameters, groups, sorted_entries, names):
+            kept = {position: entry for position, entry in enumerate(sorted_entries) if entry}
+            return {"state": kept, "param_groups": groups}
+    problems = _mismatches(optimizer, parameters, groups, entries, names)
+    more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
+    raise ValueError(
+        f"the state of {key} does not fit the parameters of {type(optimizer).__name__}: "
+        f"{'; '.join(problems[:_LISTED])}{more}. Load a state of the same config, or only the weights of the model"
+    )
+
+
+def _parse(
+    optimizer: torch.optim.Optimizer, state: Any, key: str
+) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]]]:
+    """Returns the groups, whose parameters are numbered anew, and the entries of each parameter."""
+    if not isinstance(state, Mapping) or not {"state", "param_groups"} <= state.keys():
+        raise ValueError(f"{key} is {_describe(state)}; the state of an optimizer has state and param_groups")
+    own, saved = optimizer.param_groups, state["param_groups"]
+    sizes, own_sizes = [len(group["params"]) for group in saved], [len(group["params"]) for group in own]
+    if sizes != own_sizes:
+        raise ValueError(
+            f"the state of {key} has groups of {sizes} parameters, but {type(optimizer).__name__} has {own_sizes}: it "
+            "was saved with another model or config"
+        )
+    ids = [number for group in saved for number in group["params"]]
+    unknown = [number for number in state["state"] if number not in ids]
+    if unknown or len(set(ids)) < len(ids):
+        raise ValueError(f"the state of {key} is damaged: its groups have the parameters {ids}, not {unknown}")
+    groups, first = [], 0
+    for own_group, group in zip(own, saved, strict=True):
+        fixed = {name: own_group[name] for name in _IMPLEMENTATION if name in own_group}
+        numbers = list(range(first, first + len(group["params"])))
+        groups.append({**own_group, **group, **fixed, "params": numbers})
+        first += len(numbers)
+    return groups, [state["state"].get(number, {}) for number in ids]
+
+
+def _mismatches(
+    optimizer: torch.optim.Optimizer,
+    parameters: Sequence[Tensor],
+    groups: Sequence[Mapping[str, Any]],
+    entries: Sequence[Mapping[str, Any]],
+    names: Names | None,
+) -> list[str]:
+    """Returns what does not fit, a line for each parameter."""
+    required = next((names for kind, names in _REQUIRED.items() if isinstance(optimizer, kind)), ())
+    options = [group for group in groups for _ in group["params"]]
+    problems = []
+    for position, (parameter, group, entry) in enumerate(zip(parameters, options, entries, strict=True)):
+        needed = [*required, *(name for option, name in _REQUIRED_BY_OPTION.items() if required and group.get(option))]
+        problem = _mismatch(parameter, entry, needed) if entry else None
+        if problem is not None:
+            name = (names or {}).get(id(parameter), f"parameter {position}")
+            problems.append(f"{name} {list(parameter.shape)}: {problem}")
+    return problems
+
+
+def _mismatch(parameter: Tensor, entry: Mapping[str, Any], required: Sequence[str]) -> str | None:
+    missing = [name for name in required if name not in entry]
+    if missing:
+        return f"{', '.join(missing)} missing beside {', '.join(map(str, entry))}"
+    for name, value in entry.items():
+        if name == "step":
+            is_number = isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1)
+            if not is_number:
+                return f"step is {_describe(value)}, not a number"
+        elif name in _SHAPED and value is not None:
+            is_like = isinstance(value, Tensor) and value.shape == parameter.shape
+            if not is_like or value.is_floating_point() != parameter.is_floating_point():
+                return f"{name} is {_describe(value)}"
+    return None
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        kind = "" if value.is_floating_point() else f" of {value.dtype}"
+        return f"{list(value.shape)}{kind}"
+    return f"a {type(value).__name__}"
