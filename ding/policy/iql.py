@@ -14,6 +14,7 @@ from ding.rl_utils.log_prob import squashed_gaussian_log_prob
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import ConfigError, Setting, Settings, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
+from ding.utils.state_loading import with_target
 
 # Upper bound of the advantage weights, as in the paper.
 _MAX_WEIGHT = 100.0
@@ -117,6 +118,10 @@ class IQLPolicy(QActorCriticPolicy):
             "priority": numbers[len(logged) :],
             **dict(zip(logged, numbers, strict=False)),
         }
+
+    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; without a target network, such as one of DI-engine, that network begins as the online one."""
+        super()._load_state_dict_learn(with_target(state_dict))
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
         return {"optimizer_q": self._optimizer_q, "optimizer_policy": self._optimizer_policy}

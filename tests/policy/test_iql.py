@@ -74,7 +74,7 @@ def test_each_step_moves_its_own_part_alone():
         {key.split(".")[0] for key in after if not torch.equal(after[key], before[key])}
         for before, after in itertools.pairwise(states)
     ]
-    assert moved == [{"critic", "critic_head", "value_head"}, {"actor", "actor_head"}]
+    assert moved == [{"critic", "critic_q_head", "critic_v_head"}, {"actor", "actor_head"}]
 
 
 def test_the_expectile_is_where_the_loss_is_least():
@@ -105,7 +105,7 @@ def test_the_model_has_values_beside_the_critics():
     output = model({"obs": obs, "action": action}, mode="compute_critic")
     assert [q.shape for q in output["q_value"]] == [(5,), (5,)] and output["v_value"].shape == (5,)
     assert torch.equal(model(obs, mode="compute_value")["v_value"], output["v_value"])
-    own = {id(parameter) for parameter in model.value_head.parameters()}
+    own = {id(parameter) for parameter in model.critic_v_head.parameters()}
     assert own <= {id(parameter) for parameter in model.critic.parameters()}
 
 

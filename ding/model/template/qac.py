@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,8 @@ class QActorCritic(ActorAndCritic):
     """
 
     actor_head: nn.Module
-    critic_head: nn.Module
+    # The attribute that is the critic's head.
+    _critic_name: ClassVar[str] = "critic_head"
 
     def __init__(
         self,
@@ -71,9 +72,10 @@ class QActorCritic(ActorAndCritic):
 
     def _set_heads(self, actor_head: nn.Module, critic_heads: list[nn.Module]) -> None:
         self.actor_head = actor_head
-        self.critic_head = nn.ModuleList(critic_heads) if self.twin_critic else critic_heads[0]
+        critic_head = nn.ModuleList(critic_heads) if self.twin_critic else critic_heads[0]
+        self.register_module(self._critic_name, critic_head)
         self.actor = nn.ModuleList([self.actor_encoder, self.actor_head])
-        self.critic = nn.ModuleList([self.critic_encoder, self.critic_head])
+        self.critic = nn.ModuleList([self.critic_encoder, critic_head])
 
     @property
     def _critics(self) -> int:
@@ -89,10 +91,8 @@ class QActorCritic(ActorAndCritic):
 
     def _q_value(self, x: Tensor, key: str) -> Any:
         """Entry `key` of the critic's output; for two critics, a list of both."""
-        if not self.twin_critic:
-            return self.critic_head(x)[key]
-        heads: Any = self.critic_head
-        return [head(x)[key] for head in heads]
+        heads: Any = getattr(self, self._critic_name)
+        return [head(x)[key] for head in heads] if self.twin_critic else heads(x)[key]
 
 
 def _make_encoder(

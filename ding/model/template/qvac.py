@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -19,6 +19,7 @@ class ContinuousQVAC(ContinuousQAC):
     """`ContinuousQAC` with an additional head for V(s), of the critic's width and depth, on the critic's encoder.
 
     Attributes:
+        critic_q_head, critic_v_head: the heads of Q(s, a), a list for two critics, and of V(s).
         critic: also contains the value head.
 
     Example:
@@ -30,6 +31,7 @@ class ContinuousQVAC(ContinuousQAC):
     """
 
     mode = ["compute_actor", "compute_critic", "compute_value"]
+    _critic_name: ClassVar[str] = "critic_q_head"
 
     def __init__(
         self,
@@ -62,8 +64,11 @@ class ContinuousQVAC(ContinuousQAC):
         )
         act, width = as_activation(activation), critic_head_hidden_size
         head = RegressionHead(width, 1, layer_num=critic_head_layer_num, activation=act, norm_type=norm_type)
-        self.value_head = branch(self.embedding_size, width, act, head)
-        self.critic.append(self.value_head)
+        self.critic_v_head = branch(self.embedding_size, width, act, head)
+        self.critic.append(self.critic_v_head)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        return super().load_state_dict(_renamed(state_dict), strict=strict, assign=assign)
 
     def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """`{'q_value': [B], 'v_value': [B]}` of `{'obs': ..., 'action': ...}`; for two critics a list of two."""
@@ -71,4 +76,13 @@ class ContinuousQVAC(ContinuousQAC):
 
     def compute_value(self, obs: Any) -> dict[str, Any]:
         """`{'v_value': [B]}` of the observations [B, *obs_shape]."""
-        return {"v_value": self.value_head(self._critic_embedding(obs))["pred"]}
+        return {"v_value": self.critic_v_head(self._critic_embedding(obs))["pred"]}
+
+
+def _renamed(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the state with today's names of the heads, which earlier versions of this package called otherwise."""
+    names = {"critic_head": "critic_q_head", "value_head": "critic_v_head"}
+    split = {key: key.partition(".") for key in state_dict}
+    return {
+        names.get(split[key][0], split[key][0]) + "".join(split[key][1:]): value for key, value in state_dict.items()
+    }
