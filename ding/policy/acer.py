@@ -21,6 +21,13 @@ from ding.utils.config_helper import Setting, Settings, anything, boolean, integ
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
+# Settings without an effect, as in DI-engine.
+_NO_EFFECT = (
+    ("learn", "lambda_", "Retrace has no such factor"),
+    ("collect", "gae_lambda", "Retrace has no such factor"),
+    ("learn", "value_weight", "actor and critic have an optimizer each"),
+)
+
 
 @POLICY_REGISTRY.register("acer")
 class ACERPolicy(SequenceActorPolicy):
@@ -43,6 +50,7 @@ class ACERPolicy(SequenceActorPolicy):
         {
             "type": "acer",
             "learn.clip_value": None,
+            "learn.value_weight": Setting(doc=COMPATIBLE),
             "learn.discount_factor": 0.9,
             "learn.lambda_": Setting(0.95, doc=COMPATIBLE),
             "learn.unroll_len": Setting(32, doc=COMPATIBLE),
@@ -73,11 +81,9 @@ class ACERPolicy(SequenceActorPolicy):
     def _init_learn(self) -> None:
         super()._init_learn()
         learn = self._cfg.learn
-        for section, key in (("learn", "lambda_"), ("collect", "gae_lambda")):
+        for section, key, reason in _NO_EFFECT:
             if self._cfg[section].get(key) not in (None, ACERPolicy.config[section][key]):
-                one_time_warning(
-                    f"ACER: policy.{section}.{key} has no effect: Retrace has no such factor; leave it out"
-                )
+                one_time_warning(f"ACER: policy.{section}.{key} has no effect: {reason}; leave it out")
         model: Any = self._model
         clipping = {"grad_clip_type": learn.grad_clip_type, "clip_value": learn.clip_value}
         self._optimizer_actor = Adam(model.actor.parameters(), lr=learn.learning_rate_actor, **clipping)
@@ -96,7 +102,7 @@ class ACERPolicy(SequenceActorPolicy):
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Takes one step of critic and actor on B sequences; returns the values to log and the priorities.
 
-        The actor maximizes `policy_loss`, the sum of `actor_loss` and `bc_loss` (the bias correction).
+        The actor maximizes `policy_loss`: `actor_loss`, `bc_loss` (the bias correction) and the weighted entropy.
         """
         learn, model = self._cfg.learn, self._learn_model.forward
         batch = self._prepare(data)
@@ -133,7 +139,7 @@ class ACERPolicy(SequenceActorPolicy):
         (gradient,) = torch.autograd.grad(-objective.sum(), log_prob, retain_graph=True)
         if learn.trust_region:
             (gradient,) = acer_trust_region_update([gradient], log_prob, average, learn.trust_region_value)
-        self._backward_and_step(learn.value_weight * critic_loss, self._optimizer_critic)
+        self._backward_and_step(critic_loss, self._optimizer_critic)
         # The gradient of this product with respect to the log-probabilities is `gradient * weight`.
         self._backward_and_step((log_prob * gradient * weight).sum(), self._optimizer_actor)
         self._target_model.update(self._learn_model)
@@ -146,7 +152,7 @@ class ACERPolicy(SequenceActorPolicy):
             "cur_critic_lr": self._optimizer_critic.param_groups[0]["lr"],
             "actor_loss": actor_loss,
             "bc_loss": bc_loss,
-            "policy_loss": actor_loss + bc_loss,
+            "policy_loss": actor_loss + bc_loss + learn.entropy_weight * entropy_loss,
             "critic_loss": critic,
             "entropy_loss": entropy_loss,
             "kl_div": kl,
@@ -156,19 +162,13 @@ class ACERPolicy(SequenceActorPolicy):
             result["priority"] = (distance.sum(0) / ends.is_valid.sum(0)).tolist()
         return result
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _learn_parts(self) -> dict[str, Any]:
         return {
-            "model": self._learn_model.state_dict(),
-            "target_model": self._target_model.state_dict(),
-            "actor_optimizer": self._optimizer_actor.state_dict(),
-            "critic_optimizer": self._optimizer_critic.state_dict(),
+            "model": self._learn_model,
+            "target_model": self._target_model,
+            "actor_optimizer": self._optimizer_actor,
+            "critic_optimizer": self._optimizer_critic,
         }
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        self._learn_model.load_state_dict(state_dict["model"], strict=True)
-        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
-        self._optimizer_actor.load_state_dict(state_dict["actor_optimizer"])
-        self._optimizer_critic.load_state_dict(state_dict["critic_optimizer"])
 
 
 def _log_probs(forward: Callable[..., Any], obs: Any) -> Tensor:

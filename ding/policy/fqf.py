@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, ClassVar
 
 import torch
@@ -62,6 +63,7 @@ class FQFPolicy(DQNPolicy):
         learn = self._cfg.learn
         clipping = {"grad_clip_type": learn.get("grad_clip_type"), "clip_value": learn.get("grad_clip_value")}
         named = [(name.split("."), parameter) for name, parameter in self._model.named_parameters()]
+        rest = [(path, parameter) for path, parameter in named if _PROPOSAL not in path]
         self._fraction_loss_optimizer = RMSprop(
             [parameter for path, parameter in named if _PROPOSAL in path],
             lr=learn.learning_rate_fraction,
@@ -70,11 +72,15 @@ class FQFPolicy(DQNPolicy):
             **clipping,
         )
         self._quantile_loss_optimizer = Adam(
-            [parameter for path, parameter in named if _PROPOSAL not in path],
+            [parameter for _, parameter in rest],
             lr=learn.learning_rate_quantile,
             eps=1e-2 / learn.batch_size,
             **clipping,
         )
+        # DI-engine's optimizer has the parameters part by part: values, embedding of the fractions, encoder.
+        by_part = [[parameter for path, parameter in rest if part in path] for part in ("Q", "fqf_fc", "encoder")]
+        if sum(map(len, by_part)) == len(rest):
+            self._quantile_loss_optimizer.accept_order(itertools.chain(*by_part))
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one step of the fractions and one of the quantiles; `priority` is the error of each sample."""
@@ -130,26 +136,18 @@ class FQFPolicy(DQNPolicy):
         return loss, error, {}
 
     def _total_norm(self, part: str) -> Tensor:
-        """The 2-norm of the gradients of one part of the model, without biases; 0 if there are none."""
+        """The 2-norm of the gradients of one part of the model; 0 if there are none."""
         norms = [
             parameter.grad.norm()
             for name, parameter in self._model.named_parameters()
-            if part in name.split(".") and "bias" not in name and parameter.grad is not None
+            if part in name.split(".") and parameter.grad is not None
         ]
         return torch.stack(norms).norm() if norms else torch.zeros((), device=self._device)
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _learn_parts(self) -> dict[str, Any]:
         return {
-            "model": self._learn_model.state_dict(),
-            "target_model": self._target_model.state_dict(),
-            "optimizer_fraction_loss": self._fraction_loss_optimizer.state_dict(),
-            "optimizer_quantile_loss": self._quantile_loss_optimizer.state_dict(),
-            "target_update_count": self._target_model.update_count,
+            "model": self._learn_model,
+            "target_model": self._target_model,
+            "optimizer_fraction_loss": self._fraction_loss_optimizer,
+            "optimizer_quantile_loss": self._quantile_loss_optimizer,
         }
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        self._learn_model.load_state_dict(state_dict["model"], strict=True)
-        self._target_model.load_state_dict(state_dict["target_model"], strict=True)
-        self._fraction_loss_optimizer.load_state_dict(state_dict["optimizer_fraction_loss"])
-        self._quantile_loss_optimizer.load_state_dict(state_dict["optimizer_quantile_loss"])
-        self._target_model.reset(target_update_count=state_dict.get("target_update_count"))

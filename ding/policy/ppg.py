@@ -118,11 +118,11 @@ class PPGOffPolicy(ActorCriticPolicy):
         self._backward_and_step(policy_total, self._optimizer_ac)
         memory = {key: value_batch[key] for key in ("obs", "action", "value", "weight")}
         memory["return_"] = value_batch["value"] + value_batch["adv"]
-        value_loss = self._critic_error(memory)
-        self._backward_and_step(learn.value_weight * value_loss, self._optimizer_aux_critic)
+        value_loss = learn.value_weight * self._critic_error(memory)
+        self._backward_and_step(value_loss, self._optimizer_aux_critic)
         names = ("policy_loss", "value_loss", "entropy_loss", "policy_adv_abs_max", "total_loss")
         values = [loss.policy_loss, value_loss, loss.entropy_loss, adv.abs().max()]
-        values.append(policy_total + learn.value_weight * value_loss)
+        values.append(policy_total + value_loss)
         logged = dict(zip(names, torch.stack(values).tolist(), strict=True))
         logged.update(approx_kl=info.approx_kl, clipfrac=info.clipfrac)
         logged["policy_cur_lr"] = self._optimizer_ac.param_groups[0]["lr"]
@@ -180,19 +180,19 @@ class PPGOffPolicy(ActorCriticPolicy):
         value_data = ppo_value_data(value, batch["value"], batch["return_"], batch["weight"])
         return ppo_value_error(value_data, self._cfg.learn.clip_ratio)
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _learn_parts(self) -> dict[str, Any]:
         return {
-            "model": self._learn_model.state_dict(),
-            "optimizer_ac": self._optimizer_ac.state_dict(),
-            "optimizer_aux_critic": self._optimizer_aux_critic.state_dict(),
-            "train_iteration": self._train_iteration,
-            "aux_memories": list(self._aux_memories),
+            "model": self._learn_model,
+            "optimizer_ac": self._optimizer_ac,
+            "optimizer_aux_critic": self._optimizer_aux_critic,
         }
 
+    def _state_dict_learn(self) -> dict[str, Any]:
+        own = {"train_iteration": self._train_iteration, "aux_memories": list(self._aux_memories)}
+        return {**super()._state_dict_learn(), **own}
+
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        self._learn_model.load_state_dict(state_dict["model"], strict=True)
-        self._optimizer_ac.load_state_dict(state_dict["optimizer_ac"])
-        self._optimizer_aux_critic.load_state_dict(state_dict["optimizer_aux_critic"])
+        super()._load_state_dict_learn(state_dict)
         self._train_iteration = state_dict.get("train_iteration", 0)
         self._aux_memories = to_device(list(state_dict.get("aux_memories", [])), self._device)
 

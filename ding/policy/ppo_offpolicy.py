@@ -109,7 +109,7 @@ class PPOOffPolicy(ActorCriticPolicy):
         value_loss = self._value_loss(value, batch)
         total = policy_loss.sum() + learn.value_weight * value_loss - learn.entropy_weight * entropy
         self._backward_and_step(total, self._optimizer, self._model)
-        logged = [total, policy_loss.sum(), value.mean(), value_loss, entropy, adv.abs().max()]
+        logged = [total, policy_loss.sum(), batch["value"].mean(), value_loss, entropy, adv.abs().max()]
         logged += [approx_kl.max(), clipfrac.max()]
         if self._cfg.action_space == "continuous":
             logged += [action.mean(), logit["mu"].mean(), logit["sigma"].mean()]

@@ -18,6 +18,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class TD3BCPolicy(TD3Policy):
     """TD3+BC (https://arxiv.org/abs/2106.06860): TD3 with a behaviour cloning term for the actor.
 
+    As in DI-engine, the norms of the gradients of actor and critic are clipped at 1.
+
     For `serial_pipeline_offline`; the paper normalizes observations (`collect.normalize_states` of the data set).
     """
 
@@ -33,6 +35,7 @@ class TD3BCPolicy(TD3Policy):
         },
         TD3Policy.settings,
     )
+    _max_grad_norm: ClassVar[float] = 1.0
 
     def _actor_loss(self, batch: dict[str, Any]) -> Tensor:
         """The mean of (mu(s) - a)^2 - lambda Q_1(s, mu(s)), with lambda = alpha / mean |Q_1|."""

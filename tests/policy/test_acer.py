@@ -96,7 +96,7 @@ def test_a_learning_step_is_retrace_and_a_policy_gradient_in_a_trust_region(trus
         assert not torch.equal(limited, gradient)
         gradient = limited
     log_prob.backward(gradient / 12)
-    critic_loss.mul(0.5).backward(inputs=list(model.critic.parameters()))
+    critic_loss.backward(inputs=list(model.critic.parameters()))
     for adam in adams:
         adam.step()
 
@@ -106,7 +106,8 @@ def test_a_learning_step_is_retrace_and_a_policy_gradient_in_a_trust_region(trus
     assert policy.learn_mode.monitor_vars() == monitored
     actor_loss, bc_loss = (term.mean().item() for term in terms)
     kl = torch.nn.functional.kl_div(log_prob, average, reduction="sum", log_target=True).item() / 12
-    expected = [actor_loss, bc_loss, actor_loss + bc_loss, critic_loss.item(), entropy.mean().item(), kl]
+    policy_loss = actor_loss + bc_loss + 0.1 * entropy.mean().item()
+    expected = [actor_loss, bc_loss, policy_loss, critic_loss.item(), entropy.mean().item(), kl]
     assert list(result.values()) == pytest.approx([0.0005, 0.0005, *expected], rel=1e-3, abs=1e-5)
     parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
     assert torch.allclose(parameters_of(policy), parameters, atol=2e-6)

@@ -93,7 +93,8 @@ def test_the_policy_phase_is_ppo_with_a_critic_of_its_own(adv_norm):
     value_loss = ppo_value_error(ppo_value_data(value, values["value"], returns, None), 0.2)
     policy_total = loss.policy_loss - 0.01 * loss.entropy_loss
     twin.step(twin.ac, policy_total)
-    twin.step(twin.aux, 0.5 * value_loss)
+    value_loss = 0.5 * value_loss
+    twin.step(twin.aux, value_loss)
 
     result = policy.learn_mode.forward({"policy": one, "value": other})
     expected = {
@@ -101,7 +102,7 @@ def test_the_policy_phase_is_ppo_with_a_critic_of_its_own(adv_norm):
         "value_loss": value_loss.item(),
         "entropy_loss": loss.entropy_loss.item(),
         "policy_adv_abs_max": adv.abs().max().item(),
-        "total_loss": (policy_total + 0.5 * value_loss).item(),
+        "total_loss": (policy_total + value_loss).item(),
         "approx_kl": info.approx_kl,
         "clipfrac": info.clipfrac,
         "policy_cur_lr": 0.001,

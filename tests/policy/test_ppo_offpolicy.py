@@ -75,7 +75,7 @@ class Twin:
             if not self.cfg.nstep_return:
                 near = v_old + (v - v_old).clamp(-0.2, 0.2)
                 error = 0.5 * torch.max(error, (target / scale - near) ** 2)
-            value, total_value = value + error * weight / size, total_value + v.item() / size
+            value, total_value = value + error * weight / size, total_value + v_old.item() / size
         self.returns += returns
         total = policy + 0.5 * value - 0.01 * entropy
         self.optimizer.zero_grad()

@@ -37,6 +37,8 @@ class QNetwork(nn.Module):
     """
 
     projection: nn.Module | None
+    # The head's input is the embedding divided by this.
+    _divisor: int = 1
 
     def __init__(
         self,
@@ -71,7 +73,8 @@ class QNetwork(nn.Module):
         """
         embedding = self.encoder(observations_of(x, self._obs_shape, self))
         projection = self.projection
-        output: dict[str, Any] = self.head(embedding if projection is None else projection(embedding))
+        embedding = embedding if projection is None else projection(embedding)
+        output: dict[str, Any] = self.head(embedding if self._divisor == 1 else embedding / self._divisor)
         if not isinstance(x, Tensor) and isinstance(x, Mapping) and "action_mask" in x:
             output["action_mask"] = x["action_mask"]
         return output
@@ -439,6 +442,8 @@ class FQF(QNetwork):
 class BDQ(QNetwork):
     """Encoder and `BranchingHead`: `forward` returns `logit` [B, num_branches, action_bins_per_branch].
 
+    As in DI-engine, the head gets the embedding divided by `num_branches + 1`. (The paper divides its gradients.)
+
     Args:
         num_branches: the number of simultaneous actions, such as the dimensions of a continuous action; a number or
             a 1-D shape.
@@ -474,6 +479,7 @@ class BDQ(QNetwork):
                 f"num_branches = {num_branches} is not allowed; it must be a number of branches, 1 or more"
             )
         act = as_activation(activation)
+        self._divisor = num_branches + 1
 
         def make_head(hidden_size: int) -> nn.Module:
             return BranchingHead(
