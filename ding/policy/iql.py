@@ -10,14 +10,17 @@ from torch import Tensor, nn
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
 from ding.policy.sac import SquashedMeanWrapper, SquashedSampleWrapper, shrink_gaussian_heads
+from ding.policy.settings import positive
 from ding.rl_utils.log_prob import squashed_gaussian_log_prob
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import ConfigError, Setting, Settings, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.utils.state_loading import with_target
 
-# Upper bound of the advantage weights, as in the paper.
-_MAX_WEIGHT = 100.0
+# Upper bounds of the advantage weights: with `learn.beta`, as in DI-engine, and with `learn.inverse_temperature`, as in
+# the paper.
+_MAX_WEIGHT = 20.0
+_MAX_WEIGHT_OF_PAPER = 100.0
 
 
 @POLICY_REGISTRY.register("iql")
@@ -49,7 +52,14 @@ class IQLPolicy(QActorCriticPolicy):
             "learn.learning_rate_policy": 3e-4,
             "learn.init_w": 3e-3,
             "learn.tau": Setting(0.7, number(0, 1), "Expectile of the action values that is the state value."),
-            "learn.beta": Setting(1.0, number(0), "Inverse temperature of the advantage weights."),
+            "learn.beta": Setting(
+                1.0, positive, "Temperature of the advantage weights exp(advantage / beta), which are at most 20."
+            ),
+            "learn.inverse_temperature": Setting(
+                None,
+                number(0, optional=True),
+                "The paper's beta, instead of `beta`: weights are exp(inverse_temperature * advantage), at most 100.",
+            ),
         },
         QActorCriticPolicy.settings,
     )
@@ -77,6 +87,11 @@ class IQLPolicy(QActorCriticPolicy):
         learn = self._cfg.learn
         self._optimizer_q = Adam(self._critic_parameters, lr=learn.learning_rate_q)
         self._optimizer_policy = Adam(self._actor_parameters, lr=learn.learning_rate_policy)
+        if learn.get("inverse_temperature") is not None and learn.beta != IQLPolicy.config["learn"]["beta"]:
+            raise ConfigError(
+                f"policy.learn.beta = {learn.beta} and policy.learn.inverse_temperature = {learn.inverse_temperature} "
+                "are not allowed together: weights are exp(advantage / beta) or exp(inverse_temperature * advantage)"
+            )
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one step of critics and values, and one of the actor.
@@ -94,7 +109,7 @@ class IQLPolicy(QActorCriticPolicy):
         value_loss = expectile_loss(target_q - value, learn.tau)
         advantage = (target_q - value).detach()
         self._step_critic(sum(critic_losses, value_loss), self._optimizer_q)
-        weight = (learn.beta * advantage).exp().clamp(max=_MAX_WEIGHT)
+        weight = self._advantage_weight(advantage)
         log_prob = squashed_gaussian_log_prob(
             self._model(batch["obs"], mode="compute_actor")["logit"], batch["action"].reshape(len(weight), -1)
         )
@@ -118,6 +133,12 @@ class IQLPolicy(QActorCriticPolicy):
             "priority": numbers[len(logged) :],
             **dict(zip(logged, numbers, strict=False)),
         }
+
+    def _advantage_weight(self, advantage: Tensor) -> Tensor:
+        """The weights [B] of the actions of the data set."""
+        beta, inverse = self._cfg.learn.beta, self._cfg.learn.get("inverse_temperature")
+        scaled: Tensor = advantage / beta if inverse is None else inverse * advantage
+        return scaled.exp().clamp(max=_MAX_WEIGHT if inverse is None else _MAX_WEIGHT_OF_PAPER)
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
         """Load a state; without a target network, such as one of DI-engine, that network begins as the online one."""

@@ -812,7 +812,9 @@ CONFIGS["pendulum_iql"] = pendulum(
     dict(
         cuda=False,
         model=STOCHASTIC,
-        learn=_offline(learning_rate_q=0.001, learning_rate_policy=0.001, tau=0.7, beta=3.0, ignore_done=True),
+        learn=_offline(
+            learning_rate_q=0.001, learning_rate_policy=0.001, tau=0.7, inverse_temperature=3.0, ignore_done=True
+        ),
         collect=dict(data_type="hdf5", data_path="./sac/expert_demos.hdf5"),
         eval=_evaluated(100),
     ),

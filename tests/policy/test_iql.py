@@ -26,10 +26,21 @@ def make_policy(*fields, **settings):
     return IQLPolicy(make_config(IQLPolicy, **settings), enable_field=list(fields) or None)
 
 
-@pytest.mark.parametrize(("tau", "beta"), [(0.7, 1.0), (0.5, 3.0), (0.9, 0.0)])
-def test_losses_are_those_of_the_paper(tau, beta):
-    policy, data = make_policy("learn", learn__tau=tau, learn__beta=beta), make_batch(8)
+@pytest.mark.parametrize(
+    ("tau", "settings", "factor", "limit"),
+    [
+        (0.7, {}, 1.0, 20),
+        (0.7, {"learn__beta": 0.05}, 20.0, 20),
+        (0.5, {"learn__inverse_temperature": 3.0}, 3.0, 100),
+        (0.5, {"learn__inverse_temperature": 40.0}, 40.0, 100),
+        (0.9, {"learn__inverse_temperature": 0.0}, 0.0, 100),
+    ],
+)
+def test_losses_are_those_of_the_paper(tau, settings, factor, limit):
+    policy, data = make_policy("learn", learn__tau=tau, **settings), make_batch(8)
     obs, next_obs, action, reward, done, _ = columns(data)
+    with torch.no_grad():  # positive advantages
+        policy._model.critic_v_head[-1].last.bias -= 0.5
     net = copy.deepcopy(policy._model)
     q = [one.detach() for one in net({"obs": obs, "action": action}, mode="compute_critic")["q_value"]]
     value, next_value = (net(place, mode="compute_value")["v_value"].detach() for place in (obs, next_obs))
@@ -40,7 +51,8 @@ def test_losses_are_those_of_the_paper(tau, beta):
     mu, sigma = net(obs, mode="compute_actor")["logit"]
     u = torch.atanh(action.clamp(-0.999, 0.999))
     log_prob = (Normal(mu, sigma).log_prob(u) - torch.log(1 - torch.tanh(u) ** 2)).sum(-1)
-    policy_loss = -(torch.exp(beta * gap).clamp(max=100) * log_prob).mean().item()
+    policy_loss = -(torch.exp(factor * gap).clamp(max=limit) * log_prob).mean().item()
+    assert (torch.exp(factor * gap).max() > limit) == (factor >= 20)
     output = policy.learn_mode.forward(data)
     assert output["value_loss"] == pytest.approx(value_loss, rel=1e-4)
     for name, one in zip(("critic_loss", "twin_critic_loss"), q, strict=True):
@@ -136,9 +148,30 @@ def test_the_mean_is_taken_and_explored_around():
 
 def test_settings_are_checked_and_none_is_without_effect():
     assert not {"alpha", "auto_alpha", "num_actions", "min_q_weight"} & set(IQLPolicy.default_config().learn)
-    for settings in ({"learn__tau": 1.5}, {"learn__beta": -1}, {"model__action_space": "regression"}):
+    for settings in ({"learn__tau": 1.5}, {"learn__beta": 0}, {"model__action_space": "regression"}):
         with pytest.raises(ConfigError, match="is not allowed"):
             make_policy("learn", **settings)
+
+
+def test_a_temperature_and_its_inverse_are_not_allowed_together():
+    with pytest.raises(
+        ConfigError, match="beta = 0.05 and policy.learn.inverse_temperature = 3.0 are not allowed together"
+    ):
+        make_policy("learn", learn__beta=0.05, learn__inverse_temperature=3.0)
+
+
+@pytest.mark.parametrize("names", [("critic_head", "value_head"), ("critic_q_head", "critic_v_head")])
+def test_states_of_earlier_versions_load(names):
+    policy, other, data = make_policy("learn"), make_policy("learn"), make_batch(8)
+    policy.learn_mode.forward(data)
+    state = copy.deepcopy(policy.learn_mode.state_dict())
+    for key in ("model", "target_model"):
+        renamed = dict(zip(("critic_q_head", "critic_v_head"), names, strict=True))
+        split = {name: name.split(".", 1) for name in state[key]}
+        state[key] = {".".join([renamed.get(a, a), b]): state[key][name] for name, (a, b) in split.items()}
+    other.learn_mode.load_state_dict(state)
+    assert_states_equal(other.learn_mode.state_dict(), policy.learn_mode.state_dict())
+    assert other.learn_mode.forward(data) == policy.learn_mode.forward(data)
 
 
 def test_the_example_config_runs(tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ main_config = {
             "learning_rate_q": 0.001,
             "learning_rate_policy": 0.001,
             "tau": 0.7,
-            "beta": 3.0,
+            "inverse_temperature": 3.0,
             "ignore_done": True,
         },
         "collect": {"data_type": "npz"},
