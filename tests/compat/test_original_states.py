@@ -31,6 +31,12 @@ def loaded(name, state):
     return policy
 
 
+def permuted(state, order):
+    """Returns the state of an optimizer with its parameters in another order."""
+    entries = {new: state["state"][old] for new, old in enumerate(order) if old in state["state"]}
+    return {**state, "state": entries}
+
+
 def networks(policy):
     return {"model": policy._model, "target_model": getattr(policy, "_target_model", None)}
 
@@ -70,3 +76,37 @@ def test_three_steps_from_a_state_of_the_original_are_those_of_the_original(name
             rounding = 3 * 2.0**-24 * float(before[key][part].abs().sum())
             tolerance = INEXACT.get(name, 1e-4) * size + rounding
             assert changes[part] == pytest.approx([size, projection], rel=0, abs=tolerance), (key, part)
+
+
+@pytest.mark.parametrize("name", ["iql", "sqn"])
+def test_a_state_without_a_target_network_starts_it_as_the_online_one(name):
+    policy = loaded(name, make_state(ORIGINAL[name]["layout"]))
+    online, target = policy._model.state_dict(), policy._target_model.state_dict()
+    assert all(torch.equal(online[part], target[part]) for part in online)
+
+
+def test_a_state_of_r2d2_with_the_order_of_earlier_versions_loads():
+    policy = make_policy("r2d2")
+    learn(policy, CASES["r2d2"])
+    state = copy.deepcopy(policy.learn_mode.state_dict())
+    names = [name for name, _ in policy._model.named_parameters()]
+    earlier = sorted(names, key=lambda name: (name.split(".")[0] == "head", "norm" in name))
+    assert [n for n in earlier if "rnn" in n][:3] == ["rnn.bias", "rnn.wx.0", "rnn.wh.0"] and earlier != names
+    state["optimizer"] = permuted(state["optimizer"], [names.index(name) for name in earlier])
+    other = loaded("r2d2", state)
+    assert learn(other, CASES["r2d2"]) == learn(policy, CASES["r2d2"])
+
+
+def test_the_state_of_another_model_is_refused_with_its_parameters_and_changes_nothing():
+    state = make_state(ORIGINAL["r2d2"]["layout"])
+    order = list(range(len(state["optimizer"]["state"])))
+    state["optimizer"] = permuted(state["optimizer"], order[::-1])
+    policy = make_policy("r2d2")
+    before = copy.deepcopy(policy.learn_mode.state_dict())
+    with pytest.raises(ValueError, match=r"encoder.init.weight \[128, 4\]: exp_avg is \[1\]; .*; and \d+ more"):
+        policy.learn_mode.load_state_dict(state)
+    after = policy.learn_mode.state_dict()
+    assert all(
+        torch.equal(before[key][part], after[key][part]) for key in ("model", "target_model") for part in before[key]
+    )
+    learn(policy, CASES["r2d2"])

@@ -59,6 +59,21 @@ def test_factors_that_retrace_does_not_have_are_warned_of_and_change_nothing(cap
     ]
 
 
+def test_the_critic_learns_without_a_weight(caplog):
+    one_time_warning.cache_clear()
+    learned = []
+    for value in (0.5, 100.0):
+        policy = make_policy(
+            "learn", learn__value_weight=value, learn__grad_clip_type="clip_norm", learn__clip_value=0.1
+        )
+        policy._forward_learn(make_sequences(policy, 3))
+        learned.append(parameters_of(policy))
+    assert torch.equal(*learned)
+    assert caplog.messages == [
+        "ACER: policy.learn.value_weight has no effect: actor and critic have an optimizer each; leave it out"
+    ]
+
+
 @pytest.mark.parametrize("trust_region", [True, False])
 @pytest.mark.parametrize("end", [{}, {"done": True}])
 def test_a_learning_step_is_retrace_and_a_policy_gradient_in_a_trust_region(trust_region, end):

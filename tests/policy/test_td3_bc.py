@@ -8,11 +8,11 @@ import torch
 from easydict import EasyDict
 
 from ding.entry import serial_pipeline_offline
-from ding.policy import TD3BCCommandModePolicy, TD3BCPolicy
+from ding.policy import TD3BCCommandModePolicy, TD3BCPolicy, TD3Policy
 from ding.utils.data.dataset import npz_save
 from ding.utils.data.samples import Samples
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
-from tests.policy.learning import assert_actor_leaves_the_critic_alone, gradients_of
+from tests.policy.learning import assert_actor_leaves_the_critic_alone, before_each_step, gradients_of
 
 
 def make_policy(*fields, **settings):
@@ -50,6 +50,35 @@ def test_the_scale_of_values_has_no_gradient():
     expected = torch.autograd.grad(loss, list(twin._model.actor.parameters()))
     for own, other in zip(gradients_of(policy._model.actor), expected, strict=True):
         assert torch.allclose(own, other, atol=1e-6)
+
+
+def test_targets_are_smoothed_once_as_in_td3():
+    data, losses = make_batch(8), []
+    for cls in (TD3Policy, TD3BCPolicy):
+        sizes = {"model__actor_head_hidden_size": 64, "model__critic_head_hidden_size": 64}
+        torch.manual_seed(0)
+        policy = cls(
+            make_config(cls, "regression", learn__noise=True, learn__noise_sigma=1.0, **sizes), None, ["learn"]
+        )
+        torch.manual_seed(1)
+        losses.append(policy.learn_mode.forward(data)["critic_loss"])
+        torch.manual_seed(2)
+        losses.append(policy.learn_mode.forward(data)["critic_loss"])
+    assert losses[0] == losses[2] and losses[0] != losses[1]
+
+
+def test_large_gradients_are_scaled_down_to_a_norm_of_one():
+    policy, norms = make_policy("learn", learn__noise=False), []
+
+    def measure(optimizer):
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        norms.append(torch.stack([gradient.norm() for gradient in gradients]).norm().item())
+
+    data = [{**sample, "reward": sample["reward"] + 100.0} for sample in make_batch(8)]
+    with before_each_step(measure):
+        policy.learn_mode.forward(data)
+        policy.learn_mode.forward(data)
+    assert len(norms) == 3 and norms[:2] == pytest.approx([1.0, 1.0], rel=1e-4) and norms[2] <= 1.0001
 
 
 def test_the_actors_step_comes_every_second_time_and_leaves_the_critic():
