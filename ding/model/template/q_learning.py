@@ -479,7 +479,7 @@ class BDQ(QNetwork):
                 f"num_branches = {num_branches} is not allowed; it must be a number of branches, 1 or more"
             )
         act = as_activation(activation)
-        self._divisor = num_branches + 1
+        self._divisor = branches + 1
 
         def make_head(hidden_size: int) -> nn.Module:
             return BranchingHead(
