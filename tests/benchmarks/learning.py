@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import learning_tasks
+from tests.benchmarks import learning_tasks, original_configs
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "learning"
@@ -171,7 +171,7 @@ def page() -> str:
         parts[-1] += "final return |"
         parts += ["|---|---|---|---|---|---|---|---|---|"]
         parts += [_row(name, results) for name, results in kept.items()] + [""]
-    return "\n".join(parts)
+    return "\n".join(parts + original_configs.section(original_configs.RESULTS))
 
 
 def families() -> Iterator[tuple[str, dict[str, list[dict[str, Any]]]]]:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
@@ -118,6 +118,48 @@ def summaries(policies: Iterable[str], results: Path) -> list[dict[str, Any]]:
     runs = kept(results)
     own = {policy: [run for run in runs if run["policy"] == policy] for policy in policies}
     return [summary(policy, own[policy]) for policy in policies if own[policy]]
+
+
+def section(results: Path) -> list[str]:
+    """The lines of the page of results; none without results."""
+    runs = kept(results)
+    rows = [_row(policy, [run for run in runs if run["policy"] == policy]) for policy in TASKS]
+    if not runs:
+        return []
+    return [
+        "## DI-engine's CartPole examples",
+        "",
+        "```bash",
+        "python -m tests.benchmarks.original_configs",
+        "```",
+        "",
+        "Env steps to the stop value with the settings of DI-engine's own examples: CartPole with at most 200 steps an",
+        f"episode, stop value 195, at most {MAX_ENV_STEP:,} env steps. DI-engine is version 0.5.3 on its own env, for",
+        "which the time limit is an end like any other. A run that misses the stop value counts as longer than any",
+        "other. The ratio is that of the medians.",
+        "",
+        "| policy | reached | env steps: least / median / most | DI-engine: reached | least / median / most | ratio |",
+        "|---|---|---|---|---|---|",
+        *filter(None, rows),
+        "",
+    ]
+
+
+def _row(policy: str, runs: list[Result]) -> str | None:
+    if not runs:
+        return None
+    row = summary(policy, runs)
+    theirs = [math.inf if steps is None else steps for steps in ORIGINAL[policy].values()]
+    return (
+        f"| `{policy}` | {row['reached']} of {row['seeds']} | {_spread(steps_of(runs))} | "
+        f"{row['original_reached']} of {row['original_seeds']} | {_spread(theirs)} | {row['ratio'] or 'none'} |"
+    )
+
+
+def _spread(steps: Sequence[float]) -> str:
+    """The least, the median and the most; 'missed' for those that are infinite."""
+    shown = (min(steps), median(steps), max(steps))
+    return " / ".join("missed" if value == math.inf else f"{value:,.0f}" for value in shown)
 
 
 def as_seeds(text: str) -> list[int]:

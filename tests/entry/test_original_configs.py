@@ -44,3 +44,12 @@ def test_seeds_that_have_a_result_are_not_trained_again(tmp_path, monkeypatch):
     assert trained == [0, 2]
     assert [run["env_steps"] for run in original_configs.kept(results)] == [1000, 900, 1002]
     assert original_configs.as_seeds("0-3") == [0, 1, 2, 3] and original_configs.as_seeds("7") == [7]
+
+
+def test_the_page_has_a_row_for_each_policy_with_results(tmp_path):
+    results = tmp_path / "results.jsonl"
+    assert original_configs.section(results) == []
+    runs = [a_run(0, 1080), a_run(1, 150000, reached=False), a_run(2, 2160)]
+    results.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    *_, row, _ = original_configs.section(results)
+    assert row == "| `dqn` | 2 of 3 | 1,080 / 2,160 / missed | 5 of 5 | 1,080 / 1,080 / 1,464 | 2.0 |"
